@@ -44,7 +44,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case(Figure):
+class BenchmarkCase(Figure):
     """A load, and which figure of it says how good the broker is."""
 
     run: Callable[[Broker, "Bench"], Result]
@@ -140,7 +140,7 @@ def _count(partitions: int) -> str:
     return "1 partition" if partitions == 1 else f"{partitions} partitions"
 
 
-def raw_produce(*, size: int, per_batch: int, in_flight: int, partitions: int) -> Case:
+def raw_produce(*, size: int, per_batch: int, in_flight: int, partitions: int) -> BenchmarkCase:
     """Produce with acks=all through load.c."""
 
     def run(broker: Broker, bench: Bench) -> Result:
@@ -155,7 +155,7 @@ def raw_produce(*, size: int, per_batch: int, in_flight: int, partitions: int) -
         return bench.measure(broker, figure, partitions, command)
 
     what = "1 record" if per_batch == 1 else f"{per_batch} records"
-    return Case(
+    return BenchmarkCase(
         name=f"produce {size} B, {what} a request, {in_flight} in flight, {_count(partitions)}",
         unit="requests/s" if per_batch == 1 else "MB/s",
         is_lower_better=False,
@@ -163,9 +163,9 @@ def raw_produce(*, size: int, per_batch: int, in_flight: int, partitions: int) -
     )
 
 
-def raw_consume(*, partitions: int, fetch_bytes: int) -> Case:
+def raw_consume(*, partitions: int, fetch_bytes: int) -> BenchmarkCase:
     """Consume batches of 64 records of 1 KiB through load.c, from the page cache."""
-    return Case(
+    return BenchmarkCase(
         name=f"consume 1 KiB, {fetch_bytes >> 20} MiB a fetch, {_count(partitions)}",
         unit="MB/s",
         is_lower_better=False,
@@ -173,7 +173,7 @@ def raw_consume(*, partitions: int, fetch_bytes: int) -> Case:
     )
 
 
-def raw_round_trip(*, acks: int) -> Case:
+def raw_round_trip(*, acks: int) -> BenchmarkCase:
     """Time from a produce to the return of the fetch that waits for it, through load.c."""
 
     def run(broker: Broker, bench: Bench) -> Result:
@@ -185,7 +185,7 @@ def raw_round_trip(*, acks: int) -> Case:
 
         return bench.measure(broker, "p50_ms", 1, command)
 
-    return Case(
+    return BenchmarkCase(
         name=f"produce to consume, acks={'all' if acks < 0 else acks}, median",
         unit="ms",
         is_lower_better=True,
@@ -193,7 +193,7 @@ def raw_round_trip(*, acks: int) -> Case:
     )
 
 
-def librdkafka(test: str, *options: str, figure: str, unit: str) -> Case:
+def librdkafka(test: str, *options: str, figure: str, unit: str) -> BenchmarkCase:
     """A benchmark of `odradek bench`: Python over librdkafka."""
 
     def run(broker: Broker, bench: Bench) -> Result:
@@ -203,7 +203,7 @@ def librdkafka(test: str, *options: str, figure: str, unit: str) -> Case:
 
         return bench.measure(broker, figure, 1, command)
 
-    return Case(
+    return BenchmarkCase(
         name=f"librdkafka {test} {' '.join(options)}".strip(),
         unit=unit,
         is_lower_better=unit == "ms",

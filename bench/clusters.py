@@ -34,7 +34,7 @@ _PEER_PORTS: Final = range(20_000, 21_000, 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class BenchNode:
     """How one node is started, where it listens for clients and where it keeps what it has."""
 
     command: Sequence[str]
@@ -43,10 +43,10 @@ class Node:
     directory: Path
 
 
-class Cluster:
+class BenchCluster:
     """Nodes by their ids. Each runs in a process group of its own, which dies with `kill`."""
 
-    def __init__(self, name: str, version: str, nodes: Mapping[int, Node]) -> None:
+    def __init__(self, name: str, version: str, nodes: Mapping[int, BenchNode]) -> None:
         self.name = name
         self.version = version
         self.nodes = nodes
@@ -109,7 +109,7 @@ class Cluster:
 
 
 @contextmanager
-def kafka_cluster(jars: Path, directory: Path) -> Iterator[Cluster]:
+def kafka_cluster(jars: Path, directory: Path) -> Iterator[BenchCluster]:
     """Apache Kafka, each node broker and controller, with its defaults otherwise."""
     ports = {node_id: (free_port(), free_port()) for node_id in NODE_IDS}
     controllers = ",".join(f"127.0.0.1:{controller}" for _, controller in ports.values())
@@ -140,13 +140,13 @@ def kafka_cluster(jars: Path, directory: Path) -> Iterator[Cluster]:
             [*java, *storage, "--initial-controllers", initial], check=True, capture_output=True
         )
         command = [*java[:1], *KAFKA_JVM, *java[1:], "kafka.Kafka", str(properties)]
-        nodes[node_id] = Node(command=command, environment={}, port=port, directory=folder)
-    with _running(Cluster("Kafka", kafka_version(jars), nodes)) as cluster:
+        nodes[node_id] = BenchNode(command=command, environment={}, port=port, directory=folder)
+    with _running(BenchCluster("Kafka", kafka_version(jars), nodes)) as cluster:
         yield cluster
 
 
 @contextmanager
-def odradek_cluster(repository: Path, directory: Path) -> Iterator[Cluster]:
+def odradek_cluster(repository: Path, directory: Path) -> Iterator[BenchCluster]:
     """This repository's broker, with keys between the nodes."""
     ports = {node_id: free_port() for node_id in NODE_IDS}
     peer_ports = dict(zip(NODE_IDS, _PEER_PORTS, strict=False))
@@ -170,18 +170,18 @@ def odradek_cluster(repository: Path, directory: Path) -> Iterator[Cluster]:
         command += ["--listen", f"127.0.0.1:{port}", "--data", str(folder / "data")]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
-        nodes[node_id] = Node(
+        nodes[node_id] = BenchNode(
             command=command,
             environment={"PYTHONPATH": str(repository)},
             port=port,
             directory=folder,
         )
-    with _running(Cluster("Odradek", revision(repository), nodes)) as cluster:
+    with _running(BenchCluster("Odradek", revision(repository), nodes)) as cluster:
         yield cluster
 
 
 @contextmanager
-def _running(cluster: Cluster) -> Iterator[Cluster]:
+def _running(cluster: BenchCluster) -> Iterator[BenchCluster]:
     try:
         cluster.start(*cluster.nodes)
         yield cluster

@@ -23,8 +23,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench import brokers, processes, report
 from bench.brokers import Broker
 from bench.cases import Figure, Result, make_topic
-from bench.members import Members
-from bench.options import REPOSITORY, say, with_kafka_jars, with_page, with_rounds, with_warm_up
+from bench.members import GroupMembers
+from bench.options import (
+    REPOSITORY,
+    log_progress,
+    with_kafka_jars,
+    with_page,
+    with_rounds,
+    with_warm_up,
+)
 
 PAGE = REPOSITORY / "docs" / "benchmarks-coordinators.md"
 MEMBERS = 20
@@ -67,14 +74,14 @@ def main(
     load_average = os.getloadavg()[0]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-bench-")))
-        say("starting both brokers")
+        log_progress("starting both brokers")
         both = (
             stack.enter_context(brokers.kafka(kafka_jars, directory / "kafka")),
             stack.enter_context(brokers.odradek(REPOSITORY, directory / "odradek")),
         )
         for broker in both if warm_up else ():
-            say(f"warming {broker.name} for {warm_up:.0f} s")
-            transactions(broker, warm_up, records=1, producers=1)
+            log_progress(f"warming {broker.name} for {warm_up:.0f} s")
+            measure_transactions(broker, warm_up, records=1, producers=1)
         results: dict[tuple[Figure, str], list[Result]] = {}
         cases = [case for name, case in _cases(kafka_jars, seconds).items() if (only or "") in name]
         for number in range(rounds):
@@ -82,7 +89,9 @@ def main(
                 for broker in both if number % 2 == 0 else reversed(both):
                     for figure, result in case(broker):
                         results.setdefault((figure, broker.name), []).append(result)
-                        say(f"{broker.name:8} {figure.name}: {result.value:.3f} {figure.unit}")
+                        log_progress(
+                            f"{broker.name:8} {figure.name}: {result.value:.3f} {figure.unit}"
+                        )
         kafka, odradek = both
         options = f"--rounds {rounds} --seconds {seconds:g} --warm-up {warm_up:g}"
         text = report.render_page(
@@ -101,26 +110,30 @@ def main(
             load_average=load_average,
         )
     page.write_text(text)
-    say(f"written to {page}")
+    log_progress(f"written to {page}")
 
 
 def _cases(jars: Path, seconds: float) -> dict[str, Callable[[Broker], _Results]]:
     """What is measured, by a name to choose it by."""
     return {
-        "transactions of 1": lambda broker: transactions(broker, seconds, records=1, producers=1),
-        "transactions of 100": lambda broker: transactions(
+        "transactions of 1": lambda broker: measure_transactions(
+            broker, seconds, records=1, producers=1
+        ),
+        "transactions of 100": lambda broker: measure_transactions(
             broker, seconds, records=100, producers=1
         ),
-        "transactions of 1, several": lambda broker: transactions(
+        "transactions of 1, several": lambda broker: measure_transactions(
             broker, seconds, records=1, producers=PRODUCERS
         ),
-        "rebalance classic": lambda broker: rebalances(broker, "classic"),
-        "rebalance consumer": lambda broker: rebalances(broker, "consumer"),
-        "share": lambda broker: shared(broker, jars),
+        "rebalance classic": lambda broker: measure_rebalances(broker, "classic"),
+        "rebalance consumer": lambda broker: measure_rebalances(broker, "consumer"),
+        "share": lambda broker: measure_share_group(broker, jars),
     }
 
 
-def transactions(broker: Broker, seconds: float, *, records: int, producers: int) -> _Results:
+def measure_transactions(
+    broker: Broker, seconds: float, *, records: int, producers: int
+) -> _Results:
     """Producers commit transactions of so many records one after another, each its own."""
     what = "1 record" if records == 1 else f"{records} records"
     who = "one producer" if producers == 1 else f"{producers} producers"
@@ -175,12 +188,12 @@ def transactions(broker: Broker, seconds: float, *, records: int, producers: int
     ]
 
 
-def rebalances(broker: Broker, protocol: str) -> _Results:
+def measure_rebalances(broker: Broker, protocol: str) -> _Results:
     """Members join at once, one more joins, one leaves."""
     partition_count = 2 * MEMBERS + 2
     with (
         _topic(broker, partition_count) as topic,
-        Members(broker.bootstrap, topic, partition_count, protocol) as members,
+        GroupMembers(broker.bootstrap, topic, partition_count, protocol) as members,
     ):
         times = (members.join(MEMBERS), members.join(), members.leave())
     return [
@@ -189,7 +202,7 @@ def rebalances(broker: Broker, protocol: str) -> _Results:
     ]
 
 
-def shared(broker: Broker, jars: Path) -> _Results:
+def measure_share_group(broker: Broker, jars: Path) -> _Results:
     """Kafka's own measurement of a share consumer, over records that are there."""
     with _topic(broker, 6) as topic:
         producer = Producer(

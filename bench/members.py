@@ -12,14 +12,14 @@ from typing import Self
 
 from confluent_kafka import Consumer, TopicPartition
 
-REST_S = 3.0
+SETTLED_S = 3.0
 """How long nothing must change."""
 TIMEOUT_S = 90.0
 _POLL_S = 0.1
 _LOOK_S = 0.02
 
 
-def is_shared(owned: list[set[int]], partition_count: int) -> bool:
+def is_balanced(owned: list[set[int]], partition_count: int) -> bool:
     """Whether all partitions are owned, by one member each, and evenly."""
     everything = [partition for partitions in owned for partition in partitions]
     if len(everything) != partition_count or len(set(everything)) != partition_count:
@@ -28,7 +28,7 @@ def is_shared(owned: list[set[int]], partition_count: int) -> bool:
     return max(sizes) - min(sizes) <= 1
 
 
-class Members:
+class GroupMembers:
     """A group that grows and shrinks. Leaving the block ends all members."""
 
     def __init__(self, bootstrap: str, topic: str, partition_count: int, protocol: str) -> None:
@@ -51,13 +51,13 @@ class Members:
         began = self.changed_at = time.monotonic()
         for _ in range(count):
             self._members.append(_Member(self, self._settings, self._topic))
-        return self._seconds_to_rest(began)
+        return self._seconds_until_settled(began)
 
     def leave(self) -> float:
         """Have the first one leave; seconds until the others had shared what it had."""
         began = self.changed_at = time.monotonic()
         self._members.pop(0).close()
-        return self._seconds_to_rest(began)
+        return self._seconds_until_settled(began)
 
     def __enter__(self) -> Self:
         return self
@@ -73,18 +73,20 @@ class Members:
         for member in self._members:
             member.close()
 
-    def _seconds_to_rest(self, began: float) -> float:
+    def _seconds_until_settled(self, began: float) -> float:
         while time.monotonic() < began + TIMEOUT_S:
             owned = [set(member.owned) for member in self._members]
-            has_rested = time.monotonic() - self.changed_at > REST_S
-            if has_rested and is_shared(owned, self._partition_count):
+            has_rested = time.monotonic() - self.changed_at > SETTLED_S
+            if has_rested and is_balanced(owned, self._partition_count):
                 return self.changed_at - began
             time.sleep(_LOOK_S)
         raise RuntimeError(f"the group did not come to rest: {owned}")
 
 
 class _Member:
-    def __init__(self, members: Members, settings: dict[str, str | int | bool], topic: str) -> None:
+    def __init__(
+        self, members: GroupMembers, settings: dict[str, str | int | bool], topic: str
+    ) -> None:
         self.owned: set[int] = set()
         self._members = members
         self._consumer = Consumer(settings)

@@ -43,6 +43,6 @@ def _checked(jars: Path) -> Path:
     return jars
 
 
-def say(text: str) -> None:
+def log_progress(text: str) -> None:
     """A line of progress."""
     click.echo(f"bench: {text}", err=True)

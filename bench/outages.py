@@ -21,7 +21,7 @@ READ_TIMEOUT_S = 60.0
 FLUSH_TIMEOUT_S = 120.0
 
 
-class Load(threading.Thread):
+class SteadyProducer(threading.Thread):
     """Idempotent, acks=all, otherwise librdkafka's defaults: numbered records at RATE to partition
     0 of a topic until `finish`."""
 

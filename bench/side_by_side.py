@@ -17,8 +17,15 @@ import click
 
 from bench import brokers, processes, report
 from bench.brokers import Broker
-from bench.cases import CLIENT_CASES, RAW_CASES, Bench, Case, Result, raw_produce
-from bench.options import REPOSITORY, say, with_kafka_jars, with_page, with_rounds, with_warm_up
+from bench.cases import CLIENT_CASES, RAW_CASES, Bench, BenchmarkCase, Result, raw_produce
+from bench.options import (
+    REPOSITORY,
+    log_progress,
+    with_kafka_jars,
+    with_page,
+    with_rounds,
+    with_warm_up,
+)
 
 PAGE = REPOSITORY / "docs" / "benchmarks.md"
 QUIET_LOAD_PER_CORE = 0.75
@@ -39,12 +46,14 @@ def main(
     load_average = os.getloadavg()[0]
     cores = len(os.sched_getaffinity(0))
     if load_average > QUIET_LOAD_PER_CORE * cores:
-        say(f"the machine is not quiet (load average {load_average:.1f}): do not believe this run")
+        log_progress(
+            f"the machine is not quiet (load average {load_average:.1f}): do not believe this run"
+        )
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-bench-")))
         bench = Bench(directory, seconds=seconds)
         cases = [case for case in _cases(bench) if only is None or only in case.name]
-        say("starting both brokers")
+        log_progress("starting both brokers")
         both = (
             stack.enter_context(brokers.kafka(kafka_jars, directory / "kafka")),
             stack.enter_context(brokers.odradek(REPOSITORY, directory / "odradek")),
@@ -60,7 +69,7 @@ def main(
                 for broker in both if number % 2 == 0 else reversed(both):
                     result = case.run(broker, bench)
                     results.setdefault((case.name, broker.name), []).append(result)
-                    say(
+                    log_progress(
                         f"round {number + 1}: {broker.name:8} {case.name}: "
                         f"{result.value:.3f} {case.unit}, {result.cpu_us_per_record:.2f} us/record"
                     )
@@ -82,12 +91,12 @@ def main(
             load_average=load_average,
         )
     page.write_text(text)
-    say(f"written to {page}")
+    log_progress(f"written to {page}")
 
 
-def _cases(bench: Bench) -> tuple[Case, ...]:
+def _cases(bench: Bench) -> tuple[BenchmarkCase, ...]:
     if bench.load is None:
-        say("no C compiler: the raw cases are left out")
+        log_progress("no C compiler: the raw cases are left out")
         return CLIENT_CASES
     return RAW_CASES + CLIENT_CASES
 
@@ -96,7 +105,7 @@ def _warm_up(broker: Broker, directory: Path, seconds: float) -> None:
     """Load a broker for a while: a JVM compiles what it runs often."""
     if not seconds:
         return
-    say(f"warming {broker.name} for {seconds:.0f} s")
+    log_progress(f"warming {broker.name} for {seconds:.0f} s")
     bench = Bench(directory, seconds=seconds / 2)
     for case in (
         raw_produce(size=100, per_batch=1, in_flight=5, partitions=1),

@@ -20,17 +20,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import processes, report
 from bench.cases import Bench, Figure, Result
-from bench.clusters import Cluster, kafka_cluster, odradek_cluster
-from bench.decisions import decisions_per_second
+from bench.clusters import BenchCluster, kafka_cluster, odradek_cluster
+from bench.metadata_changes import metadata_changes_per_second
 from bench.options import (
     REPOSITORY,
-    say,
+    log_progress,
     with_kafka_jars,
     with_page,
     with_rounds,
     with_warm_up,
 )
-from bench.outages import Load
+from bench.outages import SteadyProducer
 
 PAGE = REPOSITORY / "docs" / "benchmarks-cluster.md"
 PARTITIONS = 6
@@ -41,12 +41,12 @@ REPLICATION = Figure(
     unit="MB/s",
     is_lower_better=False,
 )
-DECISIONS = Figure(
+METADATA_CHANGES = Figure(
     name="a topic's config is changed, 16 clients on all nodes, one change under way each",
     unit="changes/s",
     is_lower_better=False,
 )
-DEATH = Figure(
+KILL = Figure(
     name="the leader's node is killed: longest gap between acknowledgements",
     unit="s",
     is_lower_better=True,
@@ -82,27 +82,27 @@ def main(
         load = Bench(directory, seconds=seconds).load
         if load is None:
             raise click.ClickException("the load needs a C compiler: install gcc")
-        say("starting both clusters")
+        log_progress("starting both clusters")
         both = (
             stack.enter_context(kafka_cluster(kafka_jars, directory)),
             stack.enter_context(odradek_cluster(REPOSITORY, directory)),
         )
         results: dict[tuple[Figure, str], list[Result]] = {}
 
-        def note(figure: Figure, cluster: Cluster, result: Result) -> None:
+        def note(figure: Figure, cluster: BenchCluster, result: Result) -> None:
             results.setdefault((figure, cluster.name), []).append(result)
-            say(f"{cluster.name:8} {figure.name}: {result.value:.3f} {figure.unit}")
+            log_progress(f"{cluster.name:8} {figure.name}: {result.value:.3f} {figure.unit}")
 
         for cluster in both:
-            replicated(cluster, load, warm_up)
+            measure_replication(cluster, load, warm_up)
         for number in range(rounds):
             for cluster in both if number % 2 == 0 else reversed(both):
-                note(REPLICATION, cluster, replicated(cluster, load, seconds))
-                note(DECISIONS, cluster, decided(cluster, seconds))
+                note(REPLICATION, cluster, measure_replication(cluster, load, seconds))
+                note(METADATA_CHANGES, cluster, measure_metadata_changes(cluster, seconds))
         for cluster in both:
-            for gap_s in deaths(cluster, kafka_kills if cluster is both[0] else kills):
-                note(DEATH, cluster, _seconds(gap_s))
-            for gap_s in restarts(cluster):
+            for gap_s in measure_kills(cluster, kafka_kills if cluster is both[0] else kills):
+                note(KILL, cluster, _seconds(gap_s))
+            for gap_s in measure_restarts(cluster):
                 note(RESTART, cluster, _seconds(gap_s))
         kafka, odradek = both
         options = f"--rounds {rounds} --seconds {seconds:g} --warm-up {warm_up:g} --kills {kills}"
@@ -114,7 +114,7 @@ def main(
                     kafka=results[figure, kafka.name],
                     odradek=results[figure, odradek.name],
                 )
-                for figure in (REPLICATION, DECISIONS, DEATH, RESTART)
+                for figure in (REPLICATION, METADATA_CHANGES, KILL, RESTART)
             ],
             versions={kafka.name: kafka.version, odradek.name: odradek.version},
             machine=processes.machine(),
@@ -122,10 +122,10 @@ def main(
             load_average=load_average,
         )
     page.write_text(text)
-    say(f"written to {page}")
+    log_progress(f"written to {page}")
 
 
-def replicated(cluster: Cluster, load: Path, seconds: float) -> Result:
+def measure_replication(cluster: BenchCluster, load: Path, seconds: float) -> Result:
     """One load for each node, on the partitions that it leads, all at once."""
     topic = _new_topic(cluster, PARTITIONS)
     leaders = _leaders(cluster, topic)
@@ -150,21 +150,21 @@ def replicated(cluster: Cluster, load: Path, seconds: float) -> Result:
     )
 
 
-def decided(cluster: Cluster, seconds: float) -> Result:
+def measure_metadata_changes(cluster: BenchCluster, seconds: float) -> Result:
     """Many clients change the config of one topic."""
     topic = _new_topic(cluster, 1)
     ports = [node.port for node in cluster.nodes.values()]
-    value = decisions_per_second(ports, topic, CLIENTS, seconds)
+    value = metadata_changes_per_second(ports, topic, CLIENTS, seconds)
     _delete(cluster, topic)
     return Result(value=value, p50_ms=None, p99_ms=None, cpu_us_per_record=None)
 
 
-def deaths(cluster: Cluster, kills: int) -> list[float]:
+def measure_kills(cluster: BenchCluster, kills: int) -> list[float]:
     """SIGKILL the leader's node again and again; the gaps in seconds. RuntimeError if the log is
     not what was acknowledged."""
     gaps = []
     topic = _new_topic(cluster, 1)
-    load = Load(cluster.bootstrap, topic)
+    load = SteadyProducer(cluster.bootstrap, topic)
     load.start()
     for _ in range(kills):
         load.wait_for_progress()
@@ -180,11 +180,11 @@ def deaths(cluster: Cluster, kills: int) -> list[float]:
     return gaps
 
 
-def restarts(cluster: Cluster) -> list[float]:
+def measure_restarts(cluster: BenchCluster) -> list[float]:
     """Restart each node in order as an operator would; the gaps in seconds."""
     gaps = []
     topic = _new_topic(cluster, 1)
-    load = Load(cluster.bootstrap, topic)
+    load = SteadyProducer(cluster.bootstrap, topic)
     load.start()
     for node_id in cluster.nodes:
         load.wait_for_progress()
@@ -199,7 +199,7 @@ def restarts(cluster: Cluster) -> list[float]:
     return gaps
 
 
-def _end(cluster: Cluster, load: Load) -> None:
+def _end(cluster: BenchCluster, load: SteadyProducer) -> None:
     faults = load.finish()
     if faults:
         raise RuntimeError(f"{cluster.name}: of the acknowledged records {faults}")
@@ -209,11 +209,11 @@ def _seconds(value: float) -> Result:
     return Result(value=value, p50_ms=None, p99_ms=None, cpu_us_per_record=None)
 
 
-def _admin(cluster: Cluster) -> AdminClient:
+def _admin(cluster: BenchCluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
 
 
-def _new_topic(cluster: Cluster, partitions: int) -> str:
+def _new_topic(cluster: BenchCluster, partitions: int) -> str:
     topic = f"bench-{uuid4().hex[:8]}"
     config = {"min.insync.replicas": "2", "file.delete.delay.ms": "1000"}
     new = NewTopic(topic, partitions, replication_factor=3, config=config)
@@ -229,17 +229,17 @@ def _new_topic(cluster: Cluster, partitions: int) -> str:
     return topic
 
 
-def _delete(cluster: Cluster, topic: str) -> None:
+def _delete(cluster: BenchCluster, topic: str) -> None:
     admin = _admin(cluster)
     admin.delete_topics([topic])[topic].result(60)
 
 
-def _leaders(cluster: Cluster, topic: str) -> dict[int, int]:
+def _leaders(cluster: BenchCluster, topic: str) -> dict[int, int]:
     found = _admin(cluster).list_topics(topic, timeout=20).topics[topic].partitions
     return {number: partition.leader for number, partition in found.items()}
 
 
-def _wait_until_in_sync(cluster: Cluster, topic: str) -> None:
+def _wait_until_in_sync(cluster: BenchCluster, topic: str) -> None:
     admin = _admin(cluster)
     deadline = time.monotonic() + SYNC_TIMEOUT_S
     while time.monotonic() < deadline:

@@ -40,7 +40,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fresh_id: str = ""
 
 
-class Reply(msgspec.Struct, frozen=True, gc=False):
+class ShardReply(msgspec.Struct, frozen=True, gc=False):
     """The response to a request.
 
     It waits until everything written before it is committed, unless it is `is_immediate`: then it
@@ -52,7 +52,7 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     is_immediate: bool = False
 
 
-class Refusal(msgspec.Struct, frozen=True, gc=False):
+class ErrorReply(msgspec.Struct, frozen=True, gc=False):
     """The shard cannot answer a request: it is loading, has gone, or could not write.
 
     Whoever holds the request builds the response of its kind around `error_code`.
@@ -62,7 +62,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     error_code: ErrorCode
 
 
-class Send(msgspec.Struct, frozen=True, gc=False):
+class Effect(msgspec.Struct, frozen=True, gc=False):
     """Something to be done outside of the shard, once everything written before it is committed.
 
     The shell carries it out as often as it takes, and says with a command of its own when it is
@@ -72,10 +72,10 @@ class Send(msgspec.Struct, frozen=True, gc=False):
     instruction: object
 
 
-Answer: TypeAlias = Reply | Refusal
+Answer: TypeAlias = ShardReply | ErrorReply
 
 
-class InTransaction(msgspec.Struct, Generic[R], frozen=True, gc=False):
+class TransactionalRecord(msgspec.Struct, Generic[R], frozen=True, gc=False):
     """A record that counts only if its producer's open transaction commits. It is written into a
     transactional batch of that producer."""
 
@@ -84,7 +84,7 @@ class InTransaction(msgspec.Struct, Generic[R], frozen=True, gc=False):
     record: R
 
 
-class Marker(msgspec.Struct, frozen=True, gc=False):
+class TransactionMarker(msgspec.Struct, frozen=True, gc=False):
     """The end of a producer's transaction in this partition: a record of its own kind, which makes
     what the producer wrote in it real or void."""
 
@@ -106,35 +106,35 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
 
     The records of one outcome are written together or not at all, unless it is not `is_atomic`:
     then there may be more of them than fit into one batch, and each stands for itself. The commands
-    of `again` are decided right after it: they were put off until now. If it `can_wait` for what is
-    written next, its records need not be written by themselves: nobody waits for them, or nobody
-    who would mind some milliseconds.
+    of `resumed_commands` are decided right after it: they were put off until now. If it
+    `can_linger` for what is written next, its records need not be written by themselves: nobody
+    waits for them, or nobody who would mind some milliseconds.
     """
 
     records: tuple[R, ...] = ()
-    replies: tuple[Reply, ...] = ()
+    replies: tuple[ShardReply, ...] = ()
     timers: tuple[Timer, ...] = ()
-    sends: tuple[Send, ...] = ()
-    again: tuple[Command, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    resumed_commands: tuple[Command, ...] = ()
     is_atomic: bool = True
-    can_wait: bool = False
+    can_linger: bool = False
 
 
-class Draft(msgspec.Struct, Generic[R], kw_only=True, eq=False):
+class OutcomeBuilder(msgspec.Struct, Generic[R], kw_only=True, eq=False):
     """An outcome in the making, for transitions that are made of several steps."""
 
     records: list[R] = []
-    replies: list[Reply] = []
+    replies: list[ShardReply] = []
     timers: list[Timer] = []
-    sends: list[Send] = []
+    effects: list[Effect] = []
 
     def reply(self, request_id: int, response: object) -> None:
         """Answer a request once everything written so far, this outcome included, is committed."""
-        self.replies.append(Reply(request_id, response))
+        self.replies.append(ShardReply(request_id, response))
 
     def send(self, instruction: object) -> None:
         """Have something done elsewhere, once everything written so far is committed."""
-        self.sends.append(Send(instruction))
+        self.effects.append(Effect(instruction))
 
     def set_timer(self, key: TimerKey, deadline_ms: int) -> None:
         """Set the timer or move it; a later call of the same outcome wins."""
@@ -144,13 +144,13 @@ class Draft(msgspec.Struct, Generic[R], kw_only=True, eq=False):
         """Forget the timer; one that is not set may be cancelled."""
         self.timers.append(Timer(key, None))
 
-    def seal(self, *, is_atomic: bool = True, can_wait: bool = False) -> Outcome[R]:
+    def build(self, *, is_atomic: bool = True, can_linger: bool = False) -> Outcome[R]:
         """The outcome as it stands."""
         return Outcome(
             records=tuple(self.records),
             replies=tuple(self.replies),
             timers=tuple(self.timers),
-            sends=tuple(self.sends),
+            effects=tuple(self.effects),
             is_atomic=is_atomic,
-            can_wait=can_wait,
+            can_linger=can_linger,
         )

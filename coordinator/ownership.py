@@ -34,14 +34,14 @@ def shard_of(key: str, shard_count: int) -> int:
     return 0 if value == _INT32_MIN else abs(value) % shard_count
 
 
-class Changes(NamedTuple):
+class HostingChanges(NamedTuple):
     """What a router must do to host what it should. `load` holds (shard, leader epoch)."""
 
     unload: tuple[int, ...]
     load: tuple[tuple[int, int], ...]
 
 
-def claims(
+def shards_to_host(
     topic: TopicImage | None, *, node_id: int, router_index: int = 0, router_count: int = 1
 ) -> dict[int, int]:
     """The shards that this router should host, with the leader epochs of their partitions."""
@@ -54,7 +54,7 @@ def claims(
     }
 
 
-def compare(hosted: Mapping[int, int], claimed: Mapping[int, int]) -> Changes:
+def hosting_changes(hosted: Mapping[int, int], claimed: Mapping[int, int]) -> HostingChanges:
     """From what is hosted to what is claimed.
 
     A shard whose leader epoch moved while the leader stayed is loaded anew: another broker may have
@@ -62,4 +62,4 @@ def compare(hosted: Mapping[int, int], claimed: Mapping[int, int]) -> Changes:
     """
     unload = tuple(shard for shard, epoch in hosted.items() if claimed.get(shard) != epoch)
     load = tuple((shard, epoch) for shard, epoch in claimed.items() if hosted.get(shard) != epoch)
-    return Changes(unload, load)
+    return HostingChanges(unload, load)

@@ -5,8 +5,8 @@ records are encoded, replayed and put into the open batch; its replies are parke
 record. At the end of the shell's turn `take_batches` hands out what the turn has written, as few
 batches as fit, and the shell appends them to the partition in order, several in flight. What
 can wait (`has_urgent_batches`) may stay for a moment and leave with a later turn's. When
-the high watermark has passed a batch (`committed_below`) its replies leave, and so does what is to
-be done elsewhere because of it.
+the high watermark has passed a batch (`on_high_watermark_updated`) its replies leave, and so does
+what is to be done elsewhere because of it.
 
 | State | Meaning | Commands are answered | Goes to |
 |---|---|---|---|
@@ -27,14 +27,14 @@ the shard was loaded anew. They are replayed as if they had just been written, s
 that rests on them leaves before the high watermark has passed them, and committed state is read
 without them.
 
-Records that belong to a producer's transaction (`InTransaction`) go into batches of that producer
-alone, and a `Marker` into one of its own, as storage and consumers know them; here they are
-replayed like any other record.
+Records that belong to a producer's transaction (`TransactionalRecord`) go into batches of that
+producer alone, and a `TransactionMarker` into one of its own, as storage and consumers know them;
+here they are replayed like any other record.
 
 Invariants: a reply leaves only when everything written before it is committed; every request gets
 exactly one answer, at the latest when the shard is unloaded; positions and log offsets grow in
 step, so that a foreign record in the partition is noticed at the next append. Pure: the shell in
-node/router/shards/coordinators.py owns clock, log and clients.
+node/router/shards/coordinator_service.py owns clock, log and clients.
 """
 
 from collections import deque
@@ -42,18 +42,18 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from odradek.coordinator.loading import Loader, LogEntry
+from odradek.coordinator.loader import CoordinatorLoader, LogEntry
 from odradek.coordinator.outcome import (
     NO_REQUEST,
     Answer,
     Command,
-    InTransaction,
-    Marker,
+    Effect,
+    ErrorReply,
     Outcome,
-    Refusal,
-    Reply,
-    Send,
+    ShardReply,
     TimerKey,
+    TransactionalRecord,
+    TransactionMarker,
 )
 from odradek.coordinator.timeline import Timeline
 from odradek.coordinator.timers import Timers
@@ -67,7 +67,7 @@ BATCH_BYTES_MAX: Final = 1_000_000
 _RECORD_OVERHEAD_BYTES: Final = 32
 """More than the varints around a key and a value can take."""
 
-CERTAINLY_NOT_WRITTEN: Final = frozenset(
+NOT_WRITTEN_ERRORS: Final = frozenset(
     {
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -82,7 +82,7 @@ CERTAINLY_NOT_WRITTEN: Final = frozenset(
 )
 """Errors of an append after which the log holds nothing of the batch."""
 
-_ANSWER_OF_APPEND_ERROR: Final = {
+_ERROR_OF_FAILED_APPEND: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
@@ -93,16 +93,18 @@ _ANSWER_OF_APPEND_ERROR: Final = {
 }
 
 
-_LOOK_AGAIN: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_FIND_COORDINATOR_ERRORS: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+)
 
 
-def answer_of_append_error(error_code: ErrorCode) -> ErrorCode:
+def error_of_failed_append(error_code: ErrorCode) -> ErrorCode:
     """What a client is told when the records behind its request could not be written.
 
     Clients look for the coordinator again and retry. MESSAGE_TOO_LARGE stays as it is: each API has
     its own code for that.
     """
-    return _ANSWER_OF_APPEND_ERROR.get(error_code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _ERROR_OF_FAILED_APPEND.get(error_code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class ShardState(Enum):
@@ -118,7 +120,7 @@ class ShardState(Enum):
 # Looked at with every request.
 _ACTIVE: Final = ShardState.ACTIVE
 
-_REFUSAL_IN: Final = {
+_ERROR_IN_STATE: Final = {
     ShardState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ShardState.DRAINING: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ShardState.FAILED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -130,7 +132,7 @@ class Shard(Protocol[R]):
     """A state machine that the runtime can run. Only `replay` changes what the log holds.
 
     `R` is what it writes: its own records and, if it takes part in transactions, these as
-    `InTransaction`, and `Marker`. Encoded and decoded are its own records only.
+    `TransactionalRecord`, and `TransactionMarker`. Encoded and decoded are its own records only.
     """
 
     timeline: Timeline
@@ -164,7 +166,7 @@ class Shard(Protocol[R]):
         """These records, oldest first, were not written; the tables have been reverted already."""
 
 
-class Batch(Generic[R]):
+class CoordinatorBatch(Generic[R]):
     """Records to append as one record batch, in the order in which batches were handed out."""
 
     __slots__ = (
@@ -183,7 +185,7 @@ class Batch(Generic[R]):
         self.timestamp_ms = timestamp_ms
         self.producer = producer
         """(producer id, epoch) of the transaction that all of it belongs to."""
-        self.marker: Marker | None = None
+        self.marker: TransactionMarker | None = None
         """Set if this is no batch of records but the end of a transaction."""
         self.entries: list[tuple[bytes, bytes | None]] = []
         self.records: list[R] = []
@@ -204,11 +206,11 @@ class Batch(Generic[R]):
         return 1 if self.marker is not None else len(self.entries)
 
 
-class _Parked(NamedTuple):
+class _DeferredEvent(NamedTuple):
     """What waits for everything up to `position`. `has_written`: its own records are among that."""
 
     position: int
-    answer: Reply | Send
+    answer: ShardReply | Effect
     has_written: bool
 
 
@@ -220,16 +222,16 @@ class ShardRuntime(Generic[R]):
         self.shard = shard
         self.timers = Timers()
         self._timeline = shard.timeline
-        self._loader = Loader(shard)
+        self._loader = CoordinatorLoader(shard)
         self._batch_bytes_max = batch_bytes_max
-        self._closed: list[Batch[R]] = []
-        self._open: Batch[R] | None = None
+        self._closed: list[CoordinatorBatch[R]] = []
+        self._open: CoordinatorBatch[R] | None = None
         self._open_bytes = 0
         self._is_urgent = False
-        self._in_flight: deque[Batch[R]] = deque()
-        self._loaded: Batch[R] | None = None
-        self._parked: deque[_Parked] = deque()
-        self._sends: list[Send] = []
+        self._in_flight: deque[CoordinatorBatch[R]] = deque()
+        self._loaded: CoordinatorBatch[R] | None = None
+        self._deferred_events: deque[_DeferredEvent] = deque()
+        self._effects: list[Effect] = []
         self._outstanding: set[int] = set()
         self._next_offset = 0
         # Where the next batch is to go when all that are in flight are written.
@@ -237,8 +239,8 @@ class ShardRuntime(Generic[R]):
 
     @property
     def has_uncommitted_load(self) -> bool:
-        """Whether the log was loaded beyond the high watermark: `committed_below` is to be called
-        as that moves."""
+        """Whether the log was loaded beyond the high watermark: `on_high_watermark_updated` is to
+        be called as that moves."""
         return bool(self._in_flight) and self._in_flight[0] is self._loaded
 
     @property
@@ -269,7 +271,7 @@ class ShardRuntime(Generic[R]):
         self._next_offset = self._write_offset = next_offset
         timeline = self._timeline
         if timeline.position > timeline.committed:
-            loaded: Batch[R] = Batch(now_ms)
+            loaded: CoordinatorBatch[R] = CoordinatorBatch(now_ms)
             self._loaded = loaded
             loaded.base_offset, loaded.last_position = next_offset, timeline.position
             self._in_flight.append(loaded)
@@ -282,16 +284,16 @@ class ShardRuntime(Generic[R]):
     def execute(self, command: Command, now_ms: int) -> list[Answer]:
         """Decide a request; returns the answers (to this and others) that may leave at once."""
         if self.state is not _ACTIVE:
-            return [Refusal(command.request_id, _REFUSAL_IN[self.state])]
+            return [ErrorReply(command.request_id, _ERROR_IN_STATE[self.state])]
         if command.request_id != NO_REQUEST:
             self._outstanding.add(command.request_id)
         answers: list[Answer] = []
         self._apply(self.shard.handle(command, now_ms), now_ms, answers)
         return answers
 
-    def next_look_ms(self) -> int | None:
+    def next_check_ms(self) -> int | None:
         """When to call `fire_due` next: something may be due then, and nothing is before."""
-        return self.timers.next_look_ms() if self.state is _ACTIVE else None
+        return self.timers.next_check_ms() if self.state is _ACTIVE else None
 
     def next_deadline_ms(self) -> int | None:
         """When something is due next."""
@@ -308,14 +310,14 @@ class ShardRuntime(Generic[R]):
             self._apply(self.shard.fire(key, now_ms), now_ms, answers)
         return answers
 
-    def take_sends(self) -> list[Send]:
+    def take_effects(self) -> list[Effect]:
         """What may be done outside now, since this was last asked; nothing is given twice."""
-        sends, self._sends = self._sends, []
-        return sends
+        effects, self._effects = self._effects, []
+        return effects
 
     # -- the log ----------------------------------------------------------------------------------
 
-    def take_batches(self) -> list[Batch[R]]:
+    def take_batches(self) -> list[CoordinatorBatch[R]]:
         """What has been written since the last call; to be appended in this order."""
         if self.state is not ShardState.ACTIVE:
             return []
@@ -328,7 +330,7 @@ class ShardRuntime(Generic[R]):
         self._in_flight.extend(batches)
         return batches
 
-    def appended(self, batch: Batch[R], base_offset: int) -> list[Answer]:
+    def appended(self, batch: CoordinatorBatch[R], base_offset: int) -> list[Answer]:
         """The log has the batch at `base_offset`; not necessarily committed yet."""
         batch.base_offset = base_offset
         if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
@@ -337,9 +339,9 @@ class ShardRuntime(Generic[R]):
             # Somebody else wrote to the partition: our tables do not hold what a reload would see.
             return self.fail()
         self._next_offset = base_offset + batch.offset_count
-        return self._fail_if_settled_badly()
+        return self._fail_if_log_diverged()
 
-    def committed_below(self, high_watermark: int, now_ms: int) -> list[Answer]:
+    def on_high_watermark_updated(self, high_watermark: int, now_ms: int) -> list[Answer]:
         """The high watermark (exclusive) has moved: everything below it is safe."""
         answers: list[Answer] = []
         if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
@@ -351,17 +353,19 @@ class ShardRuntime(Generic[R]):
             self._in_flight.popleft()
             self._timeline.commit(batch.last_position)
         committed = self._timeline.committed
-        while self._parked and self._parked[0].position <= committed:
-            released = self._parked.popleft().answer
-            if isinstance(released, Send):
-                self._sends.append(released)
+        while self._deferred_events and self._deferred_events[0].position <= committed:
+            released = self._deferred_events.popleft().answer
+            if isinstance(released, Effect):
+                self._effects.append(released)
             else:
                 self._emit(released, answers)
         if self.state is ShardState.DRAINING:
-            self._resume_if_settled(now_ms, answers)
+            self._revert_if_drained(now_ms, answers)
         return answers
 
-    def append_failed(self, batch: Batch[R], error_code: ErrorCode, now_ms: int) -> list[Answer]:
+    def append_failed(
+        self, batch: CoordinatorBatch[R], error_code: ErrorCode, now_ms: int
+    ) -> list[Answer]:
         """The batch was refused by the log, or its outcome is unknown.
 
         Afterwards the state tells how to go on: ACTIVE again, DRAINING until the other batches are
@@ -370,11 +374,11 @@ class ShardRuntime(Generic[R]):
         if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
             return []
         is_first = not any(candidate.error_code for candidate in self._in_flight)
-        if error_code not in CERTAINLY_NOT_WRITTEN or (
+        if error_code not in NOT_WRITTEN_ERRORS or (
             # Nothing of ours is missing before it: somebody else has written.
             error_code is ErrorCode.OFFSET_OUT_OF_RANGE and is_first
         ):
-            return self.fail(answer_of_append_error(error_code))
+            return self.fail(error_of_failed_append(error_code))
         batch.error_code = error_code
         answers: list[Answer] = []
         # What was written after the failed batch rests on it, whether it has been sent or not.
@@ -383,21 +387,21 @@ class ShardRuntime(Generic[R]):
         )
         before = self._in_flight[first_lost - 1].last_position if first_lost else -1
         last_kept = max(before, self._timeline.committed)
-        refusal = answer_of_append_error(error_code)
+        refusal = error_of_failed_append(error_code)
         # What is wrong with this batch is none of the others' fault.
         refusal_of_others = (
-            refusal if refusal in _LOOK_AGAIN else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            refusal if refusal in _FIND_COORDINATOR_ERRORS else ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
-        while self._parked and self._parked[-1].position > last_kept:
-            position, lost, has_written = self._parked.pop()
-            if isinstance(lost, Reply):
+        while self._deferred_events and self._deferred_events[-1].position > last_kept:
+            position, lost, has_written = self._deferred_events.pop()
+            if isinstance(lost, ShardReply):
                 is_its_own = has_written and position <= batch.last_position
                 code = refusal if is_its_own else refusal_of_others
-                self._emit(Refusal(lost.request_id, code), answers)
+                self._emit(ErrorReply(lost.request_id, code), answers)
         self.state = ShardState.DRAINING
-        answers.extend(self._fail_if_settled_badly())
+        answers.extend(self._fail_if_log_diverged())
         if self.state is ShardState.DRAINING:
-            self._resume_if_settled(now_ms, answers)
+            self._revert_if_drained(now_ms, answers)
         return answers
 
     def fail(self, error_code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Answer]:
@@ -414,9 +418,9 @@ class ShardRuntime(Generic[R]):
         self.state = state
         self._closed.clear()
         self._open = None
-        self._parked.clear()
-        self._sends.clear()
-        answers: list[Answer] = [Refusal(request, error_code) for request in self._outstanding]
+        self._deferred_events.clear()
+        self._effects.clear()
+        answers: list[Answer] = [ErrorReply(request, error_code) for request in self._outstanding]
         self._outstanding.clear()
         return answers
 
@@ -434,30 +438,30 @@ class ShardRuntime(Generic[R]):
                 is_written = self._write((record,), now_ms) and is_written
         if not is_written:
             for reply in outcome.replies:
-                self._emit(Refusal(reply.request_id, ErrorCode.MESSAGE_TOO_LARGE), answers)
+                self._emit(ErrorReply(reply.request_id, ErrorCode.MESSAGE_TOO_LARGE), answers)
             self._apply(self.shard.on_append_failed(outcome.records, now_ms), now_ms, answers)
-            self._go_on_with(outcome, now_ms, answers)
+            self._resume_commands(outcome, now_ms, answers)
             return
         position = self._timeline.position
         is_settled = position == self._timeline.committed
-        if not (is_settled or outcome.can_wait):
+        if not (is_settled or outcome.can_linger):
             # Its records are waited for, or its answers wait for those of others.
-            self._is_urgent |= bool(outcome.records or outcome.replies or outcome.sends)
+            self._is_urgent |= bool(outcome.records or outcome.replies or outcome.effects)
         for reply in outcome.replies:
             if is_settled or reply.is_immediate:
                 self._emit(reply, answers)
             else:
-                self._parked.append(_Parked(position, reply, bool(outcome.records)))
-        for send in outcome.sends:
+                self._deferred_events.append(_DeferredEvent(position, reply, bool(outcome.records)))
+        for send in outcome.effects:
             if is_settled:
-                self._sends.append(send)
+                self._effects.append(send)
             else:
-                self._parked.append(_Parked(position, send, has_written=True))
-        if outcome.again:
-            self._go_on_with(outcome, now_ms, answers)
+                self._deferred_events.append(_DeferredEvent(position, send, has_written=True))
+        if outcome.resumed_commands:
+            self._resume_commands(outcome, now_ms, answers)
 
-    def _go_on_with(self, outcome: Outcome[R], now_ms: int, answers: list[Answer]) -> None:
-        for command in outcome.again:
+    def _resume_commands(self, outcome: Outcome[R], now_ms: int, answers: list[Answer]) -> None:
+        for command in outcome.resumed_commands:
             if command.request_id in self._outstanding:
                 self._apply(self.shard.handle(command, now_ms), now_ms, answers)
 
@@ -467,10 +471,10 @@ class ShardRuntime(Generic[R]):
         first: Any = records[0]
         producer: tuple[int, int] | None = None
         try:
-            if type(first) is Marker:
+            if type(first) is TransactionMarker:
                 assert len(records) == 1, "a marker stands alone"
                 entries: list[tuple[bytes, bytes | None]] = []
-            elif type(first) is InTransaction:
+            elif type(first) is TransactionalRecord:
                 producer = first.producer_id, first.producer_epoch
                 entries = [shard.encode(record.record) for record in records]  # type: ignore[attr-defined]  # all of them are
             else:
@@ -487,19 +491,19 @@ class ShardRuntime(Generic[R]):
         if batch is not None and (
             self._open_bytes + size > self._batch_bytes_max
             or batch.producer != producer
-            or type(first) is Marker
+            or type(first) is TransactionMarker
         ):
             self._close_batch()
             batch = None
         if batch is None:
-            batch = self._open = Batch(now_ms, producer)
+            batch = self._open = CoordinatorBatch(now_ms, producer)
         for record in records:
             batch.last_position = self._timeline.advance()
             shard.replay(record)
         batch.entries.extend(entries)
         batch.records.extend(records)
         self._open_bytes += size
-        if type(first) is Marker:
+        if type(first) is TransactionMarker:
             batch.marker = first
             self._close_batch()
         return True
@@ -515,7 +519,7 @@ class ShardRuntime(Generic[R]):
             self._outstanding.discard(answer.request_id)
             answers.append(answer)
 
-    def _fail_if_settled_badly(self) -> list[Answer]:
+    def _fail_if_log_diverged(self) -> list[Answer]:
         """A written batch behind a refused one makes the log differ from any state we were in."""
         is_refused = False
         for batch in self._in_flight:
@@ -525,7 +529,7 @@ class ShardRuntime(Generic[R]):
                 return self.fail()
         return []
 
-    def _resume_if_settled(self, now_ms: int, answers: list[Answer]) -> None:
+    def _revert_if_drained(self, now_ms: int, answers: list[Answer]) -> None:
         """Once only refused batches are left in flight: revert and go on."""
         if any(not batch.error_code for batch in self._in_flight):
             return

@@ -33,12 +33,12 @@ class Timeline:
     be taken back. While both are equal (as at loading) changes are final and nothing is noted.
     """
 
-    __slots__ = ("_notes", "committed", "position")
+    __slots__ = ("_undo_log", "committed", "position")
 
     def __init__(self) -> None:
         self.position = 0
         self.committed = 0
-        self._notes: deque[tuple[int, TimelineTable[Any, Any], Any]] = deque()
+        self._undo_log: deque[tuple[int, TimelineTable[Any, Any], Any]] = deque()
 
     def advance(self) -> int:
         """Step to the position of the next record, before it is replayed."""
@@ -50,21 +50,21 @@ class Timeline:
         if not self.committed <= position <= self.position:
             raise ValueError(f"commit of {position} outside [{self.committed}, {self.position}]")
         self.committed = position
-        notes = self._notes
+        notes = self._undo_log
         while notes and notes[0][0] <= position:
             _, table, key = notes.popleft()
             table._forget_oldest(key)
 
     def revert(self) -> None:
         """Take back every change after the committed position."""
-        notes = self._notes
+        notes = self._undo_log
         while notes:
             _, table, key = notes.pop()
             table._undo_newest(key)
         self.position = self.committed
 
-    def _note(self, table: "TimelineTable[Any, Any]", key: object) -> None:
-        self._notes.append((self.position, table, key))
+    def _log_undo(self, table: "TimelineTable[Any, Any]", key: object) -> None:
+        self._undo_log.append((self.position, table, key))
 
 
 class TimelineTable(Generic[K, V]):
@@ -116,7 +116,7 @@ class TimelineTable(Generic[K, V]):
                 yield key, before
 
     @property
-    def is_blank(self) -> bool:
+    def is_droppable(self) -> bool:
         """Whether there is nothing, neither newest nor committed: the table may be dropped."""
         return not self._live and not self._previous
 
@@ -145,7 +145,7 @@ class TimelineTable(Generic[K, V]):
             if previous is None:
                 previous = self._previous[key] = deque()
             previous.append(self._live.get(key, _ABSENT))
-            timeline._note(self, key)
+            timeline._log_undo(self, key)
 
     def _forget_oldest(self, key: K) -> None:
         previous = self._previous[key]

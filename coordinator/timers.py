@@ -53,7 +53,7 @@ class Timers:
         """Forget the timer; its heap entry is skipped when it surfaces."""
         self._entries.pop(key, None)
 
-    def next_look_ms(self) -> int | None:
+    def next_check_ms(self) -> int | None:
         """When to call `pop_due` next: at the earliest deadline or before it; None for never.
 
         It costs the same however many timers there are and were moved.

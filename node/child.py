@@ -33,14 +33,14 @@ from odradek.node.observability import (
     LINK_KIND,
     LINK_VARIABLE,
     MESSAGE_BYTES_MAX,
-    Beat,
+    BeginControlledShutdown,
     Details,
-    Leave,
-    Ready,
-    Regroup,
-    Released,
-    Report,
+    MetricsReport,
+    ProcessHeartbeat,
+    ProcessReady,
+    ResizeWorkers,
     Sample,
+    ShutdownAllowed,
     ToChild,
     decode_from_child,
     encode_link,
@@ -61,7 +61,7 @@ _MALLOC = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ChildTimeouts:
     """How long the supervisor waits for what, in seconds."""
 
     start: float = 600.0
@@ -78,7 +78,7 @@ class Patience:
     """From the word stop until a child is killed."""
 
 
-class State(Enum):
+class ChildState(Enum):
     """See the module's docstring."""
 
     WAITING = auto()
@@ -95,15 +95,15 @@ class Child:
         self,
         name: str,
         command: Sequence[str],
-        patience: Patience,
+        patience: ChildTimeouts,
         selector: selectors.BaseSelector,
         on_ready: "Callable[[Child], None]",
     ) -> None:
         self.name = name
-        self.state = State.WAITING
+        self.state = ChildState.WAITING
         self.restart_count = 0
         self.failures_before_ready = 0
-        self.has_released = False
+        self.can_shut_down = False
         """Whether it has said that the node may stop."""
         self.exit_code: int | None = None
         """Of its last process, once that has ended."""
@@ -144,7 +144,7 @@ class Child:
             )
         self._connection = ours
         self._selector.register(ours, selectors.EVENT_READ, self._hear)
-        self.state = State.STARTING
+        self.state = ChildState.STARTING
         self._started_at = now
         self.deadline = now + self._patience.start
 
@@ -167,26 +167,26 @@ class Child:
                 log.error("%s said something that makes no sense: %r", self.name, payload[:40])
                 continue
             match message:
-                case Beat():
+                case ProcessHeartbeat():
                     pass
-                case Ready():
+                case ProcessReady():
                     self.details = message.details
                     self.failures_before_ready = 0
-                    if self.state is State.STARTING:
-                        self.state = State.READY
+                    if self.state is ChildState.STARTING:
+                        self.state = ChildState.READY
                         self._on_ready(self)
-                case Report():
+                case MetricsReport():
                     self._on_report(message)
-                case Released():
-                    self.has_released = True
-                case Regroup():
+                case ShutdownAllowed():
+                    self.can_shut_down = True
+                case ResizeWorkers():
                     self.wanted_workers = message.worker_count
-            if self.state is State.READY:
+            if self.state is ChildState.READY:
                 self.deadline = time.monotonic() + self._patience.beat
 
     def collect(self, on_samples: Callable[[list[Sample]], None], question: ToChild) -> bool:
         """Ask for the child's metrics; False if it cannot be asked."""
-        if self.state is not State.READY:
+        if self.state is not ChildState.READY:
             return False
         self._samples = []
         self._on_samples = on_samples
@@ -194,19 +194,21 @@ class Child:
 
     def leave(self) -> bool:
         """Tell the process that the node wants to stop; False if it cannot be told now."""
-        return self.state is State.READY and self._say(Leave())
+        return self.state is ChildState.READY and self._say(BeginControlledShutdown())
 
     def on_deadline(self, now: float) -> None:
         """The deadline has passed."""
-        if self.state is State.WAITING:
+        if self.state is ChildState.WAITING:
             self.start(now)
-        elif self.state in (State.STARTING, State.READY):
-            waited = now - self._started_at if self.state is State.STARTING else self._patience.beat
-            what = "become ready" if self.state is State.STARTING else "shown a sign of life"
+        elif self.state in (ChildState.STARTING, ChildState.READY):
+            waited = (
+                now - self._started_at if self.state is ChildState.STARTING else self._patience.beat
+            )
+            what = "become ready" if self.state is ChildState.STARTING else "shown a sign of life"
             log.error("%s has not %s for %.1f s: it is killed", self.name, what, waited)
             self.kill()
             self.deadline = now + self._patience.beat
-        elif self.state is State.STOPPING:
+        elif self.state is ChildState.STOPPING:
             log.error("%s did not stop in %.0f s: it is killed", self.name, self._patience.stop)
             self.kill()
             self.deadline = float("inf")
@@ -220,28 +222,28 @@ class Child:
         self.exit_code = process.returncode
         self._close_connection()
         status = _describe_exit(process.returncode)
-        if self.state is State.STOPPING:
+        if self.state is ChildState.STOPPING:
             if process.returncode:
                 log.error("%s ended with %s", self.name, status)
-            self.state = State.ENDED
+            self.state = ChildState.ENDED
             return True
-        if self.state is State.STARTING:
+        if self.state is ChildState.STARTING:
             self.failures_before_ready += 1
         delay = self._restart_delay(now)
         log.error("%s ended with %s; it is restarted in %.1f s", self.name, status, delay)
         self.restart_count += 1
-        self.state = State.WAITING
+        self.state = ChildState.WAITING
         self.deadline = now + delay
         return True
 
     def stop(self, now: float, message: ToChild) -> None:
         """Tell the process to finish; it is killed if it does not."""
         if self._process is None:
-            self.state = State.ENDED
+            self.state = ChildState.ENDED
             return
-        if self.state is not State.STOPPING:
-            has_begun = self.state is State.READY
-            self.state = State.STOPPING
+        if self.state is not ChildState.STOPPING:
+            has_begun = self.state is ChildState.READY
+            self.state = ChildState.STOPPING
             self.deadline = now + self._patience.stop
             # Who is still starting may not be listening, and has nothing to finish.
             if not has_begun or not self._say(message):
@@ -259,9 +261,9 @@ class Child:
             self._process = None
         self._close_connection()
 
-    def excuse(self, now: float) -> None:
+    def extend_deadline(self, now: float) -> None:
         """The supervisor itself was away: nothing that was due meanwhile counts."""
-        if self.state is State.READY:
+        if self.state is ChildState.READY:
             self.deadline = now + self._patience.beat
 
     def _close_connection(self) -> None:
@@ -279,7 +281,7 @@ class Child:
         doubled = self._patience.restart_first * 2.0 ** min(self._quick_deaths - 2, 30)
         return min(doubled, self._patience.restart_max)
 
-    def _on_report(self, report: Report) -> None:
+    def _on_report(self, report: MetricsReport) -> None:
         self._samples.extend(report.samples)
         if report.is_last and self._on_samples is not None:
             on_samples, self._on_samples = self._on_samples, None

@@ -19,21 +19,13 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from odradek.cluster.metadata.broker_bounds import faults_of_bounds
 from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_constraints import violated_constraints
 from odradek.cluster.metadata.config_definitions import ConfigSource
-from odradek.cluster.metadata.config_layers import Layer
-from odradek.cluster.metadata.settings import check_static
+from odradek.cluster.metadata.config_layers import ConfigLayer
+from odradek.cluster.metadata.settings import static_config_errors
 from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
-from odradek.node.config_sources import (
-    ConfigFault,
-    Setting,
-    from_environment,
-    from_file,
-    from_mapping,
-    merge,
-)
-from odradek.node.config_values import (
+from odradek.node.config_parsers import (
     RUN_FOLDER_LENGTH_MAX,
     SECURITY_PROTOCOLS,
     parse_addresses,
@@ -48,17 +40,25 @@ from odradek.node.config_values import (
     parse_router_count,
     parse_run_folder,
 )
-from odradek.node.peer_settings import (
+from odradek.node.config_sources import (
+    ConfigurationError,
+    Setting,
+    from_environment,
+    from_file,
+    from_mapping,
+    merge,
+)
+from odradek.node.cpu_affinity import ProcessorSets, node_processor_sets
+from odradek.node.peer_config import (
     PeerConfig,
     SeedConfig,
-    faults_of_joining,
-    faults_of_peers,
+    join_errors,
     parse_join,
     parse_peers,
     parse_secret,
+    peer_errors,
     read_secret,
 )
-from odradek.node.processors import Placement, placement_of_node
 from odradek.storage.settings import Durability
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ _SECRET = "cluster.secret"
 
 # Kafka's settings that say how Kafka does what we do otherwise. A configuration written for Kafka
 # is accepted with them; they have no effect, which the supervisor says at the start.
-_IGNORED = frozenset(
+_KEYS_WITHOUT_EFFECT = frozenset(
     {
         "controlled.shutdown.enable",
         "controlled.shutdown.max.retries",
@@ -98,11 +98,11 @@ _IGNORED = frozenset(
 )
 
 
-WORKER_LISTENER = "worker-"
+WORKER_LISTENER_PREFIX = "worker-"
 """Before its number: the name under which a node's registration tells where a worker listens for
 those of other nodes. No client comes in by a listener of that name."""
 
-_DEV_CONFIGS = {
+_DEV_PROFILE_CONFIGS = {
     "group.initial.rebalance.delay.ms": "100",
     "group.streams.initial.rebalance.delay.ms": "100",
 }
@@ -184,7 +184,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if advertised:
             node["advertised.listeners"] = ",".join(advertised)
-        profile = _DEV_CONFIGS if self.profile == "dev" else {}
+        profile = _DEV_PROFILE_CONFIGS if self.profile == "dev" else {}
         return profile | self.static_configs | node
 
     @property
@@ -202,7 +202,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.peer_port + 1 + index
 
     @property
-    def is_of_several(self) -> bool:
+    def is_clustered(self) -> bool:
         """Whether other nodes may decide with this one: there are some, or they may join it."""
         return bool(self.peer_port)
 
@@ -216,11 +216,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         configured = self.configured_worker_count or self.worker_count
         return msgspec.structs.replace(self, worker_count=count, configured_worker_count=configured)
 
-    def placement(self) -> Placement | None:
+    def placement(self) -> ProcessorSets | None:
         """The processors of routers and workers; None where each process may use any."""
         if self.processor_placement == "shared":
             return None
-        return placement_of_node(router_count=self.router_count, worker_count=self.worker_count)
+        return node_processor_sets(router_count=self.router_count, worker_count=self.worker_count)
 
     @property
     def data_folder(self) -> Path:
@@ -262,14 +262,14 @@ def load(
 ) -> NodeConfig:
     """The configuration from defaults < file < environment < options (of the command line).
 
-    Raises ConfigFault with all that is wrong.
+    Raises ConfigurationError with all that is wrong.
     """
     settings = merge(
         from_file(file) if file is not None else {},
         from_environment(environment),
         from_mapping(options or {}, "the command line"),
     )
-    return _Reader(settings).read()
+    return _ConfigReader(settings).read()
 
 
 def default_data_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -297,40 +297,40 @@ def default_worker_count() -> int:
     return max(1, min(4, cores - 1))
 
 
-class _Reader:
+class _ConfigReader:
     """Takes settings out of the merged ones, one by one, and collects what is wrong with them."""
 
     def __init__(self, settings: dict[str, Setting]) -> None:
         self._settings = settings
         self._faults: list[str] = []
-        self._taken: set[str] = set()
+        self._known_keys: set[str] = set()
 
     def read(self) -> NodeConfig:
         profile = self._choice("profile", _PROFILES, "standard")
         is_dev = profile == "dev"
-        data = Path(self._take("data", parse_folder, default_data_folder()))
+        data = Path(self._parse_setting("data", parse_folder, default_data_folder()))
         listeners = self._listeners()
-        http = self._take("http.listen", parse_host_and_port, None)
-        node_id = self._take("node.id", parse_node_id, 0)
+        http = self._parse_setting("http.listen", parse_host_and_port, None)
+        node_id = self._parse_setting("node.id", parse_node_id, 0)
         peers, peer_listen, secret = self._peers(node_id)
         nowhere: tuple[SeedConfig, ...] = ()
-        join = self._take("join", parse_join, nowhere)
-        advertised = self._take("peer.advertised", parse_join, nowhere)
+        join = self._parse_setting("join", parse_join, nowhere)
+        advertised = self._parse_setting("peer.advertised", parse_join, nowhere)
         config = NodeConfig(
             node_id=node_id,
             data=str(data),
-            cluster_id=self._take("cluster.id", parse_cluster_id, ""),
-            run=self._take("run", parse_run_folder, str(default_run_folder(data))),
+            cluster_id=self._parse_setting("cluster.id", parse_cluster_id, ""),
+            run=self._parse_setting("run", parse_run_folder, str(default_run_folder(data))),
             listeners=listeners,
-            worker_count=self._take(
+            worker_count=self._parse_setting(
                 "workers", parse_count(1, 64), 1 if is_dev else default_worker_count()
             ),
-            router_count=self._take("routers", parse_router_count, 1),
-            store_count=self._take("stores", parse_count(1, STORE_COUNT_MAX), 0),
+            router_count=self._parse_setting("routers", parse_router_count, 1),
+            store_count=self._parse_setting("stores", parse_count(1, STORE_COUNT_MAX), 0),
             profile=profile,
             durability=Durability(self._choice("durability", tuple(Durability), "interval")),
             processor_placement=self._choice("processor.placement", _PLACEMENTS, "split"),
-            arena_bytes=self._take(
+            arena_bytes=self._parse_setting(
                 "arena.bytes", parse_arena_bytes, 256 << 20 if is_dev else 1 << 30
             ),
             log_level=self._choice("log.level", _LOG_LEVELS, "INFO"),
@@ -343,26 +343,26 @@ class _Reader:
             join=join,
             peer_advertised=advertised[0] if advertised else None,
             cluster_secret=secret,
-            controlled_shutdown_ms=self._take(
+            controlled_shutdown_ms=self._parse_setting(
                 "controlled.shutdown.timeout.ms", parse_count(0, 3_600_000), 10_000
             ),
-            settings_without_effect=tuple(sorted(_IGNORED & self._settings.keys())),
+            settings_without_effect=tuple(sorted(_KEYS_WITHOUT_EFFECT & self._settings.keys())),
             static_configs=self._static_configs(),
         )
-        self._check_together(config)
+        self._check_combinations(config)
         if self._faults:
-            raise ConfigFault(*self._faults)
+            raise ConfigurationError(*self._faults)
         return config
 
-    def _take(self, key: str, parse: Callable[[str], T], default: T) -> T:
-        self._taken.add(key)
+    def _parse_setting(self, key: str, parse: Callable[[str], T], default: T) -> T:
+        self._known_keys.add(key)
         setting = self._settings.pop(key, None)
         if setting is None:
             return default
         try:
             return parse(setting.text)
         except ValueError as error:
-            self._fault(key, setting, str(error))
+            self._add_error(key, setting, str(error))
             return default
 
     def _choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
@@ -372,25 +372,27 @@ class _Reader:
                     return str(choice)
             raise ValueError(f"it must be one of {', '.join(choices)}")
 
-        return self._take(key, parse, default)
+        return self._parse_setting(key, parse, default)
 
-    def _fault(self, key: str, setting: Setting, right: str) -> None:
+    def _add_error(self, key: str, setting: Setting, expectation: str) -> None:
         # A secret is not repeated, however wrong it is.
         text = "..." if key == _SECRET else setting.text
-        self._faults.append(f"{key}={text} ({setting.origin}): {right}")
+        self._faults.append(f"{key}={text} ({setting.origin}): {expectation}")
 
     def _listeners(self) -> tuple[ListenerConfig, ...]:
         no_protocols: dict[str, str] = {}
-        protocols = self._take("listener.security.protocol.map", parse_protocol_map, no_protocols)
+        protocols = self._parse_setting(
+            "listener.security.protocol.map", parse_protocol_map, no_protocols
+        )
         written = self._settings.get("listeners")
         default = {"PLAINTEXT": ("127.0.0.1", DEFAULT_PORT)}
-        bound = self._take("listeners", parse_addresses, default)
+        bound = self._parse_setting("listeners", parse_addresses, default)
         advertised_written = self._settings.get("advertised.listeners")
         nowhere: dict[str, tuple[str, int]] = {}
-        advertised = self._take("advertised.listeners", parse_addresses, nowhere)
+        advertised = self._parse_setting("advertised.listeners", parse_addresses, nowhere)
         if advertised_written is not None:
             for name in advertised.keys() - bound.keys():
-                self._fault(
+                self._add_error(
                     "advertised.listeners",
                     advertised_written,
                     f"{name} is no listener; listeners has {', '.join(bound)}",
@@ -399,43 +401,43 @@ class _Reader:
         for name, (host, port) in bound.items():
             protocol = protocols.get(name, name if name in SECURITY_PROTOCOLS else "PLAINTEXT")
             if written is not None and protocol not in _SERVED_SECURITY_PROTOCOLS:
-                self._fault(
+                self._add_error(
                     "listeners",
                     written,
                     f"listener {name} would speak {protocol}; this release serves"
                     f" {', '.join(_SERVED_SECURITY_PROTOCOLS)}",
                 )
-            told = advertised.get(name)
+            advertised_address = advertised.get(name)
             listeners.append(
                 ListenerConfig(
                     name=name,
                     host=host,
                     port=port,
                     security_protocol=protocol,
-                    advertised_host=told[0] if told else None,
-                    advertised_port=told[1] if told else None,
+                    advertised_host=advertised_address[0] if advertised_address else None,
+                    advertised_port=advertised_address[1] if advertised_address else None,
                 )
             )
         return tuple(listeners)
 
     def _peers(self, node_id: int) -> tuple[tuple[PeerConfig, ...], tuple[str, int], str]:
         nobody: tuple[PeerConfig, ...] = ()
-        peers = self._take("peers", parse_peers, nobody)
+        peers = self._parse_setting("peers", parse_peers, nobody)
         own = next((peer for peer in peers if peer.node_id == node_id), None)
-        listen = self._take(
+        listen = self._parse_setting(
             "peer.listen", parse_peer_listen, ("", 0) if own is None else (own.host, own.port)
         )
-        secret = self._take(_SECRET, parse_secret, "")
-        secret = self._take("cluster.secret.file", read_secret, secret)
+        secret = self._parse_setting(_SECRET, parse_secret, "")
+        secret = self._parse_setting("cluster.secret.file", read_secret, secret)
         return peers, listen, secret
 
     def _static_configs(self) -> dict[str, str]:
         """Everything that nobody has taken: Kafka's settings, or mistakes."""
         static = {}
         for key, setting in self._settings.items():
-            if key in _IGNORED:
+            if key in _KEYS_WITHOUT_EFFECT:
                 continue
-            faults = check_static({key: setting.text})
+            faults = static_config_errors({key: setting.text})
             hint = "" if key in BROKER_CONFIGS else self._hint(key)
             self._faults.extend(f"{fault} ({setting.origin}){hint}" for fault in faults)
             if not faults:
@@ -448,11 +450,11 @@ class _Reader:
         if topic_config is not None and topic_config.synonyms:
             default = topic_config.synonyms[0].name
             return f": it is a topic's; {default} is the default of all topics"
-        known = [*self._taken, *BROKER_CONFIGS]
+        known = [*self._known_keys, *BROKER_CONFIGS]
         close = difflib.get_close_matches(key, known, n=1)
         return f": is {close[0]} meant?" if close else ": leave it out"
 
-    def _check_together(self, config: NodeConfig) -> None:
+    def _check_combinations(self, config: NodeConfig) -> None:
         if config.worker_count > (config.store_count or DEFAULT_STORE_COUNT):
             self._faults.append(
                 f"workers={config.worker_count}: a worker owns whole stores and there are"
@@ -471,7 +473,7 @@ class _Reader:
             )
         if config.peers:
             self._faults.extend(
-                faults_of_peers(
+                peer_errors(
                     config.peers,
                     node_id=config.node_id,
                     listen_host=config.peer_host,
@@ -479,21 +481,21 @@ class _Reader:
                     client_ports=[listener.port for listener in config.listeners],
                 )
             )
-        self._check_joining(config)
-        layer = Layer(ConfigSource.STATIC_BROKER, config.static_configs)
-        self._faults.extend(faults_of_bounds((layer,), config.static_configs))
+        self._check_join(config)
+        layer = ConfigLayer(ConfigSource.STATIC_BROKER, config.static_configs)
+        self._faults.extend(violated_constraints((layer,), config.static_configs))
         ports = [listener.port for listener in config.listeners if listener.port]
         for port in {port for port in ports if ports.count(port) > 1}:
             self._faults.append(
                 f"listeners: port {port} is used by several listeners; give each its own"
             )
 
-    def _check_joining(self, config: NodeConfig) -> None:
+    def _check_join(self, config: NodeConfig) -> None:
         own = config.own_peer
         if config.peers and not config.join:
             return
         self._faults.extend(
-            faults_of_joining(
+            join_errors(
                 config.join,
                 own=SeedConfig("", 0) if own is None else SeedConfig(own.host, own.port),
                 listen_host=config.peer_host,

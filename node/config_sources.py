@@ -34,7 +34,7 @@ class Setting(NamedTuple):
     origin: str
 
 
-class ConfigFault(ValueError):
+class ConfigurationError(ValueError):
     """The configuration is wrong: one sentence per fault, with key, value and what is right."""
 
     def __init__(self, *faults: str) -> None:
@@ -72,9 +72,11 @@ def from_file(path: Path) -> dict[str, Setting]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigFault(f"cannot read the configuration file {path}: {error.strerror}") from error
+        raise ConfigurationError(
+            f"cannot read the configuration file {path}: {error.strerror}"
+        ) from error
     except UnicodeDecodeError as error:
-        raise ConfigFault(f"the configuration file {path} is not UTF-8 text") from error
+        raise ConfigurationError(f"the configuration file {path} is not UTF-8 text") from error
     if path.suffix == ".toml":
         return _from_toml(text, path)
     return _from_properties(text, path)
@@ -84,7 +86,7 @@ def _from_toml(text: str, path: Path) -> dict[str, Setting]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigFault(f"{path} is not TOML: {error}") from error
+        raise ConfigurationError(f"{path} is not TOML: {error}") from error
     settings: dict[str, Setting] = {}
 
     def flatten(prefix: str, value: object) -> None:
@@ -122,5 +124,5 @@ def _from_properties(text: str, path: Path) -> dict[str, Setting]:
             continue
         settings[matched["key"]] = Setting(matched["value"], f"{path} line {number}")
     if faults:
-        raise ConfigFault(*faults)
+        raise ConfigurationError(*faults)
     return settings

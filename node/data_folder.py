@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from odradek.node.config import DEFAULT_STORE_COUNT, NodeConfig
-from odradek.node.config_sources import ConfigFault
+from odradek.node.config_sources import ConfigurationError
 
 LAYOUT_VERSION = 1
 META_NAME = "meta.properties"
@@ -26,7 +26,7 @@ LOCK_NAME = "node.lock"
 _STATE_BYTES = 1024
 
 
-class Identity(NamedTuple):
+class MetaProperties(NamedTuple):
     """What meta.properties says."""
 
     cluster_id: str
@@ -47,24 +47,25 @@ def new_cluster_id() -> str:
             return text
 
 
-def read_identity(folder: Path) -> Identity | None:
-    """Whose folder this is; None if it was not formatted. ConfigFault if it cannot be ours."""
+def read_meta_properties(folder: Path) -> MetaProperties | None:
+    """Whose folder this is; None if it was not formatted. ConfigurationError if it cannot be
+    ours."""
     path = folder / META_NAME
     try:
         text = path.read_text()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigFault(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
     entries = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     try:
         version = int(entries["version"])
         if version > LAYOUT_VERSION:
-            raise ConfigFault(
+            raise ConfigurationError(
                 f"{path} is of layout version {version}, this release knows {LAYOUT_VERSION}:"
                 " start the newer release that wrote it"
             )
-        return Identity(
+        return MetaProperties(
             entries["cluster.id"],
             int(entries["node.id"]),
             int(entries["store.count"]),
@@ -72,18 +73,24 @@ def read_identity(folder: Path) -> Identity | None:
             entries.get("directory.id", ""),
         )
     except (KeyError, ValueError) as error:
-        if isinstance(error, ConfigFault):
+        if isinstance(error, ConfigurationError):
             raise
-        raise ConfigFault(
+        raise ConfigurationError(
             f"{path} is damaged ({error}): it needs version, cluster.id, node.id and store.count;"
             " restore it from another node of the cluster with this node's id"
         ) from error
 
 
-def check_identity(
-    identity: Identity, folder: Path, *, node_id: int, store_count: int = 0, cluster_id: str = ""
+def check_meta_properties(
+    identity: MetaProperties,
+    folder: Path,
+    *,
+    node_id: int,
+    store_count: int = 0,
+    cluster_id: str = "",
 ) -> None:
-    """Raise ConfigFault if the folder belongs to another node or cluster than it is to serve.
+    """Raise ConfigurationError if the folder belongs to another node or cluster than it is to
+    serve.
 
     `store_count` 0 and an empty `cluster_id` mean: whatever the folder says.
     """
@@ -105,38 +112,38 @@ def check_identity(
             f" keeps that number; set stores={identity.store_count} or leave it out"
         )
     if faults:
-        raise ConfigFault(*faults)
+        raise ConfigurationError(*faults)
 
 
-def adopt_identity(config: NodeConfig, *, formats: bool) -> NodeConfig:
+def adopt_meta_properties(config: NodeConfig, *, formats: bool) -> NodeConfig:
     """The configuration completed with what its data folder says.
 
     A folder that is no node's yet is made one if `formats`, else that is a fault: a node that
     has lost its data must not start empty by itself.
     """
     folder = config.data_folder
-    identity = read_identity(folder)
+    identity = read_meta_properties(folder)
     if identity is None:
         if not formats:
-            raise ConfigFault(
+            raise ConfigurationError(
                 f"data={folder}: this folder is not formatted; run odradek format, or check"
                 " whether the right volume is mounted here"
             )
         _check_nobodys(config)
         if config.needs_cluster_id and not config.cluster_id:
-            raise ConfigFault(
+            raise ConfigurationError(
                 f"data={folder}: this folder is not formatted, and the nodes of a cluster must have"
                 " one cluster id: set cluster.id, or run odradek format --cluster-id, with the same"
                 f" on every node, for example {new_cluster_id()}"
             )
-        identity = Identity(
+        identity = MetaProperties(
             config.cluster_id or new_cluster_id(),
             config.node_id,
             config.store_count or DEFAULT_STORE_COUNT,
             directory_id=str(uuid.uuid4()),
         )
         format_folder(folder, identity)
-    check_identity(
+    check_meta_properties(
         identity,
         folder,
         node_id=config.node_id,
@@ -153,27 +160,29 @@ def adopt_identity(config: NodeConfig, *, formats: bool) -> NodeConfig:
 
 
 def _check_nobodys(config: NodeConfig) -> None:
-    """Raise ConfigFault if there are data that a lost meta.properties belonged to: under a new
-    cluster id no process would take them."""
+    """Raise ConfigurationError if there are data that a lost meta.properties belonged to: under a
+    new cluster id no process would take them."""
     left = [
         folder.name
         for folder in (config.metadata_folder, config.stores_folder)
         if folder.is_dir() and any(folder.iterdir())
     ]
     if left:
-        raise ConfigFault(
+        raise ConfigurationError(
             f"data={config.data}: there is {' and '.join(left)} of a node here, but no {META_NAME}"
             " that says of which; restore that file, or choose another data folder"
         )
 
 
-def format_folder(folder: Path, identity: Identity) -> None:
+def format_folder(folder: Path, identity: MetaProperties) -> None:
     """Make the folder a node's. It must not be one yet; other contents are not touched.
 
     The file is complete and on the disk, or not there at all.
     """
-    if read_identity(folder) is not None:
-        raise ConfigFault(f"{folder} is formatted already; its data would not fit a new identity")
+    if read_meta_properties(folder) is not None:
+        raise ConfigurationError(
+            f"{folder} is formatted already; its data would not fit a new identity"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f"{META_NAME}.new"
@@ -192,7 +201,9 @@ def format_folder(folder: Path, identity: Identity) -> None:
         finally:
             os.close(directory)
     except OSError as error:
-        raise ConfigFault(f"cannot format the data folder {folder}: {error.strerror}") from error
+        raise ConfigurationError(
+            f"cannot format the data folder {folder}: {error.strerror}"
+        ) from error
 
 
 class StateFile:
@@ -243,7 +254,7 @@ class FolderLock:
     """Holds a data folder for one node. Released by the system however the process ends."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ConfigFault if another node holds the folder, with its process id."""
+        """Raises ConfigurationError if another node holds the folder, with its process id."""
         path = folder / LOCK_NAME
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -252,8 +263,8 @@ class FolderLock:
             holder = os.read(self._file, 32).decode(errors="replace").strip()
             os.close(self._file)
             if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise ConfigFault(f"cannot lock {path}: {error.strerror}") from error
-            raise ConfigFault(
+                raise ConfigurationError(f"cannot lock {path}: {error.strerror}") from error
+            raise ConfigurationError(
                 f"data={folder}: a node is running in this folder (process {holder or 'unknown'});"
                 " stop it or choose another data folder"
             ) from error

@@ -19,7 +19,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from odradek.node.asker import Asker, NotABroker
+from odradek.node.blocking_client import BlockingClient, NotABrokerError
 from odradek.node.supervisor import STATE_NAME, NodeState
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.metadata import (
@@ -213,9 +213,9 @@ class EmbeddedBroker:
         """The answer to one request, in the newest version that both know. Raises OSError, and
         BrokerFailure if the node does not answer."""
         try:
-            with Asker("127.0.0.1", self._port, self.timeout_s) as asker:
+            with BlockingClient("127.0.0.1", self._port, self.timeout_s) as asker:
                 return asker.ask(request, response)
-        except NotABroker as error:
+        except NotABrokerError as error:
             raise BrokerFailure(f"the node: {error}{self._log_tail()}") from error
 
     def __enter__(self) -> Self:

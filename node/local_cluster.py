@@ -32,7 +32,7 @@ class LocalNode(msgspec.Struct, frozen=True):
     peer_port: int
 
 
-class Layout(msgspec.Struct, frozen=True):
+class ClusterLayout(msgspec.Struct, frozen=True):
     """What the nodes agree upon."""
 
     cluster_id: str
@@ -51,11 +51,11 @@ class Layout(msgspec.Struct, frozen=True):
         return self.nodes[len(self.founders) :]
 
 
-def lay_out(node_count: int, first_port: int) -> Layout:
+def new_layout(node_count: int, first_port: int) -> ClusterLayout:
     """A new cluster: clients' ports from `first_port` on, peers' a thousand above."""
     if not 1 <= node_count <= NODES_MAX:
         raise ValueError(f"{node_count} nodes: there can be 1 to {NODES_MAX}")
-    return Layout(
+    return ClusterLayout(
         new_cluster_id(),
         tuple(
             LocalNode(
@@ -68,26 +68,26 @@ def lay_out(node_count: int, first_port: int) -> Layout:
     )
 
 
-def grown(layout: Layout, node_count: int) -> Layout:
+def extended_layout(layout: ClusterLayout, node_count: int) -> ClusterLayout:
     """The same cluster with more nodes; ports go on as they began."""
     first = layout.nodes[0]
-    more = lay_out(node_count, first.port).nodes[len(layout.nodes) :]
+    more = new_layout(node_count, first.port).nodes[len(layout.nodes) :]
     return msgspec.structs.replace(
         layout, nodes=(*layout.nodes, *more), founder_count=len(layout.founders)
     )
 
 
-def layout_of(folder: Path) -> Layout | None:
+def read_layout(folder: Path) -> ClusterLayout | None:
     """The layout of the cluster in the folder, None if there is none. Raises ValueError."""
     try:
-        return msgspec.json.decode((folder / LAYOUT_NAME).read_bytes(), type=Layout)
+        return msgspec.json.decode((folder / LAYOUT_NAME).read_bytes(), type=ClusterLayout)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
         raise ValueError(f"{folder / LAYOUT_NAME} makes no sense: {error}") from error
 
 
-def keep(folder: Path, layout: Layout) -> None:
+def write_layout(folder: Path, layout: ClusterLayout) -> None:
     """Write the layout down, and a new cluster's secret, which is for the owner's eyes only."""
     folder.mkdir(parents=True, exist_ok=True)
     secret = folder / SECRET_NAME
@@ -103,7 +103,7 @@ class LocalCluster:
     def __init__(
         self,
         folder: Path,
-        layout: Layout,
+        layout: ClusterLayout,
         *,
         settings: dict[str, str] | None = None,
         timeout_s: float = 60.0,

@@ -2,10 +2,10 @@
 supervisor.
 
 Logs go to stderr, for humans on a terminal and as JSON lines elsewhere. Metrics are read when
-somebody asks: the hot paths only count in plain integers of their own. `ChildLink` is the child's
-end of a socket pair that the supervisor made: the child beats, says that it is ready and hands
-over its metrics; the supervisor asks for them and says stop. One invariant: the link never blocks
-and never raises; a child whose supervisor is gone is told to stop.
+somebody asks: the hot paths only count in plain integers of their own. `SupervisorLink` is the
+child's end of a socket pair that the supervisor made: the child beats, says that it is ready and
+hands over its metrics; the supervisor asks for them and says stop. One invariant: the link never
+blocks and never raises; a child whose supervisor is gone is told to stop.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ LINK_VARIABLE = "_ODRADEK_LINK"
 # noticed by the parent's process id.
 LINK_KIND = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
 MESSAGE_BYTES_MAX = 64 * 1024
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 _LOOK_S = 0.02
 _SAMPLES_OF_A_MESSAGE = 64
 _WAITING_MESSAGES_MAX = 1_000
@@ -58,7 +58,7 @@ def configure_logging(config: LogConfig, process: str) -> None:
     is_text = config.log_format == "text" or (config.log_format == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextFormatter(process) if is_text else JsonFormatter(process))
-    handler.addFilter(FloodFilter())
+    handler.addFilter(RepeatedLineFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(config.log_level)
@@ -111,7 +111,7 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(entry).decode()
 
 
-class FloodFilter(logging.Filter):
+class RepeatedLineFilter(logging.Filter):
     """Lets `FLOOD_LINES_MAX` lines from one place of the code pass per window and counts the
     others.
     """
@@ -225,47 +225,48 @@ def _escaped(value: str) -> str:
 # -----------------------------------------------------------------------
 
 
-class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
+class ProcessHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
     """The child's loop goes round."""
 
 
-class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+class ProcessReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     """The child can do what it is there for."""
 
     details: dict[str, str | int | dict[str, int]] = {}
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
-    """A part of the child's metrics; `is_last` ends the answer to one `Collect`."""
+class MetricsReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+    """A part of the child's metrics; `is_last` ends the answer to one `CollectMetrics`."""
 
     samples: list[Sample]
     is_last: bool
 
 
-class Released(msgspec.Struct, frozen=True, array_like=True, tag="released"):
+class ShutdownAllowed(msgspec.Struct, frozen=True, array_like=True, tag="released"):
     """The node may stop: nobody looks for a leader here any more, or nobody can be asked."""
 
 
-class Regroup(msgspec.Struct, frozen=True, array_like=True, tag="regroup"):
+class ResizeWorkers(msgspec.Struct, frozen=True, array_like=True, tag="regroup"):
     """The node shall have so many workers from now on."""
 
     worker_count: int
 
 
-class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
-    """The node wants to stop: let other nodes take over what it leads, and say `Released`."""
+class BeginControlledShutdown(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
+    """The node wants to stop: let other nodes take over what it leads, and say
+    `ShutdownAllowed`."""
 
 
-class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
+class StopProcess(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """Finish what has begun, then exit."""
 
 
-class Collect(msgspec.Struct, frozen=True, array_like=True, tag="collect"):
+class CollectMetrics(msgspec.Struct, frozen=True, array_like=True, tag="collect"):
     """Send your metrics."""
 
 
-FromChild = Beat | Ready | Report | Released | Regroup
-ToChild = Stop | Collect | Leave
+FromChild = ProcessHeartbeat | ProcessReady | MetricsReport | ShutdownAllowed | ResizeWorkers
+ToChild = StopProcess | CollectMetrics | BeginControlledShutdown
 Details = Mapping[str, str | int | dict[str, int]]
 
 encode_link = msgspec.msgpack.Encoder().encode
@@ -277,7 +278,7 @@ def _at_once(report: Callable[[], None]) -> None:
     report()
 
 
-class ChildLink:
+class SupervisorLink:
     """The child's end. A process started by hand has none: then nobody says stop, and that is all.
 
     A loop of our own puts `sockets` into its poller and calls `poll` every turn; an event loop
@@ -317,15 +318,15 @@ class ChildLink:
 
     def ready(self, details: Details | None = None) -> None:
         """This process can do what it is there for; `details` is what others want to know of it."""
-        self._send(Ready(dict(details or {})))
+        self._send(ProcessReady(dict(details or {})))
 
     def released(self) -> None:
         """The node may stop."""
-        self._send(Released())
+        self._send(ShutdownAllowed())
 
-    def regroup(self, worker_count: int) -> None:
+    def resize_workers(self, worker_count: int) -> None:
         """The node shall have so many workers."""
-        self._send(Regroup(worker_count))
+        self._send(ResizeWorkers(worker_count))
 
     def poll(self) -> bool:
         """Beat if it is time to, answer what was asked; True when it is time to stop. Cheap."""
@@ -333,9 +334,9 @@ class ChildLink:
         if now >= self._next_look:
             self._next_look = now + _LOOK_S
             if now >= self._next_beat:
-                self._next_beat = now + BEAT_S
+                self._next_beat = now + HEARTBEAT_S
                 if not self._waiting:
-                    self._send(Beat())
+                    self._send(ProcessHeartbeat())
                 if os.getppid() != self._parent:
                     self._is_stopping = True
             if self._waiting:
@@ -359,7 +360,7 @@ class ChildLink:
 
         def beat() -> None:
             look()
-            self._timer = loop.call_later(BEAT_S, beat)
+            self._timer = loop.call_later(HEARTBEAT_S, beat)
 
         if self._connection is not None:
             loop.add_reader(self._connection.fileno(), look)
@@ -399,18 +400,18 @@ class ChildLink:
                 self._is_stopping = True
                 return
             match _decode_to_child(payload):
-                case Stop():
+                case StopProcess():
                     self._is_stopping = True
-                case Collect():
+                case CollectMetrics():
                     self.before_report(self._report)
-                case Leave():
+                case BeginControlledShutdown():
                     self.is_leaving = True
 
     def _report(self) -> None:
         samples = self.metrics.collect()
         for start in range(0, len(samples), _SAMPLES_OF_A_MESSAGE):
             part = samples[start : start + _SAMPLES_OF_A_MESSAGE]
-            self._send(Report(part, start + len(part) == len(samples)))
+            self._send(MetricsReport(part, start + len(part) == len(samples)))
 
     def _send(self, message: FromChild) -> None:
         if self._connection is not None and len(self._waiting) < _WAITING_MESSAGES_MAX:

@@ -35,16 +35,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from odradek.node.child import Child, Patience, State, python_command
+from odradek.node.child import Child, ChildState, ChildTimeouts, python_command
 from odradek.node.config import ListenerConfig, NodeConfig
-from odradek.node.config_sources import ConfigFault
-from odradek.node.controller.last_run import note_clean_end
-from odradek.node.data_folder import FolderLock, StateFile, adopt_identity
-from odradek.node.http import HttpServer, Respond
+from odradek.node.config_sources import ConfigurationError
+from odradek.node.controller.clean_shutdown import record_clean_shutdown
+from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_properties
+from odradek.node.http_server import HttpServer, Respond
 from odradek.node.observability import (
-    Collect,
+    CollectMetrics,
     Sample,
-    Stop,
+    StopProcess,
     configure_logging,
     exposition,
     resident_bytes,
@@ -101,13 +101,13 @@ def run(
     formats: bool = True,
     on_ready: Callable[[NodeState], None] = lambda _state: None,
     plan: Callable[[NodeConfig, Path], Iterable[ChildPlan]] = plan_children,
-    patience: Patience | None = None,
+    patience: ChildTimeouts | None = None,
 ) -> int:
     """Run a node until it is told to stop; the exit code of the process.
 
     `formats`: make the data folder a node's if it is none yet. `on_ready` is called once, when all
-    processes are. Raises ConfigFault before anything is started if the configuration, the data
-    folder or the addresses will not do.
+    processes are. Raises ConfigurationError before anything is started if the configuration, the
+    data folder or the addresses will not do.
     """
     configure_logging(config, "supervisor")
     if config.settings_without_effect:
@@ -115,19 +115,19 @@ def run(
     try:
         config.data_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigFault(
+        raise ConfigurationError(
             f"data={config.data}: cannot make this folder: {error.strerror}"
         ) from error
     lock = FolderLock(config.data_folder)
     try:
-        config = adopt_identity(config, formats=formats)
+        config = adopt_meta_properties(config, formats=formats)
         for listener in config.listeners:
             check_address(listener)
-        if config.is_of_several:
+        if config.is_clustered:
             peers = ListenerConfig(name="peers", host=config.peer_host, port=config.peer_port)
             check_address(peers, key="peer.listen")
         supervisor = Supervisor(
-            config, plan=plan, patience=patience or Patience(), on_ready=on_ready
+            config, plan=plan, patience=patience or ChildTimeouts(), on_ready=on_ready
         )
         return supervisor.run()
     finally:
@@ -142,7 +142,7 @@ class Supervisor:
         config: NodeConfig,
         *,
         plan: Callable[[NodeConfig, Path], Iterable[ChildPlan]],
-        patience: Patience,
+        patience: ChildTimeouts,
         on_ready: Callable[[NodeState], None],
     ) -> None:
         self._config = config
@@ -189,16 +189,16 @@ class Supervisor:
             last = time.monotonic()
             for child in self._children:
                 child.start(last)
-            while not all(child.state is State.ENDED for child in self._children):
+            while not all(child.state is ChildState.ENDED for child in self._children):
                 now = time.monotonic()
                 if now - last > 5 * _TICK_S:
                     for child in self._children:
-                        child.excuse(now)
+                        child.extend_deadline(now)
                 last = now
                 self._turn(now)
             workers = [child for child in self._children if self._rounds[child.name] == _WORKERS]
             if workers and all(child.exit_code == 0 for child in workers):
-                note_clean_end(self._config.data_folder)
+                record_clean_shutdown(self._config.data_folder)
         finally:
             for child in self._children:
                 child.kill()
@@ -214,7 +214,7 @@ class Supervisor:
     # -- the loop ---------------------------------------------------------------------------------
 
     def _turn(self, now: float) -> None:
-        due = min(child.deadline for child in self._children if child.state is not State.ENDED)
+        due = min(child.deadline for child in self._children if child.state is not ChildState.ENDED)
         due = min([due, *(scrape.deadline for scrape in self._scrapes)])
         if self._leave_deadline is not None:
             due = min(due, self._leave_deadline)
@@ -222,7 +222,7 @@ class Supervisor:
             key.data()
         now = time.monotonic()
         for child in self._children:
-            self._look_after(child, now)
+            self._check_child(child, now)
         for scrape in list(self._scrapes):
             if now >= scrape.deadline:
                 scrape.finish()
@@ -234,16 +234,16 @@ class Supervisor:
         else:
             self._regroup(now)
 
-    def _look_after(self, child: Child, now: float) -> None:
+    def _check_child(self, child: Child, now: float) -> None:
         if child.reap(now):
             self._on_death(child)
-        if child.state is not State.ENDED and now >= child.deadline:
+        if child.state is not ChildState.ENDED and now >= child.deadline:
             child.on_deadline(now)
 
     def _on_death(self, child: Child) -> None:
         is_stopping = self._stop_round is not None and self._leave_deadline is None
-        if is_stopping and child.state is State.WAITING:
-            child.state = State.ENDED
+        if is_stopping and child.state is ChildState.WAITING:
+            child.state = ChildState.ENDED
         elif not self._has_been_ready and child.failures_before_ready >= FIRST_START_FAILURES_MAX:
             log.critical(
                 "%s failed %d times before the node was ready once: giving up, see above",
@@ -261,7 +261,7 @@ class Supervisor:
         self._learn_ports(child)
         if self._leave_deadline is not None:
             child.leave()
-        if self._stop_round is None and all(c.state is State.READY for c in self._children):
+        if self._stop_round is None and all(c.state is ChildState.READY for c in self._children):
             state = self._state()
             self._write_state(state)
             if not self._has_been_ready:
@@ -286,8 +286,8 @@ class Supervisor:
                 log.info("%d workers from now on, not %d", wanted, self._config.worker_count)
                 self._regrouped = self._config.with_workers(wanted)
                 for worker in self._workers():
-                    worker.stop(now, Stop())
-        if self._regrouped is None or any(w.state is not State.ENDED for w in self._workers()):
+                    worker.stop(now, StopProcess())
+        if self._regrouped is None or any(w.state is not ChildState.ENDED for w in self._workers()):
             return
         # Ports that a router has told of meanwhile are in the configuration of now.
         self._config = self._config.with_workers(self._regrouped.worker_count)
@@ -370,7 +370,7 @@ class Supervisor:
             self._stop_round = -1
             self._state_file.remove()
             bound_s = self._config.controlled_shutdown_ms / 1000
-            if self._config.is_of_several and self._has_been_ready and bound_s:
+            if self._config.is_clustered and self._has_been_ready and bound_s:
                 self._leave_deadline = time.monotonic() + bound_s
                 for child in self._children:
                     child.leave()
@@ -379,7 +379,7 @@ class Supervisor:
         """Whether other nodes are still taking over."""
         if self._leave_deadline is None:
             return False
-        has_left = any(child.has_released for child in self._children)
+        has_left = any(child.can_shut_down for child in self._children)
         if not has_left and now < self._leave_deadline:
             return True
         self._leave_deadline = None
@@ -397,7 +397,7 @@ class Supervisor:
         if self._is_leaving(now):
             return
         while all(
-            child.state is State.ENDED
+            child.state is ChildState.ENDED
             for child in self._children
             if self._rounds[child.name] <= self._stop_round
         ):
@@ -406,7 +406,7 @@ class Supervisor:
             self._stop_round += 1
             for child in self._children:
                 if self._rounds[child.name] == self._stop_round:
-                    child.stop(now, Stop())
+                    child.stop(now, StopProcess())
 
     # -- what others find on the disk -------------------------------------------------------------
 
@@ -415,12 +415,14 @@ class Supervisor:
         folder = self._config.run_folder
         try:
             if folder.is_symlink() or (folder.exists() and folder.stat().st_uid != os.getuid()):
-                raise ConfigFault(f"run={folder}: it belongs to somebody else; choose another")
+                raise ConfigurationError(
+                    f"run={folder}: it belongs to somebody else; choose another"
+                )
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, mode=0o700)
             self._config.save_json(self._config_path)
         except OSError as error:
-            raise ConfigFault(f"run={folder}: cannot make it: {error.strerror}") from error
+            raise ConfigurationError(f"run={folder}: cannot make it: {error.strerror}") from error
 
     def _state(self) -> NodeState:
         listener = self._config.listeners[0]
@@ -451,7 +453,7 @@ class Supervisor:
     def _readyz(self, respond: Respond) -> None:
         text = "".join(f"{child.name} {child.state.name.lower()}\n" for child in self._children)
         is_ready = self._stop_round is None and all(
-            child.state is State.READY for child in self._children
+            child.state is ChildState.READY for child in self._children
         )
         respond(200 if is_ready else 503, text)
 
@@ -489,7 +491,7 @@ class Supervisor:
                     "odradek_child_ready",
                     "gauge",
                     "1 if this process is ready",
-                    child.state is State.READY,
+                    child.state is ChildState.READY,
                     label,
                 )
             )
@@ -518,7 +520,7 @@ class _Scrape:
             self._samples[child.name] = samples
             self.without(child.name)
 
-        if child.collect(on_samples, Collect()):
+        if child.collect(on_samples, CollectMetrics()):
             self._missing.add(child.name)
 
     def without(self, name: str) -> None:
@@ -538,7 +540,8 @@ class _Scrape:
 
 
 def check_address(listener: ListenerConfig, key: str = "listeners") -> None:
-    """Raise ConfigFault if the listener's address cannot be bound: better now than in a child."""
+    """Raise ConfigurationError if the listener's address cannot be bound: better now than in a
+    child."""
     host = listener.host or "0.0.0.0"
     try:
         found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)
@@ -547,7 +550,7 @@ def check_address(listener: ListenerConfig, key: str = "listeners") -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
-        raise ConfigFault(
+        raise ConfigurationError(
             f"{key}={listener.name}://{listener.host}:{listener.port}: {error.strerror};"
             " choose another address or stop the process that uses it"
         ) from error

@@ -35,7 +35,7 @@ from odradek.protocol.primitives import (
     refuse_tag_size,
     skip_tags,
 )
-from odradek.protocol.schema import FIXED_SIZE, Field, Kind, fields_of, has_records
+from odradek.protocol.schema import FIXED_SIZE, Field, FieldKind, fields_of, has_records
 
 Decoder = Callable[[bytes | memoryview, int], object]
 
@@ -160,7 +160,7 @@ class DecoderSource:
 
     def _default(self, field: Field, target: str) -> None:
         if field.default == ():
-            if field.kind is Kind.ARRAY:
+            if field.kind is FieldKind.ARRAY:
                 self._emit(f"{target} = []")
                 return
             element = cast("type", field.element)
@@ -200,17 +200,17 @@ class DecoderSource:
     def _value(self, field: Field, target: str) -> None:
         if field.kind in FIXED_SIZE:
             self._run.append((field.kind.value, target))
-        elif field.kind is Kind.STRUCT:
+        elif field.kind is FieldKind.STRUCT:
             self._nested(field, target)
-        elif field.kind is Kind.ARRAY:
+        elif field.kind is FieldKind.ARRAY:
             self._array(field, target)
         else:
             self._sized(field, target, self._slice(field.kind))
 
-    def _slice(self, kind: Kind) -> str:
-        if kind is Kind.STRING:
+    def _slice(self, kind: FieldKind) -> str:
+        if kind is FieldKind.STRING:
             return 'str(data[start:pos], "utf-8")' if self.views else "data[start:pos].decode()"
-        if kind is Kind.BYTES and self.views:
+        if kind is FieldKind.BYTES and self.views:
             return "bytes(data[start:pos])"
         return "data[start:pos]"
 
@@ -226,7 +226,7 @@ class DecoderSource:
             )
             is_null, stop = f"not {length}", f"start + {length} - 1"
         else:
-            self._run.append(("h" if field.kind is Kind.STRING else "i", length))
+            self._run.append(("h" if field.kind is FieldKind.STRING else "i", length))
             self._flush(into="start")
             is_null, stop = f"{length} < 0", f"start + {length}"
         if nullable:
@@ -279,7 +279,7 @@ class DecoderSource:
             self._depth -= 1
             self._emit(f"{target} = {items}")
         else:
-            self._scalars(cast("Kind", field.element), count, target)
+            self._scalars(cast("FieldKind", field.element), count, target)
         self._depth -= 1
 
     def _loop(self, count: str) -> str:
@@ -292,8 +292,8 @@ class DecoderSource:
         self._depth += 1
         return items
 
-    def _scalars(self, kind: Kind, count: str, target: str) -> None:
-        if kind is Kind.UUID:
+    def _scalars(self, kind: FieldKind, count: str, target: str) -> None:
+        if kind is FieldKind.UUID:
             self._emit(f"start = pos; pos += {_UUID_SIZE} * {count}")
             self._emit("if pos > end: refuse_end('an array', pos - end)")
             step = f"range(start, pos, {_UUID_SIZE})"

@@ -17,7 +17,7 @@ from struct import Struct, pack
 from typing import cast
 
 from odradek.protocol.primitives import refuse_value, uvarint
-from odradek.protocol.schema import FIXED_SIZE, Field, Kind, fields_of, has_records
+from odradek.protocol.schema import FIXED_SIZE, Field, FieldKind, fields_of, has_records
 
 Encoder = Callable[[object], list[bytes | memoryview]]
 
@@ -129,11 +129,11 @@ class EncoderSource:
 
     def _differs(self, field: Field, value: str) -> str:
         """The condition that a field does not hold its default."""
-        if field.kind is Kind.ARRAY:
+        if field.kind is FieldKind.ARRAY:
             return (
                 f"{value} is not None" if field.default is None else f"{value} or {value} is None"
             )
-        if field.kind is Kind.STRUCT:
+        if field.kind is FieldKind.STRUCT:
             element = cast("type", field.element)
             self.names[element.__name__] = element
             differs = f"{value} != {element.__name__}()"
@@ -171,19 +171,19 @@ class EncoderSource:
     def _value(self, field: Field, value: str) -> None:
         if field.kind in FIXED_SIZE:
             self._run.append((field.kind.value, value))
-        elif field.kind is Kind.STRUCT:
+        elif field.kind is FieldKind.STRUCT:
             self._nested(field, value)
-        elif field.kind is Kind.ARRAY:
+        elif field.kind is FieldKind.ARRAY:
             self._array(field, value)
-        elif field.kind is Kind.RECORDS:
+        elif field.kind is FieldKind.RECORDS:
             self._records(field, value)
         else:
             self._sized(field.kind, value, nullable=field.is_nullable(self.version))
 
-    def _sized(self, kind: Kind, value: str, *, nullable: bool) -> None:
+    def _sized(self, kind: FieldKind, value: str, *, nullable: bool) -> None:
         """A string or bytes: a length and so many bytes."""
         content, length = self._fresh("v"), self._fresh("n")
-        encode = ".encode()" if kind is Kind.STRING else ""
+        encode = ".encode()" if kind is FieldKind.STRING else ""
         null, size = ("0", f"len({content}) + 1") if self.flexible else ("-1", f"len({content})")
         if nullable:
             self._emit(f"{content} = {value}")
@@ -193,7 +193,7 @@ class EncoderSource:
         else:
             self._emit(f"{content} = {value}{encode}")
             self._emit(f"{length} = {size}")
-        self._length(length, "h" if kind is Kind.STRING else "i")
+        self._length(length, "h" if kind is FieldKind.STRING else "i")
         self._emit(f"add({content})")
 
     def _records(self, field: Field, value: str) -> None:
@@ -247,12 +247,12 @@ class EncoderSource:
             with self._block(f"for {item} in {items}:"):
                 self._struct(field.element, item)
                 self._flush()
-        elif field.element is Kind.UUID:
+        elif field.element is FieldKind.UUID:
             self._emit(f'add(b"".join({items}))')
         elif field.element in FIXED_SIZE:
-            code = cast("Kind", field.element).value
+            code = cast("FieldKind", field.element).value
             self._emit(f'if {items}: add(pack(f">{{len({items})}}{code}", *{items}))')
         else:
             item = self._fresh("v")
             with self._block(f"for {item} in {items}:"):
-                self._sized(cast("Kind", field.element), item, nullable=False)
+                self._sized(cast("FieldKind", field.element), item, nullable=False)

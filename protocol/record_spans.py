@@ -47,7 +47,9 @@ class RecordSpan(NamedTuple):
     has_value: bool
 
 
-def unfold(batch: Bytes, header: BatchHeader, *, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+def decompress_records(
+    batch: Bytes, header: BatchHeader, *, limit: int = DECOMPRESSED_BYTES_MAX
+) -> bytes:
     """The records' bytes of one batch, uncompressed; at most `limit` of them."""
     end = LENGTH_OVERHEAD + header.batch_length
     if not HEADER_BYTES <= end <= len(batch):
@@ -58,7 +60,7 @@ def unfold(batch: Bytes, header: BatchHeader, *, limit: int = DECOMPRESSED_BYTES
 
 
 def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
-    """Where each of the records of `unfold`'s bytes lies, in their order."""
+    """Where each of the records of `decompress_records`'s bytes lies, in their order."""
     spans: list[RecordSpan] = []
     new = tuple.__new__
     at = 0
@@ -118,15 +120,15 @@ def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
     return spans
 
 
-def thin_batch(
+def rebuild_batch(
     header: BatchHeader,
     data: bytes,
     kept: Sequence[RecordSpan],
     *,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """The batch with only the `kept` records of `unfold`'s bytes, in their order, under the same
-    offsets, producer, sequence, codec and timestamps.
+    """The batch with only the `kept` records of `decompress_records`'s bytes, in their order, under
+    the same offsets, producer, sequence, codec and timestamps.
 
     Without any it is an empty batch, which only says that its offsets and sequence are taken. With
     `delete_horizon_ms` the batch is marked: its tombstones (its marker) may go at that time.

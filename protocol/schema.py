@@ -30,7 +30,7 @@ NEWEST: Final = 1 << 15
 """Larger than any version: the `until` of a field that is there to stay."""
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """The forms a value has on the wire; for those of fixed size, their letter in `struct`."""
 
     BOOLEAN = "?"
@@ -50,14 +50,14 @@ class Kind(Enum):
 
 FIXED_SIZE: Final = frozenset(
     {
-        Kind.BOOLEAN,
-        Kind.INT8,
-        Kind.INT16,
-        Kind.INT32,
-        Kind.INT64,
-        Kind.UINT16,
-        Kind.FLOAT64,
-        Kind.UUID,
+        FieldKind.BOOLEAN,
+        FieldKind.INT8,
+        FieldKind.INT16,
+        FieldKind.INT32,
+        FieldKind.INT64,
+        FieldKind.UINT16,
+        FieldKind.FLOAT64,
+        FieldKind.UUID,
     }
 )
 """The kinds whose value is their letter in `struct`."""
@@ -96,9 +96,9 @@ class Field:
     whose fields all have their defaults.
     """
 
-    kind: Kind
+    kind: FieldKind
     default: Scalar | tuple[()]
-    element: type | Kind | None = None
+    element: type | FieldKind | None = None
     since: int = 0
     until: int = NEWEST
     nullable_since: int = NEWEST
@@ -123,7 +123,7 @@ class Specifier(Generic[T]):
 
     __slots__ = ("kind", "zero")
 
-    def __init__(self, kind: Kind, zero: T) -> None:
+    def __init__(self, kind: FieldKind, zero: T) -> None:
         self.kind = kind
         self.zero = zero
 
@@ -152,17 +152,17 @@ class Specifier(Generic[T]):
         return cast("T", field)
 
 
-boolean: Final = Specifier[bool](Kind.BOOLEAN, False)
-int8: Final = Specifier[int](Kind.INT8, 0)
-int16: Final = Specifier[int](Kind.INT16, 0)
-int32: Final = Specifier[int](Kind.INT32, 0)
-int64: Final = Specifier[int](Kind.INT64, 0)
-uint16: Final = Specifier[int](Kind.UINT16, 0)
-float64: Final = Specifier[float](Kind.FLOAT64, 0.0)
-uuid: Final = Specifier[Uuid](Kind.UUID, ZERO_UUID)
-string: Final = Specifier[str](Kind.STRING, "")
-binary: Final = Specifier[bytes](Kind.BYTES, b"")
-records: Final = Specifier[memoryview](Kind.RECORDS, memoryview(b""))
+boolean: Final = Specifier[bool](FieldKind.BOOLEAN, False)
+int8: Final = Specifier[int](FieldKind.INT8, 0)
+int16: Final = Specifier[int](FieldKind.INT16, 0)
+int32: Final = Specifier[int](FieldKind.INT32, 0)
+int64: Final = Specifier[int](FieldKind.INT64, 0)
+uint16: Final = Specifier[int](FieldKind.UINT16, 0)
+float64: Final = Specifier[float](FieldKind.FLOAT64, 0.0)
+uuid: Final = Specifier[Uuid](FieldKind.UUID, ZERO_UUID)
+string: Final = Specifier[str](FieldKind.STRING, "")
+binary: Final = Specifier[bytes](FieldKind.BYTES, b"")
+records: Final = Specifier[memoryview](FieldKind.RECORDS, memoryview(b""))
 """Record batches: decoded to a view of the frame, encoded from any `RecordBuffers` uncopied."""
 
 
@@ -189,7 +189,7 @@ def array(
 ) -> list[S] | None:
     """A list of structs or scalars; by default a new empty one, or null if `default` is None."""
     field = Field(
-        kind=Kind.ARRAY,
+        kind=FieldKind.ARRAY,
         element=element.kind if isinstance(element, Specifier) else element,
         default=default,
         nullable_since=nullable_since,
@@ -200,7 +200,7 @@ def array(
 
 def nested(element: type[S], **versions: Unpack[Versions]) -> S:
     """A struct that is always there; by default one with the defaults of all its fields."""
-    return cast("S", Field(kind=Kind.STRUCT, element=element, default=(), **versions))
+    return cast("S", Field(kind=FieldKind.STRUCT, element=element, default=(), **versions))
 
 
 def optional(
@@ -212,7 +212,7 @@ def optional(
     costs nothing in the many messages that do not use the tag.
     """
     field = Field(
-        kind=Kind.STRUCT,
+        kind=FieldKind.STRUCT,
         element=element,
         default=None,
         nullable_since=nullable_since,
@@ -232,7 +232,7 @@ def fields_of(struct_class: type) -> tuple[Field, ...]:
 def has_records(struct_class: type) -> bool:
     """Whether record batches stand anywhere in the message, in any version."""
     return any(
-        field.kind is Kind.RECORDS
+        field.kind is FieldKind.RECORDS
         or (isinstance(field.element, type) and has_records(field.element))
         for field in fields_of(struct_class)
     )
@@ -248,9 +248,9 @@ def struct(declaration: type[T]) -> type[T]:
     fields = [value for value in vars(declaration).values() if isinstance(value, Field)]
     for field in fields:
         default: object
-        if field.default == () and field.kind is Kind.ARRAY:
+        if field.default == () and field.kind is FieldKind.ARRAY:
             default = dataclasses.field(default_factory=list)
-        elif field.default == () and field.kind is Kind.STRUCT:
+        elif field.default == () and field.kind is FieldKind.STRUCT:
             default = dataclasses.field(default_factory=cast("type[object]", field.element))
         else:
             default = dataclasses.field(default=cast("object", field.default))
@@ -269,8 +269,8 @@ def _compile_constructor(struct_class: type) -> Callable[..., None]:
     names: dict[str, object] = {"UNSET": UNSET}
     for field in fields_of(struct_class):
         name = field.name
-        if field.default == () and field.kind in (Kind.ARRAY, Kind.STRUCT):
-            fresh = "[]" if field.kind is Kind.ARRAY else f"new_{name}()"
+        if field.default == () and field.kind in (FieldKind.ARRAY, FieldKind.STRUCT):
+            fresh = "[]" if field.kind is FieldKind.ARRAY else f"new_{name}()"
             names[f"new_{name}"] = field.element
             parameters.append(f"{name}=UNSET")
             lines.append(f" self.{name} = {fresh} if {name} is UNSET else {name}")

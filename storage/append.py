@@ -38,13 +38,13 @@ from odradek.storage.validation import (
     LATEST_VERSION,
     SINGLE_BATCH_VERSION_MIN,
     AppendOrigin,
+    BatchRejectedError,
     Fields,
-    Refused,
     check_batch,
     check_coordinator_batch,
     check_producer,
     recompress,
-    refuse_size,
+    size_error,
     split,
     unpack_header,
 )
@@ -123,11 +123,11 @@ class Turn:
         "_segment",
         "_transaction",
         "_turn",
+        "appended_bytes",
         "failure",
         "has_ended",
         "needs_new_segment",
         "now_ms",
-        "put_bytes",
         "small_values",
     )
 
@@ -149,7 +149,7 @@ class Turn:
         self._savepoints: dict[int, tuple[PartitionLog, tuple[object, ...]]] = {}
         self.failure: str | None = None
         self.now_ms = now_ms
-        self.put_bytes = 0
+        self.appended_bytes = 0
         self.small_values: list[bytes] = []
         """What the segment's journal, if it has one, is to get of this turn."""
         self._journal = segment.journal
@@ -166,14 +166,14 @@ class Turn:
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         request_version: int = LATEST_VERSION,
-        may_scratch_before: bool = False,
+        has_headroom: bool = False,
     ) -> AppendResult:
         """Append what stands at [start, start + length) of `arena` to a partition: all or nothing.
 
         The batches' headers are rewritten in place (a read-only arena is copied). Several batches
         are taken from clients of Produce below version 3 and from our own coordinators and leaders.
         `request_version` is the Produce version, for the codecs an old client may not send. With
-        `may_scratch_before` the 16 bytes before `start` are nobody else's until this returns: they
+        `has_headroom` the 16 bytes before `start` are nobody else's until this returns: they
         are used and put back, which saves copying a large batch.
         """
         log = self._logs.get(number)
@@ -182,11 +182,11 @@ class Turn:
         if self.failure is not None:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=self.failure)
         if arena.readonly and origin is AppendOrigin.REPLICATION:
-            may_scratch_before = False
+            has_headroom = False
         elif arena.readonly:
             arena = memoryview(bytearray(arena[start : start + length]))
             start = 0
-            may_scratch_before = False
+            has_headroom = False
         try:
             if length >= HEADER_BYTES:
                 fields: Fields = unpack_header(arena, start)
@@ -201,7 +201,7 @@ class Turn:
                             fields,
                             leader_epoch,
                             request_version,
-                            may_scratch_before,
+                            has_headroom,
                         )
                     else:
                         marker = _check_from_broker(log, arena, start, length, fields, origin)
@@ -214,16 +214,16 @@ class Turn:
                             leader_epoch,
                             origin,
                             marker,
-                            may_scratch_before,
+                            has_headroom,
                         )
                     self._results.append(result)
                     return result
             result = self._append_several(
-                log, arena, start, length, leader_epoch, origin, request_version, may_scratch_before
+                log, arena, start, length, leader_epoch, origin, request_version, has_headroom
             )
             self._results.append(result)
             return result
-        except Refused as refused:
+        except BatchRejectedError as refused:
             return AppendResult(
                 refused.code,
                 error_message=refused.message,
@@ -292,7 +292,7 @@ class Turn:
         fields: Fields,
         leader_epoch: int,
         request_version: int,
-        may_scratch_before: bool,
+        has_headroom: bool,
     ) -> AppendResult:
         settings = log.settings
         batch = arena[start : start + size]
@@ -312,9 +312,9 @@ class Turn:
             codec = CODECS[settings.compression_type]
             if fields[5] & CODEC_MASK != codec:
                 arena, fields = recompress(batch, fields, codec, settings)
-                start, size, may_scratch_before = 0, len(arena), False
+                start, size, has_headroom = 0, len(arena), False
                 if size > settings.max_message_bytes:
-                    raise refuse_size(size, settings)
+                    raise size_error(size, settings)
         if is_append_time:
             set_log_append_time(arena, start, self.now_ms)
             fields = unpack_header(arena, start)
@@ -327,7 +327,7 @@ class Turn:
             leader_epoch,
             AppendOrigin.CLIENT,
             None,
-            may_scratch_before,
+            has_headroom,
             self.now_ms if is_append_time else -1,
         )
 
@@ -340,14 +340,14 @@ class Turn:
         leader_epoch: int,
         origin: AppendOrigin,
         request_version: int,
-        may_scratch_before: bool,
+        has_headroom: bool,
     ) -> AppendResult:
         """Everything that is not one whole batch: several, none, or something broken. All are
         checked before the first is put."""
         batches = split(arena, start, length)
         is_client = origin is AppendOrigin.CLIENT
         if is_client and request_version >= SINGLE_BATCH_VERSION_MIN and len(batches) != 1:
-            raise Refused(
+            raise BatchRejectedError(
                 ErrorCode.INVALID_RECORD,
                 f"a request must carry exactly one batch for a partition, not {len(batches)}",
             )
@@ -358,14 +358,16 @@ class Turn:
                 batch = arena[at : at + size]
                 check_batch(batch, fields, log.settings, request_version, self.now_ms)
                 if fields[9] >= 0:
-                    raise Refused(
+                    raise BatchRejectedError(
                         ErrorCode.INVALID_RECORD, "a producer's batches must come one by one"
                     )
             else:
                 markers.append(_check_from_broker(log, arena, at, size, fields, origin))
             if origin is AppendOrigin.REPLICATION:
                 if fields[0] < end_offset or fields[6] < 0:
-                    raise Refused(ErrorCode.CORRUPT_MESSAGE, "the leader's batches overlap")
+                    raise BatchRejectedError(
+                        ErrorCode.CORRUPT_MESSAGE, "the leader's batches overlap"
+                    )
                 end_offset = fields[0] + fields[6] + 1
         results = []
         for index, (at, size, fields) in enumerate(batches):
@@ -384,7 +386,7 @@ class Turn:
                     origin,
                     markers[index],
                     # Before the second one lies the first, which is put already.
-                    may_scratch_before and (index == 0 or origin is AppendOrigin.REPLICATION),
+                    has_headroom and (index == 0 or origin is AppendOrigin.REPLICATION),
                 )
             results.append(result)
         results[0].end_offset = results[-1].end_offset
@@ -400,7 +402,7 @@ class Turn:
         leader_epoch: int,
         origin: AppendOrigin,
         marker: EndTransactionMarker | None,
-        may_scratch_before: bool = False,
+        has_headroom: bool = False,
         log_append_time_ms: int = -1,
     ) -> AppendResult:
         """Put one batch that has passed all checks at the end of the log."""
@@ -419,7 +421,7 @@ class Turn:
             _pack_offset(arena, start, base_offset)
             _pack_int32(arena, start + LEADER_EPOCH_AT, leader_epoch)
         key = KEY.pack(number, base_offset)
-        if may_scratch_before and size >= _STAMP_IN_PLACE_MIN and start >= STAMP_SIZE:
+        if has_headroom and size >= _STAMP_IN_PLACE_MIN and start >= STAMP_SIZE:
             stamp_at = start - STAMP_SIZE
             before = bytes(arena[stamp_at:start])
             STAMP.pack_into(arena, stamp_at, number, self._turn, log_end_before)
@@ -434,7 +436,7 @@ class Turn:
             if size < self._segment.large_value_size and self._journal is not None:
                 self.small_values.append(value)
         assert is_new, f"partition {number} already has a batch at {base_offset}"
-        self.put_bytes += size
+        self.appended_bytes += size
 
         rows = log.advance(
             base_offset,
@@ -472,7 +474,7 @@ class Turn:
     def _write_checkpoints(self, transaction: "lmdb.Transaction[bytes]") -> None:
         segment = self._segment
         for log, _ in self._savepoints.values():
-            if log.unchecked_batches >= self._checkpoint_batches:
+            if log.uncheckpointed_batches >= self._checkpoint_batches:
                 write_checkpoint(transaction, segment, log)
 
 
@@ -493,7 +495,7 @@ def write_checkpoints(segment: Segment, logs: Iterable[PartitionLog]) -> None:
     try:
         transaction = segment.begin_write()
         for log in logs:
-            if log.unchecked_batches or log.dirty_producers:
+            if log.uncheckpointed_batches or log.dirty_producers:
                 write_checkpoint(transaction, segment, log)
         transaction.commit()
     except lmdb.Error:
@@ -515,9 +517,11 @@ def _check_from_broker(
     if origin is AppendOrigin.COORDINATOR:
         return check_coordinator_batch(log, batch, fields)
     if fields[0] < log.log_end_offset:
-        raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "the batch lies before the log's end")
+        raise BatchRejectedError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, "the batch lies before the log's end"
+        )
     if crc32c(batch[ATTRIBUTES_AT:]) != fields[4]:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
+        raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
     if fields[5] & CONTROL:
         return read_control_batch(batch, BatchHeader._make(fields))
     return None

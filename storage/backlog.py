@@ -55,7 +55,7 @@ class Backlog(NamedTuple):
     first_timestamp: int
 
 
-class Piece(NamedTuple):
+class SegmentRange(NamedTuple):
     """The offsets [first_offset, end_offset) of a partition in one segment, with their bytes."""
 
     segment: Segment
@@ -113,7 +113,7 @@ class _Walk:
 
 
 def measure(
-    pieces: Iterable[Piece], number: int, offset: int, end_offset: int, batches_max: int
+    pieces: Iterable[SegmentRange], number: int, offset: int, end_offset: int, batches_max: int
 ) -> Backlog:
     """What lies in [offset, end_offset) of the partition; the pieces come in the log's order."""
     walk = _Walk(batches_max)

@@ -33,8 +33,8 @@ from odradek.storage.reserve import (
     FILE_BYTES,
     FileReserve,
     RowReserve,
-    has_little_room,
-    is_full,
+    is_disk_full_error,
+    is_disk_space_low,
     make_environment,
 )
 from odradek.storage.segment import Extent
@@ -222,7 +222,7 @@ class Catalog:
         )
         self._rows_reserve = RowReserve(self.file.lmdb, self.file.properties)
         self._files_reserve = FileReserve(directory / RESERVE_NAME, FILE_BYTES)
-        self.keep_reserves()
+        self.refill_reserves()
         self.change_count = 0
         """Changes committed so far: what was planned from the catalog holds while it stands."""
         self.on_change: Callable[[], None] = _nothing
@@ -246,23 +246,23 @@ class Catalog:
         self.segment_ids_end += 1
         return self.segment_ids_end - 1
 
-    def keep_reserves(self) -> None:
+    def refill_reserves(self) -> None:
         """Keep room back for a full disk where that is not done and the disk has plenty of it; to
         be called now and then, costs nothing if there is nothing to do."""
         self._rows_reserve.keep()
         self._files_reserve.keep()
 
     @contextmanager
-    def change(self, *, may_spend: bool = True) -> "Iterator[CatalogChange]":
+    def change(self, *, may_use_reserve: bool = True) -> "Iterator[CatalogChange]":
         """One atomic, synced change. If the block raises or the commit fails, nothing has changed,
         neither on disk nor in memory. Raises StorageError.
 
         On a full disk it has the room that was kept back, unless it is one that only takes room
-        (not `may_spend`): that is refused.
+        (not `may_use_reserve`): that is refused.
         """
-        if may_spend:
+        if may_use_reserve:
             self._rows_reserve.spend_if_needed()
-        elif has_little_room(self.directory):
+        elif is_disk_space_low(self.directory):
             raise StorageError("catalog: the disk has no room left")
         try:
             transaction = self.file.lmdb.begin(write=True)
@@ -276,7 +276,7 @@ class Catalog:
             transaction.abort()
             for revert in reversed(change.reverts):
                 revert()
-            if may_spend and is_full(error, self.file.environment.path):
+            if may_use_reserve and is_disk_full_error(error, self.file.environment.path):
                 # Fuller than it looked: the next try finds more.
                 self._rows_reserve.spend()
             if isinstance(error, lmdb.Error):

@@ -3,7 +3,7 @@
 The sealed part of a compacted partition is clean as far as its leading extents lie in segments that
 compaction wrote (SegmentRow.is_compacted), and dirty behind that; there is no other checkpoint. A
 pass reads the dirty part once to learn the last offset of each key, then clean and dirty part to
-write what survives (survivors.py) of all due partitions into one new segment, which takes their
+write what survives (record_filter.py) of all due partitions into one new segment, which takes their
 place in one catalog change (rewrite.py). The active segment is never touched.
 
 Called by maintenance.py.
@@ -17,10 +17,16 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import BatchHeader, read_header
 from odradek.storage.catalog import Catalog
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.rewrite import Move, Replacement, Slices, aborted_in, base_offset_at
+from odradek.storage.record_filter import LastRecord, OffsetMap, RecordFilter
+from odradek.storage.rewrite import (
+    PartitionRewrite,
+    SegmentRewrite,
+    Slices,
+    aborted_in,
+    base_offset_at,
+)
 from odradek.storage.segment import Extent, Segment
-from odradek.storage.survivors import LastBatch, LastOffsets, Thinning
-from odradek.storage.transactions import AbortedTransaction
+from odradek.storage.transactions import AbortedTransactionRow
 
 _RECORDS_PER_SLICE = 2_000
 _SCRATCH_NAME = "compaction.scratch"
@@ -97,7 +103,7 @@ class CompactionPass:
     def run(self) -> Slices:
         """Raises StorageError if the disk refuses; nothing has changed then."""
         source_bytes = sum(plan.byte_count for plan in self._plans)
-        replacement = Replacement(self._catalog, source_bytes=source_bytes, is_compacted=True)
+        replacement = SegmentRewrite(self._catalog, source_bytes=source_bytes, is_compacted=True)
         try:
             moves = []
             for plan in self._plans:
@@ -115,41 +121,41 @@ class CompactionPass:
             replacement.abandon()
 
     def _compact(
-        self, replacement: Replacement, plan: CompactionPlan, log: PartitionLog
-    ) -> Generator[bool, None, Move]:
+        self, replacement: SegmentRewrite, plan: CompactionPlan, log: PartitionLog
+    ) -> Generator[bool, None, PartitionRewrite]:
         number = plan.number
         log_start_offset = log.log_start_offset
         sources = plan.clean + plan.dirty
         first_offset = max(sources[0].first_offset, log_start_offset)
         end_offset = sources[-1].end_offset
         aborted = self._aborted(number)
-        last_offsets = LastOffsets(
+        last_offsets = OffsetMap(
             aborted, keys_max=self._keys_max, scratch_path=scratch_path(self._catalog)
         )
         try:
             for batch, header in self._batches(number, plan.dirty):
                 last_offsets.note(batch, header)
-                for _ in last_offsets.make_room():
+                for _ in last_offsets.spill():
                     yield True
                 if self._is_slice_done(header.record_count):
                     yield True
-            thinning = Thinning(
+            record_filter = RecordFilter(
                 last_offsets,
                 aborted,
-                last_batches(log),
+                last_records(log),
                 end_offset=end_offset,
                 now_ms=self._now_ms,
                 delete_retention_ms=log.settings.delete_retention_ms,
             )
             log_end = first_offset
             for batch, header in self._batches(number, sources):
-                thinned = thinning.thin(batch, header)
+                filtered = record_filter.filter_batch(batch, header)
                 batch_end = header.base_offset + header.last_offset_delta + 1
-                if thinned is not None and batch_end > log_start_offset:
+                if filtered is not None and batch_end > log_start_offset:
                     yield from replacement.put(
                         number,
                         header.base_offset,
-                        thinned,
+                        filtered,
                         log_end_before=min(log_end, header.base_offset),
                         append_ms=sources[0].first_append_ms,
                     )
@@ -158,10 +164,10 @@ class CompactionPass:
                     yield True
         finally:
             last_offsets.close()
-        for row in thinning.transactions.kept:
+        for row in record_filter.transactions.kept:
             if row.last_offset >= log_start_offset:
                 replacement.put_aborted(number, row)
-        return Move(number, sources, first_offset, end_offset)
+        return PartitionRewrite(number, sources, first_offset, end_offset)
 
     def _batches(
         self, number: int, extents: Sequence[Extent]
@@ -176,7 +182,7 @@ class CompactionPass:
                 self.records_read += header.record_count
                 yield stored.batch, header
 
-    def _aborted(self, number: int) -> list[AbortedTransaction]:
+    def _aborted(self, number: int) -> list[AbortedTransactionRow]:
         """All that are known: the marker of an early batch may lie behind what is cleaned."""
         catalog = self._catalog
         ends: dict[int, int | None] = {
@@ -203,10 +209,10 @@ def scratch_path(catalog: Catalog) -> Path:
     return catalog.directory / _SCRATCH_NAME
 
 
-def last_batches(log: PartitionLog) -> dict[int, LastBatch]:
+def last_records(log: PartitionLog) -> dict[int, LastRecord]:
     """What must stay of each producer that the partition knows."""
     return {
-        producer_id: LastBatch(
+        producer_id: LastRecord(
             entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch
         )
         for producer_id, entry in log.producers.items()

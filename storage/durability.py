@@ -31,7 +31,7 @@ class Flusher:
         self._counted: set[PartitionLog] = set()
         """Partitions with flush.messages that have grown since the last sync."""
         self.deadline_ms = NEVER
-        """When `due` has something to do next."""
+        """When `sync_if_due` has something to do next."""
         self.failure: str | None = None
 
     def after_turn(self, turn: Turn, segment: Segment) -> bool:
@@ -59,7 +59,7 @@ class Flusher:
             self.deadline_ms = turn.now_ms + flush_ms
         return must_sync
 
-    def due(self, now_ms: int, segment: Segment) -> None:
+    def sync_if_due(self, now_ms: int, segment: Segment) -> None:
         """Take notice of a sync that has ended, start one that is due. Raises StorageError."""
         self._poll()
         if now_ms >= self.deadline_ms and not self._syncer.is_busy:

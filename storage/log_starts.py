@@ -12,7 +12,7 @@ import msgspec
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.catalog import Catalog
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.sealing import current_row
+from odradek.storage.segment_roll import current_row
 from odradek.storage.status import LOG_START_OFFSET, StatusTable
 
 HIGH_WATERMARK = -1

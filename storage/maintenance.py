@@ -20,24 +20,24 @@ from odradek.storage.catalog import Catalog
 from odradek.storage.compaction import CompactionPass, CompactionPlan, plan_compaction, scratch_path
 from odradek.storage.environment import StorageError
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.retention import Below, retained_offset
+from odradek.storage.retention import CountedPrefix, retained_offset
 from odradek.storage.rewrite import (
     Slices,
     drop_dead_segments,
-    mergeable,
+    mergeable_segments,
     rewrite_segments,
-    worth_rewriting,
+    segments_worth_rewriting,
 )
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.settings import StoreOptions
-from odradek.storage.status import Role
+from odradek.storage.status import ReplicaRole
 
 log = logging.getLogger(__name__)
 
 _INITIAL_DELAY_MS = 30_000  # Kafka's: LogManager's InitialTaskDelayMs
 _LOGS_PER_SLICE = 100
 _MOVES_PER_COMMIT = 250
-_PATIENCE_MS = 3_600_000  # a segment that dies by itself within the hour is not copied
+_EXPIRY_WINDOW_MS = 3_600_000  # a segment that dies by itself within the hour is not copied
 
 
 class Maintenance:
@@ -60,7 +60,7 @@ class Maintenance:
         self._retention_ms: int | None = None
         self._compaction_ms = 0
         self._seen_changes = -1
-        self._below: dict[int, Below] = {}
+        self._below: dict[int, CountedPrefix] = {}
         self._uncleanable: dict[int, tuple[Extent, ...]] = {}
         """Partitions whose records make no sense, and the extents in which they do not."""
 
@@ -116,7 +116,7 @@ class Maintenance:
             partition = self._logs.get(number)
             if partition is None or not partition.settings.cleanup_delete:
                 continue
-            if partition.role is Role.FOLLOWER:
+            if partition.role is ReplicaRole.FOLLOWER:
                 continue  # it takes over where its leader's log starts
             search = retained_offset(
                 self._extents(partition, now_ms),
@@ -206,10 +206,12 @@ class Maintenance:
         catalog, logs = self._catalog, self._logs
         yield from drop_dead_segments(catalog, logs)
         yield True
-        for segment_id in worth_rewriting(catalog, logs, now_ms=now_ms, patience_ms=_PATIENCE_MS):
+        for segment_id in segments_worth_rewriting(
+            catalog, logs, now_ms=now_ms, expiry_window_ms=_EXPIRY_WINDOW_MS
+        ):
             yield from rewrite_segments(catalog, logs, [segment_id])
             yield from drop_dead_segments(catalog, logs)
-        while segment_ids := mergeable(catalog, segment_bytes=self._options.segment_bytes):
+        while segment_ids := mergeable_segments(catalog, segment_bytes=self._options.segment_bytes):
             yield from rewrite_segments(catalog, logs, segment_ids)
             if not (yield from drop_dead_segments(catalog, logs)):
                 break  # something changed under it; the next run will see

@@ -29,8 +29,8 @@ from odradek.protocol.checksum import crc32c
 from odradek.storage.reserve import (
     RowReserve,
     free_bytes,
-    has_little_room,
-    is_full,
+    is_disk_full_error,
+    is_disk_space_low,
     make_environment,
 )
 
@@ -47,7 +47,7 @@ Mark = TypeVar("Mark", bound=msgspec.Struct)
 _HARD_STATE = b"hard-state"
 _BOUNDS = b"bounds"
 _SNAPSHOT = b"snapshot"
-_FOUNDERS = b"founders"
+_BOOTSTRAP_VOTERS = b"founders"
 
 
 class MetadataLogError(Exception):
@@ -58,7 +58,7 @@ class MetadataLogFullError(MetadataLogError):
     """The disk had no room. Nothing has happened, and the log can be used as before."""
 
 
-class HardState(msgspec.Struct, frozen=True, array_like=True):
+class StoredHardState(msgspec.Struct, frozen=True, array_like=True):
     """Raft's persistent state (Raft, figure 2), with the commit index as a hint for a faster
     start.
     """
@@ -68,7 +68,7 @@ class HardState(msgspec.Struct, frozen=True, array_like=True):
     commit: int = 0
 
 
-class LogEntry(msgspec.Struct, frozen=True, array_like=True):
+class MetadataLogEntry(msgspec.Struct, frozen=True, array_like=True):
     """One entry; indexes start at 1 and have no gaps."""
 
     index: int
@@ -76,7 +76,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
     data: bytes
 
 
-class SnapshotMark(msgspec.Struct, frozen=True, array_like=True):
+class SnapshotManifest(msgspec.Struct, frozen=True, array_like=True):
     """The newest complete snapshot: the state after applying every entry up to and with `index`."""
 
     index: int
@@ -107,8 +107,10 @@ class MetadataLog:
         self._marks = environment.open_db(b"marks")
         with environment.begin() as transaction:
             self._bounds = self._load(transaction, _BOUNDS, _Bounds) or _Bounds()
-            self._hard_state = self._load(transaction, _HARD_STATE, HardState) or HardState()
-            self._snapshot = self._load(transaction, _SNAPSHOT, SnapshotMark)
+            self._hard_state = (
+                self._load(transaction, _HARD_STATE, StoredHardState) or StoredHardState()
+            )
+            self._snapshot = self._load(transaction, _SNAPSHOT, SnapshotManifest)
             with transaction.cursor(db=self._entries) as cursor:
                 last = (
                     _KEY.unpack(cursor.key())[0] if cursor.last() else self._bounds.previous_index
@@ -176,11 +178,11 @@ class MetadataLog:
         return self._last_index
 
     @property
-    def hard_state(self) -> HardState:
+    def hard_state(self) -> StoredHardState:
         return self._hard_state
 
     @property
-    def snapshot(self) -> SnapshotMark | None:
+    def snapshot(self) -> SnapshotManifest | None:
         return self._snapshot
 
     def append(
@@ -188,26 +190,27 @@ class MetadataLog:
         payloads: Sequence[bytes],
         *,
         term: int = 0,
-        hard_state: HardState | None = None,
-        may_spend: bool = False,
+        hard_state: StoredHardState | None = None,
+        may_use_reserve: bool = False,
     ) -> int:
         """Appends payloads of one term after the last entry; returns the new last index.
         Durable.
         """
         first = self._last_index + 1
-        entries = [LogEntry(first + at, term, data) for at, data in enumerate(payloads)]
-        return self.append_entries(entries, hard_state=hard_state, may_spend=may_spend)
+        entries = [MetadataLogEntry(first + at, term, data) for at, data in enumerate(payloads)]
+        return self.append_entries(entries, hard_state=hard_state, may_use_reserve=may_use_reserve)
 
     def append_entries(
         self,
-        entries: Sequence[LogEntry],
+        entries: Sequence[MetadataLogEntry],
         *,
-        hard_state: HardState | None = None,
-        may_spend: bool = False,
+        hard_state: StoredHardState | None = None,
+        may_use_reserve: bool = False,
     ) -> int:
         """Writes consecutive entries and the hard state in one durable commit; returns the last
-        index. On a full disk entries are refused (MetadataLogFullError) but those that `may_spend`
-        the room kept back, which is for what gives room back: some hundred commits.
+        index. On a full disk entries are refused (MetadataLogFullError) but those that
+        `may_use_reserve` the room kept back, which is for what gives room back: some hundred
+        commits.
 
         An entry at or below `last_index` replaces the whole suffix from there (Raft 5.3). Whoever
         calls has compared terms: an entry that is already here must not be sent again, or what
@@ -217,14 +220,14 @@ class MetadataLog:
             first = entries[0].index
             assert self.first_index <= first <= self._last_index + 1, "entries leave a gap"
             assert all(entry.index == first + at for at, entry in enumerate(entries))
-            if may_spend:
+            if may_use_reserve:
                 self._reserve.spend_if_needed()
-            elif has_little_room(self._directory):
+            elif is_disk_space_low(self._directory):
                 raise MetadataLogFullError(f"the metadata log in {self._directory}: no room left")
         try:
             self._write_entries(entries, hard_state)
         except MetadataLogFullError:
-            if not (may_spend and self._reserve.spend()):
+            if not (may_use_reserve and self._reserve.spend()):
                 raise
             self._write_entries(entries, hard_state)
         if entries:
@@ -233,7 +236,9 @@ class MetadataLog:
             self._hard_state = hard_state
         return self._last_index
 
-    def _write_entries(self, entries: Sequence[LogEntry], hard_state: HardState | None) -> None:
+    def _write_entries(
+        self, entries: Sequence[MetadataLogEntry], hard_state: StoredHardState | None
+    ) -> None:
         with self._write() as transaction:
             if entries:
                 if entries[0].index <= self._last_index:
@@ -243,32 +248,32 @@ class MetadataLog:
             if hard_state is not None:
                 transaction.put(_HARD_STATE, msgspec.msgpack.encode(hard_state), db=self._marks)
 
-    def keep_reserve(self) -> None:
+    def refill_reserve(self) -> None:
         """Keep room back for a full disk if that is not done and the disk has plenty of it: some
         commits, for when there is time."""
         self._reserve.keep()
 
-    def has_room_for(self, byte_count: int) -> bool:
+    def has_space_for(self, byte_count: int) -> bool:
         """Whether entries of so many bytes may be written without the room that is kept back."""
-        if has_little_room(self._directory):
+        if is_disk_space_low(self._directory):
             return False
         return byte_count < 4096 or free_bytes(self._directory) > _ROOM_FACTOR * byte_count
 
     @property
-    def founders(self) -> bytes | None:
+    def bootstrap_voters(self) -> bytes | None:
         """Who was to vote when this log was begun, opaque here; None if that was never said."""
         with self._environment.begin() as transaction:
-            value = transaction.get(_FOUNDERS, db=self._marks)
+            value = transaction.get(_BOOTSTRAP_VOTERS, db=self._marks)
         return None if value is None else bytes(value)
 
-    def save_founders(self, founders: bytes) -> None:
+    def save_bootstrap_voters(self, bootstrap_voters: bytes) -> None:
         """Say once who was to vote when this log was begun. Durable."""
         with self._write() as transaction:
-            transaction.put(_FOUNDERS, founders, db=self._marks)
+            transaction.put(_BOOTSTRAP_VOTERS, bootstrap_voters, db=self._marks)
 
     def read(
         self, from_index: int, to_index: int | None = None, *, bytes_max: int | None = None
-    ) -> list[LogEntry]:
+    ) -> list[MetadataLogEntry]:
         """Entries `[from_index, to_index)`, to the end by default.
 
         Stops after the entry that reaches `bytes_max`, so at least one is returned. Raises
@@ -277,7 +282,7 @@ class MetadataLog:
         if from_index < self.first_index:
             raise LookupError(f"entry {from_index} lies behind the snapshot")
         end = self._last_index + 1 if to_index is None else min(to_index, self._last_index + 1)
-        entries: list[LogEntry] = []
+        entries: list[MetadataLogEntry] = []
         total = 0
         with (
             self._environment.begin(buffers=True) as transaction,
@@ -353,7 +358,7 @@ class MetadataLog:
             yield chunk
             offset += len(chunk)
 
-    def _install_snapshot(self, mark: SnapshotMark) -> None:
+    def _install_snapshot(self, mark: SnapshotManifest) -> None:
         """Makes a complete, synced file the snapshot. A log that does not reach it is dropped (Raft
         7).
         """
@@ -407,7 +412,9 @@ class MetadataLog:
                 yield transaction
         except (lmdb.Error, OSError) as error:
             # The transaction is aborted and the fields are as before: what failed has not happened.
-            has_no_room = isinstance(error, lmdb.MapFullError) or is_full(error, self._directory)
+            has_no_room = isinstance(error, lmdb.MapFullError) or is_disk_full_error(
+                error, self._directory
+            )
             fault = MetadataLogFullError if has_no_room else MetadataLogError
             raise fault(f"the metadata log in {self._directory}: {error}") from error
 
@@ -415,7 +422,7 @@ class MetadataLog:
         value = transaction.get(key, db=self._marks)
         return None if value is None else msgspec.msgpack.decode(value, type=kind)
 
-    def _put(self, transaction: lmdb.Transaction, entry: LogEntry) -> None:
+    def _put(self, transaction: lmdb.Transaction, entry: MetadataLogEntry) -> None:
         view = memoryview(entry.data)
         value = _ENTRY_HEAD.pack(entry.term, len(view)) + view[:_PIECE_BYTES]
         transaction.put(_KEY.pack(entry.index, 0), value, db=self._entries, append=True)
@@ -434,7 +441,7 @@ class SnapshotWriter:
 
     def __init__(self, log: MetadataLog, *, index: int, term: int, configuration: bytes) -> None:
         self._log = log
-        self._mark = SnapshotMark(index, term, 0, 0, configuration)
+        self._mark = SnapshotManifest(index, term, 0, 0, configuration)
         self._path = log._snapshot_path(index, term)
         self._unfinished = self._path.with_name(self._path.name + ".unfinished")
         self._file = self._unfinished.open("wb")
@@ -457,7 +464,7 @@ class SnapshotWriter:
         self._size += len(chunk)
         self._checksum = crc32c(chunk, self._checksum)
 
-    def commit(self) -> SnapshotMark:
+    def commit(self) -> SnapshotManifest:
         """Atomic and durable: bytes, then name, then mark, each on the disk before the next."""
         mark = msgspec.structs.replace(self._mark, size=self._size, checksum=self._checksum)
         try:
@@ -480,7 +487,7 @@ class SnapshotWriter:
         self._log._writer = None
 
 
-def _iter_entries(cursor: lmdb.Cursor, from_index: int) -> Iterator[LogEntry]:
+def _iter_entries(cursor: lmdb.Cursor, from_index: int) -> Iterator[MetadataLogEntry]:
     if not cursor.set_range(_KEY.pack(from_index, 0)):
         return
     index, term, length = -1, 0, 0
@@ -498,7 +505,7 @@ def _iter_entries(cursor: lmdb.Cursor, from_index: int) -> Iterator[LogEntry]:
     yield _join_entry(index, term, length, pieces)
 
 
-def _join_entry(index: int, term: int, length: int, pieces: list[bytes]) -> LogEntry:
+def _join_entry(index: int, term: int, length: int, pieces: list[bytes]) -> MetadataLogEntry:
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     assert len(data) == length, f"entry {index} has {len(data)} of {length} bytes"
-    return LogEntry(index, term, data)
+    return MetadataLogEntry(index, term, data)

@@ -139,7 +139,7 @@ class PageFile:
             trees[node.key] = _tree_from(node.data, 0)
         return trees
 
-    def walk(self, tree: Tree, last_page: int) -> "Iterator[Node]":
+    def walk(self, tree: Tree, last_page: int) -> "Iterator[LeafNode]":
         """Every node in the order of keys, every page reached checked. Raises PageError.
 
         A page that kept an older content is told by its keys (they leave the range its parent
@@ -164,7 +164,7 @@ class PageFile:
 
     def _walk_page(
         self, number: int, depth: int, lowest: bytes, end: bytes | None, last_page: int
-    ) -> "Iterator[Node]":
+    ) -> "Iterator[LeafNode]":
         if number > last_page:
             raise PageError(f"page {number} lies beyond the last page")
         if depth == 1:
@@ -180,7 +180,7 @@ class PageFile:
                 child, depth - 1, lowest if at == 0 else key, child_end, last_page
             )
 
-    def _follow(self, node: "Node") -> "Node":
+    def _follow(self, node: "LeafNode") -> "LeafNode":
         (number,) = _PAGE_NUMBER.unpack(node.data)
         count, content = self.overflow(number)
         self._require_whole(number + count - 1)
@@ -189,7 +189,7 @@ class PageFile:
         position = number * self.page_size + PAGE_HEAD_SIZE
         return node._replace(position=position, data=content[: node.size])
 
-    def leaf_nodes(self, number: int) -> "Iterator[Node]":
+    def leaf_nodes(self, number: int) -> "Iterator[LeafNode]":
         """The nodes of a leaf page, big values not followed. Raises PageError."""
         flags, lower, upper = self.head(number)
         self._require_whole(number)
@@ -205,7 +205,7 @@ class PageFile:
                 raise PageError(f"a node of page {number} leaves its page")
             data = view[data_at : data_at + data_size]
             position = number * self.page_size + data_at
-            yield Node(bytes(view[key_at:data_at]), node_flags, size, position, data)
+            yield LeafNode(bytes(view[key_at:data_at]), node_flags, size, position, data)
 
     def _branch_nodes(self, number: int) -> list[tuple[bytes, int]]:
         flags, lower, upper = self.head(number)
@@ -235,7 +235,7 @@ class PageFile:
         return offsets
 
 
-class Node(NamedTuple):
+class LeafNode(NamedTuple):
     """A leaf's node. `size` is the value's size and `position` where in the file it starts; of a
     big value that was not followed, `data` and `position` are those of its page's number."""
 

@@ -13,16 +13,16 @@ from odradek.protocol.records import CONTROL, TRANSACTIONAL
 from odradek.storage.catalog import PartitionRow
 from odradek.storage.layout import EPOCH_KEY, KEY, OFFSET
 from odradek.storage.leader_epochs import LeaderEpochs
-from odradek.storage.producers import (
+from odradek.storage.producer_state import (
     NO_OFFSET,
-    ProducerEntry,
-    after_batch,
-    after_marker,
+    ProducerStateEntry,
+    entry_after_batch,
+    entry_after_marker,
     is_expired,
 )
 from odradek.storage.segment import Extent
 from odradek.storage.settings import LogSettings
-from odradek.storage.status import Role
+from odradek.storage.status import ReplicaRole
 from odradek.storage.timestamps import TimestampIndexer
 from odradek.storage.transactions import UndecidedTransactions
 
@@ -61,7 +61,7 @@ class PartitionLog:
         "settings",
         "topic_id",
         "topic_name",
-        "unchecked_batches",
+        "uncheckpointed_batches",
         "undecided",
         "unsealed_producers",
     )
@@ -77,20 +77,20 @@ class PartitionLog:
         self.high_watermark = self.log_end_offset
         self.is_replicated = False
         """Whether `high_watermark` waits for followers; else it is the log end."""
-        self.role = Role.LEADER
+        self.role = ReplicaRole.LEADER
         self.epochs = LeaderEpochs(row.leader_epochs)
         self.epoch_recorded = self.epochs.latest
         """The last epoch of which a row is in the catalog or in the active segment; a later one
         may stand in `epochs` without records and gets its row with the first of them."""
         self.leader_epoch = self.epochs.latest
-        self.producers: dict[int, ProducerEntry] = {}
+        self.producers: dict[int, ProducerStateEntry] = {}
         self.undecided = UndecidedTransactions()
 
         self.dirty_producers: set[int] = set()
         """Changed since their rows were last written into the active segment."""
         self.unsealed_producers: set[int] = set()
         """Changed, and written there, since their rows were last written into the catalog."""
-        self.producer_undo: list[tuple[int, ProducerEntry | None]] = []
+        self.producer_undo: list[tuple[int, ProducerStateEntry | None]] = []
         self.flushed_offset = 0
         """Everything below was on disk at the last look; for flush.messages."""
         self.active_first_offset = -1
@@ -98,7 +98,7 @@ class PartitionLog:
         self.active_batches = 0
         self.active_first_append_ms = 0
         self.indexer = TimestampIndexer()
-        self.unchecked_batches = 0
+        self.uncheckpointed_batches = 0
 
     def start_segment(self) -> None:
         """A new segment has become the active one: nothing of this partition is in it, and the
@@ -112,7 +112,7 @@ class PartitionLog:
         self.active_batches = 0
         self.active_first_append_ms = 0
         self.indexer = TimestampIndexer()
-        self.unchecked_batches = 0
+        self.uncheckpointed_batches = 0
 
     @property
     def last_stable_offset(self) -> int:
@@ -165,7 +165,7 @@ class PartitionLog:
             self.active_first_append_ms = append_ms
         self.active_batches += 1
         self.active_bytes += size
-        self.unchecked_batches += 1
+        self.uncheckpointed_batches += 1
         if self.indexer.note(max_timestamp, size):
             key = KEY.pack(number, max_timestamp)
             rows.append(IndexRow("timestamps", key, OFFSET.pack(base_offset)))
@@ -183,13 +183,13 @@ class PartitionLog:
             self.producer_undo.append((producer_id, entry))
             self.dirty_producers.add(producer_id)
             if marker is not None:
-                self.producers[producer_id] = after_marker(
+                self.producers[producer_id] = entry_after_marker(
                     entry, producer_epoch, marker.coordinator_epoch, max_timestamp
                 )
-                self._decide(producer_id, base_offset, marker, rows)
+                self._complete_transaction(producer_id, base_offset, marker, rows)
             elif not attributes & CONTROL:
                 is_transactional = attributes & TRANSACTIONAL != 0
-                self.producers[producer_id] = after_batch(
+                self.producers[producer_id] = entry_after_batch(
                     entry,
                     producer_epoch,
                     base_sequence,
@@ -204,12 +204,12 @@ class PartitionLog:
                     self.undecided.open(producer_id, base_offset)
         return rows
 
-    def _decide(
+    def _complete_transaction(
         self, producer_id: int, offset: int, marker: EndTransactionMarker, rows: list[IndexRow]
     ) -> None:
         self.undecided = self.undecided.copy()
         is_commit = marker.type is ControlType.COMMIT
-        aborted = self.undecided.decide(producer_id, offset, is_commit=is_commit)
+        aborted = self.undecided.complete(producer_id, offset, is_commit=is_commit)
         if aborted is not None:
             rows.append(IndexRow("aborted", KEY.pack(self.number, offset), aborted.encode()))
 
@@ -226,7 +226,7 @@ class PartitionLog:
             self.active_first_append_ms,
             indexer.max_timestamp,
             indexer.unindexed_bytes,
-            self.unchecked_batches,
+            self.uncheckpointed_batches,
             self.epochs.entries,
             self.epoch_recorded,
             self.undecided,
@@ -245,7 +245,7 @@ class PartitionLog:
             self.active_first_append_ms,
             indexer.max_timestamp,
             indexer.unindexed_bytes,
-            self.unchecked_batches,
+            self.uncheckpointed_batches,
             self.epochs.entries,
             self.epoch_recorded,
             self.undecided,
@@ -269,7 +269,7 @@ class PartitionLog:
         ]
         self.unsealed_producers = self.unsealed_producers | self.dirty_producers
         self.dirty_producers = set()
-        self.unchecked_batches = 0
+        self.uncheckpointed_batches = 0
         return rows
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:

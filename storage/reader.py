@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import BatchHeader, iter_timestamps
-from odradek.storage import opening
-from odradek.storage.backlog import BATCHES_WALKED_MAX, Backlog, Piece, measure
+from odradek.storage import log_loader
+from odradek.storage.backlog import BATCHES_WALKED_MAX, Backlog, SegmentRange, measure
 from odradek.storage.catalog import CatalogFile, PartitionRow, SegmentState
 from odradek.storage.cursors import batches_from, last_delta_and_timestamp, seek
 from odradek.storage.environment import StorageError
@@ -31,11 +31,11 @@ from odradek.storage.layout import (
     STATUS_NAME,
 )
 from odradek.storage.leader_epochs import LeaderEpochs
-from odradek.storage.producers import ProducerState, describe_producers
+from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.status import StatusTable
 from odradek.storage.timestamps import first_to_reach, largest
-from odradek.storage.transactions import AbortedTransaction
+from odradek.storage.transactions import AbortedTransactionRow
 from odradek.storage.validation import Fields, unpack_header
 
 _unpack_place = Struct(">I12xq").unpack_from
@@ -58,7 +58,7 @@ class ReadResult(NamedTuple):
     hold: object
 
 
-class FoundRecord(NamedTuple):
+class TimestampAndOffset(NamedTuple):
     """The record that a lookup by time found."""
 
     offset: int
@@ -130,7 +130,7 @@ class StoreReader:
 
     def offset_for_timestamp(
         self, number: int, timestamp_ms: int, *, end_offset: int | None = None
-    ) -> FoundRecord | None:
+    ) -> TimestampAndOffset | None:
         """The first record at or after the log start and below `end_offset` (default: the high
         watermark) whose timestamp is `timestamp_ms` or later; looked up inside compressed batches.
         """
@@ -146,7 +146,7 @@ class StoreReader:
 
     def max_timestamp_offset(
         self, number: int, *, end_offset: int | None = None
-    ) -> FoundRecord | None:
+    ) -> TimestampAndOffset | None:
         """The first record with the largest timestamp from the log start on and below `end_offset`
         (default: the high watermark); None if there is no record with a timestamp."""
         start = self.status.log_start_offset(number)
@@ -193,7 +193,7 @@ class StoreReader:
 
     def aborted_transactions(
         self, number: int, start_offset: int, end_offset: int
-    ) -> list[AbortedTransaction]:
+    ) -> list[AbortedTransactionRow]:
         """Every aborted transaction that touches the offsets [start, end), by marker."""
         aborted = []
         for segment, segment_end in self._segments_from(number, start_offset):
@@ -201,7 +201,7 @@ class StoreReader:
                 cursor = transaction.cursor(segment.aborted)
                 found = cursor.set_range(KEY.pack(number, start_offset))
                 while found and NUMBER.unpack_from(cursor.key())[0] == number:
-                    entry = AbortedTransaction.decode(cursor.value())
+                    entry = AbortedTransactionRow.decode(cursor.value())
                     if entry.last_offset >= segment_end:
                         break  # cut off
                     if entry.first_offset < end_offset:
@@ -211,12 +211,12 @@ class StoreReader:
                     found = cursor.next()
         return aborted
 
-    def producers(self, number: int) -> list[ProducerState]:
+    def producers(self, number: int) -> list[ActiveProducer]:
         """What DescribeProducers shows of a partition."""
         row = self._row(number)
         if row is None:
             return []
-        log = opening.load_log(self._catalog, row, self._active())
+        log = log_loader.load_log(self._catalog, row, self._active())
         return describe_producers(log.producers)
 
     def size_bytes(self, number: int) -> int:
@@ -248,10 +248,10 @@ class StoreReader:
                 start = self.status.log_start_offset(number)
                 first = max((extent.end_offset for extent in extents), default=start)
                 end, byte_count = end_offset, self.status.active_bytes(number)
-            pieces.append(Piece(segment, first, end, byte_count))
+            pieces.append(SegmentRange(segment, first, end, byte_count))
         return measure(pieces, number, offset, end_offset, batches_max)
 
-    def let_go(self) -> None:
+    def release_dropped_segments(self) -> None:
         """Let go of segments that were dropped. Reading does so too, but who reads no more would
         keep the disk from having their room back: to be called now and then."""
         self._refresh()
@@ -397,7 +397,7 @@ def _read_segment(
 
 def _find_timestamp(
     segment: Segment, number: int, timestamp: int, start: int, end: int
-) -> FoundRecord | None:
+) -> TimestampAndOffset | None:
     with segment.begin() as transaction:
         reached = first_to_reach(
             transaction, segment.batches, segment.timestamps, number, timestamp
@@ -419,15 +419,15 @@ def _find_timestamp(
 
 def _find_record(
     batch: memoryview, fields: Fields, base_offset: int, timestamp: int, start: int, end: int
-) -> FoundRecord | None:
+) -> TimestampAndOffset | None:
     """The first record that matches. A batch that cannot be unfolded is taken as a whole: its
     header is all that is known of it."""
     try:
         for offset, record_timestamp in iter_timestamps(batch, BatchHeader._make(fields)):
             if record_timestamp >= timestamp and start <= offset < end:
-                return FoundRecord(offset, record_timestamp, fields[2])
+                return TimestampAndOffset(offset, record_timestamp, fields[2])
     except ProtocolError:
-        return FoundRecord(max(base_offset, start), fields[8], fields[2])
+        return TimestampAndOffset(max(base_offset, start), fields[8], fields[2])
     return None
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from odradek.storage.journal import map_journal
 from odradek.storage.layout import KEY, KEY_SIZE
 from odradek.storage.pages import Meta, PageError, PageFile
-from odradek.storage.salvage import Salvage, Truncation, whole_value
+from odradek.storage.salvage import Salvage, Truncation, parse_whole_value
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BATCHES = b"batches"
@@ -98,7 +98,7 @@ class Examination:
                     pass
                 continue
             for node in nodes:
-                value = whole_value(node.data, is_exact=True)
+                value = parse_whole_value(node.data, is_exact=True)
                 if value is None or len(node.key) != KEY_SIZE:
                     raise PageError(f"the batch under key {node.key.hex()} is not whole")
                 number, _, log_end_before, base_offset, end_offset, _ = value

@@ -5,8 +5,8 @@ They are kept back in two ways: a row of filler inside an LMDB file, which never
 freed pages again, so that what the row leaves behind is that file's alone; and a file of its own,
 for what makes new files. Both are there from the beginning, are spent when something that gives
 room back finds none, and are put there again when the disk has plenty. In between nobody else may
-have what they left: who only takes room asks `has_little_room` first, and who was refused for it
-goes on when the disk `has_plenty`.
+have what they left: who only takes room asks `is_disk_space_low` first, and who was refused for it
+goes on when the disk `has_ample_disk_space`.
 
 One invariant: keeping never fails and never takes the last of the disk. Used by the owners of the
 catalog, of the metadata log and of the segments.
@@ -42,17 +42,17 @@ def free_bytes(path: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def has_little_room(path: Path) -> bool:
+def is_disk_space_low(path: Path) -> bool:
     """Whether what is left of the disk is for those who give room back."""
     return free_bytes(path) < _LITTLE_BYTES
 
 
-def has_plenty(path: Path) -> bool:
+def has_ample_disk_space(path: Path) -> bool:
     """Whether a disk that was full has so much room again that it is for everybody."""
     return free_bytes(path) >= _PLENTY_BYTES
 
 
-def is_full(error: BaseException, path: Path) -> bool:
+def is_disk_full_error(error: BaseException, path: Path) -> bool:
     """Whether LMDB found the disk of this file full. To it a write that was cut short because of
     that is an input/output error like any other."""
     if isinstance(error, lmdb.DiskError):
@@ -85,7 +85,7 @@ def make_environment(
             mode=0o644,
         ) as environment:
             opened = {name: environment.open_db(name.encode()) for name in databases}
-            if has_plenty(unfinished):
+            if has_ample_disk_space(unfinished):
                 with suppress(lmdb.MapFullError):
                     _put(environment, opened[reserve_in], _KEY, bytes(ROW_BYTES))
             environment.sync(True)
@@ -105,7 +105,7 @@ class FileReserve:
 
     def keep(self) -> None:
         """Make the file, if there is none and the disk has plenty of room."""
-        if self.is_kept or not has_plenty(self._path.parent):
+        if self.is_kept or not has_ample_disk_space(self._path.parent):
             return
         with suppress(OSError):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -154,7 +154,7 @@ class RowReserve:
     def keep(self) -> None:
         """Put both there, if they are not and the disk has plenty of room: one commit."""
         self._beside.keep()
-        if self._has_row or not has_plenty(self._path):
+        if self._has_row or not has_ample_disk_space(self._path):
             return
         with suppress(lmdb.Error):
             _put(self._environment, self._database, _KEY, bytes(ROW_BYTES))

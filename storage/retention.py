@@ -86,7 +86,7 @@ def offset_by_time(
     return offset
 
 
-class Below(NamedTuple):
+class CountedPrefix(NamedTuple):
     """So many bytes of a segment's extent lie below `offset`: spares counting them again."""
 
     segment_id: int
@@ -101,7 +101,7 @@ def offset_by_bytes(
     number: int,
     log_start_offset: int,
     bytes_min: int,
-    known: dict[int, Below],
+    known: dict[int, CountedPrefix],
 ) -> Slices:
     """The log start if the oldest batches go as long as at least `bytes_min` remain.
 
@@ -124,7 +124,7 @@ def offset_by_bytes(
         segment = open_segment(segment_id)
         below = known.get(number)
         if below is None or below.segment_id != segment_id or below.offset > offset:
-            below = Below(segment_id, extent.first_offset, 0)
+            below = CountedPrefix(segment_id, extent.first_offset, 0)
         at, passed = below.offset, below.byte_count
         excess -= passed
         is_done = False
@@ -141,7 +141,7 @@ def offset_by_bytes(
                 continue
             break
         offset = max(offset, at)
-        known[number] = Below(segment_id, at, passed)
+        known[number] = CountedPrefix(segment_id, at, passed)
         if is_done:
             break
     return offset
@@ -156,7 +156,7 @@ def retained_offset(
     log_start_offset: int,
     high_watermark: int,
     now_ms: int,
-    known: dict[int, Below],
+    known: dict[int, CountedPrefix],
 ) -> Slices:
     """The log start that retention.ms and retention.bytes ask for, at most the high watermark.
 

@@ -1,9 +1,9 @@
 """Rewriting: a new sealed segment takes the place of what others hold of some partitions.
 
-`Replacement` is the one way in which data moves: copy into a new file, sync it, change the catalog
-in one commit, and only then let go of what was replaced. A crash before the commit leaves a file
-that nobody names, one after it leaves a file that nobody needs; opening the store removes both.
-Readers that hold an old file go on reading it.
+`SegmentRewrite` is the one way in which data moves: copy into a new file, sync it, change the
+catalog in one commit, and only then let go of what was replaced. A crash before the commit leaves a
+file that nobody names, one after it leaves a file that nobody needs; opening the store removes
+both. Readers that hold an old file go on reading it.
 
 `rewrite_segments` uses it for a segment of which little is alive and to merge small ones,
 `drop_dead_segments` needs no copy for those of which nothing is, and log compaction (compaction.py)
@@ -23,7 +23,7 @@ from odradek.storage.partition_log import PartitionLog
 from odradek.storage.retention import live_bytes
 from odradek.storage.segment import Extent, Segment, SegmentWriter
 from odradek.storage.syncer import Syncer
-from odradek.storage.transactions import AbortedTransaction
+from odradek.storage.transactions import AbortedTransactionRow
 
 Slices = Iterator[bool]
 """Work in slices of a few milliseconds. True: go on at once; False: the disk is busy, come back."""
@@ -37,7 +37,7 @@ _EXTENTS_PER_CHANGE = 500
 _OVERFLOW_FACTOR = 2  # a value of half a page and a byte takes a page
 
 
-class Move(NamedTuple):
+class PartitionRewrite(NamedTuple):
     """What a replacement takes over of one partition: the offsets [first_offset, end_offset), which
     lay in `sources`."""
 
@@ -47,7 +47,7 @@ class Move(NamedTuple):
     end_offset: int
 
 
-class Replacement:
+class SegmentRewrite:
     """A segment in the making. Batches come in the order of numbers and offsets."""
 
     def __init__(
@@ -91,11 +91,11 @@ class Replacement:
             self._writer.flush()
             yield True
 
-    def put_aborted(self, number: int, row: AbortedTransaction) -> None:
+    def put_aborted(self, number: int, row: AbortedTransactionRow) -> None:
         """Put an aborted transaction's row; in any order."""
         self._writer.put_aborted(number, row.last_offset, row.encode())
 
-    def finish(self, moves: Sequence[Move]) -> Slices:
+    def finish(self, moves: Sequence[PartitionRewrite]) -> Slices:
         """Sync, and swap in what still fits: a move whose sources have changed in the meantime (a
         truncated follower) or whose partition is gone is left out. Raises StorageError."""
         yield from self._sync()
@@ -121,7 +121,7 @@ class Replacement:
             yield False
             self._syncer.poll()
 
-    def _swap(self, moves: Sequence[Move], written: Mapping[int, Extent]) -> None:
+    def _swap(self, moves: Sequence[PartitionRewrite], written: Mapping[int, Extent]) -> None:
         catalog = self._catalog
         valid = [move for move in moves if self._is_valid(move)]
         with catalog.change() as change:
@@ -140,13 +140,13 @@ class Replacement:
                 change.put_segment(self._row(valid, taken))
         self._is_swapped = bool(taken)
 
-    def _is_valid(self, move: Move) -> bool:
+    def _is_valid(self, move: PartitionRewrite) -> bool:
         current = self._catalog.extents.get(move.number, ())
         return move.number in self._catalog.partitions and all(
             source in current for source in move.sources
         )
 
-    def _row(self, moves: Sequence[Move], taken: Sequence[Extent]) -> SegmentRow:
+    def _row(self, moves: Sequence[PartitionRewrite], taken: Sequence[Extent]) -> SegmentRow:
         segments = self._catalog.segments
         sources = [segments[source.segment_id] for move in moves for source in move.sources]
         return SegmentRow(
@@ -176,7 +176,7 @@ def base_offset_at(segment: Segment, number: int, offset: int) -> int:
 
 def aborted_in(
     segment: Segment, number: int, end_offset: int | None = None
-) -> list[AbortedTransaction]:
+) -> list[AbortedTransactionRow]:
     """The aborted transactions of a partition whose markers lie in this segment and, if it was cut
     since, below `end_offset`."""
     rows = []
@@ -186,7 +186,7 @@ def aborted_in(
             for key, row in cursor.iternext():
                 if KEY.unpack(key)[0] != number:
                     break
-                aborted = AbortedTransaction.decode(row)
+                aborted = AbortedTransactionRow.decode(row)
                 if end_offset is None or aborted.last_offset < end_offset:
                     rows.append(aborted)
     return rows
@@ -231,7 +231,7 @@ def rewrite_segments(
     catalog: Catalog, logs: Mapping[int, PartitionLog], segment_ids: Sequence[int]
 ) -> Slices:
     """Copy what is alive in sealed segments into one new segment and swap that in. Of several, a
-    partition's extents must be neighbours (`mergeable`)."""
+    partition's extents must be neighbours (`mergeable_segments`)."""
     by_segment = extents_by_segment(catalog)
     sources: dict[int, list[Extent]] = {}
     for segment_id in segment_ids:
@@ -239,7 +239,7 @@ def rewrite_segments(
             if _is_alive(logs, number, extent):
                 sources.setdefault(number, []).append(extent)
     source_bytes = sum(e.byte_count for extents in sources.values() for e in extents)
-    replacement = Replacement(catalog, source_bytes=source_bytes)
+    replacement = SegmentRewrite(catalog, source_bytes=source_bytes)
     try:
         moves = []
         for number, extents in sorted(sources.items()):
@@ -252,14 +252,20 @@ def rewrite_segments(
             for extent in extents:
                 yield from _copy(replacement, catalog, number, extent, log_start_offset)
             first_offset = max(extents[0].first_offset, log_start_offset)
-            moves.append(Move(number, tuple(extents), first_offset, extents[-1].end_offset))
+            moves.append(
+                PartitionRewrite(number, tuple(extents), first_offset, extents[-1].end_offset)
+            )
         yield from replacement.finish(moves)
     finally:
         replacement.abandon()
 
 
 def _copy(
-    replacement: Replacement, catalog: Catalog, number: int, extent: Extent, log_start_offset: int
+    replacement: SegmentRewrite,
+    catalog: Catalog,
+    number: int,
+    extent: Extent,
+    log_start_offset: int,
 ) -> Slices:
     source = Segment.open(catalog.directory, extent.segment_id)
     offset = base_offset_at(source, number, max(extent.first_offset, log_start_offset))
@@ -283,11 +289,11 @@ def _is_alive(logs: Mapping[int, PartitionLog], number: int, extent: Extent) -> 
     return log is not None and extent.end_offset > log.log_start_offset
 
 
-def worth_rewriting(
-    catalog: Catalog, logs: Mapping[int, PartitionLog], *, now_ms: int, patience_ms: int
+def segments_worth_rewriting(
+    catalog: Catalog, logs: Mapping[int, PartitionLog], *, now_ms: int, expiry_window_ms: int
 ) -> list[int]:
     """The sealed segments of which at most half is alive and will not be dead on its own within
-    `patience_ms`: rewriting them frees at least what it writes."""
+    `expiry_window_ms`: rewriting them frees at least what it writes."""
     found = []
     for segment_id, extents in extents_by_segment(catalog).items():
         row = catalog.segments[segment_id]
@@ -302,14 +308,17 @@ def worth_rewriting(
             alive += live
             settings = log.settings
             expires = settings.cleanup_delete and settings.retention_ms >= 0
-            if not expires or extent.max_timestamp + settings.retention_ms > now_ms + patience_ms:
+            if (
+                not expires
+                or extent.max_timestamp + settings.retention_ms > now_ms + expiry_window_ms
+            ):
                 lasting += live
         if lasting and 2 * alive <= row.byte_count:
             found.append(segment_id)
     return found
 
 
-def mergeable(catalog: Catalog, *, segment_bytes: int) -> list[int]:
+def mergeable_segments(catalog: Catalog, *, segment_bytes: int) -> list[int]:
     """Neighbouring small segments that one may take the place of: `_MERGE_COUNT` of about one size,
     so that a byte is copied a few times in all; empty if there are none."""
     rows = sorted(

@@ -26,7 +26,7 @@ _FIELDS = 6
 _NO_JOURNAL = memoryview(b"")
 
 
-class Found(NamedTuple):
+class BatchLocation(NamedTuple):
     """A whole batch of some partition, `size` bytes at `position` of the pages and, behind them,
     the journal.
 
@@ -49,7 +49,7 @@ class Truncation(NamedTuple):
     end_offset: int
 
 
-def whole_value(
+def parse_whole_value(
     content: memoryview, *, is_exact: bool
 ) -> tuple[int, int, int, int, int, int] | None:
     """(number, turn, log end before, base offset, end offset, size of the batch) of the value that
@@ -93,7 +93,7 @@ class Salvage:
             number += self._look_at(number)
         journal_at = len(pages.view)
         for at, end in frames(self._journal):
-            while (value := whole_value(self._journal[at:end], is_exact=False)) is not None:
+            while (value := parse_whole_value(self._journal[at:end], is_exact=False)) is not None:
                 self._note(value, journal_at + at)
                 at += STAMP_SIZE + value[5]
 
@@ -118,7 +118,7 @@ class Salvage:
     def _take(self, content: memoryview, position: int, key: bytes | None) -> bool:
         """Takes the value at the head of `content`, or all of it if it has a key. False if the
         batch in it is not whole or not where it belongs."""
-        value = whole_value(content, is_exact=key is not None)
+        value = parse_whole_value(content, is_exact=key is not None)
         if value is None or (key is not None and KEY.unpack(key) != (value[0], value[3])):
             return False
         self._note(value, position)
@@ -131,22 +131,22 @@ class Salvage:
             rows = self._rows[number] = array("q")
         rows.extend((log_end_before, turn, position + STAMP_SIZE, base_offset, end_offset, size))
 
-    def found(self, number: int) -> list[Found]:
+    def found(self, number: int) -> list[BatchLocation]:
         """Every sighting of a batch of the partition, sorted by log end before it and turn; those
         in the journal, which has nothing of turns that failed, after those in pages."""
         rows = self._rows.get(number, array("q"))
         columns = [rows[at::_FIELDS] for at in range(_FIELDS)]
-        return sorted(map(Found._make, zip(*columns, strict=True)))
+        return sorted(map(BatchLocation._make, zip(*columns, strict=True)))
 
     def chain(
         self, number: int, log_end: int, truncations: Sequence[Truncation] = ()
-    ) -> list[Found]:
+    ) -> list[BatchLocation]:
         """The partition's log from `log_end` on: each batch appended where the one before ended.
 
         Of several batches for one place the one of the latest turn counts (the others were
         truncated, or their turn failed), and none that a later truncation cut off.
         """
-        candidates: dict[int, Found] = {}
+        candidates: dict[int, BatchLocation] = {}
         for found in self.found(number):
             if not any(
                 found.turn < cut.turn and found.end_offset > cut.end_offset for cut in truncations
@@ -158,7 +158,7 @@ class Salvage:
             log_end = following.end_offset
         return chain
 
-    def batch(self, found: Found) -> memoryview:
+    def batch(self, found: BatchLocation) -> memoryview:
         """The record batch, without its stamp, as a view of the file."""
         view, at = self._pages.view, found.position
         if at >= len(view):

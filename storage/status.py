@@ -47,7 +47,7 @@ ROUTERS_MAX = 8
 _NO_DESCRIPTOR = -1
 
 
-class Role(IntEnum):
+class ReplicaRole(IntEnum):
     """What this replica is; ABSENT slots belong to no partition."""
 
     ABSENT = 0
@@ -122,7 +122,7 @@ class StatusTable:
         with self._barrier:
             self.words[_GENERATION_AT] += 1
 
-    def make_room(self, slot_count: int) -> None:
+    def allocate_slots(self, slot_count: int) -> None:
         """Have the disk hold the first `slot_count` slots; by the owner, before it writes to them:
         a write to a mapped page that a full disk has no block for is not an error but SIGBUS.
         Raises StorageError."""
@@ -161,9 +161,9 @@ class StatusTable:
         """The epoch this replica knows its partition to be in."""
         return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + LEADER_EPOCH]
 
-    def role(self, number: int) -> Role:
+    def role(self, number: int) -> ReplicaRole:
         """What this replica is."""
-        return Role(self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + ROLE])
+        return ReplicaRole(self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + ROLE])
 
     def active_bytes(self, number: int) -> int:
         """Bytes of batches in the segment that is written; those of sealed ones the catalog has."""
@@ -177,7 +177,7 @@ class StatusTable:
         """Make a slot ABSENT. Its watch stays: who waits for the partition is told it vanished."""
         base = _HEAD_WORDS + (number << _SLOT_SHIFT)
         words = self.words
-        words[base + ROLE] = Role.ABSENT
+        words[base + ROLE] = ReplicaRole.ABSENT
         for word in range(ROLE):
             words[base + word] = 0
         words[base + ACTIVE_BYTES] = 0

@@ -1,12 +1,13 @@
 """A store: the partitions that share one row of segments, and the one process that writes them.
 
 The owner is a single-threaded loop: `begin` a turn, append what has arrived, `commit`, reply; and
-between turns `sync_due` and slices of `maintenance`. Nothing here waits for anything but the disk.
-What readers of other processes see changes in this order: segment, catalog, generation, offsets.
+between turns `run_due_tasks` and slices of `maintenance`. Nothing here waits for anything but the
+disk. What readers of other processes see changes in this order: segment, catalog, generation,
+offsets.
 
     Store.open   lock, catalog, recovery, active segment, status table
     begin        a turn on the active segment, after rolling it if that is due
-    sync_due     durability `interval`: fdatasync in a thread, at most sync_interval_ms behind
+    run_due_tasks     durability `interval`: fdatasync in a thread, at most sync_interval_ms behind
     close        checkpoint everything, sync, mark the store clean
 """
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.protocol.errors import ErrorCode
-from odradek.storage import opening, recovery
+from odradek.storage import log_loader, recovery
 from odradek.storage.append import Turn, write_checkpoints
 from odradek.storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, SegmentState
 from odradek.storage.durability import Flusher
@@ -26,11 +27,11 @@ from odradek.storage.layout import STATUS_NAME, unlink_journal, unlink_segment
 from odradek.storage.log_starts import LogStarts
 from odradek.storage.maintenance import Maintenance
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.producers import ProducerState, describe_producers
-from odradek.storage.reserve import has_little_room, has_plenty
+from odradek.storage.producer_state import ActiveProducer, describe_producers
+from odradek.storage.reserve import has_ample_disk_space, is_disk_space_low
 from odradek.storage.retention import live_bytes
-from odradek.storage.sealing import current_row, roll_deadline_ms, seal
 from odradek.storage.segment import Extent, Segment
+from odradek.storage.segment_roll import current_row, roll_deadline_ms, seal
 from odradek.storage.settings import NEVER, LogSettings, StoreOptions
 from odradek.storage.status import (
     ACTIVE_BYTES,
@@ -40,10 +41,10 @@ from odradek.storage.status import (
     LOG_END_OFFSET,
     LOG_START_OFFSET,
     ROLE,
-    Role,
+    ReplicaRole,
     StatusTable,
 )
-from odradek.storage.truncation import Cut, cut_log, restart
+from odradek.storage.truncation import TruncatedLog, truncate_fully, truncate_log
 
 _MAP_CHECK_BYTES = 4 << 20
 _HEAD_WORDS = StatusTable.base(0)
@@ -58,7 +59,7 @@ class NewPartition(NamedTuple):
     partition: int
     leader_epoch: int
     settings: LogSettings
-    role: Role = Role.LEADER
+    role: ReplicaRole = ReplicaRole.LEADER
 
 
 class Store:
@@ -81,7 +82,7 @@ class Store:
         self._logs: dict[int, PartitionLog] = {}
         self._dead: dict[int, Extent | None] = {}
         """Deleted partitions whose bytes are still somewhere, and what the active segment has."""
-        self._proven: dict[int, int] = {}
+        self._recovered_high_watermarks: dict[int, int] = {}
         """After opening: where a replicated log's high watermark starts again."""
         self._dirty_rows: set[int] = set()
         """Partitions whose catalog row lags behind in ways that may wait, such as settings."""
@@ -109,7 +110,7 @@ class Store:
         Raises StorageError if another process owns it or its files cannot be read.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        lock = opening.lock_store(directory)
+        lock = log_loader.lock_store(directory)
         try:
             catalog = Catalog(directory, map_bytes=options.catalog_map_bytes)
             status = StatusTable.create(directory / STATUS_NAME, options.status_slots)
@@ -136,7 +137,7 @@ class Store:
         wanted = list(partitions)
         created: list[PartitionLog] = []
         if any((new.topic_id, new.partition) not in self.catalog.numbers for new in wanted):
-            with self.catalog.change(may_spend=False) as change:
+            with self.catalog.change(may_use_reserve=False) as change:
                 fresh: set[tuple[bytes, int]] = set()
                 for new in wanted:
                     identity = new.topic_id, new.partition
@@ -146,9 +147,9 @@ class Store:
                     number = change.new_number()
                     if number >= self.status.slot_count:
                         raise StorageError(f"all {self.status.slot_count} slots are in use")
-                    self.status.make_room(number + 1)
+                    self.status.allocate_slots(number + 1)
                     # A follower learns the epochs of its records with the records.
-                    leads = new.role is Role.LEADER and new.leader_epoch >= 0
+                    leads = new.role is ReplicaRole.LEADER and new.leader_epoch >= 0
                     epochs = ((new.leader_epoch, 0),) if leads else ()
                     row = PartitionRow(
                         number, *new[:3], settings=new.settings, leader_epochs=epochs
@@ -201,14 +202,16 @@ class Store:
         self._dirty_rows.add(number)
         self._note_roll_deadline(log)
 
-    def set_leader_epoch(self, number: int, leader_epoch: int, role: Role = Role.LEADER) -> None:
+    def set_leader_epoch(
+        self, number: int, leader_epoch: int, role: ReplicaRole = ReplicaRole.LEADER
+    ) -> None:
         """The partition is in this epoch now. As its leader, what is appended from here on is of
         this epoch, also when nothing is appended before the next one."""
         log = self._logs[number]
         log.role = role
         if leader_epoch > log.leader_epoch:
             log.leader_epoch = leader_epoch
-            if role is Role.LEADER:
+            if role is ReplicaRole.LEADER:
                 log.epochs.assign(leader_epoch, log.log_end_offset)
         self.status.set(number, LEADER_EPOCH, log.leader_epoch)
         self.status.set(number, ROLE, role)
@@ -217,12 +220,12 @@ class Store:
         """Whether the high watermark waits for `set_high_watermark`, or is the log end."""
         log = self._logs[number]
         log.is_replicated = is_replicated
-        proven_offset = self._proven.pop(number, None)
+        recovered_high_watermark = self._recovered_high_watermarks.pop(number, None)
         if not is_replicated:
             self.set_high_watermark(number, log.log_end_offset)
-        elif proven_offset is not None and proven_offset < log.high_watermark:
+        elif recovered_high_watermark is not None and recovered_high_watermark < log.high_watermark:
             # Said once after opening: what is beyond may be nobody else's.
-            log.high_watermark = proven_offset
+            log.high_watermark = recovered_high_watermark
             self._write_status(log)
             self.status.publish()
 
@@ -231,7 +234,7 @@ class Store:
         and never past what is committed."""
         log = self._logs[number]
         log.high_watermark = max(log.high_watermark, min(offset, log.log_end_offset))
-        log.undecided.forget_below(log.high_watermark)
+        log.undecided.on_high_watermark_updated(log.high_watermark)
         self._write_status(log)
         self.status.publish()
 
@@ -243,16 +246,16 @@ class Store:
         cut then.
         """
         ends = {n: end for n, end in ends.items() if end < self._logs[n].log_end_offset}
-        self._cut_with(ends, cut_log, now_ms)
+        self._truncate_with(ends, truncate_log, now_ms)
 
-    def restart_log(self, number: int, start_offset: int, now_ms: int) -> None:
+    def truncate_fully_and_start_at(self, number: int, start_offset: int, now_ms: int) -> None:
         """Forget all of a log: it begins and ends at `start_offset`. As `truncate` otherwise."""
-        self._cut_with({number: start_offset}, restart, now_ms)
+        self._truncate_with({number: start_offset}, truncate_fully, now_ms)
 
-    def _cut_with(
+    def _truncate_with(
         self,
         offsets: Mapping[int, int],
-        cut: Callable[[CatalogChange, Catalog, PartitionLog, int], Cut],
+        cut: Callable[[CatalogChange, Catalog, PartitionLog, int], TruncatedLog],
         now_ms: int,
     ) -> None:
         logs = self._logs
@@ -285,7 +288,7 @@ class Store:
         """Whether there is a partition of this number."""
         return number in self._logs
 
-    def producers(self, number: int) -> list[ProducerState]:
+    def producers(self, number: int) -> list[ActiveProducer]:
         """What DescribeProducers shows of a partition."""
         return describe_producers(self._logs[number].producers)
 
@@ -313,7 +316,7 @@ class Store:
         )
         if self._is_full:
             # The first blocks that come back are for those who make more of them.
-            self._is_full = not has_plenty(self.directory)
+            self._is_full = not has_ample_disk_space(self.directory)
             turn.failure = "the disk is full" if self._is_full else None
         return turn
 
@@ -322,7 +325,7 @@ class Store:
         if turn.failure is not None:
             self._is_roll_due |= turn.needs_new_segment
             self._must_roll_now |= turn.needs_new_segment
-            self._is_full |= has_little_room(self.directory)
+            self._is_full |= is_disk_space_low(self.directory)
             return False
         options = self.options
         is_synced = self._flusher.after_turn(turn, self._segment)
@@ -333,7 +336,7 @@ class Store:
             if not log.is_replicated:
                 log.high_watermark = end
             undecided = log.undecided
-            undecided.forget_below(log.high_watermark)
+            undecided.on_high_watermark_updated(log.high_watermark)
             words[base + LOG_END_OFFSET] = end
             words[base + HIGH_WATERMARK] = log.high_watermark
             words[base + LAST_STABLE_OFFSET] = undecided.last_stable_offset(log.high_watermark)
@@ -344,8 +347,8 @@ class Store:
                 limit = max(settings.segment_bytes, options.segment_bytes_min)
                 self._is_roll_due |= log.active_bytes >= limit
         self.status.publish()
-        self._active_bytes += turn.put_bytes
-        self._unchecked_map_bytes += turn.put_bytes
+        self._active_bytes += turn.appended_bytes
+        self._unchecked_map_bytes += turn.appended_bytes
         if self._active_bytes >= options.segment_bytes or (
             self._unchecked_map_bytes >= _MAP_CHECK_BYTES and self._is_map_nearly_full()
         ):
@@ -354,14 +357,14 @@ class Store:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def sync_due(self, now_ms: int) -> None:
+    def run_due_tasks(self, now_ms: int) -> None:
         """What is due by now: a sync in the helper thread, rolling by age, settings to be kept. To
         be called in every round of the loop; costs nothing when nothing is due.
 
         Raises StorageError if a sync has failed: what the kernel then still has of the unsynced
         pages is unknown, so that the store takes no appends until it is opened again.
         """
-        self._flusher.due(now_ms, self._segment)
+        self._flusher.sync_if_due(now_ms, self._segment)
         if self._is_roll_due or now_ms >= self._roll_deadline_ms:
             self._roll_when_synced(now_ms)
         if self._dirty_rows and now_ms >= self._rows_deadline_ms:
@@ -371,7 +374,7 @@ class Store:
                 self._keep_rows()
 
     def next_deadline_ms(self) -> int:
-        """When `sync_due` next has something to do; NEVER if not before the next append."""
+        """When `run_due_tasks` next has something to do; NEVER if not before the next append."""
         deadline_ms = min(self._flusher.deadline_ms, self._roll_deadline_ms)
         return min(deadline_ms, self._rows_deadline_ms) if self._dirty_rows else deadline_ms
 
@@ -389,7 +392,7 @@ class Store:
         if now_ms >= self._expiration_check_ms:
             self._expiration_check_ms = now_ms + self.options.producer_id_expiration_check_ms
             self.expire_producers(now_ms)
-        self.catalog.keep_reserves()
+        self.catalog.refill_reserves()
         return self._maintenance.run(now_ms)
 
     def close(self) -> None:
@@ -416,7 +419,7 @@ class Store:
         old = self._segment
         self._flusher.sync(old)
         new_id = self.catalog.next_segment_id()
-        new = opening.create_active_segment(self.directory, new_id, self.options)
+        new = log_loader.create_active_segment(self.directory, new_id, self.options)
         try:
             with self.catalog.change() as change:
                 is_empty = not seal(
@@ -476,7 +479,7 @@ class Store:
 
     def _keep_rows(self) -> None:
         if self._dirty_rows:
-            with self.catalog.change(may_spend=False) as change:
+            with self.catalog.change(may_use_reserve=False) as change:
                 for number in self._dirty_rows:
                     change.put_partition(current_row(self.catalog, self._logs[number]))
             self._dirty_rows.clear()
@@ -515,41 +518,43 @@ class Store:
             boot_id_then=catalog.property_of("boot_id") or "",
             boot_id_now=boot_id,
         )
-        opening.remove_orphans(catalog)
+        log_loader.remove_orphans(catalog)
         if may_be_torn:
-            opening.examine_active_segment(catalog, self.options, now_ms)
+            log_loader.examine_active_segment(catalog, self.options, now_ms)
         active_id = catalog.active_segment_id
         if active_id is None:
             active_id = catalog.next_segment_id()
-            segment = opening.create_active_segment(self.directory, active_id, self.options)
+            segment = log_loader.create_active_segment(self.directory, active_id, self.options)
         else:
-            segment = opening.reopen_active_segment(
+            segment = log_loader.reopen_active_segment(
                 self.directory, active_id, self.options, was_closed=was_closed
             )
         self._segment = segment
-        self._logs = opening.load_logs(catalog)
+        self._logs = log_loader.load_logs(catalog)
         self._starts = LogStarts(catalog, self._logs, self.status, self._note_dead_below)
-        opening.replay_segment(self._logs, segment, trusts_checkpoints=not may_be_torn)
-        opening.mark_open(catalog, self._logs, active_id, boot_id=boot_id, now_ms=now_ms)
+        log_loader.replay_segment(self._logs, segment, trusts_checkpoints=not may_be_torn)
+        log_loader.mark_open(catalog, self._logs, active_id, boot_id=boot_id, now_ms=now_ms)
         dead_bytes = 0
-        for number in opening.numbers_in(segment) - self._logs.keys():
-            self._dead[number] = dead = opening.dead_extent(segment, number)
+        for number in log_loader.numbers_in(segment) - self._logs.keys():
+            self._dead[number] = dead = log_loader.dead_extent(segment, number)
             if dead is not None:
                 dead_bytes += dead.byte_count
         self._active_bytes = dead_bytes
-        self.status.make_room(catalog.numbers_end)
+        self.status.allocate_slots(catalog.numbers_end)
         for number in range(catalog.numbers_end):
             if number not in self._logs:
                 self.status.clear(number)
                 self._dead.setdefault(number, None)
         self._free_numbers()
         for log in self._logs.values():
-            proven = opening.proven_offset(log, self.status, is_trusted=not may_be_torn)
-            self._proven[log.number] = proven
+            recovered = log_loader.recovered_high_watermark(
+                log, self.status, is_trusted=not may_be_torn
+            )
+            self._recovered_high_watermarks[log.number] = recovered
             # Routers read on while a worker is replaced: what is beyond is not theirs to see.
-            log.high_watermark = log.log_end_offset if may_be_torn else proven
+            log.high_watermark = log.log_end_offset if may_be_torn else recovered
             # Every marker that was read just now counts as one that is not committed yet.
-            log.undecided.forget_below(proven)
+            log.undecided.on_high_watermark_updated(recovered)
             log.flushed_offset = log.log_end_offset
             self._write_status(log)
             self._active_bytes += log.active_bytes
@@ -566,7 +571,7 @@ class Store:
         self.status.raise_generation()
         if may_be_torn:
             self.roll(now_ms)
-        elif opening.needs_journal(self.options) and segment.journal is None:
+        elif log_loader.needs_journal(self.options) and segment.journal is None:
             # Only a new segment can get one. Until there is room for it every turn is synced.
             self._is_roll_due = self._must_roll_now = True
             self._roll_when_synced(now_ms)

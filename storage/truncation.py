@@ -8,7 +8,7 @@ they said when it ended there before. Both are synced, so a cut is durable befor
 appended behind it. No file is touched: batches beyond their extent's end are dead, nobody reads
 them, and they go when their segment is dropped or rewritten.
 
-Called by Store.truncate and Store.restart_log.
+Called by Store.truncate and Store.truncate_fully_and_start_at.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,22 +23,27 @@ from odradek.storage.cursors import batches_from
 from odradek.storage.layout import STAMP_SIZE
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.producers import NO_OFFSET, ProducerEntry, after_batch, after_marker
+from odradek.storage.producer_state import (
+    NO_OFFSET,
+    ProducerStateEntry,
+    entry_after_batch,
+    entry_after_marker,
+)
 from odradek.storage.rewrite import base_offset_at
-from odradek.storage.sealing import current_row
 from odradek.storage.segment import Extent, Segment
+from odradek.storage.segment_roll import current_row
 from odradek.storage.validation import Fields, unpack_header
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TruncatedLog:
     """What becomes of one log; `apply` follows the catalog's commit."""
 
     log: PartitionLog
     log_start_offset: int
     log_end_offset: int
     epochs: LeaderEpochs
-    producers: dict[int, ProducerEntry]
+    producers: dict[int, ProducerStateEntry]
 
     def apply(self) -> None:
         """The log in memory is what the catalog says now."""
@@ -50,12 +55,14 @@ class Cut:
         log.epochs = self.epochs
         log.epoch_recorded = self.epochs.latest
         log.producers = self.producers
-        decided = [entry for entry in log.undecided.decided if entry[1] < end]
+        unreplicated = [entry for entry in log.undecided.unreplicated if entry[1] < end]
         log.resume_transactions()
-        log.undecided.decided = decided
+        log.undecided.unreplicated = unreplicated
 
 
-def cut_log(change: CatalogChange, catalog: Catalog, log: PartitionLog, end_offset: int) -> Cut:
+def truncate_log(
+    change: CatalogChange, catalog: Catalog, log: PartitionLog, end_offset: int
+) -> TruncatedLog:
     """Put into the change what cuts a log, nothing of which is in the active segment, to
     `end_offset` or, if that lies inside a batch, to where the batch begins."""
     number = log.number
@@ -91,24 +98,26 @@ def cut_log(change: CatalogChange, catalog: Catalog, log: PartitionLog, end_offs
             change.put_producer(number, producer_id, entry.encode())
     epochs = LeaderEpochs(log.epochs.entries)
     epochs.truncate_end(end)
-    cut = Cut(log, min(log.log_start_offset, end), end, epochs, producers)
+    cut = TruncatedLog(log, min(log.log_start_offset, end), end, epochs, producers)
     _put_row(change, catalog, cut)
     return cut
 
 
-def restart(change: CatalogChange, catalog: Catalog, log: PartitionLog, start_offset: int) -> Cut:
+def truncate_fully(
+    change: CatalogChange, catalog: Catalog, log: PartitionLog, start_offset: int
+) -> TruncatedLog:
     """Put into the change what empties a log, nothing of which is in the active segment: it begins
     and ends at `start_offset` afterwards and knows of no epoch and no producer."""
     for extent in list(catalog.extents.get(log.number, ())):
         change.delete_extent(log.number, extent.segment_id)
     for producer_id in log.producers.keys() | log.unsealed_producers | log.dirty_producers:
         change.delete_producer(log.number, producer_id)
-    cut = Cut(log, start_offset, start_offset, LeaderEpochs(), {})
+    cut = TruncatedLog(log, start_offset, start_offset, LeaderEpochs(), {})
     _put_row(change, catalog, cut)
     return cut
 
 
-def _put_row(change: CatalogChange, catalog: Catalog, cut: Cut) -> None:
+def _put_row(change: CatalogChange, catalog: Catalog, cut: TruncatedLog) -> None:
     row = msgspec.structs.replace(
         current_row(catalog, cut.log),
         log_start_offset=cut.log_start_offset,
@@ -140,7 +149,7 @@ def _headers(
 
 def _producers_before(
     catalog: Catalog, log: PartitionLog, end: int, gone: set[int], has_lost_marker: set[int]
-) -> dict[int, ProducerEntry]:
+) -> dict[int, ProducerStateEntry]:
     """The producers as they were when the log ended at `end`; `gone` have batches behind it.
 
     Of most of these the entry still has batches below `end`, which says all that matters; the
@@ -167,8 +176,8 @@ def _producers_before(
 
 def _replayed(
     catalog: Catalog, log: PartitionLog, end: int, searched: set[int]
-) -> Mapping[int, ProducerEntry]:
-    found: dict[int, ProducerEntry] = {}
+) -> Mapping[int, ProducerStateEntry]:
+    found: dict[int, ProducerStateEntry] = {}
     for extent in catalog.extents.get(log.number, ()):
         if extent.first_offset >= end or extent.end_offset <= log.log_start_offset:
             continue
@@ -180,7 +189,7 @@ def _replayed(
                 continue
             entry = found.get(producer_id)
             if not fields[5] & CONTROL:
-                found[producer_id] = after_batch(
+                found[producer_id] = entry_after_batch(
                     entry,
                     fields[10],
                     fields[11],
@@ -192,7 +201,7 @@ def _replayed(
                 continue
             marker = read_control_batch(value[STAMP_SIZE:], BatchHeader._make(fields))
             if marker is not None:
-                found[producer_id] = after_marker(
+                found[producer_id] = entry_after_marker(
                     entry, fields[10], marker.coordinator_epoch, fields[8]
                 )
     return found

@@ -31,7 +31,7 @@ from odradek.protocol.records import (
     check_records,
 )
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.producers import ProducerBatch, check_sequence, find_duplicate
+from odradek.storage.producer_state import BatchMetadata, check_sequence, find_duplicate
 from odradek.storage.settings import LogSettings, TimestampType
 
 unpack_header = Struct(">qiibIhiqqqhii").unpack_from
@@ -75,7 +75,7 @@ class AppendOrigin(IntEnum):
     """The leader's batches: offsets and epochs are theirs, gaps included; only the CRC counts."""
 
 
-class Refused(Exception):
+class BatchRejectedError(Exception):
     """The append is answered with an error and changes nothing. `record_errors` are pairs of an
     index in the batch and what is wrong with that record."""
 
@@ -114,35 +114,43 @@ def check_batch(
     codec = attributes & CODEC_MASK
     if codec >= Codec.ZSTD:
         if codec > Codec.ZSTD:
-            raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {codec}")
+            raise BatchRejectedError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {codec}"
+            )
         if request_version < _ZSTD_VERSION_MIN:
-            raise Refused(
+            raise BatchRejectedError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"zstd needs Produce version {_ZSTD_VERSION_MIN}, not {request_version}",
             )
     if base_offset != 0 and request_version >= SINGLE_BATCH_VERSION_MIN:
-        raise Refused(ErrorCode.INVALID_RECORD, f"the base offset must be 0, not {base_offset}")
+        raise BatchRejectedError(
+            ErrorCode.INVALID_RECORD, f"the base offset must be 0, not {base_offset}"
+        )
     if len(batch) > settings.max_message_bytes:
-        raise refuse_size(len(batch), settings)
+        raise size_error(len(batch), settings)
     if crc32c(batch[ATTRIBUTES_AT:]) != crc:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
+        raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
     if attributes & _CLIENT_ATTRIBUTES_REFUSED:
         if attributes & LOG_APPEND_TIME:
-            raise Refused(
+            raise BatchRejectedError(
                 ErrorCode.INVALID_TIMESTAMP,
                 "a producer must not set the type LogAppendTime",
             )
-        raise Refused(ErrorCode.INVALID_RECORD, "clients cannot write control batches")
+        raise BatchRejectedError(ErrorCode.INVALID_RECORD, "clients cannot write control batches")
     if record_count <= 0 or last_offset_delta != record_count - 1:
-        raise Refused(
+        raise BatchRejectedError(
             ErrorCode.INVALID_RECORD,
             f"{record_count} records in a batch that spans {last_offset_delta + 1} offsets",
         )
     if producer_id >= 0:
         if base_sequence < 0:
-            raise Refused(ErrorCode.INVALID_RECORD, f"a producer's sequence of {base_sequence}")
+            raise BatchRejectedError(
+                ErrorCode.INVALID_RECORD, f"a producer's sequence of {base_sequence}"
+            )
     elif attributes & TRANSACTIONAL:
-        raise Refused(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
+        raise BatchRejectedError(
+            ErrorCode.INVALID_RECORD, "a transactional batch without a producer id"
+        )
     if settings.message_timestamp_type is TimestampType.CREATE_TIME:
         earliest = now_ms - settings.message_timestamp_before_max_ms
         latest = now_ms + settings.message_timestamp_after_max_ms
@@ -175,19 +183,19 @@ def _check_records(
                 errors.append((index, fault.value))
     except ProtocolError as error:
         # The CRC was right: sending it again, as CORRUPT_MESSAGE asks for, would not help.
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise BatchRejectedError(ErrorCode.INVALID_RECORD, str(error)) from None
     if not codes:
         return
     if ErrorCode.INVALID_TIMESTAMP in codes:
         code, message = ErrorCode.INVALID_TIMESTAMP, "records were refused for their timestamps"
     else:
         code, message = ErrorCode.INVALID_RECORD, "records were refused"
-    raise Refused(code, message, tuple(errors))
+    raise BatchRejectedError(code, message, tuple(errors))
 
 
 def check_producer(
     log: PartitionLog, fields: Fields, request_version: int = 0
-) -> ProducerBatch | None:
+) -> BatchMetadata | None:
     """Whether the producer's batch comes in order; the batch that it repeats if it came before.
 
     A producer that nothing is known of may begin anywhere (KIP-360), unless each of its
@@ -198,7 +206,7 @@ def check_producer(
     if entry is None:
         begins_anew = request_version >= _EPOCH_BUMPS_SINCE and fields[5] & TRANSACTIONAL
         if begins_anew and fields[11] != 0:
-            raise Refused(
+            raise BatchRejectedError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {fields[9]} sent epoch {fields[10]}, sequence {fields[11]} first",
             )
@@ -208,7 +216,7 @@ def check_producer(
         return duplicate
     code = check_sequence(entry, fields[10], fields[11], fields[5] & TRANSACTIONAL != 0)
     if code is not ErrorCode.NONE:
-        raise Refused(
+        raise BatchRejectedError(
             code,
             f"producer {fields[9]} sent epoch {fields[10]}, sequence {fields[11]} after "
             f"epoch {entry.producer_epoch}, sequence {entry.last_sequence}",
@@ -226,12 +234,12 @@ def check_coordinator_batch(
     entry = log.producers.get(fields[9]) if fields[9] >= 0 else None
     if entry is not None:
         if fields[10] < entry.producer_epoch:
-            raise Refused(
+            raise BatchRejectedError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"epoch {fields[10]} of producer {fields[9]} is older than {entry.producer_epoch}",
             )
         if marker is not None and marker.coordinator_epoch < entry.coordinator_epoch:
-            raise Refused(
+            raise BatchRejectedError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"coordinator epoch {marker.coordinator_epoch} is older than "
                 f"{entry.coordinator_epoch}",
@@ -248,7 +256,7 @@ def recompress(
     try:
         payload = decompress(Codec(attributes & CODEC_MASK), batch[HEADER_BYTES:])
     except ProtocolError as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise BatchRejectedError(ErrorCode.INVALID_RECORD, str(error)) from None
     body = (
         payload
         if codec is Codec.NONE
@@ -277,22 +285,26 @@ def split(arena: memoryview, start: int, length: int) -> list[tuple[int, int, Fi
     at, end = start, start + length
     while at < end:
         if end - at < HEADER_BYTES:
-            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"{end - at} bytes are no batch")
+            raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, f"{end - at} bytes are no batch")
         fields: Fields = unpack_header(arena, at)
         size = fields[1] + LENGTH_OVERHEAD
         if fields[3] != MAGIC:
-            raise Refused(ErrorCode.INVALID_RECORD, f"message format {fields[3]} is not taken here")
+            raise BatchRejectedError(
+                ErrorCode.INVALID_RECORD, f"message format {fields[3]} is not taken here"
+            )
         if not HEADER_BYTES <= size <= end - at:
-            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes in {end - at}")
+            raise BatchRejectedError(
+                ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes in {end - at}"
+            )
         batches.append((at, size, fields))
         at += size
     if not batches:
-        raise Refused(ErrorCode.INVALID_RECORD, "no batch at all")
+        raise BatchRejectedError(ErrorCode.INVALID_RECORD, "no batch at all")
     return batches
 
 
-def refuse_size(size: int, settings: LogSettings) -> Refused:
-    return Refused(
+def size_error(size: int, settings: LogSettings) -> BatchRejectedError:
+    return BatchRejectedError(
         ErrorCode.MESSAGE_TOO_LARGE,
         f"a batch of {size} bytes where max.message.bytes is {settings.max_message_bytes}",
     )

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.coordinator.group.classic.group import GroupState
 from odradek.coordinator.group.settings import GroupSettings
-from tests.support.classic_cases import Classic, classic_scenes
-from tests.support.consumer_cases import SLOW, Consumers, consumer_scenes
+from tests.support.classic_cases import ClassicGroupScenario, classic_scenes
+from tests.support.consumer_cases import SLOW, ConsumerGroupScenario, consumer_scenes
 from tests.support.consumer_playbook import NO_INTERVAL
 from tests.support.group_cases import NONE
 from tests.support.transition_check import check, observed, walk
@@ -30,7 +30,7 @@ def test_consumer_groups_do_what_their_table_says_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_walks_of_classic_groups_stay_within_the_table(seed: int) -> None:
-    states = walk(read(DOCUMENT, "Classic groups"), Classic, seed)
+    states = walk(read(DOCUMENT, "Classic groups"), ClassicGroupScenario, seed)
     assert states == {NONE, *GroupState}
 
 
@@ -39,7 +39,7 @@ def test_random_walks_of_classic_groups_stay_within_the_table(seed: int) -> None
 def test_random_walks_of_consumer_groups_stay_within_the_table(
     seed: int, settings: GroupSettings
 ) -> None:
-    states = walk(read(DOCUMENT, "Consumer groups"), partial(Consumers, settings), seed)
+    states = walk(read(DOCUMENT, "Consumer groups"), partial(ConsumerGroupScenario, settings), seed)
     assert states >= {NONE, "Stable", "Reconciling" if settings is NO_INTERVAL else "Assigning"}
 
 

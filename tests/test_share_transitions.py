@@ -11,13 +11,13 @@ from typing import Protocol
 import pytest
 
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.share.batches import RecordState
-from tests.support.share_group_cases import SLOW_SHARE, Shares, share_scenes
+from odradek.coordinator.share.state_batches import RecordState
+from tests.support.share_group_cases import SLOW_SHARE, ShareGroupScenario, share_scenes
 from tests.support.share_group_playbook import AT_ONCE
 from tests.support.share_record_cases import record_cases
 from tests.support.share_state_cases import keeping_cases, knowing_cases
 from tests.support.transition_check import check, observed, walk
-from tests.support.transition_table import Place, Row, read
+from tests.support.transition_table import TransitionKey, TransitionRow, read
 
 DOCUMENT = "share.md"
 
@@ -26,14 +26,14 @@ class Played(Protocol):
     """A case that tells by itself what comes of it."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> TransitionKey: ...
 
-    def play(self) -> Row: ...
+    def play(self) -> TransitionRow: ...
 
 
-def played(cases: Iterable[Played]) -> dict[Place, list[Row]]:
+def played(cases: Iterable[Played]) -> dict[TransitionKey, list[TransitionRow]]:
     """Every case in a scene of its own."""
-    found: dict[Place, list[Row]] = {}
+    found: dict[TransitionKey, list[TransitionRow]] = {}
     for case in cases:
         found.setdefault(case.place, []).append(case.play())
     return found
@@ -48,7 +48,7 @@ def test_share_groups_do_what_their_table_says_and_nothing_else() -> None:
 def test_random_walks_of_share_groups_stay_within_the_table(
     seed: int, settings: GroupSettings
 ) -> None:
-    states = walk(read(DOCUMENT, "Share groups"), partial(Shares, settings), seed)
+    states = walk(read(DOCUMENT, "Share groups"), partial(ShareGroupScenario, settings), seed)
     assert states == {"none", "Empty", "Stable"}
 
 
@@ -70,7 +70,7 @@ def test_what_is_kept_for_good_changes_as_its_table_says() -> None:
 def test_a_table_that_says_something_else_is_noticed() -> None:
     """The check itself: a wrong cell, a row too few and a row too many."""
     table, found = read(DOCUMENT, "What is kept"), played(keeping_cases())
-    place = Place("known", "Delete")
+    place = TransitionKey("known", "Delete")
     with pytest.raises(AssertionError, match="cases without a row"):
         check({at: row for at, row in table.items() if at != place}, found)
     with pytest.raises(AssertionError, match="rows without a case"):

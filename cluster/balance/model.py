@@ -7,7 +7,7 @@ A partition that is being reassigned is given with all three: its replicas as th
 import msgspec
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class RegisteredBroker(msgspec.Struct, frozen=True, kw_only=True):
     """A registered broker.
 
     A fenced one keeps what it has and gets nothing, since it may come back; an emptied one shall
@@ -17,8 +17,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     node_id: int
     rack: str | None = None
     is_fenced: bool = False
-    is_emptied: bool = False
-    is_closed: bool = False
+    is_draining: bool = False
+    is_cordoned: bool = False
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     removing: tuple[int, ...] = ()
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionMove(msgspec.Struct, frozen=True, kw_only=True):
     """A partition and the replicas it shall have, the preferred leader first.
 
     `adding` are those that have to copy `byte_count` bytes each; there are none where only the
@@ -55,7 +55,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
         return self.byte_count * len(self.adding)
 
 
-class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
+class UnmovablePartition(msgspec.Struct, frozen=True, kw_only=True):
     """A partition that has to move and cannot, and why."""
 
     topic: str
@@ -63,7 +63,7 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What one node holds: replicas, how many of them lead, and the bytes of all."""
 
     node_id: int
@@ -72,17 +72,17 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     byte_count: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ReassignmentPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Moves in the order in which to begin them, and what they lead to.
 
     `needed_bytes` is what has to travel to any assignment in which every node has exactly the
     same bytes: the sum of what each lacks of its share.
     """
 
-    moves: tuple[Move, ...]
-    obstacles: tuple[Obstacle, ...]
-    before: tuple[Load, ...]
-    after: tuple[Load, ...]
+    moves: tuple[PartitionMove, ...]
+    unmovable: tuple[UnmovablePartition, ...]
+    before: tuple[BrokerLoad, ...]
+    after: tuple[BrokerLoad, ...]
     needed_bytes: int
 
     @property

@@ -16,17 +16,24 @@ What travels: each replica that moves for the sake of counts is chosen so that i
 get more than it lacks of its share of all bytes, if there is such a one; then nothing is moved that
 `Plan.needed_bytes` does not cover. Afterwards whatever can be taken back without loss is.
 
-With `levels` off nothing but emptied nodes' replicas move, to whom they level best: that is the
-drain of a node.
+With `is_full_rebalance` off nothing but emptied nodes' replicas move, to whom they level best: that
+is the drain of a node.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from odradek.cluster.balance.leaders import level_leaders
-from odradek.cluster.balance.model import Load, Move, Node, Obstacle, Partition, Plan
-from odradek.cluster.balance.shares import Shares, wanted_of
+from odradek.cluster.balance.model import (
+    BrokerLoad,
+    Partition,
+    PartitionMove,
+    ReassignmentPlan,
+    RegisteredBroker,
+    UnmovablePartition,
+)
+from odradek.cluster.balance.preferred_leaders import balance_leaders
+from odradek.cluster.balance.replica_distribution import ReplicaDistribution, target_replicas
 
 BYTE_TOLERANCE: Final = 0.1
 SWAPPED_MAX: Final = 8
@@ -34,47 +41,51 @@ SWAPPED_MAX: Final = 8
 
 
 def plan_moves(
-    nodes: Sequence[Node],
+    nodes: Sequence[RegisteredBroker],
     partitions: Sequence[Partition],
     *,
-    levels: bool = True,
+    is_full_rebalance: bool = True,
     byte_tolerance: float = BYTE_TOLERANCE,
-) -> Plan:
+) -> ReassignmentPlan:
     """The plan. The same for the same nodes and partitions, in whatever order they come."""
     nodes = sorted(nodes, key=lambda node: node.node_id)
     partitions = sorted(partitions, key=lambda partition: (partition.topic, partition.number))
-    shares = Shares(nodes, partitions)
-    planner = _Planner(shares, byte_tolerance)
-    if levels:
-        staying = {node.node_id for node in nodes if not node.is_emptied}
+    distribution = ReplicaDistribution(nodes, partitions)
+    planner = _Planner(distribution, byte_tolerance)
+    if is_full_rebalance:
+        staying = {node.node_id for node in nodes if not node.is_draining}
         planner.evacuate(lambda node: node not in staying)
     else:
-        emptied = {node.node_id for node in nodes if node.is_emptied}
+        emptied = {node.node_id for node in nodes if node.is_draining}
         planner.evacuate(lambda node: node in emptied)
-    if levels:
+    if is_full_rebalance:
         planner.spread_over_racks()
-        planner.level_counts()
-        planner.level_bytes()
-        planner.take_back()
+        planner.balance_counts()
+        planner.balance_bytes()
+        planner.undo_needless_moves()
     movable = [
-        shares.is_movable[index] and (levels or shares.replicas[index] != wanted_of(partition))
+        distribution.is_movable[index]
+        and (is_full_rebalance or distribution.replicas[index] != target_replicas(partition))
         for index, partition in enumerate(partitions)
     ]
-    final = level_leaders(shares.replicas, movable, shares.members)
+    final = balance_leaders(distribution.replicas, movable, distribution.members)
     moves = [
         move_of(partition, replicas)
         for partition, replicas in zip(partitions, final, strict=True)
-        if replicas != wanted_of(partition)
+        if replicas != target_replicas(partition)
     ]
     node_ids = [node.node_id for node in nodes]
-    return Plan(
-        moves=tuple(in_turns(moves)),
-        obstacles=tuple(planner.obstacles),
-        before=loads(
-            node_ids, partitions, [_present(p) for p in partitions], [p.leader for p in partitions]
+    return ReassignmentPlan(
+        moves=tuple(interleave_receivers(moves)),
+        unmovable=tuple(planner.unmovable),
+        before=broker_loads(
+            node_ids,
+            partitions,
+            [_current_replicas(p) for p in partitions],
+            [p.leader for p in partitions],
         ),
-        after=loads(node_ids, partitions, final, [replicas[0] for replicas in final]),
-        needed_bytes=needed_bytes(shares.members, partitions),
+        after=broker_loads(node_ids, partitions, final, [replicas[0] for replicas in final]),
+        needed_bytes=needed_bytes(distribution.members, partitions),
     )
 
 
@@ -83,7 +94,7 @@ def needed_bytes(members: Sequence[int], partitions: Sequence[Partition]) -> int
     held = dict.fromkeys(members, 0)
     total = 0
     for partition in partitions:
-        wanted = wanted_of(partition)
+        wanted = target_replicas(partition)
         total += partition.byte_count * len(wanted)
         for node in wanted:
             if node in held:
@@ -94,12 +105,12 @@ def needed_bytes(members: Sequence[int], partitions: Sequence[Partition]) -> int
     return sum(max(0, share - byte_count) for byte_count in held.values())
 
 
-def move_of(partition: Partition, after: tuple[int, ...]) -> Move:
+def move_of(partition: Partition, after: tuple[int, ...]) -> PartitionMove:
     """The move that gives a partition these replicas."""
-    return Move(
+    return PartitionMove(
         topic=partition.topic,
         number=partition.number,
-        before=_present(partition),
+        before=_current_replicas(partition),
         after=after,
         adding=tuple(node for node in after if node not in partition.replicas),
         removing=tuple(node for node in partition.replicas if node not in after),
@@ -107,27 +118,27 @@ def move_of(partition: Partition, after: tuple[int, ...]) -> Move:
     )
 
 
-def in_turns(moves: Sequence[Move]) -> Iterator[Move]:
+def interleave_receivers(moves: Sequence[PartitionMove]) -> Iterator[PartitionMove]:
     """The largest first, and the nodes that receive in turn, so that none of them is waited for;
     what copies nothing comes last."""
-    waiting: dict[tuple[int, ...], list[Move]] = {}
+    waiting: dict[tuple[int, ...], list[PartitionMove]] = {}
     for move in sorted(moves, key=lambda move: (-move.byte_count, move.topic, move.number)):
         waiting.setdefault(move.adding, []).append(move)
-    idle = waiting.pop((), [])
+    without_copy = waiting.pop((), [])
     queues = [waiting[adding] for adding in sorted(waiting)]
     for turn in range(max((len(queue) for queue in queues), default=0)):
         for queue in queues:
             if turn < len(queue):
                 yield queue[turn]
-    yield from idle
+    yield from without_copy
 
 
-def loads(
+def broker_loads(
     node_ids: Sequence[int],
     partitions: Sequence[Partition],
     assignments: Sequence[Sequence[int]],
     leaders: Sequence[int],
-) -> tuple[Load, ...]:
+) -> tuple[BrokerLoad, ...]:
     """What each node holds with these assignments and leaders."""
     counts = dict.fromkeys(node_ids, 0)
     led = dict.fromkeys(node_ids, 0)
@@ -140,47 +151,47 @@ def loads(
         if leader in led:
             led[leader] += 1
     return tuple(
-        Load(node_id=node, replicas=counts[node], leaders=led[node], byte_count=held[node])
+        BrokerLoad(node_id=node, replicas=counts[node], leaders=led[node], byte_count=held[node])
         for node in node_ids
     )
 
 
-def _present(partition: Partition) -> tuple[int, ...]:
+def _current_replicas(partition: Partition) -> tuple[int, ...]:
     """Who has the partition now, or is on the way out."""
     return tuple(node for node in partition.replicas if node not in partition.adding)
 
 
 class _Planner:
-    def __init__(self, shares: Shares, byte_tolerance: float) -> None:
-        self._shares = shares
-        self._partitions = shares.partitions
-        self.obstacles: list[Obstacle] = []
+    def __init__(self, distribution: ReplicaDistribution, byte_tolerance: float) -> None:
+        self._distribution = distribution
+        self._partitions = distribution.partitions
+        self.unmovable: list[UnmovablePartition] = []
         self._byte_tolerance = byte_tolerance
-        self._largest = max((p.byte_count for p in shares.partitions), default=0)
-        self._barren: set[tuple[int, int]] = set()
+        self._largest = max((p.byte_count for p in distribution.partitions), default=0)
+        self._unusable_pairs: set[tuple[int, int]] = set()
         """Pairs of nodes between which nothing may go as things stand."""
 
     # -- what has to go ----------------------------------------------------------------------------
 
     def evacuate(self, leaves: Callable[[int], bool]) -> None:
         """Take every replica off the nodes that `leaves` names."""
-        shares = self._shares
+        distribution = self._distribution
         going = [
             (index, node)
             for index in self._by_size()
-            for node in shares.replicas[index]
+            for node in distribution.replicas[index]
             if leaves(node)
         ]
-        quota = _Quota(shares, len(going))
+        quota = _Quota(distribution, len(going))
         for index, source in going:
-            if not shares.is_movable[index]:
-                self._give_up(index, "no replica in sync is available to copy from")
+            if not distribution.is_movable[index]:
+                self._add_unmovable(index, "no replica in sync is available to copy from")
                 continue
-            replicas = shares.replicas[index]
-            free = [node for node in shares.takers if node not in replicas]
+            replicas = distribution.replicas[index]
+            free = [node for node in distribution.receivers if node not in replicas]
             if not free:
                 staying = sum(1 for node in replicas if not leaves(node))
-                self._give_up(
+                self._add_unmovable(
                     index,
                     f"it has {len(replicas)} replicas, and only {staying}"
                     f" {'node is' if staying == 1 else 'nodes are'} left to hold one each",
@@ -189,48 +200,51 @@ class _Planner:
             target = min(
                 free,
                 key=lambda node: (
-                    shares.rack_change(index, source, node),
+                    distribution.rack_change(index, source, node),
                     quota.is_full(node),
-                    shares.bytes[node],
-                    shares.counts[node],
+                    distribution.bytes[node],
+                    distribution.counts[node],
                     node,
                 ),
             )
-            shares.move(index, source, target)
+            distribution.move(index, source, target)
 
-    def _give_up(self, index: int, reason: str) -> None:
+    def _add_unmovable(self, index: int, reason: str) -> None:
         partition = self._partitions[index]
-        obstacle = Obstacle(topic=partition.topic, number=partition.number, reason=reason)
-        if obstacle not in self.obstacles[-1:]:
-            self.obstacles.append(obstacle)
+        obstacle = UnmovablePartition(topic=partition.topic, number=partition.number, reason=reason)
+        if obstacle not in self.unmovable[-1:]:
+            self.unmovable.append(obstacle)
 
     # -- levelling ---------------------------------------------------------------------------------
 
     def spread_over_racks(self) -> None:
         """Move replicas that share a rack while there is one with fewer of the partition's."""
-        shares = self._shares
-        if len({shares.racks[node] for node in shares.takers}) < 2:
+        distribution = self._distribution
+        if len({distribution.racks[node] for node in distribution.receivers}) < 2:
             return
         for index in self._by_size():
-            while shares.is_movable[index] and (found := self._to_freer_rack(index)) is not None:
-                shares.move(index, *found)
+            while (
+                distribution.is_movable[index]
+                and (found := self._move_to_freer_rack(index)) is not None
+            ):
+                distribution.move(index, *found)
 
-    def _to_freer_rack(self, index: int) -> tuple[int, int] | None:
+    def _move_to_freer_rack(self, index: int) -> tuple[int, int] | None:
         """Which replica of a partition should go where for its racks' sake."""
-        shares = self._shares
-        counts, bytes_of = shares.counts, shares.bytes
-        replicas = shares.replicas[index]
+        distribution = self._distribution
+        counts, bytes_of = distribution.counts, distribution.bytes
+        replicas = distribution.replicas[index]
         pairs = [
             (source, target)
             for source in replicas
             if source in counts
-            for target in shares.takers
-            if target not in replicas and shares.rack_change(index, source, target) < 0
+            for target in distribution.receivers
+            if target not in replicas and distribution.rack_change(index, source, target) < 0
         ]
         return min(
             pairs,
             key=lambda pair: (
-                shares.rack_change(index, *pair),
+                distribution.rack_change(index, *pair),
                 counts[pair[1]] - counts[pair[0]],
                 bytes_of[pair[1]] - bytes_of[pair[0]],
                 pair,
@@ -238,21 +252,23 @@ class _Planner:
             default=None,
         )
 
-    def level_counts(self) -> None:
+    def balance_counts(self) -> None:
         """From nodes with most replicas to those with fewest, over others where it must be."""
-        while (path := self._path()) is not None:
+        while (path := self._next_path()) is not None:
             for source, target in pairwise(path):
-                index = self._fitting(source, target)
+                index = self._replica_for_counts(source, target)
                 assert index is not None, "an edge of the path is there until it is used"
                 self._move(index, source, target)
 
-    def _path(self) -> list[int] | None:
+    def _next_path(self) -> list[int] | None:
         """Nodes from one that has two more than the last, the shortest way; None if all is level
         as far as it can be."""
-        counts = self._shares.counts
-        bytes_of = self._shares.bytes
+        counts = self._distribution.counts
+        bytes_of = self._distribution.bytes
         sources = sorted(counts, key=lambda node: (-counts[node], -bytes_of[node], node))
-        targets = sorted(self._shares.takers, key=lambda node: (counts[node], bytes_of[node], node))
+        targets = sorted(
+            self._distribution.receivers, key=lambda node: (counts[node], bytes_of[node], node)
+        )
         for source in sources:
             for target in targets:
                 if counts[source] - counts[target] < 2:
@@ -262,14 +278,14 @@ class _Planner:
         for source in sources:
             if not targets or counts[source] - counts[targets[0]] < 2:
                 break
-            path = self._detour(source, targets)
+            path = self._shortest_path(source, targets)
             if path is not None:
                 return path
         return None
 
-    def _detour(self, source: int, targets: Sequence[int]) -> list[int] | None:
+    def _shortest_path(self, source: int, targets: Sequence[int]) -> list[int] | None:
         """The shortest way to a node with two fewer, in breadth."""
-        counts = self._shares.counts
+        counts = self._distribution.counts
         came_from = {source: source}
         queue = [source]
         for node in queue:
@@ -286,91 +302,95 @@ class _Planner:
         return None
 
     def _is_edge(self, source: int, target: int) -> bool:
-        if source == target or (source, target) in self._barren:
+        if source == target or (source, target) in self._unusable_pairs:
             return False
-        if self._shares.smallest(source, target) is None:
-            self._barren.add((source, target))
+        if self._distribution.smallest_replica(source, target) is None:
+            self._unusable_pairs.add((source, target))
             return False
         return True
 
-    def _fitting(self, source: int, target: int) -> int | None:
+    def _replica_for_counts(self, source: int, target: int) -> int | None:
         """What to move for the counts' sake: its part of what the target lacks in bytes."""
-        shares = self._shares
+        distribution = self._distribution
         share = self._mean()
-        level = sum(shares.counts.values()) / len(shares.counts)
-        lacking = max(0.0, share - shares.bytes[target])
-        too_much = max(0.0, shares.bytes[source] - share)
-        still_to_come = max(1.0, level - shares.counts[target])
-        still_to_go = max(1.0, shares.counts[source] - level)
+        level = sum(distribution.counts.values()) / len(distribution.counts)
+        lacking = max(0.0, share - distribution.bytes[target])
+        too_much = max(0.0, distribution.bytes[source] - share)
+        still_to_come = max(1.0, level - distribution.counts[target])
+        still_to_go = max(1.0, distribution.counts[source] - level)
         wanted = min(lacking / still_to_come, too_much / still_to_go)
-        return shares.best(source, target, wanted=wanted, limit=lacking)
+        return distribution.best_replica(source, target, wanted=wanted, limit=lacking)
 
     def _move(self, index: int, source: int, target: int) -> None:
-        self._shares.move(index, source, target)
-        if self._barren:
-            touched = {source, target, *self._shares.replicas[index]}
-            self._barren = {pair for pair in self._barren if pair[0] not in touched}
+        self._distribution.move(index, source, target)
+        if self._unusable_pairs:
+            touched = {source, target, *self._distribution.replicas[index]}
+            self._unusable_pairs = {pair for pair in self._unusable_pairs if pair[0] not in touched}
 
-    def level_bytes(self) -> None:
+    def balance_bytes(self) -> None:
         """From nodes with most bytes to those with fewest: single replicas where the counts let
         them go, else a larger one in exchange for a smaller one."""
         for _ in range(len(self._partitions) + 100):
-            if not self._level_bytes_once():
+            if not self._balance_bytes_once():
                 return
 
-    def _level_bytes_once(self) -> bool:
-        bytes_of = self._shares.bytes
+    def _balance_bytes_once(self) -> bool:
+        bytes_of = self._distribution.bytes
         spread_max = self._spread_max()
         heavy = sorted(bytes_of, key=lambda node: (-bytes_of[node], node))
-        light = sorted(self._shares.takers, key=lambda node: (bytes_of[node], node))
+        light = sorted(self._distribution.receivers, key=lambda node: (bytes_of[node], node))
         for source in heavy:
             for target in light:
                 difference = bytes_of[source] - bytes_of[target]
                 if difference <= spread_max:
                     break
-                if self._pour(source, target, difference):
+                if self._balance_pair(source, target, difference):
                     return True
         return False
 
-    def _pour(self, source: int, target: int, difference: int) -> bool:
+    def _balance_pair(self, source: int, target: int, difference: int) -> bool:
         """Bring two nodes closer to each other; False if nothing does."""
-        shares = self._shares
-        if shares.counts[source] > shares.counts[target]:
-            index = shares.best(source, target, wanted=difference / 2, limit=difference - 1)
+        distribution = self._distribution
+        if distribution.counts[source] > distribution.counts[target]:
+            index = distribution.best_replica(
+                source, target, wanted=difference / 2, limit=difference - 1
+            )
             if index is not None and 0 < self._partitions[index].byte_count < difference:
                 self._move(index, source, target)
                 return True
-        if source not in shares.takers:
+        if source not in distribution.receivers:
             return False
-        best: tuple[float, int, int] | None = None
-        for tried, back in enumerate(shares.legal(target, source)):
+        best_replica: tuple[float, int, int] | None = None
+        for tried, back in enumerate(distribution.movable_replicas(target, source)):
             if tried == SWAPPED_MAX:
                 break
             size = self._partitions[back].byte_count
             limit = difference + size - 1
-            there = shares.best(source, target, wanted=size + difference / 2, limit=limit)
+            there = distribution.best_replica(
+                source, target, wanted=size + difference / 2, limit=limit
+            )
             if there is None:
                 continue
             gain = self._partitions[there].byte_count - size
             if 0 < gain < difference:
                 off = abs(gain - difference / 2) + size
-                if best is None or (off, there, back) < best:
-                    best = (off, there, back)
-        if best is None:
+                if best_replica is None or (off, there, back) < best_replica:
+                    best_replica = (off, there, back)
+        if best_replica is None:
             return False
-        self._move(best[1], source, target)
-        self._move(best[2], target, source)
+        self._move(best_replica[1], source, target)
+        self._move(best_replica[2], target, source)
         return True
 
-    def take_back(self) -> None:
+    def undo_needless_moves(self) -> None:
         """Undo moves without which everything is as level, the largest first; then, while more is
         copied than what the nodes lack, let smaller replicas go in place of larger ones."""
         for index, before, now in self._moved():
-            if self._may_move(index, now, before) and self._is_level(
-                _shift(index, now, before), counts=True
+            if self._can_move(index, now, before) and self._is_balanced(
+                _move_changes(index, now, before), counts=True
             ):
                 self._move(index, now, before)
-        lacking = needed_bytes(self._shares.members, self._partitions)
+        lacking = needed_bytes(self._distribution.members, self._partitions)
         copied = sum(
             self._partitions[index].byte_count
             for index, _, now in self._moved()
@@ -379,19 +399,21 @@ class _Planner:
         for index, before, now in self._moved():
             if copied <= lacking:
                 return
-            if self._is_new(index, now) and self._may_move(index, now, before):
+            if self._is_new(index, now) and self._can_move(index, now, before):
                 copied -= self._exchange(index, before, now)
 
     def _exchange(self, index: int, before: int, now: int) -> int:
         """Let the smallest replica go that will do in place of this one; the bytes saved."""
-        shares = self._shares
+        distribution = self._distribution
         size = self._partitions[index].byte_count
-        for tried, other in enumerate(shares.legal(before, now)):
+        for tried, other in enumerate(distribution.movable_replicas(before, now)):
             saved = size - self._partitions[other].byte_count
             if tried == SWAPPED_MAX or saved <= 0:
                 break
-            changes = _shift(index, now, before) + _shift(other, before, now)
-            if shares.cost(other, before, now) == 1 and self._is_level(changes, counts=False):
+            changes = _move_changes(index, now, before) + _move_changes(other, before, now)
+            if distribution.copy_cost(other, before, now) == 1 and self._is_balanced(
+                changes, counts=False
+            ):
                 self._move(other, before, now)
                 self._move(index, now, before)
                 return saved
@@ -403,41 +425,43 @@ class _Planner:
             (index, before, now)
             for index in self._by_size()
             for before, now in zip(
-                wanted_of(self._partitions[index]), self._shares.replicas[index], strict=True
+                target_replicas(self._partitions[index]),
+                self._distribution.replicas[index],
+                strict=True,
             )
             if before != now
         ]
 
     def _is_new(self, index: int, node: int) -> bool:
-        return node not in self._shares.original[index]
+        return node not in self._distribution.original[index]
 
-    def _may_move(self, index: int, source: int, target: int) -> bool:
-        shares = self._shares
+    def _can_move(self, index: int, source: int, target: int) -> bool:
+        distribution = self._distribution
         return (
-            source in shares.replicas[index]
-            and target in shares.takers
-            and shares.is_legal(index, source, target)
+            source in distribution.replicas[index]
+            and target in distribution.receivers
+            and distribution.can_move(index, source, target)
         )
 
-    def _is_level(self, changes: Sequence[tuple[int, int, int]], *, counts: bool) -> bool:
+    def _is_balanced(self, changes: Sequence[tuple[int, int, int]], *, counts: bool) -> bool:
         """Whether all is level enough, or as level as now, with these changes (partition, node,
         1 or -1)."""
-        shares = self._shares
-        held = dict(shares.bytes)
+        distribution = self._distribution
+        held = dict(distribution.bytes)
         for index, node, sign in changes:
             held[node] += sign * self._partitions[index].byte_count
-        if _spread(held) > max(self._spread_max(), _spread(shares.bytes)):
+        if _spread(held) > max(self._spread_max(), _spread(distribution.bytes)):
             return False
         if not counts:
             return True
-        count_of = dict(shares.counts)
+        count_of = dict(distribution.counts)
         for _, node, sign in changes:
             count_of[node] += sign
-        return _spread(count_of) <= max(1, _spread(shares.counts))
+        return _spread(count_of) <= max(1, _spread(distribution.counts))
 
     def _mean(self) -> float:
         """The bytes of each node if all had the same."""
-        return sum(self._shares.bytes.values()) / max(1, len(self._shares.members))
+        return sum(self._distribution.bytes.values()) / max(1, len(self._distribution.members))
 
     def _spread_max(self) -> int:
         """By how much two nodes may differ in bytes."""
@@ -452,21 +476,25 @@ class _Planner:
 class _Quota:
     """How many replicas each node should end with when so many are to be given out."""
 
-    def __init__(self, shares: Shares, arriving: int) -> None:
-        self._shares = shares
-        total = sum(shares.counts[node] for node in shares.takers) + arriving
-        self._low, self._extra = divmod(total, max(1, len(shares.takers)))
+    def __init__(self, distribution: ReplicaDistribution, arriving: int) -> None:
+        self._distribution = distribution
+        total = sum(distribution.counts[node] for node in distribution.receivers) + arriving
+        self._low, self._extra = divmod(total, max(1, len(distribution.receivers)))
 
     def is_full(self, node: int) -> bool:
         """Whether the node has its part: one more than the others only while that is left over."""
-        count = self._shares.counts[node]
+        count = self._distribution.counts[node]
         if count < self._low:
             return False
-        above = sum(1 for other in self._shares.takers if self._shares.counts[other] > self._low)
+        above = sum(
+            1
+            for other in self._distribution.receivers
+            if self._distribution.counts[other] > self._low
+        )
         return count > self._low or above >= self._extra
 
 
-def _shift(index: int, source: int, target: int) -> tuple[tuple[int, int, int], ...]:
+def _move_changes(index: int, source: int, target: int) -> tuple[tuple[int, int, int], ...]:
     return (index, source, -1), (index, target, 1)
 
 

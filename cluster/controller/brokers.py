@@ -23,6 +23,7 @@ grows.
 from collections.abc import Iterable, Set
 from typing import Final, NamedTuple
 
+from odradek.cluster.controller.broker_sessions import BrokerSession
 from odradek.cluster.controller.commands import (
     AllocateProducerIds,
     BrokerHeartbeat,
@@ -33,8 +34,12 @@ from odradek.cluster.controller.commands import (
     UnregisterBroker,
     UnregisteredReply,
 )
-from odradek.cluster.controller.elections import HandOver, hand_over, with_broker, without_brokers
-from odradek.cluster.controller.sessions import Session
+from odradek.cluster.controller.elections import (
+    ControlledShutdownChanges,
+    elect_leaderless,
+    hand_over_partitions,
+    remove_from_isrs,
+)
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import BrokerImage, ConfigResourceType
 from odradek.cluster.metadata.records import (
@@ -47,7 +52,7 @@ from odradek.cluster.metadata.records import (
 )
 from odradek.protocol.errors import ApiError, ErrorCode
 
-PRODUCER_IDS_OF_A_BLOCK: Final = 1000
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
 """KIP-730's size of a block: what a broker that is killed may leave unused."""
 _PRODUCER_ID_MAX: Final = 2**63 - 1
 
@@ -70,7 +75,7 @@ def register_broker(
             f"broker {broker_id} belongs to the cluster {command.cluster_id}, this one is"
             f" {image.cluster_id}",
         )
-    _check_sense(command)
+    _check_registration(command)
     before = image.brokers.get(broker_id)
     same = before
     if before is not None and before.incarnation_id != command.incarnation_id:
@@ -89,14 +94,14 @@ def register_broker(
         log_dirs=command.log_dirs,
     )
     records: list[Record] = []
-    if not _is_what_is_known(record, before):
+    if not _is_unchanged(record, before):
         records.append(record)
     if same is None:
-        records.extend(_unsettled(state, command, before))
+        records.extend(_predecessor_losses(state, command, before))
     if command.starts_fenced:
-        state.sessions.touch(broker_id, record.broker_epoch, now_ms)
+        state.sessions.record_contact(broker_id, record.broker_epoch, now_ms)
     else:
-        state.sessions.drop(broker_id)
+        state.sessions.remove(broker_id)
     return ControllerResult(tuple(records), BrokerReply(record.broker_epoch))
 
 
@@ -107,19 +112,19 @@ def heartbeat(state: ControllerState, command: BrokerHeartbeat, now_ms: int) -> 
     (anew) before anything else.
     """
     broker = check_broker_epoch(state, command.broker_id, command.broker_epoch)
-    session = state.sessions.touch(broker.broker_id, broker.broker_epoch, now_ms)
+    session = state.sessions.record_contact(broker.broker_id, broker.broker_epoch, now_ms)
     session.metadata_offset = max(session.metadata_offset, command.metadata_offset)
-    standing = _standing_after(state, broker, session, command)
-    records = _restanding(state, broker, standing)
-    if standing.is_leaving and records:
+    next_state = _next_control_state(state, broker, session, command)
+    records = _control_state_records(state, broker, next_state)
+    if next_state.is_shutting_down and records:
         session.shutdown_offset = state.image.offset + 1
     return ControllerResult(
         tuple(records),
         HeartbeatReply(
             is_caught_up=command.metadata_offset >= broker.broker_epoch,
-            is_fenced=standing.is_fenced,
-            is_in_controlled_shutdown=standing.is_leaving,
-            should_shut_down=standing.should_shut_down,
+            is_fenced=next_state.is_fenced,
+            is_in_controlled_shutdown=next_state.is_shutting_down,
+            should_shut_down=next_state.should_shut_down,
             next_heartbeat_ms=state.broker_settings.broker_heartbeat_interval_ms,
         ),
     )
@@ -138,8 +143,8 @@ def unregister_broker(state: ControllerState, command: UnregisterBroker) -> Cont
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"broker {broker_id} is the only one: it cannot be taken out"
         )
-    state.sessions.drop(broker_id)
-    records: list[Record] = [*without_brokers(state, {broker_id}), BrokerUnregistered(broker_id)]
+    state.sessions.remove(broker_id)
+    records: list[Record] = [*remove_from_isrs(state, {broker_id}), BrokerUnregistered(broker_id)]
     if state.is_cordoned(broker_id):
         # It was drained to be taken out; whoever comes next under its id is another.
         records.append(
@@ -148,32 +153,32 @@ def unregister_broker(state: ControllerState, command: UnregisterBroker) -> Cont
     return ControllerResult(tuple(records), UnregisteredReply(broker_id))
 
 
-def fence_the_silent(state: ControllerState, now_ms: int) -> list[Record]:
+def fence_stale_brokers(state: ControllerState, now_ms: int) -> list[Record]:
     """Fence all brokers whose sessions have expired, in one go."""
     timeout_ms = state.broker_settings.broker_session_timeout_ms
-    state.sessions.awake(now_ms, timeout_ms)
-    silent = set()
+    state.sessions.forgive_pause(now_ms, timeout_ms)
+    stale = set()
     for broker_id in state.sessions.expired(now_ms, timeout_ms):
-        state.sessions.drop(broker_id)
+        state.sessions.remove(broker_id)
         broker = state.image.brokers.get(broker_id)
         if broker is not None and not broker.is_fenced:
-            silent.add(broker_id)
-    return _fenced(state, silent) if silent else []
+            stale.add(broker_id)
+    return _fence(state, stale) if stale else []
 
 
 def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) -> ControllerResult:
     """Give a broker the next block of producer ids. No id is ever given twice."""
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     first = state.image.next_producer_id
-    if first > _PRODUCER_ID_MAX - PRODUCER_IDS_OF_A_BLOCK:
+    if first > _PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
     return ControllerResult(
         records=(
             ProducerIdsAllocated(
-                command.broker_id, command.broker_epoch, first + PRODUCER_IDS_OF_A_BLOCK
+                command.broker_id, command.broker_epoch, first + PRODUCER_ID_BLOCK_SIZE
             ),
         ),
-        reply=ProducerIdsReply(first, PRODUCER_IDS_OF_A_BLOCK),
+        reply=ProducerIdsReply(first, PRODUCER_ID_BLOCK_SIZE),
     )
 
 
@@ -194,7 +199,7 @@ def _not_registered(broker_id: int) -> ApiError:
     return ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {broker_id}")
 
 
-def _check_sense(command: RegisterBroker) -> None:
+def _check_registration(command: RegisterBroker) -> None:
     names = [listener.name for listener in command.listeners]
     complaint = None
     if command.broker_id < 0:
@@ -237,7 +242,7 @@ def _check_features(state: ControllerState, command: RegisterBroker) -> None:
             )
 
 
-def _is_what_is_known(record: BrokerRegistered, before: BrokerImage | None) -> bool:
+def _is_unchanged(record: BrokerRegistered, before: BrokerImage | None) -> bool:
     return before == BrokerImage(
         broker_id=record.broker_id,
         broker_epoch=record.broker_epoch,
@@ -251,7 +256,7 @@ def _is_what_is_known(record: BrokerRegistered, before: BrokerImage | None) -> b
     )
 
 
-def _unsettled(
+def _predecessor_losses(
     state: ControllerState, command: RegisterBroker, before: BrokerImage | None
 ) -> list[Record]:
     """What a new incarnation loses of its predecessor's: the lead, and trust in its logs."""
@@ -259,81 +264,90 @@ def _unsettled(
     only_this = frozenset((broker_id,))
     nobody: frozenset[int] = frozenset()
     previous = command.previous_broker_epoch
-    is_lost = previous is not None and (before is None or before.broker_epoch != previous)
+    is_unclean_shutdown = previous is not None and (
+        before is None or before.broker_epoch != previous
+    )
     known = set(before.log_dirs) if before is not None else set()
     is_erased = bool(known and command.log_dirs) and known.isdisjoint(command.log_dirs)
     was_active = before is not None and not before.is_fenced
-    is_leaving = command.starts_fenced and was_active
-    if not (is_leaving or is_lost or is_erased):
+    is_shutting_down = command.starts_fenced and was_active
+    if not (is_shutting_down or is_unclean_shutdown or is_erased):
         return []
-    return without_brokers(
+    return remove_from_isrs(
         state,
-        only_this if is_leaving else nobody,
-        lost=only_this if is_lost else nobody,
+        only_this if is_shutting_down else nobody,
+        unclean_shutdown=only_this if is_unclean_shutdown else nobody,
         erased=only_this if is_erased else nobody,
     )
 
 
-def _fenced(state: ControllerState, broker_ids: Set[int]) -> list[Record]:
+def _fence(state: ControllerState, broker_ids: Set[int]) -> list[Record]:
     brokers = state.image.brokers
     records: list[Record] = [
         BrokerChanged(broker_id, True, brokers[broker_id].is_in_controlled_shutdown)
         for broker_id in sorted(broker_ids)
     ]
-    records.extend(without_brokers(state, broker_ids))
+    records.extend(remove_from_isrs(state, broker_ids))
     return records
 
 
-class _Standing(NamedTuple):
+class _BrokerControlState(NamedTuple):
     """How a broker stands after a heartbeat."""
 
     is_fenced: bool
-    is_leaving: bool = False
+    is_shutting_down: bool = False
     should_shut_down: bool = False
-    given_up: tuple[Record, ...] = ()
+    released: tuple[Record, ...] = ()
     """What others take over while it is leaving."""
 
 
-def _standing_after(
-    state: ControllerState, broker: BrokerImage, session: Session, command: BrokerHeartbeat
-) -> _Standing:
+def _next_control_state(
+    state: ControllerState, broker: BrokerImage, session: BrokerSession, command: BrokerHeartbeat
+) -> _BrokerControlState:
     """The table at the top of the module, for heartbeats."""
     if broker.is_in_controlled_shutdown or (command.wants_shut_down and not broker.is_fenced):
         if broker.is_fenced:
-            return _Standing(is_fenced=True, is_leaving=True, should_shut_down=True)
+            return _BrokerControlState(is_fenced=True, is_shutting_down=True, should_shut_down=True)
         leads = bool(state.index.led_by(broker.broker_id))
-        handed = hand_over(state, broker.broker_id)
-        may_go = _may_go(state, broker, session, handed, leads=leads)
-        given_up = () if may_go else tuple(handed.records)
-        return _Standing(may_go, is_leaving=True, should_shut_down=may_go, given_up=given_up)
+        changes = hand_over_partitions(state, broker.broker_id)
+        can_shut_down = _can_shut_down(state, broker, session, changes, leads=leads)
+        released = () if can_shut_down else tuple(changes.records)
+        return _BrokerControlState(
+            can_shut_down, is_shutting_down=True, should_shut_down=can_shut_down, released=released
+        )
     if command.wants_shut_down:
-        return _Standing(is_fenced=True, should_shut_down=True)
+        return _BrokerControlState(is_fenced=True, should_shut_down=True)
     if broker.is_fenced:
         is_caught_up = command.metadata_offset >= broker.broker_epoch
-        return _Standing(is_fenced=command.wants_fence or not is_caught_up)
-    return _Standing(is_fenced=command.wants_fence)
+        return _BrokerControlState(is_fenced=command.wants_fence or not is_caught_up)
+    return _BrokerControlState(is_fenced=command.wants_fence)
 
 
-def _restanding(state: ControllerState, before: BrokerImage, after: _Standing) -> list[Record]:
+def _control_state_records(
+    state: ControllerState, before: BrokerImage, after: _BrokerControlState
+) -> list[Record]:
     """What makes a broker stand so, and what that means for its partitions."""
-    if (before.is_fenced, before.is_in_controlled_shutdown) == (after.is_fenced, after.is_leaving):
-        return list(after.given_up)
+    if (before.is_fenced, before.is_in_controlled_shutdown) == (
+        after.is_fenced,
+        after.is_shutting_down,
+    ):
+        return list(after.released)
     broker_id = before.broker_id
     partitions: Iterable[Record]
     if after.is_fenced:
-        partitions = without_brokers(state, {broker_id})
-    elif after.is_leaving:
-        partitions = after.given_up
+        partitions = remove_from_isrs(state, {broker_id})
+    elif after.is_shutting_down:
+        partitions = after.released
     else:
-        partitions = with_broker(state, broker_id)
-    return [BrokerChanged(broker_id, after.is_fenced, after.is_leaving), *partitions]
+        partitions = elect_leaderless(state, broker_id)
+    return [BrokerChanged(broker_id, after.is_fenced, after.is_shutting_down), *partitions]
 
 
-def _may_go(
+def _can_shut_down(
     state: ControllerState,
     broker: BrokerImage,
-    session: Session,
-    handed: HandOver,
+    session: BrokerSession,
+    changes: ControlledShutdownChanges,
     *,
     leads: bool,
 ) -> bool:
@@ -342,14 +356,14 @@ def _may_go(
 
     All others that serve must know that its leaders have moved, or clients would be sent to it.
     """
-    if handed.is_waiting:
+    if changes.is_waiting:
         return False
     if not broker.is_in_controlled_shutdown:
         return not leads
-    if handed.records:
+    if changes.records:
         return False
     if session.shutdown_offset is None:
         # A controller before this one began it: whatever it did is in the log by now.
         session.shutdown_offset = state.image.offset
     others = [other.broker_id for other in state.active_brokers()]
-    return state.sessions.have_all_reached(others, session.shutdown_offset)
+    return state.sessions.have_all_applied(others, session.shutdown_offset)

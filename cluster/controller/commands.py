@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from odradek.cluster.metadata.image import FeatureRange, Listener, PartitionImage
+from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 
@@ -128,7 +128,7 @@ class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="Register
     broker_id: int
     incarnation_id: Uuid
     cluster_id: str = ""
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[BrokerListener, ...] = ()
     rack: str | None = None
     features: tuple[FeatureRange, ...] = ()
     log_dirs: tuple[Uuid, ...] = ()
@@ -253,7 +253,7 @@ class RemoveRaftVoter(msgspec.Struct, frozen=True, array_like=True, tag="RemoveR
     voter_directory_id: Uuid
 
 
-MembershipCommand: TypeAlias = AddRaftVoter | RemoveRaftVoter
+VoterChangeCommand: TypeAlias = AddRaftVoter | RemoveRaftVoter
 """Who votes is said by the quorum's own entries of the log, and decided by whoever drives it; no
 record of the metadata says it."""
 
@@ -274,7 +274,7 @@ MetadataCommand: TypeAlias = (
     | UpdateFeatures
 )
 
-Command: TypeAlias = MetadataCommand | MembershipCommand
+Command: TypeAlias = MetadataCommand | VoterChangeCommand
 
 
 class TopicResult(msgspec.Struct, frozen=True, array_like=True):
@@ -357,7 +357,7 @@ class InSyncReply(msgspec.Struct, frozen=True, array_like=True, tag="InSync"):
     results: tuple[InSyncResult, ...]
 
 
-class PartitionResult(msgspec.Struct, frozen=True, array_like=True):
+class PartitionChangeResult(msgspec.Struct, frozen=True, array_like=True):
     """What became of one partition."""
 
     topic: str
@@ -369,7 +369,7 @@ class PartitionResult(msgspec.Struct, frozen=True, array_like=True):
 class PartitionsReply(msgspec.Struct, frozen=True, array_like=True, tag="Partitions"):
     """Answers ElectLeaders and AlterPartitionReassignments."""
 
-    results: tuple[PartitionResult, ...]
+    results: tuple[PartitionChangeResult, ...]
 
 
 class FeatureResult(msgspec.Struct, frozen=True, array_like=True):

@@ -7,21 +7,21 @@ what is wrong with a broker's or a client metrics subscription's is INVALID_REQU
 from collections.abc import Mapping
 
 from odradek.cluster.controller.state import ControllerState
-from odradek.cluster.metadata.broker_bounds import faults_of_bounds
 from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_constraints import violated_constraints
 from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
     ConfigScope,
     ConfigSource,
 )
-from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER, Layer
+from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER, ConfigLayer
 from odradek.cluster.metadata.features import has_eligible_leader_replicas
 from odradek.cluster.metadata.group_configs import GROUP_CONFIGS
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
-from odradek.cluster.metadata.topic_names import why_invalid
+from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.protocol.errors import ApiError, ErrorCode
 
 
@@ -48,7 +48,7 @@ def check_resource(state: ControllerState, resource_type: int, name: str) -> Con
     return ConfigResourceType(resource_type)
 
 
-def definition_of(resource_type: ConfigResourceType, key: str) -> ConfigDefinition:
+def config_definition(resource_type: ConfigResourceType, key: str) -> ConfigDefinition:
     """The definition of a key; ApiError if the resource has no such key."""
     match resource_type:
         case ConfigResourceType.TOPIC:
@@ -67,7 +67,7 @@ def definition_of(resource_type: ConfigResourceType, key: str) -> ConfigDefiniti
 
 def check_value(resource_type: ConfigResourceType, name: str, key: str, value: str) -> None:
     """ApiError unless `key` may be set to `value` on the resource called `name`."""
-    definition = definition_of(resource_type, key)
+    definition = config_definition(resource_type, key)
     if resource_type is ConfigResourceType.BROKER:
         check_scope(definition, name)
     try:
@@ -102,10 +102,10 @@ def check_topic_configs(state: ControllerState, configs: Mapping[str, str]) -> N
     """ApiError unless a topic may have these configs and no others of its own."""
     for key, value in configs.items():
         check_value(ConfigResourceType.TOPIC, "", key, value)
-    check_topic_combination(state, configs)
+    check_topic_constraints(state, configs)
 
 
-def check_topic_combination(state: ControllerState, configs: Mapping[str, str]) -> None:
+def check_topic_constraints(state: ControllerState, configs: Mapping[str, str]) -> None:
     """ApiError if the values, each good by itself, do not fit each other."""
     lags: dict[str, int] = {}
     for key, default in (
@@ -219,11 +219,11 @@ def check_broker_bounds(state: ControllerState, name: str, wanted: Mapping[str, 
     of_all = configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER)
     is_of_all = name == CLUSTER_DEFAULT_BROKER
     layers = (
-        Layer(ConfigSource.DYNAMIC_BROKER, {} if is_of_all else wanted),
-        Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER, wanted if is_of_all else of_all),
-        Layer(ConfigSource.STATIC_BROKER, state.static),
+        ConfigLayer(ConfigSource.DYNAMIC_BROKER, {} if is_of_all else wanted),
+        ConfigLayer(ConfigSource.DYNAMIC_DEFAULT_BROKER, wanted if is_of_all else of_all),
+        ConfigLayer(ConfigSource.STATIC_BROKER, state.static),
     )
-    faults = faults_of_bounds(layers, changed)
+    faults = violated_constraints(layers, changed)
     if faults:
         raise ApiError(ErrorCode.INVALID_REQUEST, "; ".join(faults))
 
@@ -234,7 +234,7 @@ def _check_topic(state: ControllerState, name: str) -> None:
             ErrorCode.INVALID_REQUEST,
             "there is no default topic to configure: set the broker's defaults instead",
         )
-    complaint = why_invalid(name)
+    complaint = topic_name_error(name)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
     if name not in state.image.topics_by_name:
@@ -250,7 +250,7 @@ def _check_broker(state: ControllerState, name: str) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker {name}")
 
 
-def check_fixed(
+def check_min_insync_replicas(
     state: ControllerState,
     resource_type: ConfigResourceType,
     name: str,

@@ -20,22 +20,22 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.controller.config_checks import (
     check_broker_bounds,
-    check_fixed,
     check_group_bounds,
+    check_min_insync_replicas,
     check_resource,
     check_scope,
-    check_topic_combination,
+    check_topic_constraints,
     check_value,
-    definition_of,
+    config_definition,
 )
-from odradek.cluster.controller.elections import consequences
+from odradek.cluster.controller.elections import partition_changes_after
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_definitions import ConfigDefinition, ConfigSource, ConfigType
 from odradek.cluster.metadata.config_layers import (
-    Layer,
+    ConfigLayer,
     broker_layers,
-    effective,
+    effective_value,
     resource_candidates,
 )
 from odradek.cluster.metadata.image import ConfigResourceType
@@ -45,7 +45,7 @@ from odradek.protocol.errors import ApiError, ErrorCode
 AnyResource = TypeVar("AnyResource", ResourceConfigs, ResourceOperations)
 
 
-class Operation(IntEnum):
+class AlterConfigOperation(IntEnum):
     """What IncrementalAlterConfigs can do to a key (KIP-339)."""
 
     SET = 0
@@ -56,8 +56,8 @@ class Operation(IntEnum):
 
 def alter_configs(state: ControllerState, command: AlterConfigs) -> ControllerResult:
     """Give each resource the configs named and no others."""
-    return _each_by_itself(
-        state, command.resources, lambda resource: _replace(state, resource), command.validate_only
+    return _alter_each(
+        state, command.resources, lambda resource: _alter(state, resource), command.validate_only
     )
 
 
@@ -65,12 +65,15 @@ def incremental_alter_configs(
     state: ControllerState, command: IncrementalAlterConfigs
 ) -> ControllerResult:
     """Change single keys of each resource."""
-    return _each_by_itself(
-        state, command.resources, lambda resource: _change(state, resource), command.validate_only
+    return _alter_each(
+        state,
+        command.resources,
+        lambda resource: _alter_incrementally(state, resource),
+        command.validate_only,
     )
 
 
-def _each_by_itself(
+def _alter_each(
     state: ControllerState,
     resources: Sequence[AnyResource],
     change: Callable[[AnyResource], Iterable[Record]],
@@ -94,27 +97,27 @@ def _each_by_itself(
         )
     if validate_only:
         records.clear()
-    records.extend(consequences(state, records))
+    records.extend(partition_changes_after(state, records))
     return ControllerResult(records=tuple(records), reply=ConfigsReply(tuple(results)))
 
 
-def _replace(state: ControllerState, resource: ResourceConfigs) -> Iterable[Record]:
+def _alter(state: ControllerState, resource: ResourceConfigs) -> Iterable[Record]:
     resource_type = check_resource(state, resource.resource_type, resource.resource_name)
     _check_named_once(key for key, _ in resource.configs)
     wanted: dict[str, str] = {}
     for key, value in resource.configs:
-        wanted[key] = _checked(resource_type, resource.resource_name, key, value)
+        wanted[key] = _checked_value(resource_type, resource.resource_name, key, value)
     if resource_type is ConfigResourceType.TOPIC:
-        check_topic_combination(state, wanted)
+        check_topic_constraints(state, wanted)
     elif resource_type is ConfigResourceType.GROUP:
         check_group_bounds(state, wanted)
     elif resource_type is ConfigResourceType.BROKER:
         check_broker_bounds(state, resource.resource_name, wanted)
-    check_fixed(state, resource_type, resource.resource_name, wanted)
-    return _differences(state, resource_type, resource.resource_name, wanted)
+    check_min_insync_replicas(state, resource_type, resource.resource_name, wanted)
+    return _change_records(state, resource_type, resource.resource_name, wanted)
 
 
-def _change(state: ControllerState, resource: ResourceOperations) -> Iterable[Record]:
+def _alter_incrementally(state: ControllerState, resource: ResourceOperations) -> Iterable[Record]:
     name = resource.resource_name
     resource_type = check_resource(state, resource.resource_type, name)
     _check_named_once(operation.key for operation in resource.operations)
@@ -122,13 +125,13 @@ def _change(state: ControllerState, resource: ResourceOperations) -> Iterable[Re
     for operation in resource.operations:
         _apply(state, resource_type, name, operation, wanted)
     if resource_type is ConfigResourceType.TOPIC:
-        check_topic_combination(state, wanted)
+        check_topic_constraints(state, wanted)
     elif resource_type is ConfigResourceType.GROUP:
         check_group_bounds(state, wanted)
     elif resource_type is ConfigResourceType.BROKER:
         check_broker_bounds(state, name, wanted)
-    check_fixed(state, resource_type, name, wanted)
-    return _differences(state, resource_type, name, wanted)
+    check_min_insync_replicas(state, resource_type, name, wanted)
+    return _change_records(state, resource_type, name, wanted)
 
 
 def _apply(
@@ -140,23 +143,25 @@ def _apply(
 ) -> None:
     key = operation.key
     match operation.operation:
-        case Operation.SET:
-            wanted[key] = _checked(resource_type, name, key, operation.value)
-        case Operation.DELETE:
+        case AlterConfigOperation.SET:
+            wanted[key] = _checked_value(resource_type, name, key, operation.value)
+        case AlterConfigOperation.DELETE:
             definition = BROKER_CONFIGS.get(key)
             if resource_type is ConfigResourceType.BROKER and definition is not None:
                 check_scope(definition, name)
             wanted.pop(key, None)
-        case Operation.APPEND | Operation.SUBTRACT:
-            definition = definition_of(resource_type, key)
+        case AlterConfigOperation.APPEND | AlterConfigOperation.SUBTRACT:
+            definition = config_definition(resource_type, key)
             if definition.type is not ConfigType.LIST:
                 raise ApiError(
                     ErrorCode.INVALID_CONFIG,
                     f"{key} is not a list: it can be set, but not appended to or subtracted from",
                 )
-            items = _items(definition, _checked(resource_type, name, key, operation.value))
-            before = _list_before(state, resource_type, name, definition, wanted)
-            if operation.operation == Operation.APPEND:
+            items = _list_items(
+                definition, _checked_value(resource_type, name, key, operation.value)
+            )
+            before = _current_list(state, resource_type, name, definition, wanted)
+            if operation.operation == AlterConfigOperation.APPEND:
                 after = before + [item for item in items if item not in before]
             else:
                 after = [item for item in before if item not in items]
@@ -168,7 +173,9 @@ def _apply(
             )
 
 
-def _checked(resource_type: ConfigResourceType, name: str, key: str, value: str | None) -> str:
+def _checked_value(
+    resource_type: ConfigResourceType, name: str, key: str, value: str | None
+) -> str:
     if value is None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{key} cannot be null: delete it to get the default back"
@@ -185,7 +192,7 @@ def _check_named_once(keys: Iterable[str]) -> None:
         )
 
 
-def _list_before(
+def _current_list(
     state: ControllerState,
     resource_type: ConfigResourceType,
     name: str,
@@ -196,20 +203,20 @@ def _list_before(
     if resource_type is ConfigResourceType.TOPIC:
         candidates = resource_candidates(
             definition,
-            Layer(ConfigSource.DYNAMIC_TOPIC, wanted),
+            ConfigLayer(ConfigSource.DYNAMIC_TOPIC, wanted),
             broker_layers(state.image.configs, state.node_id, state.static),
         )
-        value, _ = effective(definition, candidates)
+        value, _ = effective_value(definition, candidates)
         return list(value) if isinstance(value, tuple) else []
-    return _items(definition, wanted.get(definition.name, definition.default or ""))
+    return _list_items(definition, wanted.get(definition.name, definition.default or ""))
 
 
-def _items(definition: ConfigDefinition, text: str) -> list[str]:
+def _list_items(definition: ConfigDefinition, text: str) -> list[str]:
     value = definition.parse(text)
     return list(value) if isinstance(value, tuple) else []
 
 
-def _differences(
+def _change_records(
     state: ControllerState, resource_type: ConfigResourceType, name: str, wanted: Mapping[str, str]
 ) -> list[Record]:
     before = state.image.configs.of(resource_type, name)

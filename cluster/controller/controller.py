@@ -10,7 +10,7 @@ reply when the entry is committed. It replays before it hands in the next comman
 command is decided upon the state the one before it left. Pure: fresh ids come with the command, the
 time is an argument. Called by the controller's process and by nothing else.
 
-A controller of several nodes also needs `lead` when it becomes the active one, and from then on
+A controller of several nodes also needs `activate` when it becomes the active one, and from then on
 `tick` by `next_deadline_ms`: silent brokers are fenced, preferred leaders get the lead back. What
 it knows of who is alive is soft state, see `sessions`: it is in no image and in no log.
 """
@@ -21,7 +21,7 @@ from typing import Final, assert_never
 
 from odradek.cluster.controller.brokers import (
     allocate_producer_ids,
-    fence_the_silent,
+    fence_stale_brokers,
     heartbeat,
     register_broker,
     unregister_broker,
@@ -44,7 +44,11 @@ from odradek.cluster.controller.commands import (
     UpdateFeatures,
 )
 from odradek.cluster.controller.configs import alter_configs, incremental_alter_configs
-from odradek.cluster.controller.elections import REBALANCED_MAX, elect_leaders, preferred_elections
+from odradek.cluster.controller.elections import (
+    REBALANCED_PARTITIONS_MAX,
+    elect_leaders,
+    preferred_elections,
+)
 from odradek.cluster.controller.features import update_features
 from odradek.cluster.controller.in_sync_replicas import alter_partition, resign_replicas
 from odradek.cluster.controller.reassignment import alter_reassignments
@@ -53,14 +57,14 @@ from odradek.cluster.controller.topics import create_partitions, create_topics, 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import Record
 
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Controller:
     """The decisions on one image. `node_id` and `static` are those of the node it runs on."""
 
     def __init__(
-        self, image: MetadataImage, *, node_id: int = 0, static: Mapping[str, str] = _NOTHING
+        self, image: MetadataImage, *, node_id: int = 0, static: Mapping[str, str] = _NO_CONFIGS
     ) -> None:
         self._state = ControllerState(image, node_id=node_id, static=static)
         self._next_rebalance_ms: int | None = None
@@ -105,7 +109,7 @@ class Controller:
             case _:
                 assert_never(command)
 
-    def lead(self, now_ms: int) -> None:
+    def activate(self, now_ms: int) -> None:
         """This has become the active controller: every broker that serves is given time anew.
 
         Fenced brokers are heard of when they send their next heartbeat. To be called for every
@@ -113,7 +117,7 @@ class Controller:
         replayed were never written: what the last one had heard is not in this one.
         """
         state = self._state
-        state.sessions.begin(
+        state.sessions.reset(
             (
                 (broker.broker_id, broker.broker_epoch)
                 for broker in state.image.brokers.values()
@@ -137,14 +141,14 @@ class Controller:
         To be called by `next_deadline_ms` at the latest, after the commands that have arrived.
         """
         state = self._state
-        records = fence_the_silent(state, now_ms)
+        records = fence_stale_brokers(state, now_ms)
         if records:
             # What else is due is decided upon what these records make of the state.
             return tuple(records)
         if self._next_rebalance_ms is not None and now_ms >= self._next_rebalance_ms:
             if state.broker_settings.auto_leader_rebalance_enable:
                 records = preferred_elections(state)
-            if len(records) < REBALANCED_MAX:
+            if len(records) < REBALANCED_PARTITIONS_MAX:
                 self._next_rebalance_ms = now_ms + self._rebalance_interval_ms
         return tuple(records)
 

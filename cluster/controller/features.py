@@ -14,7 +14,7 @@ from odradek.cluster.controller.commands import (
     FeatureUpdate,
     UpdateFeatures,
 )
-from odradek.cluster.controller.elections import consequences
+from odradek.cluster.controller.elections import partition_changes_after
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.features import (
@@ -50,12 +50,12 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Controll
         try:
             if times_named[update.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{update.name!r} is named twice")
-            records.extend(_updated(state, update))
+            records.extend(_update(state, update))
         except ApiError as error:
             faults[update.name] = error
     names = list(times_named)
     if faults:
-        return ControllerResult((), _failed(names, faults))
+        return ControllerResult((), _failed_reply(names, faults))
     if command.validate_only:
         records.clear()
     if any(
@@ -64,14 +64,14 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Controll
         and record.level > 0
         for record in records
     ):
-        records.extend(fixed_min_insync_replicas(state.image, state.node_id, state.static))
-    records.extend(consequences(state, records))
+        records.extend(min_insync_replicas_records(state.image, state.node_id, state.static))
+    records.extend(partition_changes_after(state, records))
     return ControllerResult(
         tuple(records), FeaturesReply(tuple(FeatureResult(name) for name in names))
     )
 
 
-def fixed_min_insync_replicas(
+def min_insync_replicas_records(
     image: MetadataImage, node_id: int, static: Mapping[str, str]
 ) -> list[Record]:
     """The default of min.insync.replicas as a config of the cluster, unless it is one already.
@@ -86,7 +86,7 @@ def fixed_min_insync_replicas(
     return [ConfigChanged(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER, key, str(value))]
 
 
-def _failed(names: list[str], faults: dict[str, ApiError]) -> FeaturesReply:
+def _failed_reply(names: list[str], faults: dict[str, ApiError]) -> FeaturesReply:
     first = next(iter(faults.values()))
     others = ApiError(
         ErrorCode.FEATURE_UPDATE_FAILED, "nothing was updated: see the other features"
@@ -101,7 +101,7 @@ def _failed(names: list[str], faults: dict[str, ApiError]) -> FeaturesReply:
     )
 
 
-def _updated(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
+def _update(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
     name, level = update.name, update.level
     current = state.image.features.get(name, 0)
     complaint = None
@@ -118,7 +118,7 @@ def _updated(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
     elif level == 0 and name == METADATA_VERSION:
         complaint = "it cannot be switched off"
     else:
-        complaint = _why_unsupported(state, name, level)
+        complaint = _unsupported_reason(state, name, level)
     if complaint is not None:
         raise ApiError(
             ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot go to level {level}: {complaint}"
@@ -127,7 +127,7 @@ def _updated(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
         yield FeatureLevelChanged(name, level)
 
 
-def _why_unsupported(state: ControllerState, name: str, level: int) -> str | None:
+def _unsupported_reason(state: ControllerState, name: str, level: int) -> str | None:
     """Why some node could not live with the level; None if all can. 0 is off, and anybody can."""
     supported = supported_range(name)
     if supported is None:

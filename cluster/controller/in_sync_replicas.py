@@ -24,12 +24,12 @@ from odradek.cluster.controller.commands import (
     PartitionsReply,
     ResignReplicas,
 )
-from odradek.cluster.controller.partition_changes import PartitionDecisions, changed_partition
+from odradek.cluster.controller.partition_changes import PartitionChangeSet, changed_partition
 from odradek.cluster.controller.state import (
     ControllerResult,
     ControllerState,
     is_active,
-    is_leaving,
+    is_shutting_down,
 )
 from odradek.cluster.metadata.image import PartitionImage
 from odradek.protocol.errors import ErrorCode
@@ -51,7 +51,7 @@ def alter_partition(state: ControllerState, command: AlterPartition) -> Controll
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     decisions = state.decisions()
     results = [
-        _changed(state, decisions, command.broker_id, change)
+        _alter_isr(state, decisions, command.broker_id, change)
         if number < CHANGES_MAX
         else InSyncResult(change.topic_id, change.partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
         for number, change in enumerate(command.changes)
@@ -80,16 +80,16 @@ def resign_replicas(state: ControllerState, command: ResignReplicas) -> Controll
     return ControllerResult(tuple(decisions.records), PartitionsReply(()))
 
 
-def _changed(
-    state: ControllerState, decisions: PartitionDecisions, broker_id: int, change: InSyncChange
+def _alter_isr(
+    state: ControllerState, decisions: PartitionChangeSet, broker_id: int, change: InSyncChange
 ) -> InSyncResult:
-    topic_id, number = place = change.topic_id, change.partition
+    topic_id, number = topic_partition = change.topic_id, change.partition
     topic = state.image.topics_by_id.get(topic_id)
     if topic is None:
         return InSyncResult(topic_id, number, ErrorCode.UNKNOWN_TOPIC_ID)
     if not 0 <= number < len(topic.partitions):
         return InSyncResult(topic_id, number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    before = decisions.partition(place)
+    before = decisions.partition(topic_partition)
     code = _check(state, before, broker_id, change)
     if code is not ErrorCode.NONE:
         return InSyncResult(topic_id, number, code)
@@ -101,7 +101,7 @@ def _changed(
     if after is None:
         # Asked for as it is: so that whatever else was asked for at this epoch is void.
         after = msgspec.structs.replace(before, partition_epoch=before.partition_epoch + 1)
-    decisions.put(place, after)
+    decisions.put(topic_partition, after)
     if after.leader != broker_id:
         return InSyncResult(topic_id, number, ErrorCode.NEW_LEADER_ELECTED, after)
     return InSyncResult(topic_id, number, state=after)
@@ -137,6 +137,6 @@ def _is_eligible(state: ControllerState, before: PartitionImage, replica: InSync
     stays = replica.broker_id in before.in_sync_replicas
     return (
         broker is not None
-        and (is_active(broker) or (stays and is_leaving(broker)))
+        and (is_active(broker) or (stays and is_shutting_down(broker)))
         and replica.broker_epoch in (-1, broker.broker_epoch)
     )

@@ -10,7 +10,7 @@ changes by leaders, reassignment, elections that were asked for. It keeps what m
 - the partition epoch grows by one with each change; the leader epoch with each change of leader,
   also to none, and when a replica is taken away, so that it cannot go on following unnoticed.
 
-`PartitionDecisions` collects the changes of one command.
+`PartitionChangeSet` collects the changes of one command.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from odradek.cluster.controller.partition_index import Place
+from odradek.cluster.controller.partition_index import TopicIdPartition
 from odradek.cluster.metadata.features import has_eligible_leader_replicas
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged, Record
 from odradek.cluster.metadata.settings import topic_settings
 from odradek.protocol.types import Uuid
 
-_NOBODY: Final[frozenset[int]] = frozenset()
+_NO_BROKERS: Final[frozenset[int]] = frozenset()
 
 
-class Election(Enum):
+class LeaderElection(Enum):
     """Whom to look for."""
 
-    ANY = "any"
+    ONLINE = "any"
     """The leader stays if it may; else the first that may lead, in the order of preference."""
     PREFERRED = "preferred"
     """The preferred leader if it is in sync; else as before."""
@@ -41,14 +41,15 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionRules:
-    """What holds for all partitions of one topic. `active` are the brokers that may lead, `leaving`
-    those in controlled shutdown: they may go on leading while nobody else in the ISR can."""
+    """What holds for all partitions of one topic. `active` are the brokers that may lead,
+    `shutting_down` those in controlled shutdown: they may go on leading while nobody else in the
+    ISR can."""
 
     active: Set[int]
     min_insync_replicas: int
     is_unclean_allowed: bool
     has_elr: bool
-    leaving: Set[int] = _NOBODY
+    shutting_down: Set[int] = _NO_BROKERS
 
 
 def changed_partition(
@@ -59,30 +60,30 @@ def changed_partition(
     replicas: tuple[int, ...] | None = None,
     adding: tuple[int, ...] | None = None,
     removing: tuple[int, ...] | None = None,
-    election: Election = Election.ANY,
-    lost: Set[int] = _NOBODY,
-    erased: Set[int] = _NOBODY,
+    election: LeaderElection = LeaderElection.ONLINE,
+    unclean_shutdown: Set[int] = _NO_BROKERS,
+    erased: Set[int] = _NO_BROKERS,
 ) -> PartitionImage | None:
     """The partition with what is given changed, or None if that changes nothing.
 
-    `lost` are brokers whose logs may miss their ends, `erased` those whose logs are gone: none of
-    them keeps a place in the ISR or among the eligible leaders. An ISR that becomes empty is only
-    written so where there are eligible leader replicas or the last of it was erased; otherwise
-    the old one stays without a leader, until one of it is back.
+    `unclean_shutdown` are brokers whose logs may miss their ends, `erased` those whose logs are
+    gone: none of them keeps a place in the ISR or among the eligible leaders. An ISR that becomes
+    empty is only written so where there are eligible leader replicas or the last of it was erased;
+    otherwise the old one stays without a leader, until one of it is back.
     """
     replicas = before.replicas if replicas is None else replicas
     adding = before.adding_replicas if adding is None else adding
     removing = before.removing_replicas if removing is None else removing
     isr = tuple(before.in_sync_replicas if in_sync is None else in_sync)
-    gone = lost | erased
+    gone = unclean_shutdown | erased
     if gone:
         isr = tuple(replica for replica in isr if replica not in gone)
     if (adding or removing) and is_reassignment_complete(isr, adding, removing):
         replicas = tuple(replica for replica in replicas if replica not in removing)
         isr = tuple(replica for replica in isr if replica not in removing)
         adding = removing = ()
-    elr, last_known = _eligible(before, rules, replicas, isr, gone)
-    leader = _elected(before, rules, replicas, isr, elr, last_known, election)
+    elr, last_known = _eligible_leaders(before, rules, replicas, isr, gone)
+    leader = _elect(before, rules, replicas, isr, elr, last_known, election)
     if leader != NO_LEADER and leader not in isr:
         if leader in elr:
             rest = {*elr, *isr} - {leader}
@@ -91,12 +92,12 @@ def changed_partition(
         else:
             isr, elr = (leader,), ()
             last_known = ()
-    if is_enough(isr, rules, replicas):
+    if has_min_isr(isr, rules, replicas):
         elr = last_known = ()
     if not isr:
-        isr, last_known = _nobody_in_sync(before, rules, replicas, last_known, erased)
-    is_new_reign = leader != before.leader or not set(before.replicas) <= set(replicas)
-    if not is_new_reign and (isr, replicas, adding, removing, elr, last_known) == (
+        isr, last_known = _empty_isr(before, rules, replicas, last_known, erased)
+    has_new_leader_epoch = leader != before.leader or not set(before.replicas) <= set(replicas)
+    if not has_new_leader_epoch and (isr, replicas, adding, removing, elr, last_known) == (
         before.in_sync_replicas,
         before.replicas,
         before.adding_replicas,
@@ -109,7 +110,7 @@ def changed_partition(
         replicas=replicas,
         in_sync_replicas=isr,
         leader=leader,
-        leader_epoch=before.leader_epoch + is_new_reign,
+        leader_epoch=before.leader_epoch + has_new_leader_epoch,
         partition_epoch=before.partition_epoch + 1,
         elr=elr,
         last_known_elr=last_known,
@@ -127,12 +128,12 @@ def is_reassignment_complete(
     )
 
 
-def is_enough(isr: Sequence[int], rules: ElectionRules, replicas: Sequence[int]) -> bool:
+def has_min_isr(isr: Sequence[int], rules: ElectionRules, replicas: Sequence[int]) -> bool:
     """Whether an ISR satisfies min.insync.replicas, as far as there are replicas (KIP-966)."""
     return len(isr) >= min(rules.min_insync_replicas, len(replicas))
 
 
-def _eligible(
+def _eligible_leaders(
     before: PartitionImage,
     rules: ElectionRules,
     replicas: Sequence[int],
@@ -144,17 +145,17 @@ def _eligible(
     While the ISR is smaller than min.insync.replicas nothing is committed any more, so that who
     leaves it then has everything that is.
     """
-    if not rules.has_elr or is_enough(isr, rules, replicas):
+    if not rules.has_elr or has_min_isr(isr, rules, replicas):
         return (), ()
     candidates = set(before.in_sync_replicas)
-    if not is_enough(before.in_sync_replicas, rules, before.replicas):
+    if not has_min_isr(before.in_sync_replicas, rules, before.replicas):
         candidates.update(before.elr)
     candidates.difference_update(isr, gone)
     elr = tuple(replica for replica in replicas if replica in candidates)
     return elr, tuple(replica for replica in before.last_known_elr if replica in replicas)
 
 
-def _nobody_in_sync(
+def _empty_isr(
     before: PartitionImage,
     rules: ElectionRules,
     replicas: Collection[int],
@@ -174,24 +175,24 @@ def _nobody_in_sync(
     return waiting, last_known
 
 
-def _elected(
+def _elect(
     before: PartitionImage,
     rules: ElectionRules,
     replicas: Sequence[int],
     isr: Sequence[int],
     elr: Sequence[int],
     last_known: Sequence[int],
-    election: Election,
+    election: LeaderElection,
 ) -> int:
     active = rules.active
-    if election is Election.PREFERRED and replicas[0] in isr and replicas[0] in active:
+    if election is LeaderElection.PREFERRED and replicas[0] in isr and replicas[0] in active:
         return replicas[0]
     if before.leader in isr and before.leader in active:
         return before.leader
     for replica in replicas:
         if replica in isr and replica in active:
             return replica
-    if before.leader in isr and before.leader in rules.leaving:
+    if before.leader in isr and before.leader in rules.shutting_down:
         return before.leader
     for replica in replicas:
         if replica in elr and replica in active:
@@ -199,22 +200,22 @@ def _elected(
     if rules.has_elr and not isr and not elr and last_known and last_known[0] in active:
         # The last leader lost the end of its log perhaps, but nobody has more.
         return last_known[0]
-    if rules.is_unclean_allowed or election is Election.UNCLEAN:
+    if rules.is_unclean_allowed or election is LeaderElection.UNCLEAN:
         for replica in replicas:
             if replica in active:
                 return replica
     return NO_LEADER
 
 
-class PartitionDecisions:
+class PartitionChangeSet:
     """The partitions that one command changes, each on top of what the command did to it before.
 
     `image` is what is decided upon, `active` the brokers that may lead once the command has been
-    carried out, `leaving` those in controlled shutdown then; `node_id` and `static` lead to the
-    configs of topics that have none themselves.
+    carried out, `shutting_down` those in controlled shutdown then; `node_id` and `static` lead to
+    the configs of topics that have none themselves.
     """
 
-    __slots__ = ("_decided", "_image", "_leaving", "_node_id", "_rules", "_static", "active")
+    __slots__ = ("_decided", "_image", "_node_id", "_rules", "_shutting_down", "_static", "active")
 
     def __init__(
         self,
@@ -223,14 +224,14 @@ class PartitionDecisions:
         active: Set[int],
         node_id: int,
         static: Mapping[str, str],
-        leaving: Set[int] = _NOBODY,
+        shutting_down: Set[int] = _NO_BROKERS,
     ) -> None:
         self._image = image
         self._node_id = node_id
         self._static = static
         self._rules: dict[Uuid, ElectionRules] = {}
-        self._decided: dict[Place, PartitionImage] = {}
-        self._leaving = leaving
+        self._decided: dict[TopicIdPartition, PartitionImage] = {}
+        self._shutting_down = shutting_down
         self.active = active
 
     @property
@@ -241,12 +242,12 @@ class PartitionDecisions:
             for (topic_id, partition), state in self._decided.items()
         ]
 
-    def partition(self, place: Place) -> PartitionImage:
+    def partition(self, topic_partition: TopicIdPartition) -> PartitionImage:
         """A partition that exists, as it will be."""
-        decided = self._decided.get(place)
+        decided = self._decided.get(topic_partition)
         if decided is not None:
             return decided
-        topic_id, number = place
+        topic_id, number = topic_partition
         return self._image.topics_by_id[topic_id].partitions[number]
 
     def rules(self, topic_id: Uuid) -> ElectionRules:
@@ -261,11 +262,11 @@ class PartitionDecisions:
                 min_insync_replicas=settings.min_insync_replicas,
                 is_unclean_allowed=settings.unclean_leader_election_enable,
                 has_elr=has_eligible_leader_replicas(image),
-                leaving=self._leaving,
+                shutting_down=self._shutting_down,
             )
         return rules
 
-    def put(self, place: Place, state: PartitionImage | None) -> None:
+    def put(self, topic_partition: TopicIdPartition, state: PartitionImage | None) -> None:
         """Decide a partition's new state; None leaves it as it is."""
         if state is not None:
-            self._decided[place] = state
+            self._decided[topic_partition] = state

@@ -12,25 +12,25 @@ from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionIm
 from odradek.cluster.metadata.records import PartitionChanged, PartitionsAdded, Record, TopicDeleted
 from odradek.protocol.types import Uuid
 
-Place: TypeAlias = tuple[Uuid, int]
+TopicIdPartition: TypeAlias = tuple[Uuid, int]
 """A partition by its topic's id and its number."""
-_Places: TypeAlias = dict[Place, None]
-_Table: TypeAlias = dict[int, _Places]
+_PartitionSet: TypeAlias = dict[TopicIdPartition, None]
+_PartitionsByBroker: TypeAlias = dict[int, _PartitionSet]
 
-_NOWHERE: Final[_Places] = {}
+_NO_PARTITIONS: Final[_PartitionSet] = {}
 
 
 class PartitionIndex:
     """Places by what stands there. What its methods return is not to be kept across a replay."""
 
-    __slots__ = ("_eligible", "_in_sync", "_led", "_reassigned", "_unpreferred")
+    __slots__ = ("_eligible_leaders", "_imbalanced", "_in_sync", "_led", "_reassigned")
 
     def __init__(self) -> None:
-        self._in_sync: _Table = {}
-        self._eligible: _Table = {}
-        self._led: _Table = {}
-        self._unpreferred: _Places = {}
-        self._reassigned: _Places = {}
+        self._in_sync: _PartitionsByBroker = {}
+        self._eligible_leaders: _PartitionsByBroker = {}
+        self._led: _PartitionsByBroker = {}
+        self._imbalanced: _PartitionSet = {}
+        self._reassigned: _PartitionSet = {}
 
     @classmethod
     def of(cls, image: MetadataImage) -> Self:
@@ -41,11 +41,11 @@ class PartitionIndex:
                 index._replace((topic_id, number), None, partition)
         return index
 
-    def follow(
+    def apply_records(
         self, before: MetadataImage, after: MetadataImage, records: Iterable[Record]
     ) -> None:
         """Take in the records that led from one image to the next."""
-        touched: _Places = {}
+        touched: _PartitionSet = {}
         for record in records:
             match record:
                 case PartitionChanged():
@@ -59,71 +59,95 @@ class PartitionIndex:
                         touched[record.topic_id, number] = None
                 case _:
                     pass
-        for place in touched:
-            self._replace(place, before.partition(*place), after.partition(*place))
+        for topic_partition in touched:
+            self._replace(
+                topic_partition,
+                before.partition(*topic_partition),
+                after.partition(*topic_partition),
+            )
 
-    def in_sync_on(self, broker_id: int) -> Collection[Place]:
+    def in_sync_on(self, broker_id: int) -> Collection[TopicIdPartition]:
         """Where the broker is in the ISR, also where it leads."""
-        return self._in_sync.get(broker_id, _NOWHERE)
+        return self._in_sync.get(broker_id, _NO_PARTITIONS)
 
-    def eligible_on(self, broker_id: int) -> Collection[Place]:
+    def eligible_on(self, broker_id: int) -> Collection[TopicIdPartition]:
         """Where the broker is an eligible leader outside of the ISR (KIP-966)."""
-        return self._eligible.get(broker_id, _NOWHERE)
+        return self._eligible_leaders.get(broker_id, _NO_PARTITIONS)
 
-    def eligible_anywhere(self) -> Sequence[Place]:
+    def with_eligible_leaders(self) -> Sequence[TopicIdPartition]:
         """Where there are eligible leaders outside of the ISR."""
-        return list(dict.fromkeys(place for places in self._eligible.values() for place in places))
+        return list(
+            dict.fromkeys(
+                topic_partition
+                for topic_partitions in self._eligible_leaders.values()
+                for topic_partition in topic_partitions
+            )
+        )
 
-    def led_by(self, broker_id: int) -> Collection[Place]:
+    def led_by(self, broker_id: int) -> Collection[TopicIdPartition]:
         """Where the broker leads."""
-        return self._led.get(broker_id, _NOWHERE)
+        return self._led.get(broker_id, _NO_PARTITIONS)
 
-    def leaderless(self) -> Collection[Place]:
+    def leaderless(self) -> Collection[TopicIdPartition]:
         """Where nobody leads."""
-        return self._led.get(NO_LEADER, _NOWHERE)
+        return self._led.get(NO_LEADER, _NO_PARTITIONS)
 
-    def unpreferred(self) -> Collection[Place]:
+    def imbalanced(self) -> Collection[TopicIdPartition]:
         """Where somebody else than the preferred leader leads, or nobody."""
-        return self._unpreferred
+        return self._imbalanced
 
-    def reassigned(self) -> Collection[Place]:
+    def reassigned(self) -> Collection[TopicIdPartition]:
         """Where a reassignment is under way."""
         return self._reassigned
 
     def _replace(
-        self, place: Place, before: PartitionImage | None, after: PartitionImage | None
+        self,
+        topic_partition: TopicIdPartition,
+        before: PartitionImage | None,
+        after: PartitionImage | None,
     ) -> None:
         old_in_sync = before.in_sync_replicas if before is not None else ()
         new_in_sync = after.in_sync_replicas if after is not None else ()
         if old_in_sync != new_in_sync:
-            _move(self._in_sync, place, old_in_sync, new_in_sync)
+            _move(self._in_sync, topic_partition, old_in_sync, new_in_sync)
         old_elr = before.elr if before is not None else ()
         new_elr = after.elr if after is not None else ()
         if old_elr != new_elr:
-            _move(self._eligible, place, old_elr, new_elr)
+            _move(self._eligible_leaders, topic_partition, old_elr, new_elr)
         old_leader = (before.leader,) if before is not None else ()
         new_leader = (after.leader,) if after is not None else ()
         if old_leader != new_leader:
-            _move(self._led, place, old_leader, new_leader)
-        _mark(self._unpreferred, place, after is not None and after.leader != after.replicas[0])
+            _move(self._led, topic_partition, old_leader, new_leader)
+        _mark(
+            self._imbalanced,
+            topic_partition,
+            after is not None and after.leader != after.replicas[0],
+        )
         is_reassigned = after is not None and bool(after.adding_replicas or after.removing_replicas)
-        _mark(self._reassigned, place, is_reassigned)
+        _mark(self._reassigned, topic_partition, is_reassigned)
 
 
-def _move(table: _Table, place: Place, old: Iterable[int], new: Iterable[int]) -> None:
+def _move(
+    table: _PartitionsByBroker,
+    topic_partition: TopicIdPartition,
+    old: Iterable[int],
+    new: Iterable[int],
+) -> None:
     for broker in old:
         if broker not in new:
-            places = table[broker]
-            del places[place]
-            if not places:
+            topic_partitions = table[broker]
+            del topic_partitions[topic_partition]
+            if not topic_partitions:
                 del table[broker]
     for broker in new:
         if broker not in old:
-            table.setdefault(broker, {})[place] = None
+            table.setdefault(broker, {})[topic_partition] = None
 
 
-def _mark(places: _Places, place: Place, is_marked: bool) -> None:
+def _mark(
+    topic_partitions: _PartitionSet, topic_partition: TopicIdPartition, is_marked: bool
+) -> None:
     if is_marked:
-        places[place] = None
+        topic_partitions[topic_partition] = None
     else:
-        places.pop(place, None)
+        topic_partitions.pop(topic_partition, None)

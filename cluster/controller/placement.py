@@ -23,25 +23,25 @@ from odradek.protocol.types import Uuid
 _NO_RACKS: Final[Mapping[int, str | None]] = {}
 
 
-def place(
+def place_replicas(
     topic_id: Uuid,
     *,
     partition_count: int,
     replication_factor: int,
     brokers: Sequence[int],
     racks: Mapping[int, str | None] = _NO_RACKS,
-    spare: Sequence[int] = (),
+    inactive: Sequence[int] = (),
     existing: Iterable[Sequence[int]] = (),
 ) -> list[tuple[int, ...]]:
     """Replicas for `partition_count` partitions, the preferred leader of each first.
 
-    `brokers` may lead; `spare` are brokers that are registered and cannot now: they are taken as
+    `brokers` may lead; `inactive` are brokers that are registered and cannot now: they are taken as
     followers only where there are not enough others, so that a topic can be created while a node
     is away. `existing` are the replicas of the topic's partitions so far. Brokers without a rack
     are in one of their own together. ApiError(INVALID_REPLICATION_FACTOR) if there are fewer
     brokers than replicas wanted, or none that may lead.
     """
-    count = len(brokers) + len(spare)
+    count = len(brokers) + len(inactive)
     if replication_factor > count:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -52,18 +52,19 @@ def place(
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is available: all are fenced"
         )
-    shares = _Shares(topic_id, brokers, racks)
+    replica_counts = _ReplicaCounts(topic_id, brokers, racks)
     for replicas in existing:
-        shares.count(replicas)
+        replica_counts.count(replicas)
     from_brokers = min(replication_factor, len(brokers))
     return [
-        shares.next(from_brokers) + _turned(spare, partition, replication_factor - from_brokers)
+        replica_counts.next(from_brokers)
+        + _rotated(inactive, partition, replication_factor - from_brokers)
         for partition in range(partition_count)
     ]
 
 
-def _turned(spare: Sequence[int], partition: int, count: int) -> tuple[int, ...]:
-    return tuple(spare[(partition + number) % len(spare)] for number in range(count))
+def _rotated(inactive: Sequence[int], partition: int, count: int) -> tuple[int, ...]:
+    return tuple(inactive[(partition + number) % len(inactive)] for number in range(count))
 
 
 def _rack_by_rack(brokers: Sequence[int], racks: Mapping[int, str | None]) -> list[int]:
@@ -75,18 +76,18 @@ def _rack_by_rack(brokers: Sequence[int], racks: Mapping[int, str | None]) -> li
     return [broker for row in rows for broker in row if broker is not None]
 
 
-class _Shares:
+class _ReplicaCounts:
     """How much of one topic every broker has; brokers are numbered with their racks in turn."""
 
     __slots__ = (
         "_brokers",
         "_followed",
-        "_held",
         "_led",
         "_numbers",
         "_partitions",
         "_rack_held",
         "_racks",
+        "_replicas_held",
         "_start",
     )
 
@@ -98,7 +99,7 @@ class _Shares:
         self._racks = [racks.get(broker) for broker in self._brokers]
         self._start = int.from_bytes(topic_id[:8]) % len(brokers)
         self._led = [0] * len(brokers)
-        self._held = [0] * len(brokers)
+        self._replicas_held = [0] * len(brokers)
         self._rack_held: Counter[str | None] = Counter()
         self._followed: Counter[tuple[int, int]] = Counter()
         self._partitions = 0
@@ -107,13 +108,13 @@ class _Shares:
         """The replicas of the next partition."""
         count = len(self._brokers)
         numbers = range(count)
-        led, held, racks, rack_held = self._led, self._held, self._racks, self._rack_held
+        led, held, racks, rack_held = self._led, self._replicas_held, self._racks, self._rack_held
         start, followed = self._start, self._followed
         leader = min(numbers, key=lambda n: (led[n], held[n], (n - start) % count))
         turn = leader + self._partitions
         chosen = [leader]
         used = Counter((racks[leader],))
-        self._give(leader, leader)
+        self._add(leader, leader)
         while len(chosen) < replication_factor:
             follower = min(
                 (number for number in numbers if number not in chosen),
@@ -128,7 +129,7 @@ class _Shares:
             )
             chosen.append(follower)
             used[racks[follower]] += 1
-            self._give(follower, leader)
+            self._add(follower, leader)
         self._partitions += 1
         return tuple(self._brokers[number] for number in chosen)
 
@@ -138,11 +139,11 @@ class _Shares:
         for broker in replicas:
             number = self._numbers.get(broker)
             if number is not None:
-                self._give(number, leader)
+                self._add(number, leader)
         self._partitions += 1
 
-    def _give(self, number: int, leader: int | None) -> None:
-        self._held[number] += 1
+    def _add(self, number: int, leader: int | None) -> None:
+        self._replicas_held[number] += 1
         self._rack_held[self._racks[number]] += 1
         if number == leader:
             self._led[number] += 1

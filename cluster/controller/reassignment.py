@@ -10,19 +10,19 @@ target may be given while it is under way, and it may be cancelled.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from odradek.cluster.controller.assignments import check_assignment
 from odradek.cluster.controller.commands import (
     AlterPartitionReassignments,
-    PartitionResult,
+    PartitionChangeResult,
     PartitionsReply,
     Reassignment,
 )
 from odradek.cluster.controller.partition_changes import (
-    Election,
     ElectionRules,
-    PartitionDecisions,
+    LeaderElection,
+    PartitionChangeSet,
     changed_partition,
 )
+from odradek.cluster.controller.replica_assignments import check_assignment
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage, TopicImage
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -37,7 +37,7 @@ def alter_reassignments(
     INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
     """
     decisions = state.decisions()
-    results: list[PartitionResult] = []
+    results: list[PartitionChangeResult] = []
     wanted = {(entry.topic, entry.partition): entry for entry in command.reassignments}
     for (topic, partition), reassignment in wanted.items():
         code, message = ErrorCode.NONE, None
@@ -45,7 +45,7 @@ def alter_reassignments(
             _reassign(state, decisions, reassignment, command.allow_replication_factor_change)
         except ApiError as error:
             code, message = error.code, error.message
-        results.append(PartitionResult(topic, partition, code, message))
+        results.append(PartitionChangeResult(topic, partition, code, message))
     return ControllerResult(tuple(decisions.records), PartitionsReply(tuple(results)))
 
 
@@ -87,7 +87,7 @@ def is_reassigned(partition: PartitionImage) -> bool:
 
 def _reassign(
     state: ControllerState,
-    decisions: PartitionDecisions,
+    decisions: PartitionChangeSet,
     wanted: Reassignment,
     may_change_factor: bool,
 ) -> None:
@@ -97,34 +97,34 @@ def _reassign(
         raise ApiError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}"
         )
-    place = (topic.topic_id, number)
-    before = decisions.partition(place)
+    topic_partition = (topic.topic_id, number)
+    before = decisions.partition(topic_partition)
     rules = decisions.rules(topic.topic_id)
     if wanted.replicas is None:
-        decisions.put(place, _cancelled(f"{name}-{number}", before, rules))
+        decisions.put(topic_partition, _cancel_reassignment(f"{name}-{number}", before, rules))
         return
     _check_target(state, wanted.replicas)
-    original = _original(before)
+    original = _original_replicas(before)
     if not may_change_factor and len(wanted.replicas) != len(original):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"{name}-{number} has {len(original)} replicas, {list(wanted.replicas)} would change"
             " that, and the request does not allow it",
         )
-    decisions.put(place, _redirected(before, rules, wanted.replicas, original))
+    decisions.put(topic_partition, _start_reassignment(before, rules, wanted.replicas, original))
 
 
 def _check_target(state: ControllerState, replicas: Sequence[int]) -> None:
     check_assignment(state, replicas, len(replicas), may_be_inactive=True)
 
 
-def _original(partition: PartitionImage) -> tuple[int, ...]:
+def _original_replicas(partition: PartitionImage) -> tuple[int, ...]:
     """The replicas that were there before the reassignment, if there is one."""
     adding = partition.adding_replicas
     return tuple(replica for replica in partition.replicas if replica not in adding)
 
 
-def _redirected(
+def _start_reassignment(
     before: PartitionImage,
     rules: ElectionRules,
     target: tuple[int, ...],
@@ -140,7 +140,9 @@ def _redirected(
     )
 
 
-def _cancelled(name: str, before: PartitionImage, rules: ElectionRules) -> PartitionImage | None:
+def _cancel_reassignment(
+    name: str, before: PartitionImage, rules: ElectionRules
+) -> PartitionImage | None:
     """The partition without its reassignment: what was added goes, what was to go stays.
 
     If only added replicas are in sync, going back would lose what they have: then it is refused,
@@ -150,9 +152,9 @@ def _cancelled(name: str, before: PartitionImage, rules: ElectionRules) -> Parti
         raise ApiError(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"no reassignment of {name} is under way"
         )
-    original = _original(before)
+    original = _original_replicas(before)
     in_sync = [replica for replica in before.in_sync_replicas if replica in original]
-    election = Election.ANY
+    election = LeaderElection.ONLINE
     if not in_sync and before.in_sync_replicas:
         if not rules.is_unclean_allowed or not original:
             raise ApiError(
@@ -162,7 +164,7 @@ def _cancelled(name: str, before: PartitionImage, rules: ElectionRules) -> Parti
                 " allowed",
             )
         in_sync = [original[0]]
-        election = Election.UNCLEAN
+        election = LeaderElection.UNCLEAN
     return changed_partition(
         before,
         rules,

@@ -8,10 +8,10 @@ it stands what no log holds, the sessions of the brokers (`sessions`), which hea
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from odradek.cluster.controller.broker_sessions import BrokerHeartbeatTracker
 from odradek.cluster.controller.commands import CommandReply
-from odradek.cluster.controller.partition_changes import PartitionDecisions
+from odradek.cluster.controller.partition_changes import PartitionChangeSet
 from odradek.cluster.controller.partition_index import PartitionIndex
-from odradek.cluster.controller.sessions import SessionTable
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.cluster.metadata.records import Record, TopicCreated, TopicDeleted
@@ -21,7 +21,7 @@ from odradek.cluster.metadata.settings import (
     broker_settings,
     topic_settings,
 )
-from odradek.cluster.metadata.topic_names import collision_key
+from odradek.cluster.metadata.topic_names import unify_collision_chars
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,17 @@ class ControllerResult:
 class ControllerState:
     """The image and its derivations. `node_id` and `static` are the active controller's own."""
 
-    __slots__ = ("_index", "_name_of_key", "image", "node_id", "sessions", "static")
+    __slots__ = ("_index", "_topic_by_collision_key", "image", "node_id", "sessions", "static")
 
     def __init__(self, image: MetadataImage, *, node_id: int, static: Mapping[str, str]) -> None:
         self.image = image
         self.node_id = node_id
         self.static = static
-        self.sessions = SessionTable()
+        self.sessions = BrokerHeartbeatTracker()
         self._index: PartitionIndex | None = None
-        self._name_of_key = {collision_key(name): name for name in image.topics_by_name}
+        self._topic_by_collision_key = {
+            unify_collision_chars(name): name for name in image.topics_by_name
+        }
 
     def replay(self, records: Iterable[Record], offset: int) -> None:
         """Take in one entry of the log, the one at `offset`."""
@@ -52,15 +54,15 @@ class ControllerState:
         records = tuple(records)
         for record in records:
             if type(record) is TopicCreated:
-                self._name_of_key[collision_key(record.name)] = record.name
+                self._topic_by_collision_key[unify_collision_chars(record.name)] = record.name
             elif type(record) is TopicDeleted:
                 topic = before.topics_by_id.get(record.topic_id)
                 if topic is not None:
-                    self._name_of_key.pop(collision_key(topic.name), None)
+                    self._topic_by_collision_key.pop(unify_collision_chars(topic.name), None)
             delta.replay(record)
         self.image = delta.apply(offset)
         if self._index is not None:
-            self._index.follow(before, self.image, records)
+            self._index.apply_records(before, self.image, records)
 
     @property
     def index(self) -> PartitionIndex:
@@ -81,12 +83,12 @@ class ControllerState:
         *,
         without: Set[int] = frozenset(),
         including: Set[int] = frozenset(),
-        leaving: Set[int] = frozenset(),
+        shutting_down: Set[int] = frozenset(),
         image: MetadataImage | None = None,
-    ) -> PartitionDecisions:
+    ) -> PartitionChangeSet:
         """Begin to change partitions; `without` and `including` are brokers that cannot or can
-        lead once the command has been carried out, `leaving` some that are in controlled shutdown
-        then, whatever the image says.
+        lead once the command has been carried out, `shutting_down` some that are in controlled
+        shutdown then, whatever the image says.
 
         Decided upon `image` in place of the present one where the command itself changes what the
         decisions depend on.
@@ -94,18 +96,18 @@ class ControllerState:
         image = self.image if image is None else image
         brokers = image.brokers.values()
         active = {broker.broker_id for broker in brokers if is_active(broker)}
-        going = {broker.broker_id for broker in brokers if is_leaving(broker)}
-        return PartitionDecisions(
+        going = {broker.broker_id for broker in brokers if is_shutting_down(broker)}
+        return PartitionChangeSet(
             image,
-            active=(active | including) - without - leaving,
-            leaving=(going | leaving) - without,
+            active=(active | including) - without - shutting_down,
+            shutting_down=(going | shutting_down) - without,
             node_id=self.node_id,
             static=self.static,
         )
 
     def colliding_topic(self, name: str) -> str | None:
         """The existing topic whose name cannot be told from this one in metrics, or None."""
-        return self._name_of_key.get(collision_key(name))
+        return self._topic_by_collision_key.get(unify_collision_chars(name))
 
     def active_brokers(self) -> Sequence[BrokerImage]:
         """The brokers that may lead, by id."""
@@ -135,6 +137,6 @@ def is_active(broker: BrokerImage | None) -> bool:
     return broker is not None and not broker.is_fenced and not broker.is_in_controlled_shutdown
 
 
-def is_leaving(broker: BrokerImage) -> bool:
+def is_shutting_down(broker: BrokerImage) -> bool:
     """Whether a broker still serves and is about to stop."""
     return broker.is_in_controlled_shutdown and not broker.is_fenced

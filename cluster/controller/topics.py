@@ -7,11 +7,6 @@ metadata log should carry in one entry is refused for all its topics.
 from collections import Counter
 from collections.abc import Iterable
 
-from odradek.cluster.controller.assignments import (
-    check_assignment,
-    new_partition,
-    numbered_assignments,
-)
 from odradek.cluster.controller.commands import (
     CreatePartitions,
     CreateTopics,
@@ -23,7 +18,12 @@ from odradek.cluster.controller.commands import (
     TopicsReply,
 )
 from odradek.cluster.controller.config_checks import check_topic_configs
-from odradek.cluster.controller.placement import place
+from odradek.cluster.controller.placement import place_replicas
+from odradek.cluster.controller.replica_assignments import (
+    check_assignment,
+    initial_partition,
+    replicas_by_partition,
+)
 from odradek.cluster.controller.state import ControllerResult, ControllerState, is_active
 from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage, TopicImage
 from odradek.cluster.metadata.records import (
@@ -33,11 +33,11 @@ from odradek.cluster.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from odradek.cluster.metadata.topic_names import collision_key, why_invalid
+from odradek.cluster.metadata.topic_names import topic_name_error, unify_collision_chars
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import ZERO_UUID
 
-PARTITIONS_MAX_OF_A_COMMAND = 10_000
+PARTITIONS_PER_COMMAND_MAX = 10_000
 """Kafka's limit of partitions created by one request."""
 
 
@@ -46,7 +46,7 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
     records: list[Record] = []
     results: list[TopicResult] = []
     times_named = Counter(topic.name for topic in command.topics)
-    taken: dict[str, str] = {}
+    names_in_request: dict[str, str] = {}
     partition_count = 0
     for topic in {topic.name: topic for topic in command.topics}.values():
         try:
@@ -55,25 +55,25 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
             made = state.image.topics_by_id.get(topic.topic_id)
             if made is not None and made.name == topic.name:
                 # Ids are fresh with each request: this one comes again, its answer was lost.
-                results.append(_created(topic.name, topic.topic_id, made.partitions))
+                results.append(_created_result(topic.name, topic.topic_id, made.partitions))
                 continue
-            _check_name(state, topic.name, taken)
-            partitions = _partitions_of(state, topic)
+            _check_name(state, topic.name, names_in_request)
+            partitions = _new_partitions(state, topic)
             partition_count += len(partitions)
-            if partition_count > PARTITIONS_MAX_OF_A_COMMAND:
-                return _too_many(command)
-            configs = _configs_of(state, topic)
+            if partition_count > PARTITIONS_PER_COMMAND_MAX:
+                return _too_many_partitions(command)
+            configs = _checked_configs(state, topic)
         except ApiError as error:
             results.append(TopicResult(topic.name, error.code, error.message))
             continue
-        taken[collision_key(topic.name)] = topic.name
+        names_in_request[unify_collision_chars(topic.name)] = topic.name
         records.append(TopicCreated(topic.name, topic.topic_id))
         records.append(PartitionsAdded(topic.topic_id, 0, partitions))
         records.extend(
             ConfigChanged(ConfigResourceType.TOPIC, topic.name, key, value)
             for key, value in configs.items()
         )
-        results.append(_created(topic.name, topic.topic_id, partitions))
+        results.append(_created_result(topic.name, topic.topic_id, partitions))
     return ControllerResult(
         records=() if command.validate_only else tuple(records),
         reply=TopicsReply(tuple(results)),
@@ -90,7 +90,7 @@ def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerRe
         try:
             if times_named[reference] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
-            topic = _referenced(state, reference)
+            topic = _find_topic(state, reference)
             if topic.topic_id in deleted:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, "the request names this topic by name and by id"
@@ -116,10 +116,10 @@ def create_partitions(state: ControllerState, command: CreatePartitions) -> Cont
         try:
             if times_named[wanted.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
-            topic, partitions = _added_partitions(state, wanted)
+            topic, partitions = _partitions_to_add(state, wanted)
             added_count += len(partitions)
-            if added_count > PARTITIONS_MAX_OF_A_COMMAND:
-                return _too_many(command)
+            if added_count > PARTITIONS_PER_COMMAND_MAX:
+                return _too_many_partitions(command)
         except ApiError as error:
             results.append(TopicResult(wanted.name, error.code, error.message))
             continue
@@ -131,7 +131,9 @@ def create_partitions(state: ControllerState, command: CreatePartitions) -> Cont
     )
 
 
-def _created(name: str, topic_id: bytes, partitions: tuple[PartitionImage, ...]) -> TopicResult:
+def _created_result(
+    name: str, topic_id: bytes, partitions: tuple[PartitionImage, ...]
+) -> TopicResult:
     return TopicResult(
         name,
         topic_id=topic_id,
@@ -140,13 +142,13 @@ def _created(name: str, topic_id: bytes, partitions: tuple[PartitionImage, ...])
     )
 
 
-def _check_name(state: ControllerState, name: str, taken: dict[str, str]) -> None:
-    complaint = why_invalid(name)
+def _check_name(state: ControllerState, name: str, names_in_request: dict[str, str]) -> None:
+    complaint = topic_name_error(name)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
     if name in state.image.topics_by_name:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
-    other = state.colliding_topic(name) or taken.get(collision_key(name))
+    other = state.colliding_topic(name) or names_in_request.get(unify_collision_chars(name))
     if other is not None:
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -155,7 +157,7 @@ def _check_name(state: ControllerState, name: str, taken: dict[str, str]) -> Non
         )
 
 
-def _partitions_of(state: ControllerState, topic: NewTopic) -> tuple[PartitionImage, ...]:
+def _new_partitions(state: ControllerState, topic: NewTopic) -> tuple[PartitionImage, ...]:
     if topic.assignments:
         if topic.partition_count != -1 or topic.replication_factor != -1:
             raise ApiError(
@@ -164,8 +166,8 @@ def _partitions_of(state: ControllerState, topic: NewTopic) -> tuple[PartitionIm
                 " must be -1",
             )
         return tuple(
-            new_partition(state, replicas)
-            for replicas in numbered_assignments(state, topic.assignments)
+            initial_partition(state, replicas)
+            for replicas in replicas_by_partition(state, topic.assignments)
         )
     settings = state.broker_settings
     partition_count, replication_factor = topic.partition_count, topic.replication_factor
@@ -186,11 +188,11 @@ def _partitions_of(state: ControllerState, topic: NewTopic) -> tuple[PartitionIm
             " default",
         )
     # What is beyond the limit is counted, not built.
-    built_count = min(partition_count, PARTITIONS_MAX_OF_A_COMMAND + 1)
-    return _placed(state, topic.topic_id, (), built_count, replication_factor)
+    built_count = min(partition_count, PARTITIONS_PER_COMMAND_MAX + 1)
+    return _place_partitions(state, topic.topic_id, (), built_count, replication_factor)
 
 
-def _placed(
+def _place_partitions(
     state: ControllerState,
     topic_id: bytes,
     existing: tuple[PartitionImage, ...],
@@ -208,20 +210,20 @@ def _placed(
             f" {', '.join(map(str, cordoned))} says no",
         )
     return tuple(
-        new_partition(state, replicas)
-        for replicas in place(
+        initial_partition(state, replicas)
+        for replicas in place_replicas(
             topic_id,
             partition_count=count,
             replication_factor=replication_factor,
             brokers=[broker.broker_id for broker in brokers if is_active(broker)],
             racks={broker.broker_id: broker.rack for broker in brokers},
-            spare=[broker.broker_id for broker in brokers if not is_active(broker)],
+            inactive=[broker.broker_id for broker in brokers if not is_active(broker)],
             existing=(partition.replicas for partition in existing),
         )
     )
 
 
-def _configs_of(state: ControllerState, topic: NewTopic) -> dict[str, str]:
+def _checked_configs(state: ControllerState, topic: NewTopic) -> dict[str, str]:
     configs: dict[str, str] = {}
     for key, value in topic.configs:
         if value is None:
@@ -233,7 +235,7 @@ def _configs_of(state: ControllerState, topic: NewTopic) -> dict[str, str]:
     return configs
 
 
-def _referenced(state: ControllerState, reference: TopicReference) -> TopicImage:
+def _find_topic(state: ControllerState, reference: TopicReference) -> TopicImage:
     has_id = reference.topic_id != ZERO_UUID
     if has_id == (reference.name is not None):
         raise ApiError(
@@ -257,7 +259,7 @@ def _referenced(state: ControllerState, reference: TopicReference) -> TopicImage
     return topic
 
 
-def _added_partitions(
+def _partitions_to_add(
     state: ControllerState, wanted: NewPartitions
 ) -> tuple[TopicImage, tuple[PartitionImage, ...]]:
     topic = state.image.topics_by_name.get(wanted.name)
@@ -279,8 +281,10 @@ def _added_partitions(
         )
     replication_factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
-        added = min(added, PARTITIONS_MAX_OF_A_COMMAND + 1)
-        partitions = _placed(state, topic.topic_id, topic.partitions, added, replication_factor)
+        added = min(added, PARTITIONS_PER_COMMAND_MAX + 1)
+        partitions = _place_partitions(
+            state, topic.topic_id, topic.partitions, added, replication_factor
+        )
         return topic, partitions
     if len(wanted.assignments) != added:
         raise ApiError(
@@ -290,12 +294,12 @@ def _added_partitions(
         )
     for replicas in wanted.assignments:
         check_assignment(state, replicas, replication_factor)
-    return topic, tuple(new_partition(state, replicas) for replicas in wanted.assignments)
+    return topic, tuple(initial_partition(state, replicas) for replicas in wanted.assignments)
 
 
-def _too_many(command: CreateTopics | CreatePartitions) -> ControllerResult:
+def _too_many_partitions(command: CreateTopics | CreatePartitions) -> ControllerResult:
     names: Iterable[str] = dict.fromkeys(topic.name for topic in command.topics)
-    message = f"one request creates at most {PARTITIONS_MAX_OF_A_COMMAND} partitions"
+    message = f"one request creates at most {PARTITIONS_PER_COMMAND_MAX} partitions"
     return ControllerResult(
         records=(),
         reply=TopicsReply(

@@ -14,23 +14,23 @@ from odradek.cluster.metadata.config_definitions import (
     INT64_MAX,
     ConfigDefinition,
     ConfigScope,
+    ConfigSynonym,
     ConfigType,
     Definitions,
     Importance,
-    Synonym,
     at_least,
     between,
     define,
+    definitions_by_name,
     list_of,
     one_of,
-    table,
 )
 from odradek.cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
-from odradek.cluster.metadata.group_rules import RULE_BROKER_CONFIGS
-from odradek.cluster.metadata.share_configs import SHARE_RECORD_CONFIGS
+from odradek.cluster.metadata.group_policy_configs import POLICY_BROKER_CONFIGS
 from odradek.cluster.metadata.share_coordinator_configs import SHARE_COORDINATOR_CONFIGS
 from odradek.cluster.metadata.share_group_configs import SHARE_GROUP_BROKER_CONFIGS
-from odradek.cluster.metadata.streams_configs import STREAMS_BROKER_CONFIGS
+from odradek.cluster.metadata.share_record_configs import SHARE_RECORD_CONFIGS
+from odradek.cluster.metadata.streams_group_configs import STREAMS_BROKER_CONFIGS
 from odradek.cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
 from odradek.cluster.metadata.transaction_configs import TRANSACTION_CONFIGS
 
@@ -57,7 +57,7 @@ def _topic_default(
 
 
 def _time_default(
-    name: str, topic_key: str, synonyms: tuple[Synonym, ...], *, default: str | None = None
+    name: str, topic_key: str, synonyms: tuple[ConfigSynonym, ...], *, default: str | None = None
 ) -> ConfigDefinition:
     """A topic default in milliseconds that has synonyms in coarser units, one of which has the
     default value.
@@ -75,7 +75,7 @@ def _coarse_time(
         default,
         f"The {topic_key} of topics that set none, in {unit}; the key in milliseconds wins.",
         enforced_by=TOPIC_CONFIGS[topic_key].enforced_by,
-        limit=at_least(low),
+        validator=at_least(low),
         importance=Importance.LOW,
         scope=ConfigScope.READ_ONLY,
     )
@@ -104,16 +104,18 @@ _TOPIC_DEFAULTS: Final = (
         "log.retention.ms",
         "retention.ms",
         (
-            Synonym("log.retention.minutes", MINUTE_MS),
-            Synonym("log.retention.hours", HOUR_MS),
+            ConfigSynonym("log.retention.minutes", MINUTE_MS),
+            ConfigSynonym("log.retention.hours", HOUR_MS),
         ),
     ),
     _coarse_time("log.retention.minutes", "retention.ms", "minutes", None, low=-1),
     _coarse_time("log.retention.hours", "retention.ms", "hours", 168, low=-1),
-    _time_default("log.roll.ms", "segment.ms", (Synonym("log.roll.hours", HOUR_MS),)),
+    _time_default("log.roll.ms", "segment.ms", (ConfigSynonym("log.roll.hours", HOUR_MS),)),
     _coarse_time("log.roll.hours", "segment.ms", "hours", 168, low=1),
     _time_default(
-        "log.roll.jitter.ms", "segment.jitter.ms", (Synonym("log.roll.jitter.hours", HOUR_MS),)
+        "log.roll.jitter.ms",
+        "segment.jitter.ms",
+        (ConfigSynonym("log.roll.jitter.hours", HOUR_MS),),
     ),
     _coarse_time("log.roll.jitter.hours", "segment.jitter.ms", "hours", 0, low=0),
     _topic_default("log.segment.bytes", "segment.bytes"),
@@ -143,7 +145,7 @@ _TOPICS: Final = (
         1,
         "How many replicas a topic gets that does not say how many.",
         enforced_by="odradek.cluster.controller.topics",
-        limit=between(1, 2**15 - 1),
+        validator=between(1, 2**15 - 1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -161,7 +163,7 @@ _TOPICS: Final = (
         1,
         "How many partitions a topic gets that does not say how many.",
         enforced_by="odradek.cluster.controller.topics",
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
 )
@@ -173,7 +175,7 @@ _CONNECTIONS: Final = (
         600_000,
         "After how long without a request a client's connection is closed.",
         enforced_by="odradek.node.wire.connection",
-        limit=at_least(1),
+        validator=at_least(1),
     ),
     define(
         "fetch.max.bytes",
@@ -182,7 +184,7 @@ _CONNECTIONS: Final = (
         "The most that one fetch is answered, whatever the client asks for; one batch is always"
         " given, however large.",
         enforced_by="odradek.node.router.handlers.fetch",
-        limit=at_least(1024),
+        validator=at_least(1024),
     ),
     define(
         "max.connections",
@@ -190,7 +192,7 @@ _CONNECTIONS: Final = (
         INT32_MAX,
         "How many client connections a broker holds at once.",
         enforced_by="odradek.node.wire.limits",
-        limit=at_least(0),
+        validator=at_least(0),
     ),
     define(
         "max.connections.per.ip",
@@ -198,7 +200,7 @@ _CONNECTIONS: Final = (
         INT32_MAX,
         "How many connections a broker accepts from one address.",
         enforced_by="odradek.node.wire.limits",
-        limit=at_least(0),
+        validator=at_least(0),
     ),
     define(
         "max.incremental.fetch.session.cache.slots",
@@ -206,7 +208,7 @@ _CONNECTIONS: Final = (
         1000,
         "How many incremental fetch sessions a broker remembers.",
         enforced_by="odradek.node.router.fetch_sessions",
-        limit=at_least(0),
+        validator=at_least(0),
     ),
     define(
         "socket.request.max.bytes",
@@ -215,7 +217,7 @@ _CONNECTIONS: Final = (
         "The largest request; a connection that announces a larger one is closed. More than half"
         " of arena.bytes is not taken.",
         enforced_by="odradek.node.wire.connection",
-        limit=at_least(1),
+        validator=at_least(1),
         importance=Importance.HIGH,
     ),
 )
@@ -236,7 +238,7 @@ _REPLICATION: Final = (
         200,
         "How often a broker says to the controller that it is alive.",
         enforced_by="odradek.cluster.controller.brokers",
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -245,7 +247,7 @@ _REPLICATION: Final = (
         1000,
         "After how long without a sign of life a broker is fenced and loses the lead.",
         enforced_by="odradek.cluster.controller.brokers",
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -255,7 +257,7 @@ _REPLICATION: Final = (
         "* while the broker shall be given no new replicas, as when it is drained (KIP-1066);"
         " those it has stay until they are moved.",
         enforced_by="odradek.cluster.controller.state",
-        limit=list_of("*"),
+        validator=list_of("*"),
         scope=ConfigScope.ONE_BROKER,
     ),
     define(
@@ -265,7 +267,7 @@ _REPLICATION: Final = (
         "How many bytes per second a broker fetches at most for the replicas that their topics'"
         " follower.replication.throttled.replicas name.",
         enforced_by="odradek.cluster.metadata.throttles",
-        limit=at_least(0),
+        validator=at_least(0),
     ),
     define(
         "leader.imbalance.check.interval.seconds",
@@ -273,7 +275,7 @@ _REPLICATION: Final = (
         300,
         "How often it is looked whether preferred leaders can get the lead back.",
         enforced_by="odradek.cluster.controller.controller",
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -283,7 +285,7 @@ _REPLICATION: Final = (
         "How many bytes per second a broker sends at most to followers out of sync, of the"
         " partitions that their topics' leader.replication.throttled.replicas name.",
         enforced_by="odradek.cluster.metadata.throttles",
-        limit=at_least(0),
+        validator=at_least(0),
     ),
     define(
         "replica.selector.class",
@@ -292,7 +294,7 @@ _REPLICATION: Final = (
         "Who is to serve a consumer: the leader, or with Kafka's RackAwareReplicaSelector an"
         " in-sync replica in the rack that the consumer names as its client.rack.",
         enforced_by="odradek.node.router.handlers.fetch",
-        limit=REPLICA_SELECTOR,
+        validator=REPLICA_SELECTOR,
     ),
 )
 
@@ -303,7 +305,7 @@ _GROUPS: Final = (
         3000,
         "How long an empty classic group waits for more members after the first has joined.",
         enforced_by="odradek.coordinator.group.classic.group",
-        limit=at_least(0),
+        validator=at_least(0),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -312,8 +314,8 @@ _GROUPS: Final = (
         "topic",
         "What the metrics tell of how far groups are behind that have committed offsets: a line"
         " for each group and topic, for each partition, or none.",
-        enforced_by="odradek.node.router.group_lag",
-        limit=one_of("none", "topic", "partition"),
+        enforced_by="odradek.node.router.group_lag_metrics",
+        validator=one_of("none", "topic", "partition"),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -322,7 +324,7 @@ _GROUPS: Final = (
         1_800_000,
         "The longest session timeout that a member of a classic group may ask for.",
         enforced_by="odradek.coordinator.group.shard",
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -331,7 +333,7 @@ _GROUPS: Final = (
         INT32_MAX,
         "How many members a classic group may have.",
         enforced_by="odradek.coordinator.group.classic.group",
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -340,7 +342,7 @@ _GROUPS: Final = (
         6000,
         "The shortest session timeout that a member of a classic group may ask for.",
         enforced_by="odradek.coordinator.group.shard",
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -348,8 +350,8 @@ _GROUPS: Final = (
         ConfigType.INT,
         4096,
         "How long the text may be that a client commits with an offset.",
-        enforced_by="odradek.coordinator.group.offsets",
-        limit=at_least(0),
+        enforced_by="odradek.coordinator.group.offsets.committed_offsets",
+        validator=at_least(0),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -358,7 +360,7 @@ _GROUPS: Final = (
         600_000,
         "How often committed offsets are looked through for expired ones.",
         enforced_by="odradek.coordinator.group.shard",
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -366,8 +368,8 @@ _GROUPS: Final = (
         ConfigType.INT,
         10_080,
         "How long the offsets of a group without members are kept.",
-        enforced_by="odradek.coordinator.group.departures",
-        limit=at_least(1),
+        enforced_by="odradek.coordinator.group.administration.group_cleanup",
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -375,8 +377,8 @@ _GROUPS: Final = (
         ConfigType.INT,
         50,
         "How many partitions __consumer_offsets gets; it cannot be changed once the topic exists.",
-        enforced_by="odradek.node.router.shards.group_kind",
-        limit=at_least(1),
+        enforced_by="odradek.node.router.shards.group_coordinator_type",
+        validator=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
     define(
@@ -384,8 +386,8 @@ _GROUPS: Final = (
         ConfigType.SHORT,
         3,
         "How many replicas __consumer_offsets gets, if there are that many brokers.",
-        enforced_by="odradek.node.router.shards.group_kind",
-        limit=at_least(1),
+        enforced_by="odradek.node.router.shards.group_coordinator_type",
+        validator=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
     define(
@@ -394,8 +396,8 @@ _GROUPS: Final = (
         16_777_216,
         "The segment.bytes that __consumer_offsets is created with. Whoever takes a coordinator"
         " over reads as much of its log, and what compaction has left: about 0.3 s.",
-        enforced_by="odradek.node.router.shards.group_kind",
-        limit=at_least(1 << 20),
+        enforced_by="odradek.node.router.shards.group_coordinator_type",
+        validator=at_least(1 << 20),
         scope=ConfigScope.READ_ONLY,
     ),
 )
@@ -408,7 +410,7 @@ _LOGS: Final = (
         "How many processes own the partitions of a broker, up to as many as it has stores. A"
         " change while it runs moves stores between them at once; their data stay where they are.",
         enforced_by="odradek.node.controller.process",
-        limit=between(1, 64),
+        validator=between(1, 64),
     ),
     define(
         "durability",
@@ -416,8 +418,8 @@ _LOGS: Final = (
         "interval",
         "What an acknowledged append has survived: 'interval' the broker's process, and within a"
         " second the machine; 'commit' the machine, as it is on the disk before the answer.",
-        enforced_by="odradek.storage.opening",
-        limit=DURABILITY,
+        enforced_by="odradek.storage.log_loader",
+        validator=DURABILITY,
         importance=Importance.HIGH,
         scope=ConfigScope.READ_ONLY,
     ),
@@ -427,7 +429,7 @@ _LOGS: Final = (
         300_000,
         "How often logs are looked through for what retention may drop.",
         enforced_by="odradek.storage.maintenance",
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
     define(
@@ -436,7 +438,7 @@ _LOGS: Final = (
         86_400_000,
         "After how long without a batch a producer's sequence numbers are forgotten.",
         enforced_by="odradek.storage.store",
-        limit=at_least(1),
+        validator=at_least(1),
         importance=Importance.LOW,
         scope=ConfigScope.READ_ONLY,
     ),
@@ -446,7 +448,7 @@ _LOGS: Final = (
         30_000,
         "After how long without having caught up a follower leaves the in-sync replicas.",
         enforced_by="odradek.node.worker.process",
-        limit=at_least(1),
+        validator=at_least(1),
         importance=Importance.HIGH,
         scope=ConfigScope.READ_ONLY,
     ),
@@ -494,13 +496,13 @@ _IDENTITY: Final = (
         0,
         "The broker's number in the cluster.",
         enforced_by=BY_CONSTRUCTION,
-        limit=at_least(0),
+        validator=at_least(0),
         importance=Importance.HIGH,
         scope=ConfigScope.READ_ONLY,
     ),
 )
 
-BROKER_CONFIGS: Final[Definitions] = table(
+BROKER_CONFIGS: Final[Definitions] = definitions_by_name(
     sorted(
         (
             *_TOPIC_DEFAULTS,
@@ -511,7 +513,7 @@ BROKER_CONFIGS: Final[Definitions] = table(
             *CONSUMER_GROUP_CONFIGS,
             *STREAMS_BROKER_CONFIGS,
             *SHARE_COORDINATOR_CONFIGS,
-            *RULE_BROKER_CONFIGS,
+            *POLICY_BROKER_CONFIGS,
             *TRANSACTION_CONFIGS,
             *SHARE_RECORD_CONFIGS,
             *SHARE_GROUP_BROKER_CONFIGS,

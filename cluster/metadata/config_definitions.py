@@ -73,7 +73,7 @@ class ConfigError(ValueError):
     """A value that a key cannot take; the message names both and says what would be right."""
 
 
-class Synonym(NamedTuple):
+class ConfigSynonym(NamedTuple):
     """A broker's key that gives the default of another key; its unit is `factor` times as large."""
 
     name: str
@@ -85,8 +85,8 @@ class ConfigDefinition:
     """One key of one table.
 
     `default` is the text that holds if nobody set the key or one of its synonyms, null if there
-    is none. `synonyms` are the broker's keys asked in that order. `accepts` judges a typed
-    value, `wanted` says in words what it accepts.
+    is none. `synonyms` are the broker's keys asked in that order. `is_valid` judges a typed
+    value, `expectation` says in words what it accepts.
     """
 
     name: str
@@ -94,12 +94,12 @@ class ConfigDefinition:
     default: str | None
     documentation: str
     enforced_by: str
-    wanted: str
-    accepts: Callable[[ConfigValue], bool] = lambda _value: True
+    expectation: str
+    is_valid: Callable[[ConfigValue], bool] = lambda _value: True
     importance: Importance = Importance.MEDIUM
     scope: ConfigScope = ConfigScope.BROKER
     is_sensitive: bool = False
-    synonyms: tuple[Synonym, ...] = ()
+    synonyms: tuple[ConfigSynonym, ...] = ()
 
     @property
     def field_name(self) -> str:
@@ -108,17 +108,17 @@ class ConfigDefinition:
 
     def parse(self, text: str) -> ConfigValue:
         """The typed value of a text; ConfigError if it is none that this key takes."""
-        value = _TYPED[self.type](text.strip())
-        if value is None or not self.accepts(value):
+        value = _PARSERS[self.type](text.strip())
+        if value is None or not self.is_valid(value):
             shown = "(hidden)" if self.is_sensitive else repr(text)
-            raise ConfigError(f"{self.name}={shown} is not valid: it must be {self.wanted}")
+            raise ConfigError(f"{self.name}={shown} is not valid: it must be {self.expectation}")
         return value
 
 
 Definitions: TypeAlias = Mapping[str, ConfigDefinition]
 
 
-def table(definitions: Iterable[ConfigDefinition]) -> Definitions:
+def definitions_by_name(definitions: Iterable[ConfigDefinition]) -> Definitions:
     """Definitions by name."""
     by_name: dict[str, ConfigDefinition] = {}
     for definition in definitions:
@@ -127,41 +127,41 @@ def table(definitions: Iterable[ConfigDefinition]) -> Definitions:
     return by_name
 
 
-# -- limits: what `accepts` and `wanted` are made of -------------------------------------------
+# -- limits: what `is_valid` and `expectation` are made of -------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class Validator:
     """A condition on a value and its words."""
 
-    wanted: str
-    accepts: Callable[[ConfigValue], bool]
+    expectation: str
+    is_valid: Callable[[ConfigValue], bool]
 
 
-def number(wanted: str, holds: Callable[[float], bool]) -> Limit:
+def number_where(expectation: str, holds: Callable[[float], bool]) -> Validator:
     """A number of which `holds` is true."""
-    return Limit(wanted, lambda value: isinstance(value, int | float) and holds(value))
+    return Validator(expectation, lambda value: isinstance(value, int | float) and holds(value))
 
 
-def between(low: float, high: float) -> Limit:
+def between(low: float, high: float) -> Validator:
     """A number of [low, high], both ends included."""
-    return number(f"from {low} to {high}", lambda value: low <= value <= high)
+    return number_where(f"from {low} to {high}", lambda value: low <= value <= high)
 
 
-def at_least(low: float) -> Limit:
+def at_least(low: float) -> Validator:
     """A number not below `low`."""
-    return number(f"{low} or more", lambda value: value >= low)
+    return number_where(f"{low} or more", lambda value: value >= low)
 
 
-def one_of(*texts: str) -> Limit:
+def one_of(*texts: str) -> Validator:
     """One of some words, spelled exactly."""
-    return Limit(f"one of: {', '.join(texts)}", lambda value: value in texts)
+    return Validator(f"one of: {', '.join(texts)}", lambda value: value in texts)
 
 
-def list_of(*texts: str) -> Limit:
+def list_of(*texts: str) -> Validator:
     """A list, possibly empty, of some words, spelled exactly."""
     allowed = frozenset(texts)
-    return Limit(
+    return Validator(
         f"a comma-separated list of: {', '.join(texts)}",
         lambda value: isinstance(value, tuple) and allowed.issuperset(value),
     )
@@ -172,11 +172,11 @@ def list_of(*texts: str) -> Limit:
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 
 
-def _boolean(text: str) -> ConfigValue | None:
+def _parse_boolean(text: str) -> ConfigValue | None:
     return {"true": True, "false": False}.get(text.lower())
 
 
-def _whole_number(low: int, high: int) -> Callable[[str], ConfigValue | None]:
+def _integer_parser(low: int, high: int) -> Callable[[str], ConfigValue | None]:
     def typed(text: str) -> ConfigValue | None:
         if _WHOLE_NUMBER.match(text) is None or len(text) > 20:
             return None
@@ -186,35 +186,35 @@ def _whole_number(low: int, high: int) -> Callable[[str], ConfigValue | None]:
     return typed
 
 
-def _double(text: str) -> ConfigValue | None:
+def _parse_double(text: str) -> ConfigValue | None:
     try:
         return float(text) if "_" not in text else None
     except ValueError:
         return None
 
 
-def _list(text: str) -> ConfigValue | None:
+def _parse_list(text: str) -> ConfigValue | None:
     items = tuple(item.strip() for item in text.split(",")) if text else ()
     return items if all(items) else None
 
 
-def _text(text: str) -> ConfigValue | None:
+def _parse_text(text: str) -> ConfigValue | None:
     return text
 
 
-_TYPED: Final[Mapping[ConfigType, Callable[[str], ConfigValue | None]]] = {
-    ConfigType.BOOLEAN: _boolean,
-    ConfigType.STRING: _text,
-    ConfigType.INT: _whole_number(-(2**31), INT32_MAX),
-    ConfigType.SHORT: _whole_number(-(2**15), 2**15 - 1),
-    ConfigType.LONG: _whole_number(-(2**63), INT64_MAX),
-    ConfigType.DOUBLE: _double,
-    ConfigType.LIST: _list,
-    ConfigType.CLASS: _text,
-    ConfigType.PASSWORD: _text,
+_PARSERS: Final[Mapping[ConfigType, Callable[[str], ConfigValue | None]]] = {
+    ConfigType.BOOLEAN: _parse_boolean,
+    ConfigType.STRING: _parse_text,
+    ConfigType.INT: _integer_parser(-(2**31), INT32_MAX),
+    ConfigType.SHORT: _integer_parser(-(2**15), 2**15 - 1),
+    ConfigType.LONG: _integer_parser(-(2**63), INT64_MAX),
+    ConfigType.DOUBLE: _parse_double,
+    ConfigType.LIST: _parse_list,
+    ConfigType.CLASS: _parse_text,
+    ConfigType.PASSWORD: _parse_text,
 }
 
-TYPE_WORDS: Final[Mapping[ConfigType, str]] = {
+TYPE_DESCRIPTIONS: Final[Mapping[ConfigType, str]] = {
     ConfigType.BOOLEAN: "true or false",
     ConfigType.STRING: "a text",
     ConfigType.INT: "a whole number",
@@ -234,28 +234,28 @@ def define(
     documentation: str,
     *,
     enforced_by: str,
-    limit: Limit | None = None,
+    validator: Validator | None = None,
     importance: Importance = Importance.MEDIUM,
     scope: ConfigScope = ConfigScope.BROKER,
-    synonyms: tuple[str | Synonym, ...] = (),
+    synonyms: tuple[str | ConfigSynonym, ...] = (),
 ) -> ConfigDefinition:
-    """A definition, with `wanted` put into words from its type and limit."""
-    words = TYPE_WORDS[kind]
-    wanted = words
-    if limit is not None:
+    """A definition, with `expectation` put into words from its type and limit."""
+    words = TYPE_DESCRIPTIONS[kind]
+    expectation = words
+    if validator is not None:
         is_bare = kind in (ConfigType.STRING, ConfigType.LIST)
-        wanted = limit.wanted if is_bare else f"{words}, {limit.wanted}"
+        expectation = validator.expectation if is_bare else f"{words}, {validator.expectation}"
     return ConfigDefinition(
         name=name,
         type=kind,
         default=None if default is None else str(default),
         documentation=documentation,
         enforced_by=enforced_by,
-        wanted=wanted,
-        accepts=limit.accepts if limit is not None else lambda _value: True,
+        expectation=expectation,
+        is_valid=validator.is_valid if validator is not None else lambda _value: True,
         importance=importance,
         scope=scope,
         synonyms=tuple(
-            Synonym(synonym) if isinstance(synonym, str) else synonym for synonym in synonyms
+            ConfigSynonym(synonym) if isinstance(synonym, str) else synonym for synonym in synonyms
         ),
     )

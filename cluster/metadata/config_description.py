@@ -19,16 +19,16 @@ from odradek.cluster.metadata.config_definitions import (
 )
 from odradek.cluster.metadata.config_layers import (
     CLUSTER_DEFAULT_BROKER,
-    Candidate,
-    Layer,
+    ConfigCandidate,
+    ConfigLayer,
     broker_candidates,
     broker_layers,
-    effective,
+    effective_value,
+    parse_candidate,
     resource_candidates,
-    typed,
 )
 from odradek.cluster.metadata.group_configs import GROUP_CONFIGS
-from odradek.cluster.metadata.group_rules import EPHEMERAL, EPHEMERAL_PATTERNS, matches_any
+from odradek.cluster.metadata.group_policy_configs import EPHEMERAL, EPHEMERAL_PATTERNS, matches_any
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
@@ -68,10 +68,10 @@ def describe_topic(
     exist yet.
     """
     configs = image.configs.of(ConfigResourceType.TOPIC, name) if overrides is None else overrides
-    own = Layer(ConfigSource.DYNAMIC_TOPIC, configs)
+    own = ConfigLayer(ConfigSource.DYNAMIC_TOPIC, configs)
     layers = broker_layers(image.configs, node_id, static)
     return [
-        _description(definition, resource_candidates(definition, own, layers), is_read_only=False)
+        _describe(definition, resource_candidates(definition, own, layers), is_read_only=False)
         for definition in TOPIC_CONFIGS.values()
     ]
 
@@ -80,25 +80,25 @@ def describe_group(
     image: MetadataImage, node_id: int, static: Mapping[str, str], name: str
 ) -> list[ConfigDescription]:
     """All keys of a group, whether there is one of that name or not."""
-    own = Layer(ConfigSource.GROUP, image.configs.of(ConfigResourceType.GROUP, name))
+    own = ConfigLayer(ConfigSource.GROUP, image.configs.of(ConfigResourceType.GROUP, name))
     layers = broker_layers(image.configs, node_id, static)
     return [
-        _description(
-            definition, _group_candidates(definition, name, own, layers), is_read_only=False
+        _describe(
+            definition, _candidates_of_group(definition, name, own, layers), is_read_only=False
         )
         for definition in GROUP_CONFIGS.values()
     ]
 
 
-def _group_candidates(
-    definition: ConfigDefinition, name: str, own: Layer, layers: tuple[Layer, ...]
-) -> Iterator[Candidate]:
+def _candidates_of_group(
+    definition: ConfigDefinition, name: str, own: ConfigLayer, layers: tuple[ConfigLayer, ...]
+) -> Iterator[ConfigCandidate]:
     found = resource_candidates(definition, own, layers)
     if definition.name != EPHEMERAL:
         yield from found
         return
     # What is said of the group by name comes between its own value and the default.
-    patterns, source = effective(
+    patterns, source = effective_value(
         BROKER_CONFIGS[EPHEMERAL_PATTERNS],
         broker_candidates(BROKER_CONFIGS[EPHEMERAL_PATTERNS], layers),
     )
@@ -106,7 +106,7 @@ def _group_candidates(
         if candidate.source is ConfigSource.DEFAULT:
             assert isinstance(patterns, tuple)
             if matches_any(name, patterns):
-                yield Candidate(EPHEMERAL_PATTERNS, "true", source, 1)
+                yield ConfigCandidate(EPHEMERAL_PATTERNS, "true", source, 1)
         yield candidate
 
 
@@ -116,7 +116,7 @@ def describe_broker(
     """All keys of the broker `node_id`, whose own configuration is `static`."""
     layers = broker_layers(image.configs, node_id, static)
     return [
-        _description(
+        _describe(
             definition,
             broker_candidates(definition, layers),
             is_read_only=definition.scope is ConfigScope.READ_ONLY,
@@ -129,10 +129,10 @@ def describe_cluster_default(image: MetadataImage) -> list[ConfigDescription]:
     """The keys that were set for all brokers; as in Kafka only those that were."""
     configs = image.configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER)
     return [
-        _description(
+        _describe(
             definition,
             [
-                Candidate(
+                ConfigCandidate(
                     definition.name,
                     configs[definition.name],
                     ConfigSource.DYNAMIC_DEFAULT_BROKER,
@@ -146,7 +146,7 @@ def describe_cluster_default(image: MetadataImage) -> list[ConfigDescription]:
     ]
 
 
-def text_of(value: ConfigValue | None) -> str | None:
+def config_text(value: ConfigValue | None) -> str | None:
     """A typed value as Kafka writes it."""
     match value:
         case None | str():
@@ -159,16 +159,16 @@ def text_of(value: ConfigValue | None) -> str | None:
             return str(value)
 
 
-def _description(
-    definition: ConfigDefinition, candidates: Iterable[Candidate], *, is_read_only: bool
+def _describe(
+    definition: ConfigDefinition, candidates: Iterable[ConfigCandidate], *, is_read_only: bool
 ) -> ConfigDescription:
-    valid: list[tuple[Candidate, ConfigValue]] = []
+    valid: list[tuple[ConfigCandidate, ConfigValue]] = []
     for candidate in candidates:
         try:
-            valid.append((candidate, typed(definition, candidate)))
+            valid.append((candidate, parse_candidate(definition, candidate)))
         except ConfigError:
             continue
-    value = text_of(valid[0][1]) if valid and not definition.is_sensitive else None
+    value = config_text(valid[0][1]) if valid and not definition.is_sensitive else None
     return ConfigDescription(
         name=definition.name,
         value=value,

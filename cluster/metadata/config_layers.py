@@ -14,8 +14,8 @@ from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
     ConfigSource,
+    ConfigSynonym,
     ConfigValue,
-    Synonym,
 )
 from odradek.cluster.metadata.image import ConfigResourceType, ConfigsImage
 
@@ -23,7 +23,7 @@ CLUSTER_DEFAULT_BROKER = ""
 """The name of the resource that stands for all brokers."""
 
 
-class Candidate(NamedTuple):
+class ConfigCandidate(NamedTuple):
     """A value that a layer has for a key, called `name` there; `factor` makes it the key's unit."""
 
     name: str
@@ -32,7 +32,7 @@ class Candidate(NamedTuple):
     factor: int
 
 
-class Layer(NamedTuple):
+class ConfigLayer(NamedTuple):
     """One layer of a broker's configuration."""
 
     source: ConfigSource
@@ -41,40 +41,42 @@ class Layer(NamedTuple):
 
 def broker_layers(
     configs: ConfigsImage, node_id: int, static: Mapping[str, str]
-) -> tuple[Layer, ...]:
+) -> tuple[ConfigLayer, ...]:
     """A broker's layers, the strongest first, without the defaults."""
     return (
-        Layer(ConfigSource.DYNAMIC_BROKER, configs.of(ConfigResourceType.BROKER, str(node_id))),
-        Layer(
+        ConfigLayer(
+            ConfigSource.DYNAMIC_BROKER, configs.of(ConfigResourceType.BROKER, str(node_id))
+        ),
+        ConfigLayer(
             ConfigSource.DYNAMIC_DEFAULT_BROKER,
             configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER),
         ),
-        Layer(ConfigSource.STATIC_BROKER, static),
+        ConfigLayer(ConfigSource.STATIC_BROKER, static),
     )
 
 
 def broker_candidates(
-    definition: ConfigDefinition, layers: tuple[Layer, ...]
-) -> Iterator[Candidate]:
+    definition: ConfigDefinition, layers: tuple[ConfigLayer, ...]
+) -> Iterator[ConfigCandidate]:
     """The values of a broker's key."""
-    return _candidates((Synonym(definition.name), *definition.synonyms), layers)
+    return _candidates((ConfigSynonym(definition.name), *definition.synonyms), layers)
 
 
 def resource_candidates(
-    definition: ConfigDefinition, own: Layer, layers: tuple[Layer, ...]
-) -> Iterator[Candidate]:
+    definition: ConfigDefinition, own: ConfigLayer, layers: tuple[ConfigLayer, ...]
+) -> Iterator[ConfigCandidate]:
     """The values of a topic's key, or of any resource's whose defaults are keys of the broker."""
     text = own.configs.get(definition.name)
     if text is not None:
-        yield Candidate(definition.name, text, own.source, 1)
+        yield ConfigCandidate(definition.name, text, own.source, 1)
     if definition.synonyms:
         yield from _candidates(definition.synonyms, layers)
     elif definition.default is not None:
-        yield Candidate(definition.name, definition.default, ConfigSource.DEFAULT, 1)
+        yield ConfigCandidate(definition.name, definition.default, ConfigSource.DEFAULT, 1)
 
 
-def effective(
-    definition: ConfigDefinition, candidates: Iterator[Candidate]
+def effective_value(
+    definition: ConfigDefinition, candidates: Iterator[ConfigCandidate]
 ) -> tuple[ConfigValue | None, ConfigSource]:
     """The first of the values that is valid, typed, in the key's unit, and where it comes from.
 
@@ -84,13 +86,13 @@ def effective(
     """
     for candidate in candidates:
         try:
-            return typed(definition, candidate), candidate.source
+            return parse_candidate(definition, candidate), candidate.source
         except ConfigError:
             continue
     return None, ConfigSource.DEFAULT
 
 
-def typed(definition: ConfigDefinition, candidate: Candidate) -> ConfigValue:
+def parse_candidate(definition: ConfigDefinition, candidate: ConfigCandidate) -> ConfigValue:
     """A candidate's value in the unit of `definition`; ConfigError if it is not valid there."""
     if candidate.factor == 1:
         return definition.parse(candidate.text)
@@ -99,13 +101,15 @@ def typed(definition: ConfigDefinition, candidate: Candidate) -> ConfigValue:
     return value * candidate.factor if value >= 0 else -1
 
 
-def _candidates(names: tuple[Synonym, ...], layers: tuple[Layer, ...]) -> Iterator[Candidate]:
+def _candidates(
+    names: tuple[ConfigSynonym, ...], layers: tuple[ConfigLayer, ...]
+) -> Iterator[ConfigCandidate]:
     for source, configs in layers:
         for name, factor in names:
             text = configs.get(name)
             if text is not None:
-                yield Candidate(name, text, source, factor)
+                yield ConfigCandidate(name, text, source, factor)
     for name, factor in names:
         default = BROKER_CONFIGS[name].default
         if default is not None:
-            yield Candidate(name, default, ConfigSource.DEFAULT, factor)
+            yield ConfigCandidate(name, default, ConfigSource.DEFAULT, factor)

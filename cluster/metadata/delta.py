@@ -42,7 +42,7 @@ class MetadataInvariantError(AssertionError):
     """The metadata log contradicts itself: a fault of ours, not of any client."""
 
 
-class _ChangedTopic:
+class _TopicDelta:
     """A topic some of whose partitions are being replaced."""
 
     __slots__ = ("name", "partitions", "topic_id")
@@ -60,7 +60,7 @@ class MetadataDelta:
         self._image = image
         self._cluster_id = image.cluster_id
         self._next_producer_id = image.next_producer_id
-        self._changed_topics: dict[Uuid, _ChangedTopic] = {}
+        self._changed_topics: dict[Uuid, _TopicDelta] = {}
         self._deleted_topics: dict[Uuid, TopicImage] = {}
         self._brokers: dict[int, BrokerImage] | None = None
         self._features: dict[str, int] | None = None
@@ -80,7 +80,7 @@ class MetadataDelta:
                     )
                 topic.partitions.extend(partitions)
             case TopicCreated(name, topic_id):
-                self._changed_topics[topic_id] = _ChangedTopic(name, topic_id, ())
+                self._changed_topics[topic_id] = _TopicDelta(name, topic_id, ())
             case TopicDeleted(topic_id):
                 self._delete_topic(topic_id)
             case ConfigChanged():
@@ -116,13 +116,13 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
         )
 
-    def _topic(self, topic_id: Uuid) -> _ChangedTopic:
+    def _topic(self, topic_id: Uuid) -> _TopicDelta:
         topic = self._changed_topics.get(topic_id)
         if topic is None:
             old = self._image.topics_by_id.get(topic_id)
             if old is None or topic_id in self._deleted_topics:
                 raise MetadataInvariantError(f"no topic has the id {topic_id.hex()}")
-            topic = _ChangedTopic(old.name, topic_id, old.partitions)
+            topic = _TopicDelta(old.name, topic_id, old.partitions)
             self._changed_topics[topic_id] = topic
         return topic
 
@@ -210,5 +210,5 @@ class MetadataDelta:
                 by_resource[resource] = configs
             else:
                 by_resource.pop(resource, None)
-        is_of_brokers = any(each.type == ConfigResourceType.BROKER for each in self._configs)
-        return ConfigsImage(by_resource, None if is_of_brokers else self._image.configs)
+        is_broker_change = any(each.type == ConfigResourceType.BROKER for each in self._configs)
+        return ConfigsImage(by_resource, None if is_broker_change else self._image.configs)

@@ -16,14 +16,14 @@ from odradek.cluster.metadata.config_definitions import (
     at_least,
     between,
     define,
+    definitions_by_name,
     list_of,
     one_of,
-    table,
 )
-from odradek.cluster.metadata.group_rules import RULE_GROUP_CONFIGS
-from odradek.cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
+from odradek.cluster.metadata.group_policy_configs import POLICY_GROUP_CONFIGS
 from odradek.cluster.metadata.share_group_configs import SHARE_GROUP_CONFIGS
-from odradek.cluster.metadata.streams_configs import STREAMS_GROUP_CONFIGS
+from odradek.cluster.metadata.share_record_configs import SHARE_GROUP_RECORD_CONFIGS
+from odradek.cluster.metadata.streams_group_configs import STREAMS_GROUP_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
 _COORDINATOR: Final = "odradek.coordinator.group.consumer.heartbeats"
@@ -36,7 +36,7 @@ def _duration(name: str, default: int, documentation: str, enforced_by: str) -> 
         default,
         documentation,
         enforced_by=enforced_by,
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     )
 
@@ -48,8 +48,8 @@ CONSUMER_GROUP_CONFIGS: Final = (
         100,
         "How long after a target assignment the next one is made at the earliest: what changes"
         " in between is assigned together.",
-        enforced_by="odradek.coordinator.group.consumer.assigning",
-        limit=between(0, 15_000),
+        enforced_by="odradek.coordinator.group.consumer.target_assignment",
+        validator=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -57,8 +57,8 @@ CONSUMER_GROUP_CONFIGS: Final = (
         ConfigType.LIST,
         ",".join(ASSIGNORS),
         "The assignors that members of consumer groups may ask for; the first one is the default.",
-        enforced_by="odradek.coordinator.group.consumer.assigning",
-        limit=list_of(*ASSIGNORS),
+        enforced_by="odradek.coordinator.group.consumer.target_assignment",
+        validator=list_of(*ASSIGNORS),
         scope=ConfigScope.CLUSTER,
     ),
     _duration(
@@ -74,7 +74,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         15_000,
         "The longest consumer.assignment.interval.ms that may be set for a group.",
         enforced_by="odradek.cluster.controller.config_checks",
-        limit=between(0, 15_000),
+        validator=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
     _duration(
@@ -95,7 +95,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         INT32_MAX,
         "How many members a consumer group may have.",
         enforced_by=_COORDINATOR,
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -105,7 +105,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         "Whether a group that has members may change from the classic protocol to the consumer"
         " protocol (upgrade), back (downgrade), both or neither.",
         enforced_by="odradek.coordinator.group.consumer.migration",
-        limit=one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+        validator=one_of("bidirectional", "upgrade", "downgrade", "disabled"),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -114,7 +114,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         0,
         "The shortest consumer.assignment.interval.ms that may be set for a group.",
         enforced_by="odradek.cluster.controller.config_checks",
-        limit=between(0, 15_000),
+        validator=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
     _duration(
@@ -139,15 +139,15 @@ CONSUMER_GROUP_CONFIGS: Final = (
 """Parts of the broker's table."""
 
 
-GROUP_CONFIGS: Final[Definitions] = table(
+GROUP_CONFIGS: Final[Definitions] = definitions_by_name(
     [
         define(
             "consumer.assignment.interval.ms",
             ConfigType.INT,
             100,
             "How long after a target assignment the group's next one is made at the earliest.",
-            enforced_by="odradek.coordinator.group.consumer.assigning",
-            limit=at_least(0),
+            enforced_by="odradek.coordinator.group.consumer.target_assignment",
+            validator=at_least(0),
             synonyms=("group.consumer.assignment.interval.ms",),
         ),
         define(
@@ -156,7 +156,7 @@ GROUP_CONFIGS: Final[Definitions] = table(
             5_000,
             "How often the group's members come while nothing happens.",
             enforced_by=_COORDINATOR,
-            limit=at_least(1),
+            validator=at_least(1),
             synonyms=("group.consumer.heartbeat.interval.ms",),
         ),
         define(
@@ -165,11 +165,11 @@ GROUP_CONFIGS: Final[Definitions] = table(
             45_000,
             "After how long a silence a member of the group is taken for gone.",
             enforced_by=_COORDINATOR,
-            limit=at_least(1),
+            validator=at_least(1),
             synonyms=("group.consumer.session.timeout.ms",),
         ),
         *STREAMS_GROUP_CONFIGS,
-        *RULE_GROUP_CONFIGS.values(),
+        *POLICY_GROUP_CONFIGS.values(),
         *SHARE_GROUP_RECORD_CONFIGS,
         *SHARE_GROUP_CONFIGS,
     ]

@@ -68,7 +68,7 @@ class TopicImage(msgspec.Struct, frozen=True, gc=False):
     partitions: tuple[PartitionImage, ...]
 
 
-class Listener(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class BrokerListener(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An address at which clients reach a broker. Fields may only be added at the end.
 
     An empty host or port 0 means that nothing was advertised: whoever answers a client puts the
@@ -100,14 +100,14 @@ class BrokerImage(msgspec.Struct, frozen=True):
     broker_id: int
     broker_epoch: int
     incarnation_id: Uuid = ZERO_UUID
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[BrokerListener, ...] = ()
     rack: str | None = None
     features: tuple[FeatureRange, ...] = ()
     is_fenced: bool = False
     is_in_controlled_shutdown: bool = False
     log_dirs: tuple[Uuid, ...] = ()
 
-    def listener(self, name: str) -> Listener | None:
+    def listener(self, name: str) -> BrokerListener | None:
         """The listener of that name, or None if the broker has none."""
         for listener in self.listeners:
             if listener.name == name:
@@ -115,31 +115,29 @@ class BrokerImage(msgspec.Struct, frozen=True):
         return None
 
 
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
     """What was configured dynamically, by resource: texts as they were given, without defaults.
 
-    `derived` is a place for what is computed from these configs and nothing else that moves; it
+    `cache` is a place for what is computed from these configs and nothing else that moves; it
     lives and dies with them. What is computed from the brokers' resources alone has its place in
-    `derived_from_brokers`, and is handed on from the `former` configs for as long as those stay.
+    `broker_cache`, and is handed on from the `previous` configs for as long as those stay.
     `settings` keeps its typed results there.
     """
 
-    __slots__ = ("_by_resource", "derived", "derived_from_brokers")
+    __slots__ = ("_by_resource", "broker_cache", "cache")
 
     def __init__(
         self,
         by_resource: Mapping[ConfigResource, Mapping[str, str]],
-        former: "ConfigsImage | None" = None,
+        previous: "ConfigsImage | None" = None,
     ) -> None:
-        """`former` are configs whose brokers' resources are the same."""
+        """`previous` are configs whose brokers' resources are the same."""
         self._by_resource = by_resource
-        self.derived: dict[object, object] = {}
-        self.derived_from_brokers: dict[object, object] = (
-            {} if former is None else former.derived_from_brokers
-        )
+        self.cache: dict[object, object] = {}
+        self.broker_cache: dict[object, object] = {} if previous is None else previous.broker_cache
 
     def __getitem__(self, resource: ConfigResource) -> Mapping[str, str]:
         return self._by_resource[resource]
@@ -152,7 +150,7 @@ class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
 
     def of(self, resource_type: ConfigResourceType, name: str) -> Mapping[str, str]:
         """The configs of one resource; empty if nothing was set."""
-        return self._by_resource.get(ConfigResource(resource_type, name), _NOTHING)
+        return self._by_resource.get(ConfigResource(resource_type, name), _NO_CONFIGS)
 
 
 class MetadataImage(msgspec.Struct, frozen=True, eq=False):

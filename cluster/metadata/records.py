@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from odradek.cluster.metadata.image import FeatureRange, Listener, PartitionImage
+from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.protocol.types import Uuid
 
 
@@ -35,7 +35,7 @@ class BrokerRegistered(msgspec.Struct, frozen=True, array_like=True, tag=3):
     broker_id: int
     broker_epoch: int
     incarnation_id: Uuid
-    listeners: tuple[Listener, ...]
+    listeners: tuple[BrokerListener, ...]
     rack: str | None = None
     features: tuple[FeatureRange, ...] = ()
     is_fenced: bool = False
@@ -134,7 +134,7 @@ def decode_record(data: bytes | memoryview) -> Record | None:
     try:
         return _record_decoder.decode(data)
     except msgspec.ValidationError:
-        if _is_unknown(data):
+        if _has_unknown_tag(data):
             return None
         raise
 
@@ -148,6 +148,6 @@ def decode_records(data: bytes | memoryview) -> list[Record]:
         return [record for record in records if record is not None]
 
 
-def _is_unknown(data: bytes | memoryview) -> bool:
+def _has_unknown_tag(data: bytes | memoryview) -> bool:
     fields = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
     return bool(fields) and msgspec.msgpack.decode(fields[0], type=int) not in _KNOWN_TAGS

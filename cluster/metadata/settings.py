@@ -6,8 +6,8 @@ there: a lookup costs a dictionary access as long as no config changes. A topic 
 configs of its own shares one object with all others of that kind; that and a broker's settings
 outlive changes of other topics' configs.
 
-`static` is the broker's own configuration. It must have passed `check_static`, and one process
-passes the same mapping each time.
+`static` is the broker's own configuration. It must have passed `static_config_errors`, and one
+process passes the same mapping each time.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ from odradek.cluster.metadata.config_definitions import (
     ConfigValue,
 )
 from odradek.cluster.metadata.config_layers import (
-    Layer,
+    ConfigLayer,
     broker_candidates,
     broker_layers,
-    effective,
+    effective_value,
     resource_candidates,
 )
 from odradek.cluster.metadata.image import ConfigResourceType, ConfigsImage, MetadataImage
@@ -188,15 +188,15 @@ def topic_settings(
     if not own:
         return _topic_defaults(configs, node_id, static)
     key = (TopicSettings, node_id, name)
-    settings = _remembered(configs.derived, key, TopicSettings, static)
+    settings = _cached(configs.cache, key, TopicSettings, static)
     if settings is None:
         overrides = {
             definition.field_name: value
             for definition in (TOPIC_CONFIGS[name] for name in own if name in TOPIC_CONFIGS)
-            if (value := _valid(definition.name, own[definition.name])) is not None
+            if (value := _parsed_or_none(definition.name, own[definition.name])) is not None
         }
         settings = msgspec.structs.replace(_topic_defaults(configs, node_id, static), **overrides)
-        configs.derived[key] = (static, settings)
+        configs.cache[key] = (static, settings)
     return settings
 
 
@@ -206,16 +206,16 @@ def broker_settings(
     """What holds for the broker `node_id`."""
     configs = image.configs
     key = (BrokerSettings, node_id)
-    remembered = configs.derived_from_brokers
-    settings = _remembered(remembered, key, BrokerSettings, static)
+    remembered = configs.broker_cache
+    settings = _cached(remembered, key, BrokerSettings, static)
     if settings is None:
         layers = broker_layers(configs, node_id, static)
-        settings = _built(
+        settings = _convert(
             BrokerSettings,
             {
-                definition.field_name: effective(definition, broker_candidates(definition, layers))[
-                    0
-                ]
+                definition.field_name: effective_value(
+                    definition, broker_candidates(definition, layers)
+                )[0]
                 for definition in BROKER_CONFIGS.values()
                 if definition.field_name in BrokerSettings.__struct_fields__
             },
@@ -224,7 +224,7 @@ def broker_settings(
     return settings
 
 
-def check_static(static: Mapping[str, str]) -> list[str]:
+def static_config_errors(static: Mapping[str, str]) -> list[str]:
     """What is wrong with a broker's own configuration, one sentence per fault; empty if nothing is.
 
     Every sentence names the key, its value and what would be right. Keys that are no broker's
@@ -253,15 +253,15 @@ def _topic_defaults(
     configs: ConfigsImage, node_id: int, static: Mapping[str, str]
 ) -> TopicSettings:
     key = (TopicSettings, node_id)
-    remembered = configs.derived_from_brokers
-    settings = _remembered(remembered, key, TopicSettings, static)
+    remembered = configs.broker_cache
+    settings = _cached(remembered, key, TopicSettings, static)
     if settings is None:
         layers = broker_layers(configs, node_id, static)
-        nothing = Layer(ConfigSource.DYNAMIC_TOPIC, {})
-        settings = _built(
+        nothing = ConfigLayer(ConfigSource.DYNAMIC_TOPIC, {})
+        settings = _convert(
             TopicSettings,
             {
-                definition.field_name: effective(
+                definition.field_name: effective_value(
                     definition, resource_candidates(definition, nothing, layers)
                 )[0]
                 for definition in TOPIC_CONFIGS.values()
@@ -271,13 +271,13 @@ def _topic_defaults(
     return settings
 
 
-def _remembered(
-    derived: Mapping[object, object],
+def _cached(
+    cache: Mapping[object, object],
     key: object,
     kind: type[Settings],
     static: Mapping[str, str],
 ) -> Settings | None:
-    remembered = derived.get(key)
+    remembered = cache.get(key)
     if remembered is None:
         return None
     assert isinstance(remembered, tuple)
@@ -286,11 +286,11 @@ def _remembered(
     return settings if of_static is static else None
 
 
-def _built(kind: type[Settings], values: Mapping[str, ConfigValue | None]) -> Settings:
+def _convert(kind: type[Settings], values: Mapping[str, ConfigValue | None]) -> Settings:
     return msgspec.convert(values, kind)
 
 
-def _valid(name: str, text: str) -> ConfigValue | None:
+def _parsed_or_none(name: str, text: str) -> ConfigValue | None:
     try:
         return TOPIC_CONFIGS[name].parse(text)
     except ConfigError:

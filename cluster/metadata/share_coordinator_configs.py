@@ -11,7 +11,7 @@ from odradek.cluster.metadata.config_definitions import (
     define,
 )
 
-_KIND: Final = "odradek.node.router.shards.share_kind"
+_KIND: Final = "odradek.node.router.shards.share_coordinator_type"
 
 SHARE_COORDINATOR_CONFIGS: Final = (
     define(
@@ -21,7 +21,7 @@ SHARE_COORDINATOR_CONFIGS: Final = (
         "After how many changes of what a share group knows of a partition the whole is written"
         " again.",
         enforced_by="odradek.coordinator.share.shard",
-        limit=between(0, 500),
+        validator=between(0, 500),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -30,7 +30,7 @@ SHARE_COORDINATOR_CONFIGS: Final = (
         2,
         "The min.insync.replicas that __share_group_state is created with.",
         enforced_by=_KIND,
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
     define(
@@ -39,7 +39,7 @@ SHARE_COORDINATOR_CONFIGS: Final = (
         50,
         "How many partitions __share_group_state gets; it cannot be changed once the topic exists.",
         enforced_by=_KIND,
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
     define(
@@ -48,7 +48,7 @@ SHARE_COORDINATOR_CONFIGS: Final = (
         3,
         "How many replicas __share_group_state gets, if there are that many brokers.",
         enforced_by=_KIND,
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
     define(
@@ -57,7 +57,7 @@ SHARE_COORDINATOR_CONFIGS: Final = (
         104_857_600,
         "The segment.bytes that __share_group_state is created with.",
         enforced_by=_KIND,
-        limit=at_least(1 << 20),
+        validator=at_least(1 << 20),
         scope=ConfigScope.READ_ONLY,
     ),
 )

@@ -26,7 +26,7 @@ def _duration(name: str, default: int, documentation: str, enforced_by: str) -> 
         default,
         documentation,
         enforced_by=enforced_by,
-        limit=at_least(1),
+        validator=at_least(1),
         scope=ConfigScope.CLUSTER,
     )
 
@@ -38,8 +38,8 @@ SHARE_GROUP_BROKER_CONFIGS: Final = (
         100,
         "How long after a target assignment of a share group the next one is made at the earliest:"
         " what changes in between is assigned together.",
-        enforced_by="odradek.coordinator.group.share.assigning",
-        limit=between(0, 15_000),
+        enforced_by="odradek.coordinator.group.share.target_assignment",
+        validator=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
     _duration(
@@ -55,7 +55,7 @@ SHARE_GROUP_BROKER_CONFIGS: Final = (
         15_000,
         "The longest share.assignment.interval.ms that may be set for a group.",
         enforced_by=_CHECKS,
-        limit=between(0, 15_000),
+        validator=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
     _duration(
@@ -76,7 +76,7 @@ SHARE_GROUP_BROKER_CONFIGS: Final = (
         200,
         "How many members a share group may have.",
         enforced_by=_COORDINATOR,
-        limit=between(1, 1_000),
+        validator=between(1, 1_000),
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -85,7 +85,7 @@ SHARE_GROUP_BROKER_CONFIGS: Final = (
         0,
         "The shortest share.assignment.interval.ms that may be set for a group.",
         enforced_by=_CHECKS,
-        limit=between(0, 15_000),
+        validator=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
     _duration(
@@ -116,8 +116,8 @@ SHARE_GROUP_CONFIGS: Final = (
         ConfigType.INT,
         100,
         "How long after a target assignment the share group's next one is made at the earliest.",
-        enforced_by="odradek.coordinator.group.share.assigning",
-        limit=at_least(0),
+        enforced_by="odradek.coordinator.group.share.target_assignment",
+        validator=at_least(0),
         synonyms=("group.share.assignment.interval.ms",),
     ),
     define(
@@ -126,7 +126,7 @@ SHARE_GROUP_CONFIGS: Final = (
         5_000,
         "How often the share group's members come while nothing happens.",
         enforced_by=_COORDINATOR,
-        limit=at_least(1),
+        validator=at_least(1),
         synonyms=("group.share.heartbeat.interval.ms",),
     ),
     define(
@@ -135,7 +135,7 @@ SHARE_GROUP_CONFIGS: Final = (
         45_000,
         "After how long a silence a member of the share group is taken for gone.",
         enforced_by=_COORDINATOR,
-        limit=at_least(1),
+        validator=at_least(1),
         synonyms=("group.share.session.timeout.ms",),
     ),
 )

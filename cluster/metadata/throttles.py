@@ -13,7 +13,7 @@ from odradek.cluster.metadata.settings import BrokerSettings, TopicSettings
 EVERY_REPLICA = "*"
 
 
-def leader_rate(
+def leader_throttle_rate(
     broker: BrokerSettings, topic: TopicSettings, partition: int, node: int
 ) -> int | None:
     """The bytes per second that `node` may send of this partition to followers out of sync.
@@ -21,18 +21,18 @@ def leader_rate(
     It is one budget for all throttled partitions that the node leads; null: as fast as it goes.
     A follower in sync is never slowed down, or the throttle would take it out of the ISR.
     """
-    is_throttled = _names(topic.leader_replication_throttled_replicas, partition, node)
+    is_throttled = _names_replica(topic.leader_replication_throttled_replicas, partition, node)
     return broker.leader_replication_throttled_rate if is_throttled else None
 
 
-def follower_rate(
+def follower_throttle_rate(
     broker: BrokerSettings, topic: TopicSettings, partition: int, node: int
 ) -> int | None:
-    """The bytes per second that `node` may fetch of this partition; as `leader_rate`."""
-    is_throttled = _names(topic.follower_replication_throttled_replicas, partition, node)
+    """The bytes per second that `node` may fetch of this partition; as `leader_throttle_rate`."""
+    is_throttled = _names_replica(topic.follower_replication_throttled_replicas, partition, node)
     return broker.follower_replication_throttled_rate if is_throttled else None
 
 
-def _names(replicas: Sequence[str], partition: int, node: int) -> bool:
+def _names_replica(replicas: Sequence[str], partition: int, node: int) -> bool:
     """Whether a list names the replica: `*` names all, `partition:broker` one."""
     return EVERY_REPLICA in replicas or f"{partition}:{node}" in replicas

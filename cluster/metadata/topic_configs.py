@@ -12,19 +12,19 @@ from typing import Final
 from odradek.cluster.metadata.config_definitions import (
     BY_CONSTRUCTION,
     INT64_MAX,
+    ConfigSynonym,
     ConfigType,
     ConfigValue,
     Definitions,
     Importance,
-    Limit,
-    Synonym,
+    Validator,
     at_least,
     between,
     define,
+    definitions_by_name,
     list_of,
-    number,
+    number_where,
     one_of,
-    table,
 )
 
 MINUTE_MS: Final = 60_000
@@ -33,7 +33,7 @@ HOUR_MS: Final = 3_600_000
 CLEANUP_POLICY: Final = list_of("delete", "compact")
 COMPRESSION_TYPE: Final = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPE: Final = one_of("CreateTime", "LogAppendTime")
-GZIP_LEVEL: Final = number(
+GZIP_LEVEL: Final = number_where(
     "from 1 to 9, or -1 for the codec's own default",
     lambda value: value == -1 or 1 <= value <= 9,
 )
@@ -44,17 +44,17 @@ SEGMENT_BYTES: Final = at_least(1 << 20)
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+\Z")
 
 
-def _are_replicas(value: ConfigValue) -> bool:
+def _is_replica_list(value: ConfigValue) -> bool:
     if not isinstance(value, tuple):
         return False
     return value == ("*",) or all(_REPLICA.match(replica) is not None for replica in value)
 
 
-THROTTLED_REPLICAS: Final = Limit(
-    "'*' for all replicas, or a comma-separated list of partition:broker", _are_replicas
+THROTTLED_REPLICAS: Final = Validator(
+    "'*' for all replicas, or a comma-separated list of partition:broker", _is_replica_list
 )
 
-TOPIC_CONFIGS: Final[Definitions] = table(
+TOPIC_CONFIGS: Final[Definitions] = definitions_by_name(
     [
         define(
             "cleanup.policy",
@@ -63,7 +63,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "What happens to old records: 'delete' drops them by age and size, 'compact' keeps the"
             " latest of each key; both may be named, and with neither everything is kept.",
             enforced_by="odradek.storage.retention",
-            limit=CLEANUP_POLICY,
+            validator=CLEANUP_POLICY,
             synonyms=("log.cleanup.policy",),
         ),
         define(
@@ -72,7 +72,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "producer",
             "The codec in which batches are stored; 'producer' keeps what the producer chose.",
             enforced_by="odradek.storage.append",
-            limit=COMPRESSION_TYPE,
+            validator=COMPRESSION_TYPE,
             synonyms=("compression.type",),
         ),
         define(
@@ -81,7 +81,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             -1,
             "The gzip level used when compression.type is gzip and batches must be recompressed.",
             enforced_by="odradek.storage.validation",
-            limit=GZIP_LEVEL,
+            validator=GZIP_LEVEL,
             synonyms=("compression.gzip.level",),
         ),
         define(
@@ -90,7 +90,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             9,
             "The lz4 level used when compression.type is lz4 and batches must be recompressed.",
             enforced_by="odradek.storage.validation",
-            limit=LZ4_LEVEL,
+            validator=LZ4_LEVEL,
             synonyms=("compression.lz4.level",),
         ),
         define(
@@ -99,7 +99,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             3,
             "The zstd level used when compression.type is zstd and batches must be recompressed.",
             enforced_by="odradek.storage.validation",
-            limit=ZSTD_LEVEL,
+            validator=ZSTD_LEVEL,
             synonyms=("compression.zstd.level",),
         ),
         define(
@@ -108,7 +108,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             86_400_000,
             "How long compaction keeps a tombstone, so that readers from the start can see it.",
             enforced_by="odradek.storage.compaction",
-            limit=at_least(0),
+            validator=at_least(0),
             synonyms=("log.cleaner.delete.retention.ms",),
         ),
         define(
@@ -116,7 +116,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             ConfigType.BOOLEAN,
             "false",
             "Whether groups may make this topic their dead-letter topic (KIP-1191).",
-            enforced_by="odradek.node.router.share.dead_letters",
+            enforced_by="odradek.node.router.share.dead_letter_queue",
         ),
         define(
             "file.delete.delay.ms",
@@ -125,7 +125,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "How long a deleted file is left to those who still read it; here it stays until the"
             " last of them lets go of it, however long that takes.",
             enforced_by=BY_CONSTRUCTION,
-            limit=at_least(0),
+            validator=at_least(0),
             synonyms=("log.segment.delete.delay.ms",),
         ),
         define(
@@ -135,7 +135,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "After how many records of a partition the log is forced to the disk; 1 means every"
             " append before it is acknowledged.",
             enforced_by="odradek.storage.durability",
-            limit=at_least(1),
+            validator=at_least(1),
             synonyms=("log.flush.interval.messages",),
         ),
         define(
@@ -144,7 +144,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             INT64_MAX,
             "After how long at most an appended record is forced to the disk.",
             enforced_by="odradek.storage.durability",
-            limit=at_least(0),
+            validator=at_least(0),
             synonyms=("log.flush.interval.ms",),
         ),
         define(
@@ -153,7 +153,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "",
             "The replicas that are throttled as followers, by follower.replication.throttled.rate.",
             enforced_by="odradek.cluster.metadata.throttles",
-            limit=THROTTLED_REPLICAS,
+            validator=THROTTLED_REPLICAS,
         ),
         define(
             "index.interval.bytes",
@@ -162,7 +162,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "How many bytes may lie between two index entries; here every batch has an entry, which"
             " is as fine as any value asks for.",
             enforced_by=BY_CONSTRUCTION,
-            limit=at_least(0),
+            validator=at_least(0),
             importance=Importance.LOW,
             synonyms=("log.index.interval.bytes",),
         ),
@@ -172,7 +172,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "",
             "The replicas that are throttled as leaders, by leader.replication.throttled.rate.",
             enforced_by="odradek.cluster.metadata.throttles",
-            limit=THROTTLED_REPLICAS,
+            validator=THROTTLED_REPLICAS,
         ),
         define(
             "max.compaction.lag.ms",
@@ -180,7 +180,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             INT64_MAX,
             "How long a record may stay before compaction has to consider it.",
             enforced_by="odradek.storage.compaction",
-            limit=at_least(1),
+            validator=at_least(1),
             synonyms=("log.cleaner.max.compaction.lag.ms",),
         ),
         define(
@@ -189,7 +189,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             1_048_588,
             "The largest record batch, after compression, that a producer may append.",
             enforced_by="odradek.storage.validation",
-            limit=at_least(0),
+            validator=at_least(0),
             synonyms=("message.max.bytes",),
         ),
         define(
@@ -198,7 +198,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             HOUR_MS,
             "How far a record's timestamp may lie ahead of the broker's clock; only CreateTime.",
             enforced_by="odradek.storage.validation",
-            limit=at_least(0),
+            validator=at_least(0),
             synonyms=("log.message.timestamp.after.max.ms",),
         ),
         define(
@@ -207,7 +207,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             INT64_MAX,
             "How far a record's timestamp may lie behind the broker's clock; only CreateTime.",
             enforced_by="odradek.storage.validation",
-            limit=at_least(0),
+            validator=at_least(0),
             synonyms=("log.message.timestamp.before.max.ms",),
         ),
         define(
@@ -216,7 +216,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "CreateTime",
             "Whose clock stamps the records: the producer's (CreateTime) or the broker's.",
             enforced_by="odradek.storage.validation",
-            limit=TIMESTAMP_TYPE,
+            validator=TIMESTAMP_TYPE,
             synonyms=("log.message.timestamp.type",),
         ),
         define(
@@ -225,7 +225,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             0.5,
             "The part of a compacted log that must be uncleaned before it is worth a cleaning.",
             enforced_by="odradek.storage.compaction",
-            limit=between(0, 1),
+            validator=between(0, 1),
             synonyms=("log.cleaner.min.cleanable.ratio",),
         ),
         define(
@@ -234,7 +234,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             0,
             "How long a record is safe from compaction after it was written.",
             enforced_by="odradek.storage.compaction",
-            limit=at_least(0),
+            validator=at_least(0),
             synonyms=("log.cleaner.min.compaction.lag.ms",),
         ),
         define(
@@ -244,7 +244,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "How many replicas must be in sync for an append with acks=all to be accepted; a"
             " partition with fewer replicas needs all it has.",
             enforced_by="odradek.cluster.replication.partition",
-            limit=at_least(1),
+            validator=at_least(1),
             synonyms=("min.insync.replicas",),
         ),
         define(
@@ -263,7 +263,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             -1,
             "How large a partition grows before 'delete' drops its oldest records; -1: no limit.",
             enforced_by="odradek.storage.retention",
-            limit=at_least(-1),
+            validator=at_least(-1),
             synonyms=("log.retention.bytes",),
         ),
         define(
@@ -272,11 +272,11 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             7 * 24 * HOUR_MS,
             "How old records may become before 'delete' drops them; -1: they stay.",
             enforced_by="odradek.storage.retention",
-            limit=at_least(-1),
+            validator=at_least(-1),
             synonyms=(
                 "log.retention.ms",
-                Synonym("log.retention.minutes", MINUTE_MS),
-                Synonym("log.retention.hours", HOUR_MS),
+                ConfigSynonym("log.retention.minutes", MINUTE_MS),
+                ConfigSynonym("log.retention.hours", HOUR_MS),
             ),
         ),
         define(
@@ -286,7 +286,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "How large a segment may become before a new one is begun; retention and compaction"
             " work on whole segments.",
             enforced_by="odradek.storage.store",
-            limit=SEGMENT_BYTES,
+            validator=SEGMENT_BYTES,
             synonyms=("log.segment.bytes",),
         ),
         define(
@@ -296,7 +296,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "How large a segment's index may become; here the index is part of the segment and"
             " never fills up before it.",
             enforced_by=BY_CONSTRUCTION,
-            limit=at_least(4),
+            validator=at_least(4),
             importance=Importance.LOW,
             synonyms=("log.index.size.max.bytes",),
         ),
@@ -306,18 +306,18 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             0,
             "The most by which segment.ms is shortened at random, so that not all segments are"
             " begun at once.",
-            enforced_by="odradek.storage.sealing",
-            limit=at_least(0),
-            synonyms=("log.roll.jitter.ms", Synonym("log.roll.jitter.hours", HOUR_MS)),
+            enforced_by="odradek.storage.segment_roll",
+            validator=at_least(0),
+            synonyms=("log.roll.jitter.ms", ConfigSynonym("log.roll.jitter.hours", HOUR_MS)),
         ),
         define(
             "segment.ms",
             ConfigType.LONG,
             7 * 24 * HOUR_MS,
             "How old a segment may become before a new one is begun, full or not.",
-            enforced_by="odradek.storage.sealing",
-            limit=at_least(1),
-            synonyms=("log.roll.ms", Synonym("log.roll.hours", HOUR_MS)),
+            enforced_by="odradek.storage.segment_roll",
+            validator=at_least(1),
+            synonyms=("log.roll.ms", ConfigSynonym("log.roll.hours", HOUR_MS)),
         ),
         define(
             "unclean.leader.election.enable",

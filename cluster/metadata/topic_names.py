@@ -16,7 +16,7 @@ INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_G
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
-def why_invalid(name: str) -> str | None:
+def topic_name_error(name: str) -> str | None:
     """Why no topic may have this name, in a sentence; None if one may."""
     if not name:
         return "a topic name must not be empty"
@@ -32,6 +32,6 @@ def why_invalid(name: str) -> str | None:
     return None
 
 
-def collision_key(name: str) -> str:
+def unify_collision_chars(name: str) -> str:
     """What two topics must not have in common: metric names write both '.' and '_' as '_'."""
     return name.replace(".", "_")

@@ -39,14 +39,14 @@ def member_id(node_id: int, directory_id: bytes) -> int:
     return _NAMES_DIRECTORY | node_id << _DIRECTORY_BITS | directory
 
 
-def is_founder(member: int) -> bool:
+def is_bootstrap_voter(member: int) -> bool:
     """Whether it is a node's id and says nothing about a directory."""
     return 0 <= member <= _NODE_ID_MAX
 
 
 def node_id_of(member: int) -> int:
     """The node whose replica it is: a founder's own id, or what `member_id` was made of."""
-    return member if is_founder(member) else member >> _DIRECTORY_BITS & _NODE_ID_MAX
+    return member if is_bootstrap_voter(member) else member >> _DIRECTORY_BITS & _NODE_ID_MAX
 
 
 class Voter(msgspec.Struct, frozen=True, array_like=True):
@@ -101,7 +101,7 @@ class UpdateVoter(msgspec.Struct, frozen=True):
 MembershipChange: TypeAlias = AddVoter | RemoveVoter | UpdateVoter
 
 
-class Refusal(StrEnum):
+class ProposalRefusal(StrEnum):
     """Why a request to the core was not taken. Nothing has happened."""
 
     NOT_LEADER = "not_leader"
@@ -115,22 +115,24 @@ class Refusal(StrEnum):
     LAST_VOTER = "last_voter"
 
 
-def changed(configuration: Configuration, change: MembershipChange) -> Configuration | Refusal:
+def apply_change(
+    configuration: Configuration, change: MembershipChange
+) -> Configuration | ProposalRefusal:
     """The configuration after the change, or why there is none."""
     if isinstance(change, AddVoter):
         if configuration.is_voter(change.voter.member_id):
-            return Refusal.ALREADY_VOTER
+            return ProposalRefusal.ALREADY_VOTER
         voters = (*configuration.voters, change.voter)
         return Configuration(tuple(sorted(voters, key=lambda voter: voter.member_id)))
     if isinstance(change, RemoveVoter):
         if not configuration.is_voter(change.member_id):
-            return Refusal.NOT_A_VOTER
+            return ProposalRefusal.NOT_A_VOTER
         if len(configuration.voters) == 1:
-            return Refusal.LAST_VOTER
+            return ProposalRefusal.LAST_VOTER
         left = (voter for voter in configuration.voters if voter.member_id != change.member_id)
         return Configuration(tuple(left))
     if not configuration.is_voter(change.voter.member_id):
-        return Refusal.NOT_A_VOTER
+        return ProposalRefusal.NOT_A_VOTER
     return Configuration(
         tuple(
             change.voter if voter.member_id == change.voter.member_id else voter

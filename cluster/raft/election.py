@@ -13,7 +13,7 @@ from odradek.cluster.raft.log import RaftLog
 from odradek.cluster.raft.messages import VoteRequest, VoteResponse
 
 
-def may_grant(
+def can_grant_vote(
     request: VoteRequest, log: RaftLog, term: int, vote: int | None, leader_id: int | None
 ) -> bool:
     """Whether a member that is in `term`, and has voted or follows so, may vote for the asker.

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from odradek.cluster.raft.configuration import Refusal, majority_of, majority_value
+from odradek.cluster.raft.configuration import ProposalRefusal, majority_of, majority_value
 from odradek.cluster.raft.log import RaftLog
 from odradek.cluster.raft.messages import (
     AppendAccepted,
@@ -31,7 +31,7 @@ from odradek.cluster.raft.reads import ReadRounds, ReadState
 from odradek.cluster.raft.settings import RaftSettings
 
 
-class Replica(msgspec.Struct, frozen=True):
+class ReplicaProgress(msgspec.Struct, frozen=True):
     """One replica as its leader knows it, for those who operate a quorum (DescribeQuorum).
 
     Times are the driver's; None is never.
@@ -86,12 +86,12 @@ class Leadership:
         """Who follows without a vote."""
         return [peer for peer in self.peers if peer not in self._voter_ids]
 
-    def replicas(self, now_ms: int) -> list[Replica]:
+    def replicas(self, now_ms: int) -> list[ReplicaProgress]:
         """All of them, the leader included, by ascending id."""
         own_id, log = self._own_id, self._log
-        own = Replica(own_id, own_id in self._voter_ids, log.stable_index, now_ms, now_ms)
+        own = ReplicaProgress(own_id, own_id in self._voter_ids, log.stable_index, now_ms, now_ms)
         others = (
-            Replica(
+            ReplicaProgress(
                 peer,
                 peer in self._voter_ids,
                 progress.match_index,
@@ -114,7 +114,7 @@ class Leadership:
         if self.transfer_to is not None and self.transfer_to not in self._voter_ids:
             self.transfer_to = None
 
-    def attach(self, member: int, last_index: int, now_ms: int) -> None:
+    def add_observer(self, member: int, last_index: int, now_ms: int) -> None:
         """Somebody who hears no leader asks to be fed.
 
         A voter is fed anyway. An observer begins anew, because it counts nowhere and may have
@@ -132,19 +132,19 @@ class Leadership:
 
     # -- what is not committed yet -----------------------------------------------------------------
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> ProposalRefusal | None:
         """Why nothing more is taken in now."""
         if self.transfer_to is not None:
-            return Refusal.TRANSFER_IN_PROGRESS
+            return ProposalRefusal.TRANSFER_IN_PROGRESS
         if self._uncommitted_bytes >= self._settings.uncommitted_bytes_max:
-            return Refusal.TOO_MUCH_UNCOMMITTED
+            return ProposalRefusal.TOO_MUCH_UNCOMMITTED
         return None
 
-    def appended(self, entry: Entry) -> None:
+    def increase_uncommitted(self, entry: Entry) -> None:
         """An entry of this leader's own."""
         self._uncommitted_bytes += entry.size
 
-    def committing(self, index: int) -> None:
+    def reduce_uncommitted(self, index: int) -> None:
         """The log is about to be committed up to `index`.
 
         Some of it may have come from former leaders, and was not counted.
@@ -156,7 +156,7 @@ class Leadership:
 
     # -- what peers say ----------------------------------------------------------------------------
 
-    def hear(
+    def handle_response(
         self, message: AppendAccepted | AppendRejected | SnapshotReceived, now_ms: int
     ) -> bool:
         """An answer of a peer in this term; False if it cannot be true."""
@@ -167,12 +167,12 @@ class Leadership:
         elif isinstance(message, AppendRejected):
             self._rejected(message, now_ms)
         else:
-            progress = self._heard(message.sender, 0, now_ms)
+            progress = self._record_contact(message.sender, 0, now_ms)
             progress.snapshot_received(message.index, message.snapshot_term, message.offset)
         return True
 
     def _accepted(self, message: AppendAccepted, now_ms: int) -> None:
-        progress = self._heard(message.sender, message.round, now_ms)
+        progress = self._record_contact(message.sender, message.round, now_ms)
         was_fed_a_snapshot = progress.state is ProgressState.SNAPSHOT
         progress.accepted(message.match_index)
         if (
@@ -183,23 +183,23 @@ class Leadership:
         ):
             # It has come by entries to where ours begin, perhaps from a former leader.
             progress.probe(message.match_index + 1)
-        self._note_round(progress, now_ms)
+        self._update_caught_up(progress, now_ms)
 
     def _rejected(self, message: AppendRejected, now_ms: int) -> None:
         """Search on, skipping what cannot match: its hint, held against our own terms."""
-        progress = self._heard(message.sender, message.round, now_ms)
+        progress = self._record_contact(message.sender, message.round, now_ms)
         index, _ = self._log.last_possible_match(message.hint_index, message.hint_term)
         progress.rejected(message.previous_index, index + 1)
 
-    def _heard(self, sender: int, acked_round: int, now_ms: int) -> Progress:
+    def _record_contact(self, sender: int, acked_round: int, now_ms: int) -> Progress:
         progress = self.peers[sender]
         progress.heard_ms = now_ms
         if progress.acked_round < acked_round <= self.reads.round:
             progress.acked_round = acked_round
         return progress
 
-    def _note_round(self, progress: Progress, now_ms: int) -> None:
-        progress.note_round(
+    def _update_caught_up(self, progress: Progress, now_ms: int) -> None:
+        progress.update_caught_up(
             last_index=self._log.last_index,
             now_ms=now_ms,
             round_ms_max=self._settings.election_timeout_ms,
@@ -227,7 +227,7 @@ class Leadership:
             )
         )
 
-    def hears_majority(self, now_ms: int) -> bool:
+    def is_quorum_active(self, now_ms: int) -> bool:
         """Whether a majority was heard within the last election timeout (thesis 6.2)."""
         since_ms = now_ms - self._settings.election_timeout_ms
         heard = sum(
@@ -241,7 +241,7 @@ class Leadership:
         progress = self.peers.get(member)
         if progress is None:
             return False
-        self._note_round(progress, now_ms)
+        self._update_caught_up(progress, now_ms)
         since_ms = now_ms - self._settings.election_timeout_ms
         return progress.is_caught_up and progress.heard_ms >= since_ms
 

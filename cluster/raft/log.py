@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from odradek.cluster.raft.configuration import Configuration, decode_configuration
-from odradek.cluster.raft.messages import Entry, SnapshotMark
+from odradek.cluster.raft.messages import Entry, SnapshotMetadata
 
 
 class RaftLog:
@@ -36,7 +36,7 @@ class RaftLog:
         entries: Sequence[Entry] = (),
         *,
         bootstrap: Configuration,
-        snapshot: SnapshotMark | None = None,
+        snapshot: SnapshotMetadata | None = None,
         previous_term: int | None = None,
         committed_index: int = 0,
     ) -> None:
@@ -231,7 +231,7 @@ class RaftLog:
 
     # -- snapshots ---------------------------------------------------------------------------------
 
-    def compact(self, mark: SnapshotMark, first_index: int) -> None:
+    def compact(self, mark: SnapshotMetadata, first_index: int) -> None:
         """`mark` is our own newest snapshot; entries below `first_index` are not needed any more.
 
         The snapshot covers applied entries only, and `first_index` is at most its index + 1.
@@ -250,7 +250,7 @@ class RaftLog:
             del self._entries[: first_index - 1 - self.previous_index]
             self.previous_index, self.previous_term = first_index - 1, term
 
-    def restore(self, mark: SnapshotMark) -> None:
+    def restore(self, mark: SnapshotMetadata) -> None:
         """Begin again from a leader's snapshot, which is on the disk now (section 7)."""
         assert mark.index > self.committed_index
         self._entries.clear()

@@ -10,8 +10,8 @@ from odradek.cluster.raft.configuration import (
     AddVoter,
     Configuration,
     MembershipChange,
-    Refusal,
-    changed,
+    ProposalRefusal,
+    apply_change,
 )
 from odradek.cluster.raft.leadership import Leadership
 from odradek.cluster.raft.log import RaftLog
@@ -19,20 +19,20 @@ from odradek.cluster.raft.log import RaftLog
 
 def next_configuration(
     log: RaftLog, leadership: Leadership, term: int, change: MembershipChange, now_ms: int
-) -> Configuration | Refusal:
+) -> Configuration | ProposalRefusal:
     """What the leader of `term` is to append, or why it must not."""
     if log.configuration_index > log.committed_index:
-        return Refusal.CHANGE_IN_PROGRESS
+        return ProposalRefusal.CHANGE_IN_PROGRESS
     if log.term_at(log.committed_index) != term:
-        return Refusal.TERM_NOT_COMMITTED
-    configuration = changed(log.configuration, change)
+        return ProposalRefusal.TERM_NOT_COMMITTED
+    configuration = apply_change(log.configuration, change)
     if isinstance(change, AddVoter) and isinstance(configuration, Configuration):
         is_near = leadership.is_caught_up(change.voter.member_id, now_ms)
-        return configuration if is_near else Refusal.NOT_CAUGHT_UP
+        return configuration if is_near else ProposalRefusal.NOT_CAUGHT_UP
     return configuration
 
 
-def may_stand(log: RaftLog, member: int) -> bool:
+def can_campaign(log: RaftLog, member: int) -> bool:
     """Whether a member may be elected: it has a vote, or loses it by an entry that is not committed
     and may need this very member to become so (thesis 4.2.2).
     """

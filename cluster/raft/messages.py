@@ -14,7 +14,7 @@ import msgspec
 
 from odradek.cluster.raft.configuration import CONFIGURATION_MARK, Configuration
 
-EVERYBODY = -1
+ALL_MEMBERS = -1
 """As `to` of a FollowRequest: whoever the driver can reach, by the addresses that it was given at
 its start and those in the configuration. Who asks may know no member's id, or none that is left.
 """
@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return len(self.data) + ENTRY_OVERHEAD_BYTES
 
 
-class SnapshotMark(msgspec.Struct, frozen=True, array_like=True):
+class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True):
     """A complete snapshot: the state after applying every entry up to and with `index`.
 
     Two snapshots with equal marks have equal bytes, so that a transfer begun by one leader can be
@@ -141,7 +141,7 @@ class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=F
     sender: int
     to: int
     term: int
-    snapshot: SnapshotMark
+    snapshot: SnapshotMetadata
     offset: int
     length: int
     data: bytes = b""

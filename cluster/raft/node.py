@@ -29,16 +29,17 @@ from odradek.cluster.raft.configuration import (
     CONFIGURATION_MARK,
     Configuration,
     MembershipChange,
-    Refusal,
+    ProposalRefusal,
     encode_configuration,
 )
-from odradek.cluster.raft.election import Election, ElectionResult, may_grant
-from odradek.cluster.raft.following import Following
-from odradek.cluster.raft.leadership import Leadership, Replica
+from odradek.cluster.raft.election import Election, ElectionResult, can_grant_vote
+from odradek.cluster.raft.election_timeout import ElectionTimeout
+from odradek.cluster.raft.follower_log import FollowerLog
+from odradek.cluster.raft.leadership import Leadership, ReplicaProgress
 from odradek.cluster.raft.log import RaftLog
-from odradek.cluster.raft.membership import may_stand, next_configuration
+from odradek.cluster.raft.membership import can_campaign, next_configuration
 from odradek.cluster.raft.messages import (
-    EVERYBODY,
+    ALL_MEMBERS,
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -46,7 +47,7 @@ from odradek.cluster.raft.messages import (
     LeaderHint,
     Message,
     SnapshotChunk,
-    SnapshotMark,
+    SnapshotMetadata,
     SnapshotReceived,
     TimeoutNow,
     VoteRequest,
@@ -54,9 +55,8 @@ from odradek.cluster.raft.messages import (
 )
 from odradek.cluster.raft.outbox import Outbox
 from odradek.cluster.raft.reads import ReadState
-from odradek.cluster.raft.ready import HardState, Proposal, Ready, Restored, Role, Standing
+from odradek.cluster.raft.ready import HardState, Proposal, Ready, Restored, Role, SoftState
 from odradek.cluster.raft.settings import RaftSettings
-from odradek.cluster.raft.timeouts import ElectionTimeout
 from odradek.cluster.raft.validation import is_plausible
 
 _LEADERS_REQUESTS = (AppendRequest, SnapshotChunk)
@@ -102,10 +102,10 @@ class RaftNode:
         self.leadership: Leadership | None = None
         self.dropped_count = 0
         self._election: Election | None = None
-        self._following = Following(own_id, self.log)
+        self._following = FollowerLog(own_id, self.log)
         self._reads: list[ReadState] = []
-        self._is_hint_used = False
-        self._told = Standing(Role.FOLLOWER, self.term, None)
+        self._has_followed_hint = False
+        self._reported_state = SoftState(Role.FOLLOWER, self.term, None)
         self._deadline_ms = now_ms
         self._restart_timeout()
 
@@ -117,17 +117,17 @@ class RaftNode:
         return self.log.configuration
 
     @property
-    def standing(self) -> Standing:
+    def soft_state(self) -> SoftState:
         """Who leads, as far as this member knows."""
-        return Standing(self.role, self.term, self.leader_id)
+        return SoftState(self.role, self.term, self.leader_id)
 
     @property
-    def may_take_snapshot(self) -> bool:
+    def can_take_snapshot(self) -> bool:
         """Whether the driver may make one of its own: who votes is known, no other is half here."""
         is_told = bool(self.log.configuration_at(self.log.applied_index).voters)
         return is_told and self._following.incoming.mark is None
 
-    def replicas(self) -> list[Replica]:
+    def replicas(self) -> list[ReplicaProgress]:
         """What a leader knows about everybody; nothing in who does not lead."""
         return [] if self.leadership is None else self.leadership.replicas(self._now_ms)
 
@@ -138,7 +138,7 @@ class RaftNode:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def propose(self, data: bytes) -> Proposal | Refusal:
+    def propose(self, data: bytes) -> Proposal | ProposalRefusal:
         """Append the application's bytes to the log, if this member leads.
 
         `data` is not empty and does not begin with CONFIGURATION_MARK, which begins no msgpack.
@@ -146,67 +146,67 @@ class RaftNode:
         assert data, "an empty entry is a no-op"
         assert data[:1] != CONFIGURATION_MARK, "the mark of a configuration"
         if self.leadership is None:
-            return Refusal.NOT_LEADER
+            return ProposalRefusal.NOT_LEADER
         return self.leadership.refusal() or self._append(data)
 
     def propose_membership_change(
         self, change: MembershipChange, now_ms: int
-    ) -> Proposal | Refusal:
+    ) -> Proposal | ProposalRefusal:
         """Append the next configuration, which counts at once (thesis 4.1).
 
         NOT_CAUGHT_UP is worth trying again as long as the observer is being fed; CHANGE_IN_PROGRESS
         and TERM_NOT_COMMITTED pass with the next commit.
         """
-        self._see(now_ms)
+        self._advance_clock(now_ms)
         leadership = self.leadership
         if leadership is None:
-            return Refusal.NOT_LEADER
+            return ProposalRefusal.NOT_LEADER
         configuration = leadership.refusal() or next_configuration(
             self.log, leadership, self.term, change, self._now_ms
         )
-        if isinstance(configuration, Refusal):
+        if isinstance(configuration, ProposalRefusal):
             return configuration
         proposal = self._append(encode_configuration(configuration))
         leadership.follow_configuration(self._now_ms)
         return proposal
 
-    def read_index(self, context: int) -> Refusal | None:
+    def read_index(self, context: int) -> ProposalRefusal | None:
         """Ask for a point from which a read is linearizable; a ReadState with `context` follows."""
         if self.leadership is None:
-            return Refusal.NOT_LEADER
+            return ProposalRefusal.NOT_LEADER
         self.leadership.reads.ask(context)
         return None
 
-    def transfer_leadership(self, to: int, now_ms: int) -> Refusal | None:
+    def transfer_leadership(self, to: int, now_ms: int) -> ProposalRefusal | None:
         """Hand over to another voter; meanwhile nothing is accepted (thesis 3.10).
 
         Whether it has worked shows in the standing; after an election timeout it is given up.
         """
-        self._see(now_ms)
+        self._advance_clock(now_ms)
         if self.leadership is None:
-            return Refusal.NOT_LEADER
+            return ProposalRefusal.NOT_LEADER
         if to == self.own_id or not self.configuration.is_voter(to):
-            return Refusal.NOT_A_VOTER
+            return ProposalRefusal.NOT_A_VOTER
         self.leadership.transfer(to, self._now_ms)
         return None
 
-    def resign(self, now_ms: int) -> Refusal | None:
+    def resign(self, now_ms: int) -> ProposalRefusal | None:
         """Stop leading at once, leaving the place to the voter with the longest log: the disk is
         full, or the process ends.
         """
-        self._see(now_ms)
+        self._advance_clock(now_ms)
         if self.leadership is None:
-            return Refusal.NOT_LEADER
+            return ProposalRefusal.NOT_LEADER
         self._step_down_for_successor()
         return None
 
-    def snapshot_taken(self, mark: SnapshotMark, first_index: int) -> None:
+    def snapshot_taken(self, mark: SnapshotMetadata, first_index: int) -> None:
         """The driver has made a durable snapshot of applied state; entries below `first_index` (at
         most the mark's index + 1) are no longer on its disk.
         """
         self.log.compact(mark, first_index)
 
-    def refuse_snapshot(self) -> None:
+    def reject_snapshot(self) -> None:
         """The bytes received do not have the checksum of their mark: receive them anew."""
         self._following.incoming.forget()
 
@@ -214,50 +214,50 @@ class RaftNode:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due. To be called at `next_deadline_ms` or at any other time."""
-        self._see(now_ms)
+        self._advance_clock(now_ms)
         if self.leadership is not None:
-            if self.leadership.hears_majority(self._now_ms):
+            if self.leadership.is_quorum_active(self._now_ms):
                 self.leadership.tick(self._now_ms)
             else:
                 self._become_follower(self.term, None)
         elif self._now_ms < self._deadline_ms:
             return
-        elif not self._may_stand():
-            self._ask_to_be_fed()
-        elif not self._is_alone():
-            self._rehearse()
+        elif not self._can_campaign():
+            self._find_leader()
+        elif not self._is_sole_voter():
+            self._pre_campaign()
         elif self._election is None:
-            self._stand(is_transfer=False)
+            self._campaign(is_transfer=False)
         else:
             self._restart_timeout()  # its only vote is on its way to the disk
 
-    def _see(self, now_ms: int) -> None:
+    def _advance_clock(self, now_ms: int) -> None:
         self._now_ms = max(self._now_ms, now_ms)
 
     def _restart_timeout(self) -> None:
         self._deadline_ms = self._timeout.deadline_ms(
             self._now_ms,
             role=self.role,
-            may_stand=self._may_stand(),
-            is_alone=self._is_alone(),
-            is_led=self.leader_id is not None,
+            can_campaign=self._can_campaign(),
+            is_sole_voter=self._is_sole_voter(),
+            has_leader=self.leader_id is not None,
         )
 
-    def _is_alone(self) -> bool:
+    def _is_sole_voter(self) -> bool:
         return self.configuration.voter_ids == (self.own_id,)
 
-    def _may_stand(self) -> bool:
+    def _can_campaign(self) -> bool:
         """Whether it may be elected. Not while its log is being replaced."""
-        return not self._following.incoming.is_completing and may_stand(self.log, self.own_id)
+        return not self._following.incoming.is_completing and can_campaign(self.log, self.own_id)
 
-    def _ask_to_be_fed(self) -> None:
+    def _find_leader(self) -> None:
         """Whoever leads may feed it, if it has no vote or has lost it without being told."""
         self.leader_id = None
-        self._is_hint_used = False
+        self._has_followed_hint = False
         self._restart_timeout()
-        self._ask_to_feed(EVERYBODY)
+        self._send_follow_request(ALL_MEMBERS)
 
-    def _ask_to_feed(self, member: int) -> None:
+    def _send_follow_request(self, member: int) -> None:
         self._send(FollowRequest(self.own_id, member, self.term, self.log.last_index))
 
     # -- roles -------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class RaftNode:
     def _become_follower(self, term: int, leader_id: int | None) -> None:
         if term > self.term:
             self.term, self.vote = term, None
-            self._outbox.forget_waiting()
+            self._outbox.discard_pending()
         if self.leadership is not None:
             self._reads += self.leadership.reads.abandon()
             self.leadership = None
@@ -274,19 +274,19 @@ class RaftNode:
         self._election = None
         self._restart_timeout()
 
-    def _rehearse(self) -> None:
+    def _pre_campaign(self) -> None:
         """Find out whether an election could be won, without disturbing anyone (thesis 9.6)."""
         self.role = Role.PRE_CANDIDATE
-        self._ask_to_be_fed()
+        self._find_leader()
         self._ask_for_votes(Election(self.term + 1, self.configuration.voter_ids, is_pre_vote=True))
 
-    def _stand(self, *, is_transfer: bool) -> None:
+    def _campaign(self, *, is_transfer: bool) -> None:
         """5.2: increment the term, vote for oneself, ask the others."""
         self.role = Role.CANDIDATE
         self.leader_id = None
         self.term += 1
         self.vote = self.own_id
-        self._outbox.forget_waiting()
+        self._outbox.discard_pending()
         self._ask_for_votes(
             Election(
                 self.term,
@@ -313,7 +313,7 @@ class RaftNode:
             # The next one begins when the timeout ends, and not before: others may do better.
             self._election = None
         elif election.result() is ElectionResult.WON and election.is_pre_vote:
-            self._stand(is_transfer=False)
+            self._campaign(is_transfer=False)
         elif election.result() is ElectionResult.WON:
             self._become_leader()
 
@@ -338,8 +338,8 @@ class RaftNode:
 
     def step(self, message: Message, now_ms: int) -> None:
         """Take in a message. Never raises, whatever it says."""
-        self._see(now_ms)
-        is_for_us = message.to == self.own_id or message.to == EVERYBODY
+        self._advance_clock(now_ms)
+        is_for_us = message.to == self.own_id or message.to == ALL_MEMBERS
         if not is_for_us or message.sender == self.own_id or not is_plausible(message):
             self.dropped_count += 1
             return
@@ -376,7 +376,7 @@ class RaftNode:
         if isinstance(message, TimeoutNow):
             self._on_timeout_now(message)
             return
-        if not self._follow(message.sender, message.term):
+        if not self._accept_leader(message.sender, message.term):
             self.dropped_count += 1
             return
         if isinstance(message, AppendRequest):
@@ -386,7 +386,7 @@ class RaftNode:
         if answer is not None:
             self._send(answer)
 
-    def _follow(self, leader_id: int, term: int) -> bool:
+    def _accept_leader(self, leader_id: int, term: int) -> bool:
         """There is a leader in this term. False if it is another than the one known."""
         if term == self.term and self.leader_id not in (None, leader_id):
             return False
@@ -406,7 +406,7 @@ class RaftNode:
             self.dropped_count += 1
         elif message.term > self.term:
             self._become_follower(message.term, None)
-        elif leadership.hear(message, self._now_ms):
+        elif leadership.handle_response(message, self._now_ms):
             self._commit()
         else:
             self.dropped_count += 1
@@ -416,22 +416,22 @@ class RaftNode:
         assert self.leadership is not None
         log = self.log
         index = self.leadership.majority_match()
-        if index <= log.committed_index or not self._may_commit(index):
+        if index <= log.committed_index or not self._can_commit(index):
             return
-        self.leadership.committing(index)
+        self.leadership.reduce_uncommitted(index)
         log.commit_to(index)
         is_removed = not log.configuration.is_voter(self.own_id)
         if is_removed and log.configuration_index <= log.committed_index:
             self._step_down_for_successor()
 
-    def _may_commit(self, index: int) -> bool:
+    def _can_commit(self, index: int) -> bool:
         """Whether counting replicas says anything about the entry at `index`."""
         return self.log.term_at(index) == self.term
 
     def _append(self, data: bytes) -> Proposal:
         assert self.leadership is not None
         entry = self.log.append(self.term, data)
-        self.leadership.appended(entry)
+        self.leadership.increase_uncommitted(entry)
         return Proposal(entry.index, entry.term)
 
     # -- votes -------------------------------------------------------------------------------------
@@ -440,24 +440,24 @@ class RaftNode:
         if message.term < self.term:
             self._answer_vote(message, is_granted=False)
             return
-        if self._is_loyal() and not (message.is_transfer and not message.is_pre_vote):
+        if self._is_in_lease() and not (message.is_transfer and not message.is_pre_vote):
             return
         if not message.is_pre_vote and message.term > self.term:
             self._become_follower(message.term, None)
-        is_granted = may_grant(message, self.log, self.term, self.vote, self.leader_id)
+        is_granted = can_grant_vote(message, self.log, self.term, self.vote, self.leader_id)
         if is_granted and not message.is_pre_vote:
             # It stands aside as well, if it was about to stand itself.
             self._become_follower(self.term, None)
             self.vote = message.sender
         self._answer_vote(message, is_granted=is_granted)
 
-    def _is_loyal(self) -> bool:
+    def _is_in_lease(self) -> bool:
         """Whether a leader was heard within the least election timeout: then whoever wants another
         one is mistaken (thesis 4.2.3). A leader itself is sure of it by hearing a majority.
         """
         if self.role is Role.LEADER:
             return True
-        return self.leader_id is not None and self._timeout.has_just_heard(self._now_ms)
+        return self.leader_id is not None and self._timeout.has_recent_contact(self._now_ms)
 
     def _answer_vote(self, message: VoteRequest, *, is_granted: bool) -> None:
         term = message.term if is_granted else self.term
@@ -474,24 +474,24 @@ class RaftNode:
             self._count_vote(message.sender, is_granted=message.is_granted)
 
     def _on_timeout_now(self, message: TimeoutNow) -> None:
-        if message.term == self.term and message.sender == self.leader_id and self._may_stand():
-            self._stand(is_transfer=True)
+        if message.term == self.term and message.sender == self.leader_id and self._can_campaign():
+            self._campaign(is_transfer=True)
 
     # -- observers ---------------------------------------------------------------------------------
 
     def _on_follow_request(self, message: FollowRequest) -> None:
         if self.leadership is not None:
-            self.leadership.attach(message.sender, message.last_index, self._now_ms)
+            self.leadership.add_observer(message.sender, message.last_index, self._now_ms)
         elif self.leader_id is not None and self.leader_id != message.sender:
             hint = LeaderHint(self.own_id, message.sender, self.term, self.leader_id)
             self._send(hint)
 
     def _on_leader_hint(self, message: LeaderHint) -> None:
         """Followed once between two deadlines, or two hints could send us to and fro for ever."""
-        is_wanted = self.leader_id is None and not self._is_hint_used
+        is_wanted = self.leader_id is None and not self._has_followed_hint
         if is_wanted and message.leader != self.own_id:
-            self._is_hint_used = True
-            self._ask_to_feed(message.leader)
+            self._has_followed_hint = True
+            self._send_follow_request(message.leader)
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -500,7 +500,7 @@ class RaftNode:
 
     def _is_durable(self, message: Message) -> bool:
         """Whether the disk has all that the message says: term, vote, entries."""
-        if not self._is_voted():
+        if not self._is_vote_durable():
             # A rehearsal binds nobody, and who asks to be fed has promised nothing.
             is_rehearsal = isinstance(message, VoteRequest) and message.is_pre_vote
             return is_rehearsal or isinstance(message, FollowRequest)
@@ -515,15 +515,15 @@ class RaftNode:
             self.leadership.flush(outbox.sendable)
             self._reads += self.leadership.proved_reads()
         committed = self.log.take_committed(self._settings.apply_bytes_max)
-        standing = self.standing
-        is_new = standing != self._told
+        soft_state = self.soft_state
+        is_new = soft_state != self._reported_state
         if outbox.sendable or committed or self._reads or is_new:
-            reads, self._reads, self._told = tuple(self._reads), [], standing
+            reads, self._reads, self._reported_state = tuple(self._reads), [], soft_state
             return Ready(
                 messages=outbox.take_sendable(),
                 committed=committed,
                 reads=reads,
-                standing=standing if is_new else None,
+                soft_state=soft_state if is_new else None,
             )
         hard_state = HardState(self.term, self.vote, self.log.committed_index)
         return outbox.persist(hard_state, self.log.unstable(), self._following.incoming.storing)
@@ -539,12 +539,12 @@ class RaftNode:
             if answer is not None:
                 self._send(answer)
             self._restart_timeout()
-        if self.role is Role.CANDIDATE and self._election is not None and self._is_voted():
+        if self.role is Role.CANDIDATE and self._election is not None and self._is_vote_durable():
             self._count_vote(self.own_id, is_granted=True)
         if self.leadership is not None:
             self._commit()
 
-    def _is_voted(self) -> bool:
+    def _is_vote_durable(self) -> bool:
         """Whether the disk has the present term and vote."""
         durable = self._outbox.durable
         return (durable.term, durable.vote) == (self.term, self.vote)

@@ -25,7 +25,7 @@ class Outbox:
         """Say it now, or after everything that is not on the disk yet."""
         (self.sendable if is_durable else self._waiting).append(message)
 
-    def forget_waiting(self) -> None:
+    def discard_pending(self) -> None:
         """The term is over. What was to be said in it would be believed by nobody but a leader of
         that term, which must not count entries that this member may be about to replace.
         """

@@ -13,7 +13,7 @@ Invariants: match_index < next_index; match_index never falls; while REPLICATE, 
 from collections import deque
 from enum import StrEnum
 
-from odradek.cluster.raft.messages import SnapshotMark
+from odradek.cluster.raft.messages import SnapshotMetadata
 
 
 class ProgressState(StrEnum):
@@ -60,7 +60,7 @@ class Progress:
         self.sent_round = 0
         self.acked_round = 0
         self.is_heartbeat_due = True
-        self.snapshot: SnapshotMark | None = None
+        self.snapshot: SnapshotMetadata | None = None
         self.snapshot_offset = 0
         self.is_chunk_sent = False
         self.chunk_age = 0  # heartbeats since the chunk was sent
@@ -135,7 +135,7 @@ class Progress:
         self._become(ProgressState.PROBE)
         self.next_index = max(self.match_index + 1, next_index)
 
-    def begin_snapshot(self, mark: SnapshotMark) -> None:
+    def begin_snapshot(self, mark: SnapshotMetadata) -> None:
         """The entries it needs are gone; it is sent the snapshot from its first byte on."""
         self._become(ProgressState.SNAPSHOT)
         self.snapshot = mark
@@ -170,7 +170,7 @@ class Progress:
 
     # -- catching up -------------------------------------------------------------------------------
 
-    def note_round(self, *, last_index: int, now_ms: int, round_ms_max: int) -> None:
+    def update_caught_up(self, *, last_index: int, now_ms: int, round_ms_max: int) -> None:
         """Judge whether the peer is near enough to be given a vote (thesis 4.2.1).
 
         A round ends when the peer has what the leader had when the round began. It has caught up

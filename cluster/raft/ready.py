@@ -6,7 +6,7 @@ The driver's contract. As long as `RaftNode.ready()` returns something, for each
    from its index on; hard state and entries of one Ready go in one atomic commit. A chunk at offset
    0 begins a new incoming snapshot, dropping an unfinished one; the last chunk completes it, and
    before it counts its size and checksum are compared with its mark. If they differ, call
-   `RaftNode.refuse_snapshot()` before `advance`.
+   `RaftNode.reject_snapshot()` before `advance`.
 2. **Send** `messages`, and not before 1 is done: they speak of what is on the disk. They may be
    lost and need not arrive in order, but are best sent so. A SnapshotChunk is given its bytes when
    it is sent; a FollowRequest to EVERYBODY goes to every member that can be reached.
@@ -30,7 +30,7 @@ from enum import StrEnum
 import msgspec
 
 from odradek.cluster.raft.configuration import Configuration
-from odradek.cluster.raft.messages import Entry, Message, SnapshotMark
+from odradek.cluster.raft.messages import Entry, Message, SnapshotMetadata
 from odradek.cluster.raft.reads import ReadState
 
 
@@ -62,14 +62,14 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     hard_state: HardState = HardState()
     entries: tuple[Entry, ...] = ()
     previous_term: int | None = None
-    snapshot: SnapshotMark | None = None
+    snapshot: SnapshotMetadata | None = None
     bootstrap: Configuration = Configuration()
 
 
 class ReceivedChunk(msgspec.Struct, frozen=True):
     """Bytes of a leader's snapshot to be stored at `offset`, which is where the last ones ended."""
 
-    snapshot: SnapshotMark
+    snapshot: SnapshotMetadata
     offset: int
     data: bytes
 
@@ -79,7 +79,7 @@ class ReceivedChunk(msgspec.Struct, frozen=True):
         return self.offset + len(self.data) == self.snapshot.size
 
 
-class Standing(msgspec.Struct, frozen=True):
+class SoftState(msgspec.Struct, frozen=True):
     """Who leads, as far as this member knows."""
 
     role: Role
@@ -107,7 +107,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...] = ()
     committed: tuple[Entry, ...] = ()
     reads: tuple[ReadState, ...] = ()
-    standing: Standing | None = None
+    soft_state: SoftState | None = None
     """Set when it has changed."""
 
     @property
@@ -116,7 +116,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
         return self.hard_state is not None or bool(self.entries) or self.chunk is not None
 
     @property
-    def snapshot(self) -> SnapshotMark | None:
+    def snapshot(self) -> SnapshotMetadata | None:
         """The snapshot to install, once its last chunk is stored."""
         chunk = self.chunk
         return chunk.snapshot if chunk is not None and chunk.is_last else None

@@ -7,7 +7,7 @@ an unknown sender, an index beyond the log) is judged where that state is.
 
 from odradek.cluster.raft.configuration import decode_configuration
 from odradek.cluster.raft.messages import (
-    EVERYBODY,
+    ALL_MEMBERS,
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -28,7 +28,7 @@ def is_plausible(message: Message) -> bool:
     """Whether every number and every entry of the message can be meant."""
     if not (_are_numbers(message.sender, message.term)):
         return False
-    if message.to < 0 and not (message.to == EVERYBODY and isinstance(message, FollowRequest)):
+    if message.to < 0 and not (message.to == ALL_MEMBERS and isinstance(message, FollowRequest)):
         return False
     match message:
         case AppendRequest():
@@ -40,7 +40,7 @@ def is_plausible(message: Message) -> bool:
                 message.previous_index, message.hint_index, message.hint_term, message.round
             )
         case VoteRequest():
-            return message.term > 0 and _is_place(message.last_index, message.last_term)
+            return message.term > 0 and _is_log_position(message.last_index, message.last_term)
         case SnapshotChunk():
             return _is_chunk_plausible(message)
         case SnapshotReceived():
@@ -62,13 +62,13 @@ def _are_numbers(*numbers: int) -> bool:
     return all(0 <= number <= NUMBER_MAX for number in numbers)
 
 
-def _is_place(index: int, term: int) -> bool:
+def _is_log_position(index: int, term: int) -> bool:
     """A place in a log: both zero before the first entry, neither anywhere else."""
     return _are_numbers(index, term) and (index == 0) == (term == 0)
 
 
 def _is_append_plausible(message: AppendRequest) -> bool:
-    if message.term == 0 or not _is_place(message.previous_index, message.previous_term):
+    if message.term == 0 or not _is_log_position(message.previous_index, message.previous_term):
         return False
     if not _are_numbers(message.commit_index, message.round):
         return False
@@ -88,7 +88,7 @@ def _is_append_plausible(message: AppendRequest) -> bool:
 
 def _is_chunk_plausible(message: SnapshotChunk) -> bool:
     mark = message.snapshot
-    if message.term == 0 or mark.index == 0 or not _is_place(mark.index, mark.term):
+    if message.term == 0 or mark.index == 0 or not _is_log_position(mark.index, mark.term):
         return False
     if not _are_numbers(mark.size, mark.checksum, message.offset) or mark.term > message.term:
         return False

@@ -1,6 +1,6 @@
 """The follower's side of one conversation: what to ask a leader node next, and what answers mean.
 
-Pure: time comes in, effects go out as a `Decision`. One conversation has all partitions of one
+Pure: time comes in, effects go out as a `FetchEffects`. One conversation has all partitions of one
 store that one node leads. One request is under way at a time; a second one follows it if there is
 something to tell meanwhile, upon which the leader ends the wait of the first. Every partition is in
 one state:
@@ -24,11 +24,11 @@ from typing import Final, NamedTuple
 from odradek.cluster.replication.messages import (
     NO_EPOCH,
     NO_OFFSET,
-    PartitionFetched,
-    Reached,
-    ReplicaFetch,
-    ReplicaFetched,
-    Subscribed,
+    ReplicaFetchPartition,
+    ReplicaFetchPosition,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    ReplicaPartitionData,
 )
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.protocol.errors import ErrorCode
@@ -37,12 +37,12 @@ from odradek.protocol.types import Uuid
 BACK_OFF_MS: Final = 50
 BACK_OFF_MS_MAX: Final = 1_000
 """replica.fetch.backoff.ms"""
-PATIENCE_MS: Final = 5_000
+RESPONSE_TIMEOUT_MS: Final = 5_000
 """How long after its wait a request may stay unanswered before the leader is taken to be gone."""
 _NEVER: Final = 2**63 - 1
 
 
-class FollowerState(Enum):
+class FetchState(Enum):
     """See the module."""
 
     READY = "ready"
@@ -52,7 +52,7 @@ class FollowerState(Enum):
     WAITING = "waiting"
 
 
-class Followed:
+class FetchedPartition:
     """One partition as the conversation knows it."""
 
     __slots__ = (
@@ -89,7 +89,7 @@ class Followed:
         self.fetch_offset = fetch_offset
         self.last_epoch = last_epoch
         self.log_start_offset = log_start_offset
-        self.state = FollowerState.READY
+        self.state = FetchState.READY
         self.is_known = False
         """Whether the leader's session has it under this handle."""
         self.is_throttled = False
@@ -102,7 +102,7 @@ class Followed:
 class FetchedBatches(NamedTuple):
     """Append what stands at [start, start + byte_count) of the payload."""
 
-    followed: Followed
+    followed: FetchedPartition
     start: int
     byte_count: int
 
@@ -110,36 +110,36 @@ class FetchedBatches(NamedTuple):
 class Divergence(NamedTuple):
     """Cut the log: the leader's epoch `epoch` (-1: none is known) ends at `end_offset`."""
 
-    followed: Followed
+    followed: FetchedPartition
     epoch: int
     end_offset: int
 
 
-class Restart(NamedTuple):
+class LogRestart(NamedTuple):
     """Forget the log and begin at the leader's start."""
 
-    followed: Followed
+    followed: FetchedPartition
     start_offset: int
 
 
-class Watermarks(NamedTuple):
+class LeaderWatermarks(NamedTuple):
     """What the leader says of its partition; after the appends of the same answer."""
 
-    followed: Followed
+    followed: FetchedPartition
     high_watermark: int
     log_start_offset: int
 
 
-class Decision(NamedTuple):
+class FetchEffects(NamedTuple):
     """What an answer brought. Appends, cuts and restarts are each to be reported back."""
 
     appends: tuple[FetchedBatches, ...] = ()
     divergences: tuple[Divergence, ...] = ()
-    restarts: tuple[Restart, ...] = ()
-    watermarks: tuple[Watermarks, ...] = ()
+    restarts: tuple[LogRestart, ...] = ()
+    watermarks: tuple[LeaderWatermarks, ...] = ()
 
 
-_NOTHING: Final = Decision()
+_NOTHING: Final = FetchEffects()
 
 
 def truncation_offset(
@@ -155,7 +155,7 @@ def truncation_offset(
     return min(end, own_end) if own_epoch >= 0 else end
 
 
-class Conversation:
+class ReplicaFetchSession:
     """See the module. `place` is what the owner knows the conversation by."""
 
     def __init__(
@@ -175,14 +175,14 @@ class Conversation:
         self._wait_ms_max = wait_ms_max
         self._bytes_max = bytes_max
         self.broker_epoch = -1
-        self._by_handle: dict[int, Followed] = {}
-        self._by_identity: dict[tuple[Uuid, int], Followed] = {}
+        self._by_handle: dict[int, FetchedPartition] = {}
+        self._by_identity: dict[tuple[Uuid, int], FetchedPartition] = {}
         self._next_handle = 0
-        self._changed: dict[int, Followed] = {}
+        self._changed: dict[int, FetchedPartition] = {}
         """READY: to be told with the next request."""
-        self._started: dict[int, Followed] = {}
+        self._started: dict[int, FetchedPartition] = {}
         """Known to the leader, but not where their logs start now."""
-        self._paused: dict[int, Followed] = {}
+        self._paused: dict[int, FetchedPartition] = {}
         self._forgotten: list[int] = []
         self._request_id = 0
         self._deadlines_ms: dict[int, int] = {}
@@ -192,7 +192,7 @@ class Conversation:
         self._resume_ms = 0
 
     @property
-    def partitions(self) -> tuple[Followed, ...]:
+    def partitions(self) -> tuple[FetchedPartition, ...]:
         """All that are followed here."""
         return tuple(self._by_handle.values())
 
@@ -211,7 +211,7 @@ class Conversation:
         last_epoch: int,
         log_start_offset: int = NO_OFFSET,
         is_throttled: bool = False,
-    ) -> Followed:
+    ) -> FetchedPartition:
         """Follow the partition in this epoch, from our log's end; of one that is followed in the
         same epoch only the throttle may change."""
         known = self._by_identity.get((topic_id, partition))
@@ -219,9 +219,9 @@ class Conversation:
             if known.leader_epoch == leader_epoch:
                 known.is_throttled = is_throttled
                 return known
-            self.unfollow(topic_id, partition)
+            self.remove_partition(topic_id, partition)
         self._next_handle = handle = self._next_handle + 1
-        followed = Followed(
+        followed = FetchedPartition(
             handle,
             topic_id,
             partition,
@@ -235,7 +235,7 @@ class Conversation:
         self._changed[handle] = followed
         return followed
 
-    def unfollow(self, topic_id: Uuid, partition: int) -> Followed | None:
+    def remove_partition(self, topic_id: Uuid, partition: int) -> FetchedPartition | None:
         """Follow it no more; what comes of it later is ignored."""
         followed = self._by_identity.pop((topic_id, partition), None)
         if followed is not None:
@@ -246,7 +246,7 @@ class Conversation:
             self._forgotten.append(followed.handle)
         return followed
 
-    def is_current(self, followed: Followed) -> bool:
+    def is_current(self, followed: FetchedPartition) -> bool:
         """Whether it is still followed, under this handle."""
         return self._by_handle.get(followed.handle) is followed
 
@@ -262,31 +262,33 @@ class Conversation:
         self._is_connected = False
         self._start_over()
 
-    def next_request(self, now_ms: int) -> ReplicaFetch | None:
+    def next_request(self, now_ms: int) -> ReplicaFetchRequest | None:
         """What to send now; None while a request is under way, nobody is there, or there is nothing
         to ask for."""
         if self._deadlines_ms and now_ms >= next(iter(self._deadlines_ms.values())):
             self._start_over()
         if self._paused:
             self._resume(now_ms)
-        if not self._is_connected or now_ms < self._resume_ms or not self._may_ask(now_ms):
+        if not self._is_connected or now_ms < self._resume_ms or not self._can_send(now_ms):
             return None
         if not self._by_handle and (self._must_be_full or not self._forgotten):
             self._forgotten.clear()
             return None
         is_full, self._must_be_full = self._must_be_full, False
-        subscribed: list[Subscribed] = []
-        reached: list[Reached] = []
+        subscribed: list[ReplicaFetchPartition] = []
+        reached: list[ReplicaFetchPosition] = []
         may_fetch_throttled = self._budget.available(now_ms)
         for handle, followed in list(self._changed.items()):
             if followed.is_throttled and not may_fetch_throttled:
                 continue
             del self._changed[handle]
             if followed.is_known:
-                reached.append(Reached(handle, followed.fetch_offset, followed.last_epoch))
+                reached.append(
+                    ReplicaFetchPosition(handle, followed.fetch_offset, followed.last_epoch)
+                )
             else:
                 subscribed.append(
-                    Subscribed(
+                    ReplicaFetchPartition(
                         handle,
                         followed.topic_id,
                         followed.partition,
@@ -298,7 +300,7 @@ class Conversation:
                 )
                 followed.is_known = True
                 self._started.pop(handle, None)
-            followed.state = FollowerState.FETCHING
+            followed.state = FetchState.FETCHING
         forgotten = () if is_full else tuple(self._forgotten)
         self._forgotten.clear()
         log_starts = tuple(
@@ -311,8 +313,8 @@ class Conversation:
         wait_ms = self._wait_ms_max
         if self._changed:
             wait_ms = min(wait_ms, max(1, self._budget.next_ms(now_ms) - now_ms))
-        self._deadlines_ms[self._request_id] = now_ms + wait_ms + PATIENCE_MS
-        return ReplicaFetch(
+        self._deadlines_ms[self._request_id] = now_ms + wait_ms + RESPONSE_TIMEOUT_MS
+        return ReplicaFetchRequest(
             self._request_id,
             self._cluster_id,
             self._broker_id,
@@ -338,7 +340,7 @@ class Conversation:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def answered(self, answer: ReplicaFetched, now_ms: int) -> Decision:
+    def answered(self, answer: ReplicaFetchResponse, now_ms: int) -> FetchEffects:
         """An answer has come, the batches of its partitions behind it in their order."""
         if self._deadlines_ms.pop(answer.request_id, None) is None:
             return _NOTHING
@@ -349,13 +351,13 @@ class Conversation:
             return _NOTHING
         appends: list[FetchedBatches] = []
         divergences: list[Divergence] = []
-        restarts: list[Restart] = []
-        watermarks: list[Watermarks] = []
+        restarts: list[LogRestart] = []
+        watermarks: list[LeaderWatermarks] = []
         at = 0
         for fetched in answer.partitions:
             start, at = at, at + fetched.byte_count
             followed = self._by_handle.get(fetched.handle)
-            if followed is None or followed.state is not FollowerState.FETCHING:
+            if followed is None or followed.state is not FetchState.FETCHING:
                 continue
             if followed.is_throttled:
                 self._budget.spend(fetched.byte_count, now_ms)
@@ -363,35 +365,35 @@ class Conversation:
             if code == ErrorCode.NONE:
                 followed.leader_end = fetched.log_end_offset
                 if fetched.diverging_end != NO_OFFSET:
-                    followed.state = FollowerState.BUSY
+                    followed.state = FetchState.BUSY
                     divergences.append(
                         Divergence(followed, fetched.diverging_epoch, fetched.diverging_end)
                     )
                     continue
                 followed.failures = 0
                 if fetched.byte_count:
-                    followed.state = FollowerState.BUSY
+                    followed.state = FetchState.BUSY
                     appends.append(FetchedBatches(followed, start, fetched.byte_count))
                 watermarks.append(
-                    Watermarks(followed, fetched.high_watermark, fetched.log_start_offset)
+                    LeaderWatermarks(followed, fetched.high_watermark, fetched.log_start_offset)
                 )
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._out_of_range(followed, fetched, divergences, restarts)
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
-                followed.state = FollowerState.WAITING
+                followed.state = FetchState.WAITING
             else:
                 self._pause(followed, now_ms)
-        return Decision(tuple(appends), tuple(divergences), tuple(restarts), tuple(watermarks))
+        return FetchEffects(tuple(appends), tuple(divergences), tuple(restarts), tuple(watermarks))
 
-    def reached(self, followed: Followed, log_end_offset: int, last_epoch: int) -> None:
+    def reached(self, followed: FetchedPartition, log_end_offset: int, last_epoch: int) -> None:
         """The log was appended to, cut or restarted, and ends there now."""
         if self.is_current(followed):
             followed.fetch_offset = log_end_offset
             followed.last_epoch = last_epoch
-            followed.state = FollowerState.READY
+            followed.state = FetchState.READY
             self._changed[followed.handle] = followed
 
-    def started(self, followed: Followed, log_start_offset: int) -> None:
+    def log_start_changed(self, followed: FetchedPartition, log_start_offset: int) -> None:
         """The log starts there now, which the leader is told without delay: somebody may wait for
         it."""
         if self.is_current(followed) and followed.log_start_offset != log_start_offset:
@@ -399,7 +401,7 @@ class Conversation:
             if followed.is_known:
                 self._started[followed.handle] = followed
 
-    def failed(self, followed: Followed, now_ms: int) -> None:
+    def failed(self, followed: FetchedPartition, now_ms: int) -> None:
         """What was to be done could not be; it is asked for again in a while."""
         if self.is_current(followed):
             self._pause(followed, now_ms)
@@ -408,19 +410,19 @@ class Conversation:
 
     def _out_of_range(
         self,
-        followed: Followed,
-        fetched: PartitionFetched,
+        followed: FetchedPartition,
+        fetched: ReplicaPartitionData,
         divergences: list[Divergence],
-        restarts: list[Restart],
+        restarts: list[LogRestart],
     ) -> None:
-        followed.state = FollowerState.BUSY
+        followed.state = FetchState.BUSY
         if followed.fetch_offset > fetched.log_end_offset:
             divergences.append(Divergence(followed, NO_EPOCH, fetched.log_end_offset))
         else:
-            restarts.append(Restart(followed, fetched.log_start_offset))
+            restarts.append(LogRestart(followed, fetched.log_start_offset))
 
-    def _pause(self, followed: Followed, now_ms: int) -> None:
-        followed.state = FollowerState.PAUSED
+    def _pause(self, followed: FetchedPartition, now_ms: int) -> None:
+        followed.state = FetchState.PAUSED
         followed.is_known = False
         back_off_ms = min(BACK_OFF_MS << min(followed.failures, 10), BACK_OFF_MS_MAX)
         followed.failures += 1
@@ -432,7 +434,7 @@ class Conversation:
         due = [followed for followed in self._paused.values() if followed.resume_ms <= now_ms]
         for followed in due:
             del self._paused[followed.handle]
-            followed.state = FollowerState.READY
+            followed.state = FetchState.READY
             self._changed[followed.handle] = followed
 
     def _start_over(self) -> None:
@@ -442,11 +444,11 @@ class Conversation:
         self._forgotten.clear()
         for followed in self._by_handle.values():
             followed.is_known = False
-            if followed.state is FollowerState.FETCHING:
-                followed.state = FollowerState.READY
+            if followed.state is FetchState.FETCHING:
+                followed.state = FetchState.READY
                 self._changed[followed.handle] = followed
 
-    def _may_ask(self, now_ms: int) -> bool:
+    def _can_send(self, now_ms: int) -> bool:
         """Nothing is under way, or one request that may wait while there is something to tell."""
         under_way = len(self._deadlines_ms)
         if under_way != 1:

@@ -55,13 +55,13 @@ _REFUSED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIG
 T = TypeVar("T")
 
 
-def perhaps_proposed(image: PartitionImage) -> tuple[int, ...]:
+def possible_isr(image: PartitionImage) -> tuple[int, ...]:
     """Whom a predecessor within the epoch may have proposed: nobody if all are in sync already.
     Whom it wanted to put out does no harm."""
     return image.replicas if set(image.replicas) != set(image.in_sync_replicas) else ()
 
 
-class Contact:
+class FollowerBroker:
     """A follower node as it was last heard of; shared by all partitions of one conversation, so
     that a fetch costs nothing for those in which nothing has changed."""
 
@@ -73,7 +73,7 @@ class Contact:
         self.fetch_ms = fetch_ms
 
 
-class Proposal(NamedTuple):
+class IsrProposal(NamedTuple):
     """The ISR wanted; with each member the broker epoch it fetched with (KIP-903), or -1."""
 
     topic_id: Uuid
@@ -83,36 +83,36 @@ class Proposal(NamedTuple):
     in_sync: tuple[tuple[int, int], ...]
 
 
-class Released(NamedTuple, Generic[T]):
+class CompletedAppend(NamedTuple, Generic[T]):
     """An append that may be answered, with this code."""
 
     token: T
     code: ErrorCode
 
 
-class Outcome(NamedTuple, Generic[T]):
+class LeaderEffects(NamedTuple, Generic[T]):
     """What an event brought."""
 
-    has_moved: bool = False
+    has_high_watermark_moved: bool = False
     """The high watermark."""
-    released: tuple[Released[T], ...] = ()
-    proposal: Proposal | None = None
+    released: tuple[CompletedAppend[T], ...] = ()
+    proposal: IsrProposal | None = None
 
 
-class _Parked(NamedTuple, Generic[T]):
+class _DelayedAppend(NamedTuple, Generic[T]):
     end_offset: int
     deadline_ms: int
     token: T
 
 
-class _Progress:
+class _FollowerProgress:
     """A follower's: since when it has not had everything, as far as that is known."""
 
     __slots__ = ("caught_up_ms", "contact", "fetch_ms", "leader_end", "log_start_offset")
 
     def __init__(self, caught_up_ms: int) -> None:
         self.caught_up_ms = caught_up_ms
-        self.contact: Contact | None = None
+        self.contact: FollowerBroker | None = None
         self.fetch_ms = caught_up_ms
         self.leader_end = 0
         """Where our log ended at its last fetch that said something of this partition."""
@@ -157,15 +157,15 @@ class LeaderPartition(Generic[T]):
         self._epoch_start_offset = epoch_start_offset
         self._lag_max_ms = lag_max_ms
         self._ineligible = ineligible
-        self._followers: dict[int, _Progress] = {}
-        self._parked: deque[_Parked[T]] = deque()
-        self._pending: Proposal | None = None
+        self._followers: dict[int, _FollowerProgress] = {}
+        self._parked: deque[_DelayedAppend[T]] = deque()
+        self._pending: IsrProposal | None = None
         self._retry_ms = 0
         self._settled_ms = now_ms
-        self._know_followers(now_ms)
+        self._track_followers(now_ms)
         self._is_successor = bool(replica.proposed)
         if self._is_successor:
-            self._make_void(now_ms)
+            self._void_earlier_proposals(now_ms)
 
     @property
     def high_watermark(self) -> int:
@@ -173,7 +173,7 @@ class LeaderPartition(Generic[T]):
         return self.replica.high_watermark
 
     @property
-    def pending(self) -> Proposal | None:
+    def pending(self) -> IsrProposal | None:
         """The proposal under way."""
         return self._pending
 
@@ -192,10 +192,10 @@ class LeaderPartition(Generic[T]):
         release it, at the latest `check` after its deadline."""
         code = self.replica.check_appended(end_offset)
         if code is None:
-            self._parked.append(_Parked(end_offset, deadline_ms, token))
+            self._parked.append(_DelayedAppend(end_offset, deadline_ms, token))
         return code
 
-    def grew(self, log_end_offset: int) -> Outcome[T]:
+    def log_appended(self, log_end_offset: int) -> LeaderEffects[T]:
         """Our log ends there now."""
         replica = self.replica
         before, log_end_before = replica.high_watermark, replica.log_end_offset
@@ -203,16 +203,18 @@ class LeaderPartition(Generic[T]):
             if progress.contact is not None and replica.end_of(broker_id) >= log_end_before:
                 # It had everything until now; what it fetched last was an empty answer.
                 progress.caught_up_ms = max(progress.caught_up_ms, progress.contact.fetch_ms)
-        replica.log_grew(log_end_offset)
+        replica.log_appended(log_end_offset)
         return self._outcome(before)
 
-    def fetched(self, contact: Contact, offset: int, now_ms: int) -> Outcome[T]:
+    def follower_fetched(
+        self, contact: FollowerBroker, offset: int, now_ms: int
+    ) -> LeaderEffects[T]:
         """A follower has everything below `offset`."""
         replica = self.replica
         broker_id = contact.broker_id
         progress = self._followers.get(broker_id)
         if progress is None:
-            return Outcome()
+            return LeaderEffects()
         before = replica.high_watermark
         progress.contact = contact
         if offset >= replica.log_end_offset:
@@ -222,13 +224,13 @@ class LeaderPartition(Generic[T]):
             progress.caught_up_ms = max(progress.caught_up_ms, progress.fetch_ms)
         progress.fetch_ms = now_ms
         progress.leader_end = replica.log_end_offset
-        replica.replica_reached(broker_id, offset)
+        replica.follower_fetched(broker_id, offset)
         proposal = None
         if broker_id not in replica.image.in_sync_replicas:
             proposal = self._propose_if(now_ms, joining=broker_id)
         return self._outcome(before, proposal)
 
-    def started(self, broker_id: int, log_start_offset: int) -> None:
+    def log_start_changed(self, broker_id: int, log_start_offset: int) -> None:
         """A follower's log starts there."""
         progress = self._followers.get(broker_id)
         if progress is not None:
@@ -248,18 +250,18 @@ class LeaderPartition(Generic[T]):
             ]
         )
 
-    def check(self, now_ms: int) -> Outcome[T]:
+    def check(self, now_ms: int) -> LeaderEffects[T]:
         """Time has passed."""
-        released: list[Released[T]] = []
+        released: list[CompletedAppend[T]] = []
         if self._parked and self.deadline_ms <= now_ms:
-            kept = deque[_Parked[T]]()
+            kept = deque[_DelayedAppend[T]]()
             for parked in self._parked:
                 if parked.deadline_ms <= now_ms:
-                    released.append(Released(parked.token, ErrorCode.REQUEST_TIMED_OUT))
+                    released.append(CompletedAppend(parked.token, ErrorCode.REQUEST_TIMED_OUT))
                 else:
                     kept.append(parked)
             self._parked = kept
-        return Outcome(False, tuple(released), self._propose_if(now_ms))
+        return LeaderEffects(False, tuple(released), self._propose_if(now_ms))
 
     def follow(
         self,
@@ -268,14 +270,14 @@ class LeaderPartition(Generic[T]):
         min_insync_replicas: int,
         epoch_start_offset: int,
         now_ms: int,
-    ) -> Outcome[T]:
+    ) -> LeaderEffects[T]:
         """What the metadata says now."""
         replica = self.replica
         known, before = replica.image, replica.high_watermark
         told = (image.leader_epoch, image.partition_epoch)
         held = (known.leader_epoch, known.partition_epoch)
         if told < held:
-            return Outcome()
+            return LeaderEffects()
         if told != held:
             self._settled_ms = now_ms
             self._pending = None
@@ -286,19 +288,20 @@ class LeaderPartition(Generic[T]):
             self._epoch_start_offset = epoch_start_offset
         replica.follow(image, min_insync_replicas=min_insync_replicas)
         if not replica.is_leader:
-            return Outcome(False, self.resign())
-        self._know_followers(now_ms)
+            return LeaderEffects(False, self.resign())
+        self._track_followers(now_ms)
         return self._outcome(before, self._propose_if(now_ms))
 
-    def resign(self) -> tuple[Released[T], ...]:
+    def resign(self) -> tuple[CompletedAppend[T], ...]:
         """The lead is lost, or the partition gone: whoever waits is told."""
         released = tuple(
-            Released(parked.token, ErrorCode.NOT_LEADER_OR_FOLLOWER) for parked in self._parked
+            CompletedAppend(parked.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            for parked in self._parked
         )
         self._parked.clear()
         return released
 
-    def settled(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> None:
+    def settled(self, proposal: IsrProposal, code: ErrorCode, now_ms: int) -> None:
         """The controller answered, or (REQUEST_TIMED_OUT and the like) nobody knows what it did.
 
         Success comes with the image. What was refused is forgotten, and decided anew later."""
@@ -312,26 +315,26 @@ class LeaderPartition(Generic[T]):
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _know_followers(self, now_ms: int) -> None:
+    def _track_followers(self, now_ms: int) -> None:
         replica = self.replica
         others = [broker for broker in replica.image.replicas if broker != replica.broker_id]
         for broker_id in others:
             if broker_id not in self._followers:
-                self._followers[broker_id] = _Progress(now_ms)
+                self._followers[broker_id] = _FollowerProgress(now_ms)
         for broker_id in self._followers.keys() - set(others):
             del self._followers[broker_id]
 
-    def _make_void(self, now_ms: int) -> None:
+    def _void_earlier_proposals(self, now_ms: int) -> None:
         """Propose the ISR as it is, so that what a predecessor has proposed is decided or void."""
         image = self.replica.image
         members = tuple((broker, -1) for broker in image.in_sync_replicas)
-        self._pending = Proposal(
+        self._pending = IsrProposal(
             self.topic_id, self.partition, image.leader_epoch, image.partition_epoch, members
         )
         # Not sent yet, which is as good as lost.
         self._retry_ms = max(1, now_ms)
 
-    def _propose_if(self, now_ms: int, joining: int = NO_LEADER) -> Proposal | None:
+    def _propose_if(self, now_ms: int, joining: int = NO_LEADER) -> IsrProposal | None:
         """The proposal to be sent now: a new one, or again one whose fate is not known.
 
         Who may join has fetched since the last word of the controller: of others nobody knows
@@ -349,7 +352,7 @@ class LeaderPartition(Generic[T]):
             for broker in image.replicas
             if broker == replica.broker_id
             or (
-                not self._lags(broker, now_ms)
+                not self._is_lagging(broker, now_ms)
                 if broker in image.in_sync_replicas
                 else self._may_join(broker, now_ms, has_fetched=broker == joining)
             )
@@ -357,7 +360,7 @@ class LeaderPartition(Generic[T]):
         if set(in_sync) == set(image.in_sync_replicas):
             return None
         members = tuple((broker, self._broker_epoch(broker)) for broker in in_sync)
-        self._pending = Proposal(
+        self._pending = IsrProposal(
             self.topic_id, self.partition, image.leader_epoch, image.partition_epoch, members
         )
         replica.proposed = tuple(in_sync)
@@ -369,7 +372,7 @@ class LeaderPartition(Generic[T]):
             return -1
         return progress.contact.broker_epoch
 
-    def _lags(self, broker_id: int, now_ms: int) -> bool:
+    def _is_lagging(self, broker_id: int, now_ms: int) -> bool:
         progress = self._followers.get(broker_id)
         if progress is None:
             return False
@@ -391,16 +394,16 @@ class LeaderPartition(Generic[T]):
             and (has_fetched or progress.contact.fetch_ms > self._settled_ms)
             and end >= self.replica.high_watermark
             and end >= self._epoch_start_offset
-            and not self._lags(broker_id, now_ms)
+            and not self._is_lagging(broker_id, now_ms)
         )
 
-    def _outcome(self, before: int, proposal: Proposal | None = None) -> Outcome[T]:
+    def _outcome(self, before: int, proposal: IsrProposal | None = None) -> LeaderEffects[T]:
         replica = self.replica
-        released: list[Released[T]] = []
+        released: list[CompletedAppend[T]] = []
         parked = self._parked
         while parked:
             code = replica.check_appended(parked[0].end_offset)
             if code is None:
                 break
-            released.append(Released(parked.popleft().token, code))
-        return Outcome(replica.high_watermark > before, tuple(released), proposal)
+            released.append(CompletedAppend(parked.popleft().token, code))
+        return LeaderEffects(replica.high_watermark > before, tuple(released), proposal)

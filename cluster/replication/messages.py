@@ -27,7 +27,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An array on the wire."""
 
 
-class Subscribed(_Message, frozen=True, array_like=True, gc=False):
+class ReplicaFetchPartition(_Message, frozen=True, array_like=True, gc=False):
     """A partition that the follower wants from now on, or wants anew: under this handle, in this
     leader epoch, from this offset. `last_epoch` is the epoch of its last record (KIP-595),
     `log_start_offset` is where its log starts."""
@@ -41,7 +41,7 @@ class Subscribed(_Message, frozen=True, array_like=True, gc=False):
     log_start_offset: int = NO_OFFSET
 
 
-class Reached(_Message, frozen=True, array_like=True, gc=False):
+class ReplicaFetchPosition(_Message, frozen=True, array_like=True, gc=False):
     """The follower's log of that handle ends elsewhere now; its last record is of `last_epoch`."""
 
     handle: int
@@ -49,7 +49,7 @@ class Reached(_Message, frozen=True, array_like=True, gc=False):
     last_epoch: int
 
 
-class ReplicaFetch(_Message, frozen=True, array_like=True, tag="fetch", gc=False):
+class ReplicaFetchRequest(_Message, frozen=True, array_like=True, tag="fetch", gc=False):
     """What has changed on the follower since its last request; with `is_full` all there is."""
 
     request_id: int
@@ -58,8 +58,8 @@ class ReplicaFetch(_Message, frozen=True, array_like=True, tag="fetch", gc=False
     broker_epoch: int
     store: int
     is_full: bool
-    subscribed: tuple[Subscribed, ...] = ()
-    reached: tuple[Reached, ...] = ()
+    subscribed: tuple[ReplicaFetchPartition, ...] = ()
+    reached: tuple[ReplicaFetchPosition, ...] = ()
     forgotten: tuple[int, ...] = ()
     wait_ms_max: int = 500
     bytes_max: int = 1 << 20
@@ -68,7 +68,7 @@ class ReplicaFetch(_Message, frozen=True, array_like=True, tag="fetch", gc=False
     """(handle, offset) of those whose logs start elsewhere now; nothing else has changed."""
 
 
-class PartitionFetched(_Message, frozen=True, array_like=True, gc=False):
+class ReplicaPartitionData(_Message, frozen=True, array_like=True, gc=False):
     """News of one partition: `byte_count` bytes of batches, or an error, or where the logs part.
 
     `diverging_epoch` and `diverging_end` are set if the follower's last epoch is not the leader's
@@ -85,12 +85,12 @@ class PartitionFetched(_Message, frozen=True, array_like=True, gc=False):
     diverging_end: int = NO_OFFSET
 
 
-class ReplicaFetched(_Message, frozen=True, array_like=True, tag="fetched", gc=False):
+class ReplicaFetchResponse(_Message, frozen=True, array_like=True, tag="fetched", gc=False):
     """The answer to the request of that id. An error code means that nothing of it was done:
     FETCH_SESSION_ID_NOT_FOUND asks for a full request, INCONSISTENT_CLUSTER_ID for an operator."""
 
     request_id: int
     store: int
     error_code: int
-    partitions: tuple[PartitionFetched, ...] = ()
+    partitions: tuple[ReplicaPartitionData, ...] = ()
     version: int = REPLICATION_VERSION

@@ -6,8 +6,8 @@ of. Nothing here reads a log; log ends are told by whoever wrote or fetched.
 
     event                       leader                                  follower
     ----------------------------------------------------------------------------------------
-    the log has grown           log_grew: the high watermark may move   -
-    a follower has fetched      replica_reached: the same               -
+    the log has grown           log_appended: the high watermark may move   -
+    a follower has fetched      follower_fetched: the same               -
     a new image                 follow: a new epoch forgets what the former leader had heard
 
 Invariants: the high watermark never goes back while the leader epoch stays, never passes the
@@ -38,7 +38,7 @@ def check_leader(
     return ErrorCode.NONE if image.leader == broker_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def check_reader(
+def check_read(
     image: PartitionImage, broker_id: int, current_leader_epoch: int, *, may_follow: bool
 ) -> ErrorCode:
     """NONE if the broker may serve a consumer: as `check_leader`, or, if it `may_follow`, as a
@@ -143,12 +143,12 @@ class PartitionReplica:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return None
 
-    def log_grew(self, log_end_offset: int) -> int:
+    def log_appended(self, log_end_offset: int) -> int:
         """This broker's log ends at `log_end_offset` now; the high watermark after it."""
         self._log_ends[self._broker_id] = log_end_offset
         return self._advance()
 
-    def replica_reached(self, broker_id: int, log_end_offset: int) -> int:
+    def follower_fetched(self, broker_id: int, log_end_offset: int) -> int:
         """A follower has everything below `log_end_offset`; the high watermark after it."""
         if broker_id in self.image.replicas and broker_id != self._broker_id:
             self._log_ends[broker_id] = log_end_offset

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from odradek.coordinator.group.classic.group import join_error
-from odradek.coordinator.group.requests import Heartbeat, StreamsAnswer
-from odradek.coordinator.group.rules import Rules
+from odradek.coordinator.group.policies import GroupPolicies
+from odradek.coordinator.group.requests import ConsumerHeartbeat, StreamsHeartbeatResult
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse, JoinGroupRequest
@@ -23,7 +23,7 @@ from odradek.protocol.messages.streams import (
 _REFUSAL: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-class Joining(NamedTuple):
+class JoinRequestKind(NamedTuple):
     """A request by which members join: the protocol they come by, and how to read and refuse it.
 
     `group_id` is None of a request that does not join.
@@ -34,7 +34,7 @@ class Joining(NamedTuple):
     refused: Callable[[Command, str], object]
 
 
-def _joined_by_heartbeat(request: Heartbeat) -> str | None:
+def _joined_by_heartbeat(request: ConsumerHeartbeat) -> str | None:
     return request.request.group_id if request.request.member_epoch == 0 else None
 
 
@@ -52,7 +52,9 @@ def _joined_streams(request: StreamsGroupHeartbeatRequest) -> str | None:
 
 
 def _refused_streams(_command: Command, message: str) -> object:
-    return StreamsAnswer(StreamsGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message))
+    return StreamsHeartbeatResult(
+        StreamsGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
+    )
 
 
 def _joined_by_share_heartbeat(request: ShareGroupHeartbeatRequest) -> str | None:
@@ -63,27 +65,28 @@ def _refused_share_heartbeat(_command: Command, message: str) -> object:
     return ShareGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
 
 
-JOINING: Final[Mapping[type, Joining]] = {
-    JoinGroupRequest: Joining("classic", lambda request: request.group_id, _refused_join),
-    Heartbeat: Joining("consumer", _joined_by_heartbeat, _refused_heartbeat),
-    StreamsGroupHeartbeatRequest: Joining("streams", _joined_streams, _refused_streams),
-    ShareGroupHeartbeatRequest: Joining(
+JOIN_REQUESTS: Final[Mapping[type, JoinRequestKind]] = {
+    JoinGroupRequest: JoinRequestKind("classic", lambda request: request.group_id, _refused_join),
+    ConsumerHeartbeat: JoinRequestKind("consumer", _joined_by_heartbeat, _refused_heartbeat),
+    StreamsGroupHeartbeatRequest: JoinRequestKind("streams", _joined_streams, _refused_streams),
+    ShareGroupHeartbeatRequest: JoinRequestKind(
         "share", _joined_by_share_heartbeat, _refused_share_heartbeat
     ),
 }
 
 
-def refusal(command: Command, rules: Rules) -> object | None:
+def protocol_refusal(command: Command, policies: GroupPolicies) -> object | None:
     """What somebody is told who comes by a protocol that the group does not take; else None."""
-    joining = JOINING.get(type(command.request))
+    joining = JOIN_REQUESTS.get(type(command.request))
     if joining is None:
         return None
     group_id = joining.group_id(command.request)
-    allowed = None if group_id is None else rules.allowed(group_id)
-    if allowed is None or joining.protocol in allowed:
+    allowed_protocols = None if group_id is None else policies.allowed_protocols(group_id)
+    if allowed_protocols is None or joining.protocol in allowed_protocols:
         return None
     message = (
-        f"Group {group_id} takes members of these protocols only: {', '.join(sorted(allowed))}"
+        f"Group {group_id} takes members of these protocols only:"
+        f" {', '.join(sorted(allowed_protocols))}"
         f" (group.protocol.allow). This one came by {joining.protocol}."
     )
     return joining.refused(command, message)

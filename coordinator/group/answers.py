@@ -6,9 +6,9 @@ Called by `shard`.
 from typing import Final
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
-from odradek.coordinator.group.offsets import Expiry
+from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration
 from odradek.coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord
-from odradek.coordinator.outcome import Command, Outcome, Reply
+from odradek.coordinator.outcome import Command, Outcome, ShardReply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -32,15 +32,15 @@ _ERRORS_SINCE: Final = 6
 
 def answer(command: Command, response: object) -> Outcome[GroupRecord]:
     """An answer that writes nothing, but follows from what was written before."""
-    return Outcome(replies=(Reply(command.request_id, response),))
+    return Outcome(replies=(ShardReply(command.request_id, response),))
 
 
 def read(command: Command, response: object) -> Outcome[GroupRecord]:
     """An answer from committed state."""
-    return Outcome(replies=(Reply(command.request_id, response, is_immediate=True),))
+    return Outcome(replies=(ShardReply(command.request_id, response, is_immediate=True),))
 
 
-def no_group(group_id: str) -> ErrorCode:
+def unknown_group_error(group_id: str) -> ErrorCode:
     """What a member is told whose group is not there."""
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
 
@@ -81,12 +81,12 @@ def described(group: ClassicGroup) -> DescribedGroup:
                 member_metadata=member.metadata_for(group.protocol_name) if is_stable else b"",
                 member_assignment=member.assignment if is_stable else b"",
             )
-            for member in group.roster
+            for member in group.members
         ],
     )
 
 
-def described_unknown(group_id: str, version: int, message: str) -> DescribedGroup:
+def described_dead(group_id: str, version: int, message: str) -> DescribedGroup:
     """DescribeGroups of what is no classic group: Dead, and since v6 an error (KIP-1043)."""
     unknown = DescribedGroup(group_id=group_id, group_state=DEAD)
     if version >= _ERRORS_SINCE:
@@ -111,7 +111,7 @@ def deleted_group(group_id: str, error: ErrorCode) -> DeletableGroupResult:
     return DeletableGroupResult(group_id=group_id, error_code=error, error_message=message)
 
 
-def is_wanted(group: ListedGroup, request: ListGroupsRequest) -> bool:
+def matches_filters(group: ListedGroup, request: ListGroupsRequest) -> bool:
     """Whether the filters of ListGroups let the group through; they know no capital letters."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
@@ -120,19 +120,19 @@ def is_wanted(group: ListedGroup, request: ListGroupsRequest) -> bool:
     )
 
 
-def expiry_of(
+def offset_expiration(
     group: ClassicGroup | None, metadata: GroupMetadata | None, read_topics: frozenset[str] | None
-) -> Expiry | None:
+) -> OffsetExpiration | None:
     """When the offsets of a group expire; None: not while it is as it is. What is read stays:
     `read_topics`, if it is no classic group."""
     if read_topics is not None:
-        return Expiry(None, read_topics)
+        return OffsetExpiration(None, read_topics)
     if group is not None and not group.is_empty:
         topics = group.subscribed_topics()
         if group.state is not GroupState.STABLE or topics is None:
             return None
-        return Expiry(None, topics)
+        return OffsetExpiration(None, topics)
     if metadata is None or not metadata.protocol_type:
-        return Expiry(None)
+        return OffsetExpiration(None)
     since_ms = metadata.state_timestamp_ms
-    return Expiry(None if since_ms == NO_TIMESTAMP else since_ms)
+    return OffsetExpiration(None if since_ms == NO_TIMESTAMP else since_ms)

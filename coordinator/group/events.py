@@ -52,7 +52,7 @@ class GroupEvent(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
 
 
-class EventRing:
+class EventBuffer:
     """The newest events of one group."""
 
     __slots__ = ("_events",)

@@ -58,7 +58,7 @@ from odradek.coordinator.group.streams.records import (
     decode_streams_record,
     encode_streams_record,
 )
-from odradek.coordinator.outcome import InTransaction, Marker
+from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.types import ZERO_UUID, Uuid
 
@@ -82,7 +82,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     topic_id: Uuid = ZERO_UUID
 
 
-class OffsetCommitted(msgspec.Struct, frozen=True, gc=False):
+class OffsetCommitRecord(msgspec.Struct, frozen=True, gc=False):
     """A group's offset of one partition, or (without one) that it has none any more."""
 
     group_id: str
@@ -115,7 +115,7 @@ class GroupMetadata(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[MemberMetadata, ...] = ()
 
 
-class GroupStored(msgspec.Struct, frozen=True):
+class GroupMetadataRecord(msgspec.Struct, frozen=True):
     """A classic group's generation, or (without one) that the group is gone."""
 
     group_id: str
@@ -123,25 +123,25 @@ class GroupStored(msgspec.Struct, frozen=True):
 
 
 OwnRecord: TypeAlias = (
-    OffsetCommitted
-    | GroupStored
+    OffsetCommitRecord
+    | GroupMetadataRecord
     | ConsumerGroupRecord
     | ShareGroupRecord
     | StreamsGroupRecord
     | RewindRecord
 )
-GroupRecord: TypeAlias = OwnRecord | InTransaction[OffsetCommitted] | Marker
+GroupRecord: TypeAlias = OwnRecord | TransactionalRecord[OffsetCommitRecord] | TransactionMarker
 """What a shard of groups writes. Offsets inside a transaction and its end are told apart by their
 batches; `encode` and `decode` know its own alone."""
 
 
-TEXT_LETTERS_MAX: Final = 8_000
+TEXT_LENGTH_MAX: Final = 8_000
 """Texts of at most so many letters certainly fit into a record, whatever letters they are."""
 
 
 def encode(record: OwnRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they stand in the log. ProtocolError if a text is too long for its place."""
-    if isinstance(record, OffsetCommitted):
+    if isinstance(record, OffsetCommitRecord):
         key = b"".join(
             (
                 INT16.pack(_OFFSET_KEY),
@@ -152,7 +152,7 @@ def encode(record: OwnRecord) -> tuple[bytes, bytes | None]:
         )
         committed = record.committed
         return key, None if committed is None else _encode_offset(committed)
-    if not isinstance(record, GroupStored):
+    if not isinstance(record, GroupMetadataRecord):
         return _ENCODE[type(record)](record)
     key = INT16.pack(_GROUP_KEY) + string(record.group_id)
     return key, None if record.metadata is None else _encode_group(record.metadata)
@@ -166,10 +166,10 @@ def decode(key: bytes, value: bytes | None) -> OwnRecord | None:
         if kind in (0, _OFFSET_KEY):
             group_id, topic, partition = reader.string(), reader.string(), reader.int32()
             committed = None if value is None else _decode_offset(value)
-            return OffsetCommitted(group_id, topic, partition, committed)
+            return OffsetCommitRecord(group_id, topic, partition, committed)
         if kind == _GROUP_KEY:
             group_id = reader.string()
-            return GroupStored(group_id, None if value is None else _decode_group(value))
+            return GroupMetadataRecord(group_id, None if value is None else _decode_group(value))
         decode_other = _DECODE.get(kind)
         return None if decode_other is None else decode_other(kind, reader, value)
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from odradek.coordinator.group.rewind.records import Move, Rewind, Snapshot, UndoPoint
+from odradek.coordinator.group.rewind.records import OffsetMove, OffsetSnapshot, Rewind, UndoPoint
 from odradek.coordinator.group.streams.records import InternalTopic
-from odradek.coordinator.outcome import Marker
+from odradek.coordinator.outcome import TransactionMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import OffsetFetchRequestTopics
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatRequest
@@ -35,7 +35,7 @@ class FetchOffsets(msgspec.Struct, frozen=True):
     member_epoch: int = -1
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
+class ConsumerHeartbeat(msgspec.Struct, frozen=True):
     """ConsumerGroupHeartbeat. Answered with a ConsumerGroupHeartbeatResponse.
 
     `regex_names` are the topics that the request's expression stands for, None if it brings none:
@@ -52,7 +52,7 @@ class DescribeConsumerGroup(msgspec.Struct, frozen=True):
     group_id: str
 
 
-class StreamsAnswer(msgspec.Struct, frozen=True):
+class StreamsHeartbeatResult(msgspec.Struct, frozen=True):
     """What StreamsGroupHeartbeat is answered with. The topics of `missing` are to be made, if the
     member may: it will be told that they are missing until they are there."""
 
@@ -67,7 +67,7 @@ class DescribeStreamsGroup(msgspec.Struct, frozen=True):
     with_description: bool = False
 
 
-class FollowTopics(msgspec.Struct, frozen=True):
+class UpdateTopics(msgspec.Struct, frozen=True):
     """Topics have changed (`names`, None: any may have), and expressions stand for these now.
 
     The shard's catalog is the newest already, and so are its settings; `has_new_rules` says that
@@ -98,14 +98,14 @@ class ExplainGroup(msgspec.Struct, frozen=True):
     with_events: bool = True
 
 
-class ForgetTopics(msgspec.Struct, frozen=True):
+class DropTopicOffsets(msgspec.Struct, frozen=True):
     """These topics, as (name, id), have been deleted: drop what was committed on them."""
 
     topics: tuple[tuple[str, Uuid], ...]
 
 
 class CommitInTransaction(msgspec.Struct, frozen=True):
-    """TxnOffsetCommit; answered by its response, or by `Unverified`.
+    """TxnOffsetCommit; answered by its response, or by `VerificationRequired`.
 
     `is_verified`: the transaction's coordinator has added the group to it in an epoch that no other
     transaction has. Otherwise it has confirmed that the group takes part after `guard` was given.
@@ -116,7 +116,7 @@ class CommitInTransaction(msgspec.Struct, frozen=True):
     guard: int = -1
 
 
-class Unverified(msgspec.Struct, frozen=True):
+class VerificationRequired(msgspec.Struct, frozen=True):
     """Ask the transaction's coordinator, and come again with the guard."""
 
     guard: int
@@ -126,10 +126,10 @@ class EndProducerTransaction(msgspec.Struct, frozen=True):
     """A producer's transaction has ended. Answered with an ErrorCode once the marker is
     committed."""
 
-    marker: Marker
+    marker: TransactionMarker
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RewindPosition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where one partition shall go on, within [start_offset, end_offset] of its log.
 
     At `offset` (NO_OFFSET: it shall have none), or `shift` records from where it is committed.
@@ -148,7 +148,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: str = ""
 
 
-WITHDRAW: Final = -1
+CANCEL: Final = -1
 
 
 class RewindGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,19 +160,19 @@ class RewindGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     group_id: str
     rewind_id: Uuid
-    positions: tuple[Position, ...]
+    positions: tuple[RewindPosition, ...]
     is_dry_run: bool = False
     undoes: int = 0
     timeout_ms: int = 30_000
 
 
-class Rewound(msgspec.Struct, frozen=True, kw_only=True):
+class RewindResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a rewind. With an error nothing was done, unless that is REQUEST_TIMED_OUT:
     then it goes on. `refused` are the partitions that are to blame."""
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
-    moves: tuple[Move, ...] = ()
+    moves: tuple[OffsetMove, ...] = ()
     refused: tuple[tuple[str, int, ErrorCode], ...] = ()
 
 
@@ -191,7 +191,7 @@ class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
     known_ids: frozenset[Uuid]
     group_type: str
     undo_points: Mapping[int, UndoPoint]
-    snapshots: Mapping[str, Snapshot]
+    snapshots: Mapping[str, OffsetSnapshot]
 
 
 class TakeSnapshot(msgspec.Struct, frozen=True):
@@ -203,7 +203,7 @@ class TakeSnapshot(msgspec.Struct, frozen=True):
 
     group_id: str
     name: str
-    share_starts: tuple[Move, ...] = ()
+    share_starts: tuple[OffsetMove, ...] = ()
 
 
 class DropSnapshot(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from odradek.coordinator.group.consumer.assignors import RANGE, UNIFORM
-from odradek.coordinator.group.rules import NO_RULES, Rules
+from odradek.coordinator.group.policies import NO_POLICIES, GroupPolicies
 
 
 class MigrationPolicy(StrEnum):
@@ -32,7 +32,7 @@ class MigrationPolicy(StrEnum):
         return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
-class ConsumerGroupOverrides(msgspec.Struct, frozen=True, gc=False):
+class GroupSettingsOverrides(msgspec.Struct, frozen=True, gc=False):
     """What was set for one group of a newer protocol; None where nothing was."""
 
     session_timeout_ms: int | None = None
@@ -40,7 +40,7 @@ class ConsumerGroupOverrides(msgspec.Struct, frozen=True, gc=False):
     assignment_interval_ms: int | None = None
 
 
-class StreamsSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class StreamsGroupSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What holds for streams groups, or for one of them (KIP-1071)."""
 
     session_timeout_ms: int = 45_000
@@ -73,49 +73,49 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Those that members may ask for; the first is the default."""
     consumer_assignment_interval_ms: int = 100
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
-    consumer_overrides: Mapping[str, ConsumerGroupOverrides] = {}
+    consumer_overrides: Mapping[str, GroupSettingsOverrides] = {}
     """By group id."""
-    streams: StreamsSettings = StreamsSettings()
-    streams_overrides: Mapping[str, StreamsSettings] = {}
+    streams: StreamsGroupSettings = StreamsGroupSettings()
+    streams_overrides: Mapping[str, StreamsGroupSettings] = {}
     """By group id: all settings of a group that has some of its own."""
-    rewound_by_commit: frozenset[str] = frozenset()
+    rewind_by_commit_groups: frozenset[str] = frozenset()
     """Groups with group.rewind.by.commit.enable: who commits without being a member rewinds."""
-    rules: Rules = NO_RULES
+    policies: GroupPolicies = NO_POLICIES
     """Of groups of all kinds."""
 
     share_session_timeout_ms: int = 45_000
     share_heartbeat_interval_ms: int = 5_000
     share_size_max: int = 200
     share_assignment_interval_ms: int = 100
-    share_overrides: Mapping[str, ConsumerGroupOverrides] = {}
+    share_overrides: Mapping[str, GroupSettingsOverrides] = {}
     """By group id."""
 
-    def streams_of(self, group_id: str) -> StreamsSettings:
+    def streams_of(self, group_id: str) -> StreamsGroupSettings:
         """What holds for the streams group."""
         return self.streams_overrides.get(group_id, self.streams)
 
-    def consumer_session_of(self, group_id: str) -> int:
+    def consumer_session_timeout_ms_of(self, group_id: str) -> int:
         """After how long a silence a member of the consumer group is taken for gone."""
         own = self.consumer_overrides.get(group_id)
         if own is None or own.session_timeout_ms is None:
             return self.consumer_session_timeout_ms
         return own.session_timeout_ms
 
-    def consumer_assignment_interval_of(self, group_id: str) -> int:
+    def consumer_assignment_interval_ms_of(self, group_id: str) -> int:
         """How long after a target of the consumer group the next one is made at the earliest."""
         own = self.consumer_overrides.get(group_id)
         if own is None or own.assignment_interval_ms is None:
             return self.consumer_assignment_interval_ms
         return own.assignment_interval_ms
 
-    def share_assignment_interval_of(self, group_id: str) -> int:
+    def share_assignment_interval_ms_of(self, group_id: str) -> int:
         """How long after a target of the share group the next one is made at the earliest."""
         own = self.share_overrides.get(group_id)
         if own is None or own.assignment_interval_ms is None:
             return self.share_assignment_interval_ms
         return own.assignment_interval_ms
 
-    def share_session_of(self, group_id: str) -> int:
+    def share_session_timeout_ms_of(self, group_id: str) -> int:
         """After how long a silence a member of the share group is taken for gone."""
         own = self.share_overrides.get(group_id)
         if own is None or own.session_timeout_ms is None:

@@ -10,55 +10,58 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from odradek.coordinator.group import records as formats
-from odradek.coordinator.group.admission import refusal
+from odradek.coordinator.group.administration.ephemeral_groups import (
+    EPHEMERAL_TIMERS,
+    EphemeralGroups,
+)
+from odradek.coordinator.group.administration.explanation import GroupExplainer
+from odradek.coordinator.group.administration.group_cleanup import EXPIRY_KEY, GroupCleanup
+from odradek.coordinator.group.administration.group_directory import GroupDirectory
+from odradek.coordinator.group.admission import protocol_refusal
 from odradek.coordinator.group.answers import (
     answer,
     deleted_group,
-    is_wanted,
+    matches_filters,
     read,
 )
 from odradek.coordinator.group.classic.group import ClassicGroup, join_error
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from odradek.coordinator.group.consumer.assigning import ConsumerStep
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
-from odradek.coordinator.group.consumer.heartbeats import JOIN, check
-from odradek.coordinator.group.departures import EXPIRY_KEY, Departures
-from odradek.coordinator.group.directory import Directory
-from odradek.coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals
-from odradek.coordinator.group.explaining import Explainer
-from odradek.coordinator.group.family import Family, FamilyHandler
-from odradek.coordinator.group.offset_commands import OffsetCommands
-from odradek.coordinator.group.offsets import Offsets
-from odradek.coordinator.group.pending_offsets import PendingOffsets
+from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, check
+from odradek.coordinator.group.consumer.target_assignment import GroupStep
+from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.offsets.offset_commands import OffsetCommands
+from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.records import (
-    TEXT_LETTERS_MAX,
+    TEXT_LENGTH_MAX,
     GroupMetadata,
+    GroupMetadataRecord,
     GroupRecord,
-    GroupStored,
-    OffsetCommitted,
+    OffsetCommitRecord,
     OwnRecord,
 )
 from odradek.coordinator.group.requests import (
+    ConsumerHeartbeat,
     DeleteGroup,
     DescribeConsumerGroup,
     DescribeGroup,
     ExplainGroup,
-    FollowTopics,
-    Heartbeat,
+    UpdateTopics,
 )
-from odradek.coordinator.group.rewind.points import Rewinds
-from odradek.coordinator.group.rewind.rewinding import Rewinding
+from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder
+from odradek.coordinator.group.rewind.rewind_tables import RewindTables
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.streams.groups import StreamsGroups
 from odradek.coordinator.group.topics import NO_TOPICS, TopicCatalog
 from odradek.coordinator.outcome import (
     Command,
-    InTransaction,
-    Marker,
     Outcome,
     Timer,
     TimerKey,
+    TransactionalRecord,
+    TransactionMarker,
 )
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -84,29 +87,31 @@ class GroupShard:
         self.settings = settings
         self.timeline = Timeline()
         self.classic = ClassicGroups(self.timeline)
-        self.offsets = Offsets(self.timeline)
+        self.offsets = CommittedOffsets(self.timeline)
         self.consumers = ConsumerGroups(self.timeline, self.classic.adopt, self.classic.unstored)
-        self.rewinds = Rewinds(self.timeline)
-        self.shares = ShareGroups(self.timeline, self.occupant, self.rewinds.tombstones)
-        self.streams = StreamsGroups(self.timeline, self.occupant, self.classic)
-        self.families: tuple[Family, ...] = (self.consumers, self.shares, self.streams)
+        self.rewinds = RewindTables(self.timeline)
+        self.shares = ShareGroups(self.timeline, self.group_type_of, self.rewinds.tombstones)
+        self.streams = StreamsGroups(self.timeline, self.group_type_of, self.classic)
+        self.group_types: tuple[GroupType, ...] = (self.consumers, self.shares, self.streams)
         # Replaced by the shell whenever they change, as settings are.
         self.topics = topics
-        self.crowd_count = 1
-        self.lateness_ms = 0
-        self.pending_offsets = PendingOffsets(self.timeline)
-        self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
-        self._rewinding = Rewinding(
+        self.member_count_total = 1
+        self.loop_delay_ms = 0
+        self.pending_offsets = PendingTransactionalOffsets(self.timeline)
+        self._directory = GroupDirectory(
+            self.classic, self.group_types, self.offsets, self.pending_offsets
+        )
+        self._rewinder = LiveRewinder(
             self.rewinds,
             self.classic,
             self.consumers,
             self.shares,
             self.offsets,
             self.pending_offsets,
-            self.occupant,
+            self.group_type_of,
             self._is_empty,
         )
-        self._explainer = Explainer(
+        self._explainer = GroupExplainer(
             self.classic,
             self.consumers,
             self.shares,
@@ -120,16 +125,18 @@ class GroupShard:
             self.shares,
             self.offsets,
             self.pending_offsets,
-            self._rewinding,
+            self._rewinder,
         )
-        self._departures = Departures(
+        self._cleanup = GroupCleanup(
             self._directory,
             self.classic,
             self.offsets,
             self.pending_offsets,
             self.rewinds,
         )
-        self._ephemerals = Ephemerals(self.classic, self.families, self.shares, self._departures)
+        self._ephemeral_groups = EphemeralGroups(
+            self.classic, self.group_types, self.shares, self._cleanup
+        )
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
             JoinGroupRequest: self._join,
@@ -139,25 +146,25 @@ class GroupShard:
             ListGroupsRequest: self._list,
             DeleteGroup: self._delete,
             ExplainGroup: self._explain,
-            Heartbeat: self._consumer_heartbeat,
+            ConsumerHeartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
-            FollowTopics: self._follow_topics,
+            UpdateTopics: self._update_topics,
         }
         self._replay: dict[type, Callable[[Any], None]] = {
-            GroupStored: self.classic.replay,
-            OffsetCommitted: self._replay_offset,
-            InTransaction: self.pending_offsets.add,
-            Marker: self._replay_marker,
+            GroupMetadataRecord: self.classic.replay,
+            OffsetCommitRecord: self._replay_offset,
+            TransactionalRecord: self.pending_offsets.add,
+            TransactionMarker: self._replay_marker,
             **dict.fromkeys(self.rewinds.record_types, self.rewinds.replay),
         }
-        self._family_of_timer: dict[str, Family | Rewinding] = dict.fromkeys(
-            self._rewinding.timer_kinds, self._rewinding
+        self._type_of_timer: dict[str, GroupType | LiveRewinder] = dict.fromkeys(
+            self._rewinder.timer_kinds, self._rewinder
         )
-        self._family_handlers: dict[type, FamilyHandler] = dict(self._rewinding.handlers)
-        for family in self.families:
+        self._modern_handlers: dict[type, GroupTypeHandler] = dict(self._rewinder.handlers)
+        for family in self.group_types:
             self._replay |= dict.fromkeys(family.record_types, family.replay)
-            self._family_of_timer |= dict.fromkeys(family.timer_kinds, family)
-            self._family_handlers |= family.handlers
+            self._type_of_timer |= dict.fromkeys(family.timer_kinds, family)
+            self._modern_handlers |= family.handlers
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
 
@@ -171,14 +178,16 @@ class GroupShard:
 
     def handle(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         """Decide a request."""
-        rules = self.settings.rules
-        refused = refusal(command, rules) if rules.has_closed else None
+        policies = self.settings.policies
+        refused = protocol_refusal(command, policies) if policies.has_protocol_limits else None
         if refused is not None:
             return answer(command, refused)
         outcome = self._decide(command, now_ms)
         if not outcome.records:
             return outcome
-        return self._ephemerals.watched(self._followed(outcome, now_ms), rules, now_ms)
+        return self._ephemeral_groups.with_check_timers(
+            self._with_rewinds(outcome, now_ms), policies, now_ms
+        )
 
     def _decide(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         kind = type(command.request)
@@ -189,24 +198,24 @@ class GroupShard:
         of_offsets = self._offset_commands.handlers.get(kind)
         if of_offsets is not None:
             return of_offsets(command, step)
-        self._family_handlers[kind](command, step)
-        return step.seal()
+        self._modern_handlers[kind](command, step)
+        return step.build()
 
-    def _followed(self, outcome: Outcome[GroupRecord], now_ms: int) -> Outcome[GroupRecord]:
+    def _with_rewinds(self, outcome: Outcome[GroupRecord], now_ms: int) -> Outcome[GroupRecord]:
         """The outcome, with what it means for groups that are being rewound."""
         if not self.rewinds.has_pending or not outcome.records:
             return outcome
-        return self._rewinding.follow(outcome, self._step(now_ms))
+        return self._rewinder.follow(outcome, self._step(now_ms))
 
     def replay(self, record: GroupRecord) -> None:
         """Change the tables as the record says."""
         self._replay[type(record)](record)
 
-    def _replay_offset(self, record: OffsetCommitted) -> None:
+    def _replay_offset(self, record: OffsetCommitRecord) -> None:
         self.offsets.replay(record)
         self.pending_offsets.supersede(record)
 
-    def _replay_marker(self, record: Marker) -> None:
+    def _replay_marker(self, record: TransactionMarker) -> None:
         for real in self.pending_offsets.end(record):
             self.offsets.replay(real)
 
@@ -214,30 +223,30 @@ class GroupShard:
         """Groups with members go on where they were, every member with a whole session."""
         step = self._step(now_ms)
         self.classic.on_loaded(step)
-        for family in self.families:
+        for family in self.group_types:
             family.on_loaded(step)
-        self._rewinding.on_loaded(step)
+        self._rewinder.on_loaded(step)
         step.set_timer(EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
-        if self.settings.rules.has_ephemeral:
-            step.timers += self._looks(self._directory.group_ids(), now_ms)
-        return step.seal()
+        if self.settings.policies.has_ephemeral:
+            step.timers += self._check_timers(self._directory.group_ids(), now_ms)
+        return step.build()
 
     def fire(self, key: TimerKey, now_ms: int) -> Outcome[GroupRecord]:
         """A member's, a group's or the shard's time has come."""
         step = self._step(now_ms)
         if key == EXPIRY_KEY:
-            self._departures.expire(step)
-            return step.seal(is_atomic=False)
+            self._cleanup.expire(step)
+            return step.build(is_atomic=False)
         if key[0] in EPHEMERAL_TIMERS:
-            self._ephemerals.fire(key, step)
-            return step.seal(is_atomic=False)
-        family = self._family_of_timer.get(key[0])
+            self._ephemeral_groups.fire(key, step)
+            return step.build(is_atomic=False)
+        family = self._type_of_timer.get(key[0])
         if family is not None:
             family.fire(key, step)
         else:
             self.classic.fire(key, step)
-        outcome = self._followed(step.seal(), now_ms)
-        return self._ephemerals.watched(outcome, self.settings.rules, now_ms)
+        outcome = self._with_rewinds(step.build(), now_ms)
+        return self._ephemeral_groups.with_check_timers(outcome, self.settings.policies, now_ms)
 
     def on_append_failed(
         self, records: tuple[GroupRecord, ...], now_ms: int
@@ -245,15 +254,17 @@ class GroupShard:
         """The tables are back where they were; groups that were ahead of them must agree anew."""
         step = self._step(now_ms)
         group_ids = dict.fromkeys(
-            record.group_id for record in records if not isinstance(record, InTransaction | Marker)
+            record.group_id
+            for record in records
+            if not isinstance(record, TransactionalRecord | TransactionMarker)
         )
-        is_other_kind = self._is_of_a_family
+        is_other_kind = self._is_modern
         self.classic.on_append_failed(records, group_ids, is_other_kind, step)
-        for family in self.families:
+        for family in self.group_types:
             family.on_append_failed(group_ids, step)
-        self._rewinding.on_append_failed(records, step)
-        step.timers += self._looks(group_ids, now_ms)
-        return step.seal()
+        self._rewinder.on_append_failed(records, step)
+        step.timers += self._check_timers(group_ids, now_ms)
+        return step.build()
 
     # -- finding groups ---------------------------------------------------------------------------
 
@@ -266,37 +277,37 @@ class GroupShard:
         """The classic group of that id."""
         return self.classic.group(group_id)
 
-    def family_of(self, group_id: str) -> Family | None:
+    def modern_type_of(self, group_id: str) -> GroupType | None:
         """The family that has the group; None if it is a classic one, or none at all."""
-        return self._directory.family_of(group_id)
+        return self._directory.modern_type_of(group_id)
 
-    def _looks(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
-        return self._ephemerals.looks_at(group_ids, self.settings.rules, now_ms)
+    def _check_timers(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
+        return self._ephemeral_groups.check_timers(group_ids, self.settings.policies, now_ms)
 
-    def _is_of_a_family(self, group_id: str) -> bool:
-        return self.family_of(group_id) is not None
+    def _is_modern(self, group_id: str) -> bool:
+        return self.modern_type_of(group_id) is not None
 
-    def occupant(self, group_id: str) -> str | None:
+    def group_type_of(self, group_id: str) -> str | None:
         """See family.Occupant."""
-        family = self.family_of(group_id)
+        family = self.modern_type_of(group_id)
         if family is not None:
             return family.group_type
         return GROUP_TYPE_CLASSIC if self._directory.exists(group_id) else None
 
     def _is_empty(self, group_id: str) -> bool:
         """Whether the group has no members, of whatever kind it is."""
-        group = self.classic.objects.get(group_id)
-        family = self.family_of(group_id)
+        group = self.classic.live_groups.get(group_id)
+        family = self.modern_type_of(group_id)
         return (group is None or group.is_empty) and (family is None or family.is_empty(group_id))
 
-    def _step(self, now_ms: int) -> ConsumerStep:
-        return ConsumerStep(
+    def _step(self, now_ms: int) -> GroupStep:
+        return GroupStep(
             now_ms,
             self.settings,
             self.topics,
-            self.crowd_count,
-            self._rewinding.withheld,
-            lateness_ms=self.lateness_ms,
+            self.member_count_total,
+            self._rewinder.withheld,
+            loop_delay_ms=self.loop_delay_ms,
         )
 
     # -- membership -------------------------------------------------------------------------------
@@ -308,8 +319,8 @@ class GroupShard:
         group_id = request.group_id
         error = ErrorCode.NONE
         consumers = self.consumers.get(group_id)
-        family = self.family_of(group_id)
-        if not group_id or len(group_id) > TEXT_LETTERS_MAX:
+        family = self.modern_type_of(group_id)
+        if not group_id or len(group_id) > TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         elif not (
             settings.session_timeout_min_ms
@@ -329,16 +340,16 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None and not consumers.is_empty:
             self.consumers.join(consumers, command, request, step)
-            return step.seal()
+            return step.build()
         if family is not None:
             # Nothing is left of it but its offsets, which any group may go on from.
             step.records += family.tombstones(group_id)
         self.classic.join(command, request, step)
-        return step.seal()
+        return step.build()
 
     def _may_have(self, command: Command, request: JoinGroupRequest, now_ms: int) -> bool:
         """Whether there is a group that may know the member, or one to come in which it was."""
-        family = self.family_of(request.group_id)
+        family = self.modern_type_of(request.group_id)
         if self.group(request.group_id) is not None:
             return True
         if family is not None:
@@ -352,13 +363,13 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None:
             self.consumers.sync(consumers, command, request, step)
-            self._rewinding.after_sync(request.group_id, step)
+            self._rewinder.after_sync(request.group_id, step)
         elif self.rewinds.has_pending:
-            self.classic.sync(command, self._rewinding.before_sync(request, step), step)
-            self._rewinding.after_sync(request.group_id, step)
+            self.classic.sync(command, self._rewinder.before_sync(request, step), step)
+            self._rewinder.after_sync(request.group_id, step)
         else:
             self.classic.sync(command, request, step)
-        return step.seal()
+        return step.build()
 
     def _heartbeat(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
@@ -366,11 +377,11 @@ class GroupShard:
         consumers = self.consumers.get(request.group_id)
         if consumers is None:
             if self.rewinds.has_pending:
-                self._rewinding.on_heartbeat(request)
+                self._rewinder.on_heartbeat(request)
             return self.classic.heartbeat(command, request, now_ms)
         step = self._step(now_ms)
         self.consumers.classic_heartbeat(consumers, command, request, step)
-        return step.seal()
+        return step.build()
 
     def _leave(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
@@ -381,44 +392,49 @@ class GroupShard:
             self.consumers.leave(consumers, command, request, step)
         else:
             self.classic.leave(command, request, step)
-        return step.seal()
+        return step.build()
 
     # -- consumer groups --------------------------------------------------------------------------
 
     def _consumer_heartbeat(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
-        assert isinstance(request, Heartbeat)
-        beat = request.request
+        assert isinstance(request, ConsumerHeartbeat)
+        heartbeat = request.request
         step = self._step(now_ms)
         try:
-            check(beat, command.api_version, self.settings.consumer_assignors)
-            group = self.consumers.get(beat.group_id)
+            check(heartbeat, command.api_version, self.settings.consumer_assignors)
+            group = self.consumers.get(heartbeat.group_id)
             if group is None:
-                if self._is_of_a_family(beat.group_id):
-                    message = f"Group {beat.group_id} is not a consumer group."
+                if self._is_modern(heartbeat.group_id):
+                    message = f"Group {heartbeat.group_id} is not a consumer group."
                     raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-                group = self.consumers.become(self.group(beat.group_id), beat, step)
+                group = self.consumers.create_or_convert(
+                    self.group(heartbeat.group_id), heartbeat, step
+                )
             self.consumers.heartbeat(group, command, request, step)
         except ApiError as error:
             response = ConsumerGroupHeartbeatResponse(
                 error_code=error.code, error_message=error.message
             )
             return answer(command, response)
-        if beat.group_id in self.classic.objects and beat.group_id not in self.consumers:
-            self.classic.end(beat.group_id, step)
+        if (
+            heartbeat.group_id in self.classic.live_groups
+            and heartbeat.group_id not in self.consumers
+        ):
+            self.classic.end(heartbeat.group_id, step)
         # Members of a group that reconciles write one after the other, each a little: together that
         # is one batch, and a heartbeat is in no hurry.
-        return step.seal(can_wait=beat.member_epoch > JOIN)
+        return step.build(can_linger=heartbeat.member_epoch > JOIN_GROUP_EPOCH)
 
-    def _follow_topics(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+    def _update_topics(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         step = self._step(now_ms)
-        assert isinstance(command.request, FollowTopics)
-        for family in self.families:
-            family.follow_topics(command.request, step)
+        assert isinstance(command.request, UpdateTopics)
+        for family in self.group_types:
+            family.update_topics(command.request, step)
         if command.request.has_new_rules:
-            step.timers += self._looks(self._directory.group_ids(), now_ms)
+            step.timers += self._check_timers(self._directory.group_ids(), now_ms)
         step.reply(command.request_id, None)
-        return step.seal(is_atomic=False)
+        return step.build(is_atomic=False)
 
     # -- administration ---------------------------------------------------------------------------
 
@@ -438,7 +454,7 @@ class GroupShard:
     def _list(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, ListGroupsRequest)
-        groups = [listed for listed in self._directory.listed() if is_wanted(listed, request)]
+        groups = [listed for listed in self._directory.listed() if matches_filters(listed, request)]
         return read(command, ListGroupsResponse(groups=groups))
 
     def _delete(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
@@ -446,8 +462,8 @@ class GroupShard:
         assert isinstance(request, DeleteGroup)
         # The empty group id is no error here: old clients could commit offsets under it.
         group_id = request.group_id
-        group = self.classic.objects.get(group_id)
-        family = self.family_of(group_id)
+        group = self.classic.live_groups.get(group_id)
+        family = self.modern_type_of(group_id)
         error = ErrorCode.NONE
         if not self._directory.exists(group_id):
             error = ErrorCode.GROUP_ID_NOT_FOUND
@@ -458,11 +474,11 @@ class GroupShard:
         step = self._step(now_ms)
         if error is ErrorCode.NONE and family is self.shares and self.shares.has_states(group_id):
             self.shares.delete(command, request, step)
-            return step.seal()
+            return step.build()
         if error is ErrorCode.NONE:
-            self._departures.end(group_id, step)
+            self._cleanup.end(group_id, step)
         step.reply(command.request_id, deleted_group(group_id, error))
-        return step.seal(is_atomic=False)
+        return step.build(is_atomic=False)
 
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         return answer(command, self._explainer.answer(command.request, self._step(now_ms)))

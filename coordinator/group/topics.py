@@ -6,8 +6,8 @@ asks for it, so that a catalog costs nothing for topics that no group reads.
 
 A shard is never given a catalog older than one that its log was written under: whoever hosts it has
 applied the metadata that gave it the partition, and a node that has started anew all that there was
-then (node/controller/presence.py). So what a catalog lacks is no more. Called by everything here
-that assigns partitions; made by node/router/shards/group_kind.py.
+then (node/controller/broker_lifecycle.py). So what a catalog lacks is no more. Called by everything
+here that assigns partitions; made by node/router/shards/group_coordinator_type.py.
 """
 
 import hashlib
@@ -80,7 +80,7 @@ def racks_of(image: MetadataImage) -> dict[int, str]:
 NO_TOPICS: Final = TopicCatalog(MetadataImage.empty())
 
 
-def changed_names(old: MetadataImage, new: MetadataImage) -> frozenset[str]:
+def changed_topic_names(old: MetadataImage, new: MetadataImage) -> frozenset[str]:
     """Topics that are not to groups what they were: made, deleted, grown, or on other racks.
 
     Changes of leaders and of ISRs do not count. Costs a comparison by identity for every topic.
@@ -94,12 +94,12 @@ def changed_names(old: MetadataImage, new: MetadataImage) -> frozenset[str]:
     names = {topic.name for topic_id, topic in before.items() if topic_id not in after}
     for topic_id, topic in after.items():
         known = before.get(topic_id)
-        if known is not topic and (known is None or _has_changed(known, topic, racks)):
+        if known is not topic and (known is None or _is_topic_changed(known, topic, racks)):
             names.add(topic.name)
     return frozenset(names)
 
 
-def _has_changed(old: TopicImage, new: TopicImage, racks: Mapping[int, str]) -> bool:
+def _is_topic_changed(old: TopicImage, new: TopicImage, racks: Mapping[int, str]) -> bool:
     if len(old.partitions) != len(new.partitions):
         return True
     return bool(racks) and any(

@@ -9,7 +9,7 @@ alone, so that one bad record does not spend the attempts of its neighbours. Cal
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek.coordinator.share.terms import Terms
+from odradek.coordinator.share.group_settings import ShareGroupSettings
 
 
 class LogBatch(NamedTuple):
@@ -30,7 +30,7 @@ class AcquiredRange(NamedTuple):
     delivery_count: int
 
 
-class Position(NamedTuple):
+class ReadPosition(NamedTuple):
     """Where to read, and where at the latest what is wanted ends (None: as far as the log goes)."""
 
     offset: int
@@ -38,7 +38,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class AcquireOptions:
     """What a member asks for."""
 
     records_max: int
@@ -49,49 +49,54 @@ class Wish:
     """Whether `records_max` is a limit and not a wish."""
 
 
-class Harvest:
+class Acquisition:
     """The ranges of one acquisition as they come together, in order."""
 
-    __slots__ = ("_wish", "count", "ranges")
+    __slots__ = ("_options", "count", "ranges")
 
-    def __init__(self, wish: Wish) -> None:
-        self._wish = wish
+    def __init__(self, options: AcquireOptions) -> None:
+        self._options = options
         self.ranges: list[AcquiredRange] = []
         self.count = 0
 
     @property
     def is_full(self) -> bool:
         """Whether the member has what it asked for."""
-        return self.count >= self._wish.records_max
+        return self.count >= self._options.records_max
 
     def room(self, size: int) -> int:
         """How many of `size` records that belong together may still be acquired."""
-        return min(size, self._wish.records_max - self.count) if self._wish.is_exact else size
+        return min(size, self._options.records_max - self.count) if self._options.is_exact else size
 
     def add(self, start: int, end: int, delivery_count: int) -> None:
         """Take [start, end) in."""
         self.count += end - start
         if self.ranges:
             last = self.ranges[-1]
-            is_short = self._wish.is_exact or last.end - last.start < self._wish.batch_size
+            is_short = self._options.is_exact or last.end - last.start < self._options.batch_size
             if last.end == start and last.delivery_count == delivery_count and is_short:
                 self.ranges[-1] = last._replace(end=end)
                 return
         self.ranges.append(AcquiredRange(start, end, delivery_count))
 
 
-def suspects_max(terms: Terms, delivery_count: int, batch_size: int) -> int | None:
+def throttled_records_max(
+    group_settings: ShareGroupSettings, delivery_count: int, batch_size: int
+) -> int | None:
     """How many records of a batch may go together that have been delivered `delivery_count` times
     already; None if they are above suspicion. Half of the batch at first, half of that next time,
     and one by one at the last attempt."""
-    if delivery_count < terms.throttle_from:
+    if delivery_count < group_settings.throttle_from:
         return None
-    if is_last_attempt(terms, delivery_count):
+    if is_last_attempt(group_settings, delivery_count):
         return 1
-    return max(1, batch_size >> (delivery_count - terms.throttle_from + 1))
+    return max(1, batch_size >> (delivery_count - group_settings.throttle_from + 1))
 
 
-def is_last_attempt(terms: Terms, delivery_count: int) -> bool:
+def is_last_attempt(group_settings: ShareGroupSettings, delivery_count: int) -> bool:
     """Whether the next delivery is the last one, and to be made alone. With a limit of two every
     redelivery would be the last."""
-    return terms.delivery_count_limit > 2 and delivery_count == terms.delivery_count_limit - 1
+    return (
+        group_settings.delivery_count_limit > 2
+        and delivery_count == group_settings.delivery_count_limit - 1
+    )

@@ -26,26 +26,40 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from odradek.coordinator.share.acknowledging import AcknowledgeType, Batch, Verdict, verdicts_of
+from odradek.coordinator.share.acknowledgements import (
+    AcknowledgedRange,
+    AcknowledgeType,
+    OffsetBatch,
+    acknowledged_ranges,
+)
 from odradek.coordinator.share.acquisition import (
     AcquiredRange,
-    Harvest,
+    AcquireOptions,
+    Acquisition,
     LogBatch,
-    Position,
-    Wish,
+    ReadPosition,
     is_last_attempt,
-    suspects_max,
+    throttled_records_max,
 )
-from odradek.coordinator.share.batches import RecordState, StateBatch
-from odradek.coordinator.share.runs import NOBODY, TERMINAL, Run, Runs, Target
-from odradek.coordinator.share.terms import Terms
+from odradek.coordinator.share.group_settings import ShareGroupSettings
+from odradek.coordinator.share.runs import (
+    NOBODY,
+    TERMINAL,
+    Run,
+    Runs,
+    Target,
+    append_run,
+    is_acquired_by,
+    is_available,
+)
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.protocol.errors import ErrorCode
 
 NOTHING_TO_WRITE: Final = 0
 _Range: TypeAlias = tuple[int, int]
 
 
-class Taken(NamedTuple):
+class AcknowledgeResult(NamedTuple):
     """The fate of acknowledgements: refused, or good once the write of that id is durable; at once
     with NOTHING_TO_WRITE."""
 
@@ -61,7 +75,7 @@ class StateWrite:
     write_id: int
     start_offset: int
     delivery_complete_count: int
-    batches: tuple[StateBatch, ...]
+    batches: tuple[PersisterStateBatch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,12 @@ class SharePartition:
     """See the module's docstring. Times are milliseconds of the host's clock."""
 
     def __init__(
-        self, start_offset: int, batches: Iterable[StateBatch], *, now_ms: int, terms: Terms
+        self,
+        start_offset: int,
+        batches: Iterable[PersisterStateBatch],
+        *,
+        now_ms: int,
+        group_settings: ShareGroupSettings,
     ) -> None:
         """As it was last written. What rested before rests anew: nobody has written since when."""
         self._runs = Runs(start_offset)
@@ -92,10 +111,10 @@ class SharePartition:
         self._written_start = self._writing_start = start_offset
         self._write_id = 0
         self._is_writing = False
-        self._has_letters = False
+        self._has_dead_letters = False
         self._deadline_ms: int | None = None
         for batch in sorted(batches, key=lambda batch: batch.first_offset):
-            self._load(batch, now_ms, terms)
+            self._load(batch, now_ms, group_settings)
         self._advance()
 
     # -- what there is ----------------------------------------------------------------------------
@@ -118,33 +137,35 @@ class SharePartition:
     @property
     def is_idle(self) -> bool:
         """Whether everything is written."""
-        return not (self._is_writing or self._has_news)
+        return not (self._is_writing or self._has_unwritten)
 
     def runs(self) -> Iterable[Run]:
         """The runs in order; to be looked at only."""
         return iter(self._runs)
 
-    def position(self, now_ms: int, records_max: int, terms: Terms) -> Position | None:
+    def position(
+        self, now_ms: int, records_max: int, group_settings: ShareGroupSettings
+    ) -> ReadPosition | None:
         """Where a member that wants so many records should read; None while there is nothing that
         it may have."""
         offset = None
         count = 0
         end = self.start_offset
         for run in self._runs.from_offset(self._available_from):
-            if not _is_free(run, now_ms):
+            if not is_available(run, now_ms):
                 continue
             if offset is None:
                 offset = run.start
             count += run.end - run.start
             end = run.end
             if count >= records_max:
-                return Position(offset, end)
-        if self.open_count < terms.record_locks_max:
-            return Position(self.end_offset if offset is None else offset, None)
-        return None if offset is None else Position(offset, end)
+                return ReadPosition(offset, end)
+        if self.open_count < group_settings.record_locks_max:
+            return ReadPosition(self.end_offset if offset is None else offset, None)
+        return None if offset is None else ReadPosition(offset, end)
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `on_time`, None for never."""
+        """When to call `on_deadline`, None for never."""
         return self._deadline_ms
 
     # -- members ----------------------------------------------------------------------------------
@@ -154,60 +175,75 @@ class SharePartition:
         member_id: str,
         offset: int,
         batches: Sequence[LogBatch],
-        wish: Wish,
+        options: AcquireOptions,
         *,
         now_ms: int,
-        terms: Terms,
+        group_settings: ShareGroupSettings,
     ) -> list[AcquiredRange]:
         """Lock records for a member. `batches` are what the log has from `offset` on, where
         `position` said to read, in order; offsets between them exist no more."""
         assert member_id != NOBODY
-        harvest = Harvest(wish)
+        acquisition = Acquisition(options)
         at = offset
         for batch in batches:
-            if harvest.is_full:
+            if acquisition.is_full:
                 break
             start = max(at, batch.start)
-            self._skip(at, start)
+            self._archive_gap(at, start)
             if batch.is_void:
-                self._skip(start, batch.end)
+                self._archive_gap(start, batch.end)
             else:
-                self._extend(batch.end, terms)
-                may_go_on = self._acquire_batch(member_id, start, batch, harvest, now_ms, terms)
+                self._extend(batch.end, group_settings)
+                may_go_on = self._acquire_batch(
+                    member_id, start, batch, acquisition, now_ms, group_settings
+                )
                 if not may_go_on or self.end_offset < batch.end:
                     # With too many records under way already, the rest of the batch comes later.
                     break
             at = max(at, batch.end)
         self._advance()
-        return harvest.ranges
+        return acquisition.ranges
 
     def acknowledge(
-        self, member_id: str, batches: Sequence[Batch], *, now_ms: int, terms: Terms
-    ) -> Taken:
+        self,
+        member_id: str,
+        batches: Sequence[OffsetBatch],
+        *,
+        now_ms: int,
+        group_settings: ShareGroupSettings,
+    ) -> AcknowledgeResult:
         """Take acknowledgements, and say which write makes them count.
 
         All of them or none: INVALID_RECORD_STATE if the member does not hold one of the records, or
         holds it no more; INVALID_REQUEST behind what anybody has acquired. What lies below the
-        start offset has gone meanwhile, and is passed over. The batches must have no `fault_of`.
+        start offset has gone meanwhile, and is passed over. The batches must have no
+        `batches_error`.
         """
-        verdicts = [
+        acknowledged = [
             verdict._replace(start=max(verdict.start, self.start_offset))
-            for verdict in verdicts_of(batches)
+            for verdict in acknowledged_ranges(batches)
             if verdict.end > self.start_offset
         ]
-        for verdict in verdicts:
+        for verdict in acknowledged:
             if verdict.end > self.end_offset:
-                return Taken(ErrorCode.INVALID_REQUEST)
+                return AcknowledgeResult(ErrorCode.INVALID_REQUEST)
             for run in self._runs.overlapping(verdict.start, verdict.end):
-                if not _is_held(run, member_id, now_ms):
-                    return Taken(ErrorCode.INVALID_RECORD_STATE)
+                if not is_acquired_by(run, member_id, now_ms):
+                    return AcknowledgeResult(ErrorCode.INVALID_RECORD_STATE)
         is_written = False
-        for verdict in verdicts:
-            is_written |= self._apply(verdict, now_ms, terms)
-        return Taken(ErrorCode.NONE, self._write_id + 1 if is_written else NOTHING_TO_WRITE)
+        for verdict in acknowledged:
+            is_written |= self._apply(verdict, now_ms, group_settings)
+        return AcknowledgeResult(
+            ErrorCode.NONE, self._write_id + 1 if is_written else NOTHING_TO_WRITE
+        )
 
     def release_member(
-        self, member_id: str, *, was_delivered: bool, now_ms: int, terms: Terms
+        self,
+        member_id: str,
+        *,
+        was_delivered: bool,
+        now_ms: int,
+        group_settings: ShareGroupSettings,
     ) -> None:
         """The member has gone: others may have what it holds. If it says itself that it goes, what
         it still holds never reached its application, and that delivery does not count."""
@@ -215,9 +251,9 @@ class SharePartition:
             if run.member_id == member_id and run.state is RecordState.ACQUIRED:
                 if run.target is not None:
                     # If the write fails nobody is there to try again: the lock ends with it.
-                    run.due_ms = now_ms
+                    run.deadline_ms = now_ms
                 elif was_delivered:
-                    self._let_go(run, now_ms, terms)
+                    self._release(run, now_ms, group_settings)
                 else:
                     run.delivery_count -= 1
                     self._make_available(run, 0)
@@ -226,20 +262,20 @@ class SharePartition:
 
     # -- time, log and writes ---------------------------------------------------------------------
 
-    def on_time(self, now_ms: int, terms: Terms) -> bool:
+    def on_deadline(self, now_ms: int, group_settings: ShareGroupSettings) -> bool:
         """End the locks that are due; whether some records have become available."""
         self._deadline_ms = None
         is_any = False
         for run in list(self._runs):
-            if run.due_ms == 0 or run.target is not None:
+            if run.deadline_ms == 0 or run.target is not None:
                 continue
-            if run.due_ms > now_ms:
-                self._remind(run.due_ms)
+            if run.deadline_ms > now_ms:
+                self._schedule(run.deadline_ms)
             elif run.state is RecordState.ACQUIRED:
-                self._let_go(run, now_ms, terms)
-                is_any |= _is_free(run, now_ms)
+                self._release(run, now_ms, group_settings)
+                is_any |= is_available(run, now_ms)
             else:
-                run.due_ms = 0
+                run.deadline_ms = 0
                 is_any = True
         self._runs.join(self.start_offset, self.end_offset)
         self._advance()
@@ -257,15 +293,15 @@ class SharePartition:
     def next_write(self) -> StateWrite | None:
         """What is to be made durable now; None if nothing is or a write is under way. The host
         calls `on_written` when it knows how it went."""
-        if self._is_writing or not self._has_news:
+        if self._is_writing or not self._has_unwritten:
             return None
         self._is_writing = True
         self._write_id += 1
         self._writing, self._queued = self._queued, []
         dirty, self._dirty, self._lazy = self._dirty + self._lazy, [], []
-        start, complete = self._after_the_write()
+        start, complete = self._state_after_write()
         self._writing_start = start
-        batches: list[StateBatch] = []
+        batches: list[PersisterStateBatch] = []
         for first, last in sorted({*self._writing, *dirty}):
             for run in self._runs.overlapping(first, last):
                 if run.is_dirty:
@@ -274,10 +310,10 @@ class SharePartition:
                 elif run.target is None:
                     continue
                 if run.start >= start:
-                    _add(batches, run)
+                    append_run(batches, run)
         return StateWrite(self._write_id, start, complete, tuple(batches))
 
-    def on_written(self, *, is_done: bool, now_ms: int, terms: Terms) -> None:
+    def on_written(self, *, is_done: bool, now_ms: int, group_settings: ShareGroupSettings) -> None:
         """The write under way is durable, or failed: then what was acknowledged is held as before,
         and what was written along is to be written again."""
         self._is_writing = False
@@ -291,39 +327,39 @@ class SharePartition:
                 if target is None:
                     continue  # a neighbour, where the log's start has taken the run itself
                 if is_done:
-                    self._settle(run, target)
-                elif run.due_ms <= now_ms:
-                    self._let_go(run, now_ms, terms)
+                    self._complete_transition(run, target)
+                elif run.deadline_ms <= now_ms:
+                    self._release(run, now_ms, group_settings)
                 else:
-                    self._remind(run.due_ms)
+                    self._schedule(run.deadline_ms)
             self._runs.join(start, end)
         if not is_done:
             for start, end in along:
                 for run in self._runs.overlapping(start, end):
                     if run.state is not RecordState.ACQUIRED:
-                        self._mark(run)
+                        self._mark_dirty(run)
         self._advance()
 
     def take_dead_letters(self) -> list[DeadLetters]:
         """What is to be written to the dead-letter topic and has not been taken yet. It is durable
         that nobody gets these records any more."""
-        if not self._has_letters:
+        if not self._has_dead_letters:
             return []
         taken = []
-        self._has_letters = False
+        self._has_dead_letters = False
         for run in self._runs:
-            if run.state is not RecordState.ARCHIVING or run.is_handed_out:
+            if run.state is not RecordState.ARCHIVING or run.is_dead_letter_taken:
                 continue
             if not self._is_durable(run):
-                self._has_letters = True
+                self._has_dead_letters = True
             else:
-                run.is_handed_out = True
+                run.is_dead_letter_taken = True
                 taken.append(DeadLetters(run.start, run.end, run.delivery_count, run.is_rejected))
         return taken
 
     def on_dead_lettered(self, start: int, end: int) -> None:
         """These records are in the dead-letter topic, or cannot be put there."""
-        for run in self._runs.carve(start, end):
+        for run in self._runs.split_out(start, end):
             if run.state is RecordState.ARCHIVING:
                 self._archive(run)
         self._runs.join(start, end)
@@ -336,143 +372,155 @@ class SharePartition:
         member_id: str,
         start: int,
         batch: LogBatch,
-        harvest: Harvest,
+        acquisition: Acquisition,
         now_ms: int,
-        terms: Terms,
+        group_settings: ShareGroupSettings,
     ) -> bool:
         """Acquire what may be had of a batch; whether to go on with the next one."""
-        suspects_left: int | None = None
+        throttled_left: int | None = None
         for run in self._runs.overlapping(start, batch.end):
-            if not _is_free(run, now_ms):
+            if not is_available(run, now_ms):
                 continue
-            if run.delivery_count >= terms.delivery_count_limit:
+            if run.delivery_count >= group_settings.delivery_count_limit:
                 # The limit has been lowered since.
-                for piece in self._runs.carve(max(run.start, start), min(run.end, batch.end)):
-                    self._give_up(piece, is_rejected=False, terms=terms)
+                for piece in self._runs.split_out(max(run.start, start), min(run.end, batch.end)):
+                    self._give_up(piece, is_rejected=False, group_settings=group_settings)
                 continue
-            is_last = is_last_attempt(terms, run.delivery_count)
-            if is_last and harvest.count:
+            is_last = is_last_attempt(group_settings, run.delivery_count)
+            if is_last and acquisition.count:
                 return False
             first = max(run.start, start)
-            size = harvest.room(min(run.end, batch.end) - first)
-            allowed = suspects_max(terms, run.delivery_count, batch.end - batch.start)
+            size = acquisition.room(min(run.end, batch.end) - first)
+            allowed = throttled_records_max(
+                group_settings, run.delivery_count, batch.end - batch.start
+            )
             if allowed is not None:
-                suspects_left = allowed if suspects_left is None else suspects_left
-                size = min(size, suspects_left)
-                suspects_left -= size
+                throttled_left = allowed if throttled_left is None else throttled_left
+                size = min(size, throttled_left)
+                throttled_left -= size
             if size:
-                self._lock(member_id, first, first + size, harvest, now_ms, terms)
-            if is_last or suspects_left == 0:
+                self._lock(member_id, first, first + size, acquisition, now_ms, group_settings)
+            if is_last or throttled_left == 0:
                 return False
-            if harvest.is_full and harvest.room(1) == 0:
+            if acquisition.is_full and acquisition.room(1) == 0:
                 return False
         return True
 
     def _lock(
-        self, member_id: str, start: int, end: int, harvest: Harvest, now_ms: int, terms: Terms
+        self,
+        member_id: str,
+        start: int,
+        end: int,
+        acquisition: Acquisition,
+        now_ms: int,
+        group_settings: ShareGroupSettings,
     ) -> None:
-        due_ms = now_ms + terms.lock_duration_ms
-        for run in self._runs.carve(start, end):
+        deadline_ms = now_ms + group_settings.lock_duration_ms
+        for run in self._runs.split_out(start, end):
             run.state = RecordState.ACQUIRED
             run.delivery_count += 1
             run.member_id = member_id
-            run.due_ms = due_ms
+            run.deadline_ms = deadline_ms
             run.is_dirty = False
-            harvest.add(run.start, run.end, run.delivery_count)
-        self._remind(due_ms)
+            acquisition.add(run.start, run.end, run.delivery_count)
+        self._schedule(deadline_ms)
         self._runs.join(start, end)
 
-    def _skip(self, start: int, end: int) -> None:
+    def _archive_gap(self, start: int, end: int) -> None:
         """There is nothing for anybody at [start, end): archive what nobody holds of it."""
         if start >= end:
             return
         if end > self.end_offset:
             self._runs.append(Run(self.end_offset, end))
-        for run in self._runs.carve(start, end):
+        for run in self._runs.split_out(start, end):
             if run.state is RecordState.AVAILABLE:
                 self._archive(run, is_urgent=False)
         self._runs.join(start, end)
 
-    def _extend(self, end: int, terms: Terms) -> None:
+    def _extend(self, end: int, group_settings: ShareGroupSettings) -> None:
         """Take records from behind the end in, as far as they may be under way together."""
-        room = terms.record_locks_max - self.open_count
+        room = group_settings.record_locks_max - self.open_count
         end = min(end, self.end_offset + room)
         if end > self.end_offset:
             self._runs.append(Run(self.end_offset, end))
 
     # -- inside: what becomes of a run ------------------------------------------------------------
 
-    def _apply(self, verdict: Verdict, now_ms: int, terms: Terms) -> bool:
+    def _apply(
+        self, verdict: AcknowledgedRange, now_ms: int, group_settings: ShareGroupSettings
+    ) -> bool:
         """Whether it has to be written."""
-        for run in self._runs.carve(verdict.start, verdict.end):
+        for run in self._runs.split_out(verdict.start, verdict.end):
             match verdict.type:
                 case AcknowledgeType.RENEW:
-                    run.due_ms = now_ms + terms.lock_duration_ms
-                    self._remind(run.due_ms)
+                    run.deadline_ms = now_ms + group_settings.lock_duration_ms
+                    self._schedule(run.deadline_ms)
                     continue
                 case AcknowledgeType.ACCEPT:
                     run.target = Target(RecordState.ACKNOWLEDGED)
                 case AcknowledgeType.GAP:
                     run.target = Target(RecordState.ARCHIVED)
                 case AcknowledgeType.REJECT:
-                    run.target = Target(_given_up(terms), is_rejected=True)
-                case AcknowledgeType.RELEASE if run.delivery_count >= terms.delivery_count_limit:
-                    run.target = Target(_given_up(terms))
+                    run.target = Target(_given_up(group_settings), is_rejected=True)
+                case AcknowledgeType.RELEASE if (
+                    run.delivery_count >= group_settings.delivery_count_limit
+                ):
+                    run.target = Target(_given_up(group_settings))
                 case AcknowledgeType.RELEASE:
-                    due_ms = _rested(run, now_ms, terms)
-                    run.target = Target(RecordState.AVAILABLE, due_ms)
+                    deadline_ms = group_settings.redelivery_ms(run.delivery_count, now_ms)
+                    run.target = Target(RecordState.AVAILABLE, deadline_ms)
             self._queued.append((run.start, run.end))
         return verdict.type is not AcknowledgeType.RENEW
 
-    def _settle(self, run: Run, target: Target) -> None:
+    def _complete_transition(self, run: Run, target: Target) -> None:
         if target.state is RecordState.AVAILABLE:
-            self._make_available(run, target.due_ms, is_written=True)
+            self._make_available(run, target.deadline_ms, is_written=True)
             return
         run.state = target.state
         run.member_id = NOBODY
-        run.due_ms = 0
+        run.deadline_ms = 0
         run.is_rejected = target.is_rejected
-        self._has_letters |= run.state is RecordState.ARCHIVING
+        self._has_dead_letters |= run.state is RecordState.ARCHIVING
         if run.state in TERMINAL:
             self._complete_count += run.end - run.start
 
-    def _let_go(self, run: Run, now_ms: int, terms: Terms) -> None:
+    def _release(self, run: Run, now_ms: int, group_settings: ShareGroupSettings) -> None:
         """The lock has ended without a word from its holder."""
-        if run.delivery_count >= terms.delivery_count_limit:
-            self._give_up(run, is_rejected=False, terms=terms)
+        if run.delivery_count >= group_settings.delivery_count_limit:
+            self._give_up(run, is_rejected=False, group_settings=group_settings)
         else:
-            self._make_available(run, _rested(run, now_ms, terms))
+            self._make_available(run, group_settings.redelivery_ms(run.delivery_count, now_ms))
 
-    def _make_available(self, run: Run, due_ms: int, *, is_written: bool = False) -> None:
+    def _make_available(self, run: Run, deadline_ms: int, *, is_written: bool = False) -> None:
         run.state = RecordState.AVAILABLE
         run.member_id = NOBODY
-        run.due_ms = due_ms
+        run.deadline_ms = deadline_ms
         self._available_from = min(self._available_from, run.start)
-        if due_ms:
-            self._remind(due_ms)
+        if deadline_ms:
+            self._schedule(deadline_ms)
         if not is_written:
-            self._mark(run)
+            self._mark_dirty(run)
 
-    def _give_up(self, run: Run, *, is_rejected: bool, terms: Terms) -> None:
-        if terms.dead_letter_topic:
+    def _give_up(self, run: Run, *, is_rejected: bool, group_settings: ShareGroupSettings) -> None:
+        if group_settings.dead_letter_topic:
             run.state = RecordState.ARCHIVING
             run.member_id = NOBODY
-            run.due_ms = 0
+            run.deadline_ms = 0
             run.is_rejected = is_rejected
-            self._has_letters = True
-            self._mark(run)
+            self._has_dead_letters = True
+            self._mark_dirty(run)
         else:
             self._archive(run)
 
     def _archive(self, run: Run, *, is_urgent: bool = True) -> None:
         run.state = RecordState.ARCHIVED
         run.member_id = NOBODY
-        run.due_ms = 0
-        run.is_handed_out = False
+        run.deadline_ms = 0
+        run.is_dead_letter_taken = False
         self._complete_count += run.end - run.start
-        self._mark(run, is_urgent=is_urgent)
+        self._mark_dirty(run, is_urgent=is_urgent)
 
-    def _mark(self, run: Run, *, is_urgent: bool = True) -> None:
+    def _mark_dirty(self, run: Run, *, is_urgent: bool = True) -> None:
         """To be written; soon, or else along with what is."""
         if not run.is_dirty:
             run.is_dirty = True
@@ -480,7 +528,9 @@ class SharePartition:
 
     # -- inside: bookkeeping ----------------------------------------------------------------------
 
-    def _load(self, batch: StateBatch, now_ms: int, terms: Terms) -> None:
+    def _load(
+        self, batch: PersisterStateBatch, now_ms: int, group_settings: ShareGroupSettings
+    ) -> None:
         start, end = max(batch.first_offset, self.end_offset), batch.last_offset + 1
         if start >= end:
             return
@@ -491,11 +541,11 @@ class SharePartition:
         if state in TERMINAL:
             self._complete_count += end - start
         elif state is RecordState.ARCHIVING:
-            self._has_letters = True
+            self._has_dead_letters = True
         else:
-            run.due_ms = _rested(run, now_ms, terms)
-            if run.due_ms:
-                self._remind(run.due_ms)
+            run.deadline_ms = group_settings.redelivery_ms(run.delivery_count, now_ms)
+            if run.deadline_ms:
+                self._schedule(run.deadline_ms)
         self._runs.join(start, end)
 
     def _advance(self) -> None:
@@ -521,10 +571,10 @@ class SharePartition:
         )
 
     @property
-    def _has_news(self) -> bool:
+    def _has_unwritten(self) -> bool:
         return bool(self._queued or self._dirty) or self.start_offset > self._written_start
 
-    def _after_the_write(self) -> tuple[int, int]:
+    def _state_after_write(self) -> tuple[int, int]:
         """The start offset and the count of what is done with behind it, once it is written."""
         start, complete = self.start_offset, self._complete_count
         for first, last in self._writing:
@@ -538,40 +588,10 @@ class SharePartition:
             complete -= run.end - run.start
         return start, complete
 
-    def _remind(self, due_ms: int) -> None:
-        if self._deadline_ms is None or due_ms < self._deadline_ms:
-            self._deadline_ms = due_ms
+    def _schedule(self, deadline_ms: int) -> None:
+        if self._deadline_ms is None or deadline_ms < self._deadline_ms:
+            self._deadline_ms = deadline_ms
 
 
-def _is_held(run: Run, member_id: str, now_ms: int) -> bool:
-    return (
-        run.state is RecordState.ACQUIRED
-        and run.member_id == member_id
-        and run.target is None
-        and run.due_ms > now_ms
-    )
-
-
-def _is_free(run: Run, now_ms: int) -> bool:
-    return run.state is RecordState.AVAILABLE and run.due_ms <= now_ms
-
-
-def _given_up(terms: Terms) -> RecordState:
-    return RecordState.ARCHIVING if terms.dead_letter_topic else RecordState.ARCHIVED
-
-
-def _rested(run: Run, now_ms: int, terms: Terms) -> int:
-    delay_ms = terms.delay_ms(run.delivery_count)
-    return now_ms + delay_ms if delay_ms else 0
-
-
-def _add(batches: list[StateBatch], run: Run) -> None:
-    """Write a run down, with the one before it if they are alike."""
-    state = run.state if run.target is None else run.target.state
-    first = run.start
-    if batches:
-        last = batches[-1]
-        is_alike = (last.delivery_state, last.delivery_count) == (state, run.delivery_count)
-        if is_alike and last.last_offset + 1 == run.start:
-            first = batches.pop().first_offset
-    batches.append(StateBatch(first, run.end - 1, int(state), run.delivery_count))
+def _given_up(group_settings: ShareGroupSettings) -> RecordState:
+    return RecordState.ARCHIVING if group_settings.dead_letter_topic else RecordState.ARCHIVED

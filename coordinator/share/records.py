@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from odradek.coordinator.share.batches import batches_of, combine, messages_of
 from odradek.coordinator.share.requests import ShareKey
 from odradek.coordinator.share.state import NO_COUNT, ShareState, ShareUpdate
+from odradek.coordinator.share.state_batches import batches_of, combine, messages_of
 from odradek.protocol.decoding import Decoder, compile_decoder
 from odradek.protocol.encoding import Encoder, compile_encoder
 from odradek.protocol.errors import ProtocolError
@@ -57,14 +57,14 @@ class _Update:
     state_batches: list[share_state.StateBatch] = array(share_state.StateBatch)
 
 
-class ShareStored(msgspec.Struct, frozen=True, gc=False):
+class ShareStateRecord(msgspec.Struct, frozen=True, gc=False):
     """The newest state of a key, a change of it, or (None) that it is forgotten."""
 
     key: ShareKey
     value: ShareState | ShareUpdate | None
 
 
-def encode(record: ShareStored) -> tuple[bytes, bytes | None]:
+def encode(record: ShareStateRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they stand in the log. ProtocolError if the group's name is too long for its
     place."""
     value = record.value
@@ -103,7 +103,7 @@ def encode(record: ShareStored) -> tuple[bytes, bytes | None]:
     return key, _encode(_Snapshot, _VALUE_VERSION, snapshot)
 
 
-def decode(key: bytes, value: bytes | None) -> ShareStored | None:
+def decode(key: bytes, value: bytes | None) -> ShareStateRecord | None:
     """The inverse of `encode`; None for keys this release does not know."""
     try:
         (kind,) = _VERSION.unpack_from(key)
@@ -113,14 +113,14 @@ def decode(key: bytes, value: bytes | None) -> ShareStored | None:
         assert isinstance(named, _Key)
         share_key = ShareKey(named.group_id, named.topic_id, named.partition)
         if value is None:
-            return ShareStored(share_key, None)
+            return ShareStateRecord(share_key, None)
         (version,) = _VERSION.unpack_from(value)
         if version != _VALUE_VERSION:
             raise ProtocolError(
                 f"a value of version {version}; this release reads version {_VALUE_VERSION}"
             )
         stored = _decoder(_UPDATE_OR_SNAPSHOT[kind])(value, _VERSION.size)
-        return ShareStored(share_key, _state_of(stored))
+        return ShareStateRecord(share_key, _state_of(stored))
     except (packing.error, IndexError, UnicodeDecodeError, ValueError) as error:
         raise ProtocolError(f"a record of __share_group_state is malformed: {error}") from error
 

@@ -1,11 +1,11 @@
 """What a shard of share states is asked, and what it asks for.
 
-A request about a key is answered by `Refused`, or by what is said at it.
+A request about a key is answered by `ShareStateError`, or by what is said at it.
 """
 
 from typing import NamedTuple, Self, TypeAlias
 
-from odradek.coordinator.share.batches import Batches
+from odradek.coordinator.share.state_batches import Batches
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import Uuid, uuid_from_text, uuid_to_text
 
@@ -31,7 +31,7 @@ class ShareKey(NamedTuple):
         return cls(group_id, uuid_from_text(topic_id), int(partition))
 
 
-class Initialize(NamedTuple):
+class InitializeShareState(NamedTuple):
     """Begin at `start_offset` (-1: its leader decides), in place of whatever there is of a lower
     state epoch. Answered by None."""
 
@@ -40,15 +40,15 @@ class Initialize(NamedTuple):
     start_offset: int
 
 
-class Read(NamedTuple):
+class ReadShareState(NamedTuple):
     """All that is known, for the leader of `leader_epoch` (-1: for somebody who only looks);
-    leaders of lower epochs are fenced from then on. Answered by `StateRead`."""
+    leaders of lower epochs are fenced from then on. Answered by `PersistedShareState`."""
 
     key: ShareKey
     leader_epoch: int
 
 
-class StateRead(NamedTuple):
+class PersistedShareState(NamedTuple):
     """The durable state of a share-partition. Start offset -1: not decided yet."""
 
     state_epoch: int
@@ -56,7 +56,7 @@ class StateRead(NamedTuple):
     batches: Batches
 
 
-class Write(NamedTuple):
+class WriteShareState(NamedTuple):
     """What a leader has decided; start offset and count -1: unchanged. Answered by None."""
 
     key: ShareKey
@@ -67,19 +67,19 @@ class Write(NamedTuple):
     batches: Batches
 
 
-class Delete(NamedTuple):
+class DeleteShareState(NamedTuple):
     """Forget the key, known or not. Answered by None."""
 
     key: ShareKey
 
 
-class Summarize(NamedTuple):
-    """Answered by `Summary`, from committed state."""
+class SummarizeShareState(NamedTuple):
+    """Answered by `ShareStateSummary`, from committed state."""
 
     key: ShareKey
 
 
-class Summary(NamedTuple):
+class ShareStateSummary(NamedTuple):
     """Where a share-partition stands; start offset -1 if nobody has begun with it."""
 
     state_epoch: int
@@ -88,14 +88,16 @@ class Summary(NamedTuple):
     delivery_complete_count: int
 
 
-Asked: TypeAlias = Initialize | Read | Write | Delete | Summarize
+ShareStateRequest: TypeAlias = (
+    InitializeShareState | ReadShareState | WriteShareState | DeleteShareState | SummarizeShareState
+)
 """What is asked about a key."""
 
-NOTHING_KNOWN = Summary(0, 0, -1, -1)
+NO_STATE_SUMMARY = ShareStateSummary(0, 0, -1, -1)
 """Of a key that was never initialised."""
 
 
-class Refused(NamedTuple):
+class ShareStateError(NamedTuple):
     """Why a request was not carried out."""
 
     code: ErrorCode

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
-from odradek.coordinator.share.batches import RecordState
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 
 NOBODY: Final = ""
 
@@ -26,7 +26,7 @@ class Target:
     """What an acquired run becomes once that is written."""
 
     state: RecordState
-    due_ms: int = 0
+    deadline_ms: int = 0
     is_rejected: bool = False
 
 
@@ -34,7 +34,7 @@ class Target:
 class Run:
     """Records [start, end) that fare alike.
 
-    `due_ms` is when the lock of an acquired run ends, and before when an available one is not
+    `deadline_ms` is when the lock of an acquired run ends, and before when an available one is not
     delivered again. A run with a `target` waits for a write: nothing else happens to it till then.
     `is_dirty`: it has changed and that is not written yet, nor does anybody wait for it.
     """
@@ -44,12 +44,12 @@ class Run:
     state: RecordState = RecordState.AVAILABLE
     delivery_count: int = 0
     member_id: str = NOBODY
-    due_ms: int = 0
+    deadline_ms: int = 0
     target: Target | None = None
     is_dirty: bool = False
     is_rejected: bool = False
     """Of an archiving run: a member rejected it, rather than that it was delivered too often."""
-    is_handed_out: bool = False
+    is_dead_letter_taken: bool = False
     """Of an archiving run: somebody is writing it to the dead-letter topic."""
 
     def is_like(self, other: "Run") -> bool:
@@ -63,9 +63,9 @@ class Run:
         return (
             self.delivery_count == other.delivery_count
             and self.member_id == other.member_id
-            and self.due_ms == other.due_ms
+            and self.deadline_ms == other.deadline_ms
             and self.is_rejected is other.is_rejected
-            and self.is_handed_out is other.is_handed_out
+            and self.is_dead_letter_taken is other.is_dead_letter_taken
         )
 
 
@@ -104,14 +104,14 @@ class Runs:
         start, end = max(start, self.start_offset), min(end, self.end_offset)
         return [] if start >= end else self._runs[self._at(start) : self._at(end - 1) + 1]
 
-    def carve(self, start: int, end: int) -> list[Run]:
+    def split_out(self, start: int, end: int) -> list[Run]:
         """The runs of exactly [start, end), split at both ends where that is needed; the range is
         clipped to what there is."""
         start, end = max(start, self.start_offset), min(end, self.end_offset)
         if start >= end:
             return []
-        self._cut(start)
-        self._cut(end)
+        self._split_at(start)
+        self._split_at(end)
         return self.overlapping(start, end)
 
     def join(self, start: int, end: int) -> None:
@@ -131,7 +131,7 @@ class Runs:
 
     def drop_before(self, offset: int) -> list[Run]:
         """Forget everything below `offset`, which may lie behind the end; what that was."""
-        self._cut(offset)
+        self._split_at(offset)
         if offset >= self.end_offset:
             gone, self._runs = self._runs, []
             self.end_offset = offset
@@ -146,7 +146,7 @@ class Runs:
         """The index of the run that contains `offset`; where there is none, of the nearest."""
         return max(0, bisect_right(self._runs, offset, key=_start_of) - 1)
 
-    def _cut(self, offset: int) -> None:
+    def _split_at(self, offset: int) -> None:
         """See to it that a run begins at `offset`, if it lies inside."""
         if not self.start_offset < offset < self.end_offset:
             return
@@ -156,3 +156,30 @@ class Runs:
             return
         self._runs.insert(at + 1, replace(run, start=offset))
         run.end = offset
+
+
+def is_acquired_by(run: Run, member_id: str, now_ms: int) -> bool:
+    """Whether the member may acknowledge the run: its lock has not expired."""
+    return (
+        run.state is RecordState.ACQUIRED
+        and run.member_id == member_id
+        and run.target is None
+        and run.deadline_ms > now_ms
+    )
+
+
+def is_available(run: Run, now_ms: int) -> bool:
+    """Whether the run may be acquired now: not before its redelivery delay is over."""
+    return run.state is RecordState.AVAILABLE and run.deadline_ms <= now_ms
+
+
+def append_run(batches: list[PersisterStateBatch], run: Run) -> None:
+    """Append the run's state, merged with the last batch if they are adjacent and alike."""
+    state = run.state if run.target is None else run.target.state
+    first = run.start
+    if batches:
+        last = batches[-1]
+        is_alike = (last.delivery_state, last.delivery_count) == (state, run.delivery_count)
+        if is_alike and last.last_offset + 1 == run.start:
+            first = batches.pop().first_offset
+    batches.append(PersisterStateBatch(first, run.end - 1, int(state), run.delivery_count))

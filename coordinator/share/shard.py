@@ -33,28 +33,34 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.cluster.metadata.image import TopicImage
-from odradek.coordinator.outcome import Command, Outcome, Reply, Send, TimerKey
+from odradek.coordinator.outcome import Command, Effect, Outcome, ShardReply, TimerKey
 from odradek.coordinator.share import records as formats
-from odradek.coordinator.share.batches import DURABLE_STATES, NO_OFFSET, Batches, combine
-from odradek.coordinator.share.records import ShareStored
+from odradek.coordinator.share.records import ShareStateRecord
 from odradek.coordinator.share.requests import (
-    NOTHING_KNOWN,
+    NO_STATE_SUMMARY,
     Checkpoint,
-    Delete,
+    DeleteShareState,
     DropLog,
     ForgetTopicStates,
-    Initialize,
+    InitializeShareState,
     MeasureLog,
-    Read,
-    Refused,
+    PersistedShareState,
+    ReadShareState,
     ShareKey,
-    StateRead,
-    Summarize,
-    Summary,
-    Write,
+    ShareStateError,
+    ShareStateSummary,
+    SummarizeShareState,
+    WriteShareState,
 )
 from odradek.coordinator.share.settings import ShareStateSettings
-from odradek.coordinator.share.state import NO_COUNT, ShareState, ShareUpdate, snapshot_of, updated
+from odradek.coordinator.share.state import (
+    NO_COUNT,
+    ShareState,
+    ShareUpdate,
+    snapshot_of,
+    with_update,
+)
+from odradek.coordinator.share.state_batches import DURABLE_STATES, NO_OFFSET, Batches, combine
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import ZERO_UUID, Uuid
@@ -66,7 +72,7 @@ WRITTEN_BATCHES_MAX: Final = 10_000
 """Of one write: a leader has no more than 4,000 records under way."""
 _LOG_RECORDS_PER_KEY: Final = 4
 
-_Outcome = Outcome[ShareStored]
+_Outcome = Outcome[ShareStateRecord]
 _Handler = Callable[[Command, int], _Outcome]
 
 
@@ -85,22 +91,22 @@ class ShareStateShard:
         self._log_count = 0
         self._key_count = 0
         self._handlers: dict[type, _Handler] = {
-            Initialize: self._initialize,
-            Read: self._read,
-            Write: self._write,
-            Delete: self._delete,
-            Summarize: self._summarize,
+            InitializeShareState: self._initialize,
+            ReadShareState: self._read,
+            WriteShareState: self._write,
+            DeleteShareState: self._delete,
+            SummarizeShareState: self._summarize,
             ForgetTopicStates: self._forget,
             Checkpoint: self._checkpoint,
         }
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
 
-    def encode(self, record: ShareStored) -> tuple[bytes, bytes | None]:
+    def encode(self, record: ShareStateRecord) -> tuple[bytes, bytes | None]:
         """Kafka's formats."""
         return formats.encode(record)
 
-    def decode(self, key: bytes, value: bytes | None) -> ShareStored | None:
+    def decode(self, key: bytes, value: bytes | None) -> ShareStateRecord | None:
         """Kafka's formats."""
         return formats.decode(key, value)
 
@@ -108,7 +114,7 @@ class ShareStateShard:
         """Decide a request."""
         return self._handlers[type(command.request)](command, now_ms)
 
-    def replay(self, record: ShareStored) -> None:
+    def replay(self, record: ShareStateRecord) -> None:
         """Change the table as the record says."""
         self._log_count += 1
         value = record.value
@@ -120,17 +126,17 @@ class ShareStateShard:
             known = self.states.get(record.key)
             # Without what it rests on, that was dropped: its snapshot comes later in the log.
             if known is not None:
-                self.states.put(record.key, updated(known, value))
+                self.states.put(record.key, with_update(known, value))
 
     def on_loaded(self, now_ms: int) -> _Outcome:
         """Nobody waits for anything; a log that is too long already is written anew."""
-        return Outcome(sends=self._measure())
+        return Outcome(effects=self._measure())
 
     def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
         """There are no timers."""
         raise AssertionError(f"a timer of an unknown kind: {key}")
 
-    def on_append_failed(self, records: tuple[ShareStored, ...], now_ms: int) -> _Outcome:
+    def on_append_failed(self, records: tuple[ShareStateRecord, ...], now_ms: int) -> _Outcome:
         """The table is back where it was. What was to be written anew may be among the records:
         measure again with the next change."""
         self._log_count = self._log_count_max
@@ -140,10 +146,10 @@ class ShareStateShard:
 
     def _initialize(self, command: Command, now_ms: int) -> _Outcome:
         asked = command.request
-        assert isinstance(asked, Initialize)
-        refused = self._why_refused(asked.key)
+        assert isinstance(asked, InitializeShareState)
+        refused = self._key_error(asked.key)
         if refused is None and (asked.state_epoch < 0 or asked.start_offset < NO_OFFSET):
-            refused = Refused(
+            refused = ShareStateError(
                 ErrorCode.INVALID_REQUEST,
                 "The state epoch and the start offset must not be negative.",
             )
@@ -169,12 +175,12 @@ class ShareStateShard:
 
     def _read(self, command: Command, now_ms: int) -> _Outcome:
         asked = command.request
-        assert isinstance(asked, Read)
+        assert isinstance(asked, ReadShareState)
         key = asked.key
-        known = self._held_by_leader(key, asked.leader_epoch, "Read")
-        if isinstance(known, Refused):
+        known = self._state_for_leader(key, asked.leader_epoch, "Read")
+        if isinstance(known, ShareStateError):
             return _answer(command, known)
-        found = StateRead(known.state_epoch, known.start_offset, known.batches)
+        found = PersistedShareState(known.state_epoch, known.start_offset, known.batches)
         if asked.leader_epoch <= known.leader_epoch:
             return _answer(command, found)
         update = ShareUpdate(
@@ -187,10 +193,10 @@ class ShareStateShard:
 
     def _write(self, command: Command, now_ms: int) -> _Outcome:
         asked = command.request
-        assert isinstance(asked, Write)
+        assert isinstance(asked, WriteShareState)
         key = asked.key
-        known = self._held_by_leader(key, asked.leader_epoch, "Write")
-        if isinstance(known, Refused):
+        known = self._state_for_leader(key, asked.leader_epoch, "Write")
+        if isinstance(known, ShareStateError):
             return _answer(command, known)
         if asked.state_epoch not in (NO_EPOCH, known.state_epoch):
             return _answer(command, _fenced_state(known))
@@ -202,7 +208,7 @@ class ShareStateShard:
         ):
             return _answer(
                 command,
-                Refused(
+                ShareStateError(
                     ErrorCode.INVALID_REQUEST,
                     "An offset, a count, a state or the number of batches is out of range.",
                 ),
@@ -218,62 +224,64 @@ class ShareStateShard:
 
     def _delete(self, command: Command, now_ms: int) -> _Outcome:
         asked = command.request
-        assert isinstance(asked, Delete)
+        assert isinstance(asked, DeleteShareState)
         if asked.key not in self.states:
             return _answer(command, None)
         return self._record(command, asked.key, None, None)
 
     def _summarize(self, command: Command, now_ms: int) -> _Outcome:
         asked = command.request
-        assert isinstance(asked, Summarize)
-        found: Summary | Refused | None = self._why_refused(asked.key)
+        assert isinstance(asked, SummarizeShareState)
+        found: ShareStateSummary | ShareStateError | None = self._key_error(asked.key)
         if found is None:
             known = self.states.committed(asked.key)
-            found = NOTHING_KNOWN
+            found = NO_STATE_SUMMARY
             if known is not None:
-                found = Summary(
+                found = ShareStateSummary(
                     known.state_epoch,
                     known.leader_epoch,
                     known.start_offset,
                     known.delivery_complete_count,
                 )
-        return Outcome(replies=(Reply(command.request_id, found, is_immediate=True),))
+        return Outcome(replies=(ShardReply(command.request_id, found, is_immediate=True),))
 
     def _forget(self, command: Command, now_ms: int) -> _Outcome:
         asked = command.request
         assert isinstance(asked, ForgetTopicStates)
         records = tuple(
-            ShareStored(key, None)
+            ShareStateRecord(key, None)
             for key, _ in self.states.items()
             if key.topic_id in asked.topic_ids
         )
-        return Outcome(records=records, replies=(Reply(command.request_id, None),), is_atomic=False)
+        return Outcome(
+            records=records, replies=(ShardReply(command.request_id, None),), is_atomic=False
+        )
 
     def _checkpoint(self, command: Command, now_ms: int) -> _Outcome:
         asked = command.request
         assert isinstance(asked, Checkpoint)
         records = tuple(
-            ShareStored(key, snapshot_of(known, now_ms)) for key, known in self.states.items()
+            ShareStateRecord(key, snapshot_of(known, now_ms)) for key, known in self.states.items()
         )
         self._log_count = 0
         self._key_count = len(records)
         return Outcome(
             records=records,
-            replies=(Reply(command.request_id, None),),
-            sends=(Send(DropLog(asked.end_offset)),),
+            replies=(ShardReply(command.request_id, None),),
+            effects=(Effect(DropLog(asked.end_offset)),),
             is_atomic=False,
         )
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _held_by_leader(
+    def _state_for_leader(
         self, key: ShareKey, leader_epoch: int, operation: str
-    ) -> ShareState | Refused:
+    ) -> ShareState | ShareStateError:
         """The state, for a leader of the partition that has not been replaced, as far as is known.
 
         NO_EPOCH is no leader's, and is not held against one.
         """
-        refused = self._why_refused(key)
+        refused = self._key_error(key)
         if refused is not None:
             return refused
         known = self.states.get(key)
@@ -281,17 +289,17 @@ class ShareStateShard:
             return _uninitialised(operation)
         return _fenced_leader(known) if NO_EPOCH != leader_epoch < known.leader_epoch else known
 
-    def _why_refused(self, key: ShareKey) -> Refused | None:
+    def _key_error(self, key: ShareKey) -> ShareStateError | None:
         """What is wrong with a key, whatever is asked about it."""
         if not key.group_id or key.topic_id == ZERO_UUID or key.partition < 0:
-            return Refused(
+            return ShareStateError(
                 ErrorCode.INVALID_REQUEST,
                 "Name a group, a topic and a partition that is not negative.",
             )
         topic = self.topics.get(key.topic_id)
         if topic is None or key.partition >= len(topic.partitions):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return Refused(code, code.message)
+            return ShareStateError(code, code.message)
         return None
 
     def _change(
@@ -300,7 +308,7 @@ class ShareStateShard:
         """The update as it is written: a new snapshot, once there are enough updates."""
         if known.update_count < self.settings.updates_per_snapshot:
             return update
-        return snapshot_of(updated(known, update), now_ms)
+        return snapshot_of(with_update(known, update), now_ms)
 
     def _record(
         self,
@@ -310,21 +318,21 @@ class ShareStateShard:
         response: object,
     ) -> _Outcome:
         return Outcome(
-            records=(ShareStored(key, value),),
-            replies=(Reply(command.request_id, response),),
-            sends=self._measure(),
+            records=(ShareStateRecord(key, value),),
+            replies=(ShardReply(command.request_id, response),),
+            effects=self._measure(),
         )
 
     @property
     def _log_count_max(self) -> int:
         return max(self.settings.log_records_max, _LOG_RECORDS_PER_KEY * self._key_count)
 
-    def _measure(self) -> tuple[Send, ...]:
+    def _measure(self) -> tuple[Effect, ...]:
         """Have the log measured if it has grown enough since the last time."""
         if self._log_count < self._log_count_max:
             return ()
         self._log_count = 0
-        return (Send(MeasureLog()),)
+        return (Effect(MeasureLog()),)
 
 
 def are_durable(batches: Batches) -> bool:
@@ -337,24 +345,24 @@ def are_durable(batches: Batches) -> bool:
 
 def _answer(command: Command, response: object) -> _Outcome:
     """An answer that writes nothing, but follows from what was written before."""
-    return Outcome(replies=(Reply(command.request_id, response),))
+    return Outcome(replies=(ShardReply(command.request_id, response),))
 
 
-def _uninitialised(operation: str) -> Refused:
-    return Refused(
+def _uninitialised(operation: str) -> ShareStateError:
+    return ShareStateError(
         ErrorCode.INVALID_REQUEST,
         f"{operation} operation on uninitialized share partition not allowed.",
     )
 
 
-def _fenced_leader(known: ShareState) -> Refused:
-    return Refused(
+def _fenced_leader(known: ShareState) -> ShareStateError:
+    return ShareStateError(
         ErrorCode.FENCED_LEADER_EPOCH, f"The leader epoch is {known.leader_epoch} by now."
     )
 
 
-def _fenced_state(known: ShareState) -> Refused:
-    return Refused(
+def _fenced_state(known: ShareState) -> ShareStateError:
+    return ShareStateError(
         ErrorCode.FENCED_STATE_EPOCH,
         f"The state epoch is {known.state_epoch} by now; whoever begins anew needs a higher one.",
     )

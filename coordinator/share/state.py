@@ -6,7 +6,7 @@ Pure values: `replay` of the shard is these functions and nothing else. Called b
 
 import msgspec
 
-from odradek.coordinator.share.batches import NO_OFFSET, Batches, combine
+from odradek.coordinator.share.state_batches import NO_OFFSET, Batches, combine
 
 NO_COUNT = -1
 """Of a count of completed deliveries: unknown, or unchanged (KIP-1226)."""
@@ -41,7 +41,7 @@ class ShareUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     batches: Batches = ()
 
 
-def updated(state: ShareState, update: ShareUpdate) -> ShareState:
+def with_update(state: ShareState, update: ShareUpdate) -> ShareState:
     """The state after an update.
 
     A start offset never goes back within a state epoch, so that an update which was decided before

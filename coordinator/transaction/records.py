@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from odradek.coordinator.transaction.transaction import (
+from odradek.coordinator.transaction.transaction_metadata import (
     NO_PRODUCER_ID,
     Partition,
-    Transaction,
+    TransactionMetadata,
     TransactionState,
 )
 from odradek.protocol.decoding import Decoder, compile_decoder
@@ -54,14 +54,14 @@ class _Value:
     next_producer_epoch: int = int16(default=-1, since=1, tag=3, ignorable=True)
 
 
-class TransactionStored(msgspec.Struct, frozen=True, gc=False):
+class TransactionRecord(msgspec.Struct, frozen=True, gc=False):
     """The newest state of a transactional id, or (without one) that it is forgotten."""
 
     transactional_id: str
-    transaction: Transaction | None
+    transaction: TransactionMetadata | None
 
 
-def encode(record: TransactionStored, *, version: int) -> tuple[bytes, bytes | None]:
+def encode(record: TransactionRecord, *, version: int) -> tuple[bytes, bytes | None]:
     """Key and value as they stand in the log. ProtocolError if the id is too long for its place."""
     key = _encode(_Key, 0, _Key(transactional_id=record.transactional_id))
     known = record.transaction
@@ -89,7 +89,7 @@ def encode(record: TransactionStored, *, version: int) -> tuple[bytes, bytes | N
     return key, _encode(_Value, version, value)
 
 
-def decode(key: bytes, value: bytes | None) -> TransactionStored | None:
+def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """The inverse of `encode`, for all versions; None for keys this release does not know."""
     try:
         (key_version,) = _VERSION.unpack_from(key)
@@ -98,7 +98,7 @@ def decode(key: bytes, value: bytes | None) -> TransactionStored | None:
         named = _decoder(_Key, 0)(key, _VERSION.size)
         assert isinstance(named, _Key)
         if value is None:
-            return TransactionStored(named.transactional_id, None)
+            return TransactionRecord(named.transactional_id, None)
         (version,) = _VERSION.unpack_from(value)
         if not 0 <= version <= _VALUE_VERSION_MAX:
             raise ProtocolError(
@@ -107,13 +107,13 @@ def decode(key: bytes, value: bytes | None) -> TransactionStored | None:
             )
         stored = _decoder(_Value, version)(value, _VERSION.size)
         assert isinstance(stored, _Value)
-        return TransactionStored(named.transactional_id, _transaction_of(stored))
+        return TransactionRecord(named.transactional_id, _transaction_of(stored))
     except (packing.error, IndexError, UnicodeDecodeError, ValueError) as error:
         raise ProtocolError(f"a record of __transaction_state is malformed: {error}") from error
 
 
-def _transaction_of(stored: _Value) -> Transaction:
-    return Transaction(
+def _transaction_of(stored: _Value) -> TransactionMetadata:
+    return TransactionMetadata(
         producer_id=stored.producer_id,
         producer_epoch=stored.producer_epoch,
         timeout_ms=stored.transaction_timeout_ms,

@@ -6,7 +6,7 @@ is told to do, `MarkersWritten` how it says that it is done.
 
 from typing import NamedTuple
 
-from odradek.coordinator.transaction.transaction import Partition
+from odradek.coordinator.transaction.transaction_metadata import Partition
 from odradek.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 
 
@@ -41,7 +41,7 @@ class VerifyPartitions(NamedTuple):
 
 class EndTransaction(NamedTuple):
     """EndTxn; answered by EndTxnResponse. `fresh_producer_id` is needed if epochs run out (see
-    `transaction.is_exhausted`), and -1 otherwise."""
+    `transaction.is_epoch_exhausted`), and -1 otherwise."""
 
     request: EndTxnRequest
     client_version: int

@@ -1,9 +1,9 @@
 """All transactional ids of one shard: finds the transaction that a request means, and decides.
 
-What the log holds is one table, the newest `Transaction` of each id, which only `replay` changes;
-what its steps are stands in `transaction`. Soft state is who waits: a request that comes while the
-markers of the last transaction are being written is put off for a moment instead of being told to
-come again, because that moment is shorter than any client's back-off.
+What the log holds is one table, the newest `TransactionMetadata` of each id, which only `replay`
+changes; what its steps are stands in `transaction`. Soft state is who waits: a request that comes
+while the markers of the last transaction are being written is put off for a moment instead of being
+told to come again, because that moment is shorter than any client's back-off.
 
 Invariant: whatever is prepared in committed state has a `WriteMarkers` under way in the shell, from
 the moment it was committed or the shard loaded until `MarkersWritten` has been recorded. Called by
@@ -13,11 +13,11 @@ coordinator.runtime, with one shard per partition of `__transaction_state`.
 from collections.abc import Callable
 from typing import Final
 
-from odradek.coordinator.outcome import Command, Outcome, Reply, Send, Timer, TimerKey
+from odradek.coordinator.outcome import Command, Effect, Outcome, ShardReply, Timer, TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.coordinator.transaction import records as formats
-from odradek.coordinator.transaction.listing import described, listed
-from odradek.coordinator.transaction.records import TransactionStored
+from odradek.coordinator.transaction.description import describe_transaction, list_transactions
+from odradek.coordinator.transaction.records import TransactionRecord
 from odradek.coordinator.transaction.requests import (
     AddPartitions,
     DescribeTransaction,
@@ -28,19 +28,19 @@ from odradek.coordinator.transaction.requests import (
     WriteMarkers,
 )
 from odradek.coordinator.transaction.settings import TransactionSettings
-from odradek.coordinator.transaction.transaction import (
+from odradek.coordinator.transaction.transaction_metadata import (
     NO_EPOCH,
     NO_PRODUCER_ID,
-    Transaction,
+    TransactionMetadata,
     TransactionState,
-    completed,
-    ended,
-    fenced,
-    initialised,
     is_expired,
-    owner_after_end,
+    next_owner,
     owner_error,
-    with_partitions,
+    prepare_add_partitions,
+    prepare_commit_or_abort,
+    prepare_complete,
+    prepare_fence,
+    prepare_init_producer_id,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.transactions import (
@@ -49,16 +49,16 @@ from odradek.protocol.messages.transactions import (
     ListTransactionsRequest,
 )
 
-HOLD_MS: Final = 100
+DEFER_TIMEOUT_MS: Final = 100
 """How long a request waits for the markers of the transaction before it."""
-HELD_COUNT_MAX: Final = 10
+DEFERRED_COUNT_MAX: Final = 10
 """Requests that wait for one transactional id; a client has one under way, or a few at most."""
 _FENCED_SINCE_INIT: Final = 4
 _FENCED_SINCE: Final = 2
 _EXPIRY_KEY: Final[TimerKey] = ("expiry",)
 _EXPIRY_SLICE_COUNT: Final = 2_000
 
-_Outcome = Outcome[TransactionStored]
+_Outcome = Outcome[TransactionRecord]
 _Handler = Callable[[Command, int], _Outcome]
 
 
@@ -70,8 +70,8 @@ class TransactionShard:
     def __init__(self, settings: TransactionSettings) -> None:
         self.settings = settings
         self.timeline = Timeline()
-        self.transactions: TimelineTable[str, Transaction] = TimelineTable(self.timeline)
-        self._held: dict[str, list[Command]] = {}
+        self.transactions: TimelineTable[str, TransactionMetadata] = TimelineTable(self.timeline)
+        self._deferred: dict[str, list[Command]] = {}
         self._to_check: list[str] = []
         self._handlers: dict[type, _Handler] = {
             InitProducer: self._init,
@@ -85,11 +85,11 @@ class TransactionShard:
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
 
-    def encode(self, record: TransactionStored) -> tuple[bytes, bytes | None]:
+    def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
         """Kafka's formats; the newer one once the cluster has agreed upon it."""
         return formats.encode(record, version=min(self.settings.transaction_version, 1))
 
-    def decode(self, key: bytes, value: bytes | None) -> TransactionStored | None:
+    def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
         """Kafka's formats."""
         return formats.decode(key, value)
 
@@ -97,7 +97,7 @@ class TransactionShard:
         """Decide a request."""
         return self._handlers[type(command.request)](command, now_ms)
 
-    def replay(self, record: TransactionStored) -> None:
+    def replay(self, record: TransactionRecord) -> None:
         """Change the table as the record says."""
         if record.transaction is None:
             self.transactions.remove(record.transactional_id)
@@ -107,13 +107,13 @@ class TransactionShard:
     def on_loaded(self, now_ms: int) -> _Outcome:
         """What was prepared is carried on with, what is open gets its timer again."""
         timers = [Timer(_EXPIRY_KEY, now_ms + self.settings.expiry_check_interval_ms)]
-        sends: list[Send] = []
+        effects: list[Effect] = []
         for transactional_id, known in self.transactions.items():
             if known.state is TransactionState.ONGOING:
                 timers.append(Timer(("timeout", transactional_id), known.deadline_ms))
             elif known.state.is_prepared:
-                sends.append(_markers(transactional_id, known))
-        return Outcome(timers=tuple(timers), sends=tuple(sends))
+                effects.append(_markers(transactional_id, known))
+        return Outcome(timers=tuple(timers), effects=tuple(effects))
 
     def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
         """A transaction's, a waiting request's or the shard's time has come."""
@@ -123,11 +123,11 @@ class TransactionShard:
             case "timeout":
                 return self._time_out(key[1], now_ms)
             case "hold":
-                return self._refuse_held((key[1],))
+                return self._refuse_deferred((key[1],))
             case kind:
                 raise AssertionError(f"a timer of an unknown kind: {kind}")
 
-    def on_append_failed(self, records: tuple[TransactionStored, ...], now_ms: int) -> _Outcome:
+    def on_append_failed(self, records: tuple[TransactionRecord, ...], now_ms: int) -> _Outcome:
         """The table is back where it was; so must be timers. Who waits for what was not written
         had better come again."""
         ids = dict.fromkeys(record.transactional_id for record in records)
@@ -141,7 +141,7 @@ class TransactionShard:
                     known.deadline_ms if known is not None and is_open else None,
                 )
             )
-        refused = self._refuse_held(tuple(ids))
+        refused = self._refuse_deferred(tuple(ids))
         return Outcome(replies=refused.replies, timers=(*timers, *refused.timers))
 
     # -- the client's requests --------------------------------------------------------------------
@@ -160,9 +160,9 @@ class TransactionShard:
         if known is not None and known.state is TransactionState.ONGOING:
             if expected is not None and expected != (known.producer_id, known.producer_epoch):
                 return _init_refused(command, ErrorCode.PRODUCER_FENCED)
-            self._held.setdefault(transactional_id, []).append(command)
-            return self._write(transactional_id, fenced(known, now_ms=now_ms), now_ms)
-        renewed = initialised(
+            self._deferred.setdefault(transactional_id, []).append(command)
+            return self._write(transactional_id, prepare_fence(known, now_ms=now_ms), now_ms)
+        renewed = prepare_init_producer_id(
             known,
             timeout_ms=request.transaction_timeout_ms,
             expected=expected,
@@ -170,14 +170,14 @@ class TransactionShard:
             now_ms=now_ms,
         )
         if isinstance(renewed, ErrorCode):
-            return self._hold_if_concurrent(command, transactional_id, renewed, now_ms) or (
+            return self._defer_if_concurrent(command, transactional_id, renewed, now_ms) or (
                 _init_refused(command, renewed)
             )
         response = InitProducerIdResponse(
             producer_id=renewed.producer_id, producer_epoch=renewed.producer_epoch
         )
         return self._write(
-            transactional_id, renewed, now_ms, (Reply(command.request_id, response),)
+            transactional_id, renewed, now_ms, (ShardReply(command.request_id, response),)
         )
 
     def _add(self, command: Command, now_ms: int) -> _Outcome:
@@ -188,16 +188,16 @@ class TransactionShard:
         error = owner_error(known, request.producer_id, request.producer_epoch)
         if known is None or error is not ErrorCode.NONE:
             return _answer(command, error)
-        grown = with_partitions(
+        grown = prepare_add_partitions(
             known, request.partitions, client_version=request.client_version, now_ms=now_ms
         )
         if isinstance(grown, ErrorCode):
-            return self._hold_if_concurrent(command, transactional_id, grown, now_ms) or (
+            return self._defer_if_concurrent(command, transactional_id, grown, now_ms) or (
                 _answer(command, grown)
             )
         if grown is known:
             return _answer(command, ErrorCode.NONE)
-        reply = Reply(command.request_id, ErrorCode.NONE)
+        reply = ShardReply(command.request_id, ErrorCode.NONE)
         return self._write(transactional_id, grown, now_ms, (reply,))
 
     def _verify(self, command: Command, now_ms: int) -> _Outcome:
@@ -217,7 +217,7 @@ class TransactionShard:
         request = asked.request
         transactional_id = request.transactional_id
         known = self.transactions.get(transactional_id)
-        decided = ended(
+        decided = prepare_commit_or_abort(
             known,
             request.producer_id,
             request.producer_epoch,
@@ -226,16 +226,16 @@ class TransactionShard:
             fresh_producer_id=asked.fresh_producer_id,
             now_ms=now_ms,
         )
-        if isinstance(decided, Transaction):
+        if isinstance(decided, TransactionMetadata):
             response = _end_answer(decided)
-            reply = Reply(command.request_id, response)
+            reply = ShardReply(command.request_id, response)
             return self._write(transactional_id, decided, now_ms, (reply,))
         if decided is ErrorCode.NONE:
             assert known is not None
             return _answer(command, _end_answer(known))
-        held = self._hold_if_concurrent(command, transactional_id, decided, now_ms)
-        if held is not None:
-            return held
+        deferred = self._defer_if_concurrent(command, transactional_id, decided, now_ms)
+        if deferred is not None:
+            return deferred
         return _answer(
             command, EndTxnResponse(error_code=_known_since(decided, command, _FENCED_SINCE))
         )
@@ -254,15 +254,15 @@ class TransactionShard:
         ):
             # Said before.
             return _answer(command, None)
-        held = self._held.pop(transactional_id, ())
+        deferred = self._deferred.pop(transactional_id, ())
         return Outcome(
-            records=(TransactionStored(transactional_id, completed(known, now_ms=now_ms)),),
-            replies=(Reply(command.request_id, None),),
-            timers=(Timer(("hold", transactional_id), None),) if held else (),
-            again=tuple(held),
+            records=(TransactionRecord(transactional_id, prepare_complete(known, now_ms=now_ms)),),
+            replies=(ShardReply(command.request_id, None),),
+            timers=(Timer(("hold", transactional_id), None),) if deferred else (),
+            resumed_commands=tuple(deferred),
             # Whoever begins the next transaction writes it along. Until then the log says that the
             # markers are to be written, which whoever loads it does once more, without harm.
-            can_wait=True,
+            can_linger=True,
         )
 
     def _time_out(self, transactional_id: str, now_ms: int) -> _Outcome:
@@ -271,7 +271,7 @@ class TransactionShard:
             return Outcome()
         if known.deadline_ms > now_ms:
             return Outcome(timers=(Timer(("timeout", transactional_id), known.deadline_ms),))
-        return self._write(transactional_id, fenced(known, now_ms=now_ms), now_ms)
+        return self._write(transactional_id, prepare_fence(known, now_ms=now_ms), now_ms)
 
     def _expire(self, now_ms: int) -> _Outcome:
         """Look at some ids; the rest follows at once, or the next round after a while."""
@@ -279,13 +279,13 @@ class TransactionShard:
             self._to_check = [transactional_id for transactional_id, _ in self.transactions.items()]
         checked = self._to_check[-_EXPIRY_SLICE_COUNT:]
         del self._to_check[-_EXPIRY_SLICE_COUNT:]
-        records: list[TransactionStored] = []
+        records: list[TransactionRecord] = []
         for transactional_id in checked:
             known = self.transactions.get(transactional_id)
             if known is not None and is_expired(
                 known, now_ms=now_ms, expiration_ms=self.settings.expiration_ms
             ):
-                records.append(TransactionStored(transactional_id, None))
+                records.append(TransactionRecord(transactional_id, None))
         pause_ms = 1 if self._to_check else self.settings.expiry_check_interval_ms
         timer = Timer(_EXPIRY_KEY, now_ms + pause_ms)
         return Outcome(records=tuple(records), timers=(timer,), is_atomic=False)
@@ -293,52 +293,52 @@ class TransactionShard:
     def _write(
         self,
         transactional_id: str,
-        transaction: Transaction,
+        transaction: TransactionMetadata,
         now_ms: int,
-        replies: tuple[Reply, ...] = (),
+        replies: tuple[ShardReply, ...] = (),
     ) -> _Outcome:
         """The outcome of a step, with what follows from the state that it leads to."""
         timers: list[Timer] = []
-        sends: tuple[Send, ...] = ()
+        effects: tuple[Effect, ...] = ()
         if transaction.state is TransactionState.ONGOING:
             timers.append(Timer(("timeout", transactional_id), transaction.deadline_ms))
         else:
             timers.append(Timer(("timeout", transactional_id), None))
         if transaction.state.is_prepared:
-            sends = (_markers(transactional_id, transaction),)
-            if transactional_id in self._held:
-                timers.append(Timer(("hold", transactional_id), now_ms + HOLD_MS))
+            effects = (_markers(transactional_id, transaction),)
+            if transactional_id in self._deferred:
+                timers.append(Timer(("hold", transactional_id), now_ms + DEFER_TIMEOUT_MS))
         return Outcome(
-            records=(TransactionStored(transactional_id, transaction),),
+            records=(TransactionRecord(transactional_id, transaction),),
             replies=replies,
             timers=tuple(timers),
-            sends=sends,
+            effects=effects,
         )
 
     # -- requests that wait -----------------------------------------------------------------------
 
-    def _hold_if_concurrent(
+    def _defer_if_concurrent(
         self, command: Command, transactional_id: str, error: ErrorCode, now_ms: int
     ) -> _Outcome | None:
         """Put a request off that comes a moment too early; None if it must be answered."""
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
             return None
-        held = self._held.get(transactional_id, [])
-        if len(held) >= HELD_COUNT_MAX:
+        deferred = self._deferred.get(transactional_id, [])
+        if len(deferred) >= DEFERRED_COUNT_MAX:
             return None
-        held.append(command)
-        self._held[transactional_id] = held
-        if len(held) > 1:
+        deferred.append(command)
+        self._deferred[transactional_id] = deferred
+        if len(deferred) > 1:
             return Outcome()
-        return Outcome(timers=(Timer(("hold", transactional_id), now_ms + HOLD_MS),))
+        return Outcome(timers=(Timer(("hold", transactional_id), now_ms + DEFER_TIMEOUT_MS),))
 
-    def _refuse_held(self, transactional_ids: tuple[str, ...]) -> _Outcome:
-        replies: list[Reply] = []
+    def _refuse_deferred(self, transactional_ids: tuple[str, ...]) -> _Outcome:
+        replies: list[ShardReply] = []
         timers: list[Timer] = []
         for transactional_id in transactional_ids:
             replies += (
-                Reply(command.request_id, _too_early(command))
-                for command in self._held.pop(transactional_id, ())
+                ShardReply(command.request_id, _concurrent_response(command))
+                for command in self._deferred.pop(transactional_id, ())
             )
             timers.append(Timer(("hold", transactional_id), None))
         return Outcome(replies=tuple(replies), timers=tuple(timers))
@@ -349,16 +349,18 @@ class TransactionShard:
         request = command.request
         assert isinstance(request, DescribeTransaction)
         known = self.transactions.committed(request.transactional_id)
-        return _read(command, described(request.transactional_id, known))
+        return _read(command, describe_transaction(request.transactional_id, known))
 
     def _list(self, command: Command, now_ms: int) -> _Outcome:
         request = command.request
         assert isinstance(request, ListTransactionsRequest)
-        return _read(command, listed(self.transactions.committed_items(), request, now_ms))
+        return _read(
+            command, list_transactions(self.transactions.committed_items(), request, now_ms)
+        )
 
 
-def _markers(transactional_id: str, known: Transaction) -> Send:
-    return Send(
+def _markers(transactional_id: str, known: TransactionMetadata) -> Effect:
+    return Effect(
         WriteMarkers(
             transactional_id,
             known.producer_id,
@@ -372,12 +374,12 @@ def _markers(transactional_id: str, known: Transaction) -> Send:
 
 def _answer(command: Command, response: object) -> _Outcome:
     """An answer that writes nothing, but follows from what was written before."""
-    return Outcome(replies=(Reply(command.request_id, response),))
+    return Outcome(replies=(ShardReply(command.request_id, response),))
 
 
 def _read(command: Command, response: object) -> _Outcome:
     """An answer from committed state."""
-    return Outcome(replies=(Reply(command.request_id, response, is_immediate=True),))
+    return Outcome(replies=(ShardReply(command.request_id, response, is_immediate=True),))
 
 
 def _init_refused(command: Command, error: ErrorCode) -> _Outcome:
@@ -392,12 +394,12 @@ def _init_error(command: Command, error: ErrorCode) -> InitProducerIdResponse:
     )
 
 
-def _end_answer(known: Transaction) -> EndTxnResponse:
-    producer_id, producer_epoch = owner_after_end(known)
+def _end_answer(known: TransactionMetadata) -> EndTxnResponse:
+    producer_id, producer_epoch = next_owner(known)
     return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
 
 
-def _too_early(command: Command) -> object:
+def _concurrent_response(command: Command) -> object:
     """CONCURRENT_TRANSACTIONS in the form of the request's answer."""
     error = ErrorCode.CONCURRENT_TRANSACTIONS
     if isinstance(command.request, InitProducer):

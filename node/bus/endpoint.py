@@ -46,7 +46,7 @@ def bind_endpoint(context: "zmq.Context[zmq.Socket[bytes]]", address: str) -> "z
     return socket
 
 
-class Link:
+class DealerLink:
     """The connecting side: a DEALER socket called `identity`, and its monitor.
 
     Whoever owns it watches both `socket` and `monitor`; when `take_connected` says so it greets.

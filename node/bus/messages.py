@@ -24,11 +24,11 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
-    """A worker (re)connected to a router. `bell_path` is what wakes it (bell.py)."""
+    """A worker (re)connected to a router. `wakeup_path` is what wakes it (wakeup_pipe.py)."""
 
     worker: int
     incarnation: int
-    bell_path: str
+    wakeup_path: str
     bus_version: int = BUS_VERSION
     worker_count: int = 0
     """How many workers the node has; another number than before means that all of those have
@@ -42,7 +42,7 @@ class WorkerLeaving(_Message, frozen=True, array_like=True, tag=16, gc=False):
 class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):
     """The router's answer: what wakes it, where its arena is, and in it this worker's two rings."""
 
-    bell_path: str
+    wakeup_path: str
     arena_path: str
     requests_ring_offset: int
     replies_ring_offset: int
@@ -57,7 +57,7 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     `number` is the store-local partition number. `leader_epoch` is the epoch the router resolved
     the partition with, -1 for any. `acks` as in Produce. `version` is the Produce version: what
     older clients may not send is refused by it. With acks=-1 the answer waits for the in-sync
-    replicas, `timeout_ms` at most. With `may_scratch_before` the worker alone may write to the
+    replicas, `timeout_ms` at most. With `has_headroom` the worker alone may write to the
     sixteen bytes before the batches, and puts them back. `is_client` is false for the records of a
     coordinator of ours: what it writes rests on what it has written before, and is refused with
     OFFSET_OUT_OF_RANGE unless the log ends at `base_offset` (-1: wherever it ends).
@@ -71,7 +71,7 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     leader_epoch: int = -1
     acks: int = -1
     version: int = 13
-    may_scratch_before: bool = False
+    has_headroom: bool = False
     is_client: bool = True
     timeout_ms: int = 30_000
     base_offset: int = -1
@@ -124,14 +124,14 @@ class RecordsDeleted(_Message, frozen=True, array_like=True, tag=7, gc=False):
     low_watermark: int
 
 
-class Advanced(_Message, frozen=True, array_like=True, tag=8, gc=False):
+class PartitionsAdvanced(_Message, frozen=True, array_like=True, tag=8, gc=False):
     """Watched partitions of one store whose end offsets moved (or that vanished)."""
 
     store: int
     numbers: tuple[int, ...]
 
 
-class Failed(_Message, frozen=True, array_like=True, tag=9, gc=False):
+class RequestFailed(_Message, frozen=True, array_like=True, tag=9, gc=False):
     """A request of any kind that could not be carried out."""
 
     request_id: int
@@ -141,12 +141,12 @@ class Failed(_Message, frozen=True, array_like=True, tag=9, gc=False):
 
 class DescribeProducers(_Message, frozen=True, array_like=True, tag=10, gc=False):
     """Ask who has been writing to a partition: NOT_LEADER_OR_FOLLOWER where it is led elsewhere,
-    unless what a follower has copied is wanted (`of_replica`)."""
+    unless what a follower has copied is wanted (`allow_follower`)."""
 
     request_id: int
     store: int
     number: int
-    of_replica: bool = False
+    allow_follower: bool = False
 
 
 class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=False):
@@ -162,8 +162,9 @@ class WriteMarker(_Message, frozen=True, array_like=True, tag=12, gc=False):
     """End a producer's transaction in a partition; answered with Appended once it is committed.
 
     With `transaction_version` 2 each transaction has an epoch of its own, so that a marker of the
-    epoch that is there already is known as one that came twice. With `only_if`, a first offset and
-    the newest timestamp, it is INVALID_TXN_STATE unless the transaction is exactly that one.
+    epoch that is there already is known as one that came twice. With `expected_transaction`, a
+    first offset and the newest timestamp, it is INVALID_TXN_STATE unless the transaction is exactly
+    that one.
     """
 
     request_id: int
@@ -178,11 +179,11 @@ class WriteMarker(_Message, frozen=True, array_like=True, tag=12, gc=False):
     acks: int = -1
     version: int = 13
     leader_epoch: int = -1
-    only_if: tuple[int, int] | None = None
+    expected_transaction: tuple[int, int] | None = None
     base_offset: int = -1
 
 
-class Relay(_Message, frozen=True, array_like=True, tag=13, gc=False):
+class RelayRequest(_Message, frozen=True, array_like=True, tag=13, gc=False):
     """What the router of another node asks, as it came in at this worker. `identity` is where the
     answer goes."""
 
@@ -190,7 +191,7 @@ class Relay(_Message, frozen=True, array_like=True, tag=13, gc=False):
     payload: bytes
 
 
-class Relayed(_Message, frozen=True, array_like=True, tag=14, gc=False):
+class RelayResponse(_Message, frozen=True, array_like=True, tag=14, gc=False):
     """The router's answer to Relay."""
 
     identity: bytes
@@ -204,17 +205,17 @@ ToWorker = (
     | DeleteRecords
     | DescribeProducers
     | WriteMarker
-    | Relayed
+    | RelayResponse
 )
 ToRouter = (
     WorkerGreeting
     | WorkerLeaving
     | Appended
     | RecordsDeleted
-    | Advanced
-    | Failed
+    | PartitionsAdvanced
+    | RequestFailed
     | ProducersDescribed
-    | Relay
+    | RelayRequest
 )
 
 
@@ -222,7 +223,7 @@ ToRouter = (
 # ---------------------------------------------------------------------
 
 
-class Follow(_Message, frozen=True, array_like=True, tag=20, gc=False):
+class SubscribeMetadata(_Message, frozen=True, array_like=True, tag=20, gc=False):
     """A process (re)connected to the controller and has applied metadata up to `offset`
     (exclusive)."""
 
@@ -233,14 +234,14 @@ class Follow(_Message, frozen=True, array_like=True, tag=20, gc=False):
     bus_version: int = BUS_VERSION
 
 
-class Applied(_Message, frozen=True, array_like=True, tag=21, gc=False):
+class MetadataApplied(_Message, frozen=True, array_like=True, tag=21, gc=False):
     """The process has carried out all metadata records below `offset`."""
 
     process: str
     offset: int
 
 
-class Submit(_Message, frozen=True, array_like=True, tag=22, gc=False):
+class SubmitCommand(_Message, frozen=True, array_like=True, tag=22, gc=False):
     """A command for the controller, encoded by cluster.controller.commands. The deadline is of the
     machine's steady clock (CLOCK_MONOTONIC), which all of its processes share."""
 
@@ -263,7 +264,7 @@ class MetadataSnapshot(_Message, frozen=True, array_like=True, tag=24, gc=False)
     records: tuple[bytes, ...]
 
 
-class Submitted(_Message, frozen=True, array_like=True, tag=25, gc=False):
+class CommandSubmitted(_Message, frozen=True, array_like=True, tag=25, gc=False):
     """The answer to a command: committed, and visible in every process of this node.
 
     `reply` is the command's own reply, encoded by cluster.controller.commands, or empty when
@@ -282,7 +283,7 @@ class DescribeQuorum(_Message, frozen=True, array_like=True, tag=26, gc=False):
     request_id: int
 
 
-class ReplicaStanding(_Message, frozen=True, array_like=True, gc=False):
+class QuorumReplica(_Message, frozen=True, array_like=True, gc=False):
     """One member as the leader sees it. Times are of the leader's wall clock, -1 if unknown."""
 
     node_id: int
@@ -302,8 +303,8 @@ class QuorumState(_Message, frozen=True, array_like=True, gc=False):
     leader_id: int
     term: int
     high_watermark: int
-    voters: tuple[ReplicaStanding, ...]
-    observers: tuple[ReplicaStanding, ...] = ()
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...] = ()
 
 
 class QuorumDescribed(_Message, frozen=True, array_like=True, tag=27, gc=False):
@@ -313,24 +314,29 @@ class QuorumDescribed(_Message, frozen=True, array_like=True, tag=27, gc=False):
     state: QuorumState | None
 
 
-class Unreachable(_Message, frozen=True, array_like=True, tag=28, gc=False):
+class NodesUnreachable(_Message, frozen=True, array_like=True, tag=28, gc=False):
     """The nodes to which the connection has just broken. What has become of them the metadata will
     say within the session timeout; until then clients had better not be sent there."""
 
     node_ids: tuple[int, ...]
 
 
-class AreYouThere(_Message, frozen=True, array_like=True, tag=29, gc=False):
+class LivenessCheck(_Message, frozen=True, array_like=True, tag=29, gc=False):
     """Asked again and again; answered by a process that does its work."""
 
 
-class StillThere(_Message, frozen=True, array_like=True, tag=30, gc=False):
-    """The answer to AreYouThere: says nothing of how far the process has come."""
+class LivenessReply(_Message, frozen=True, array_like=True, tag=30, gc=False):
+    """The answer to LivenessCheck: says nothing of how far the process has come."""
 
     process: str
 
 
-ToController = Follow | Applied | Submit | DescribeQuorum | StillThere
+ToController = SubscribeMetadata | MetadataApplied | SubmitCommand | DescribeQuorum | LivenessReply
 FromController = (
-    MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed | Unreachable | AreYouThere
+    MetadataRecords
+    | MetadataSnapshot
+    | CommandSubmitted
+    | QuorumDescribed
+    | NodesUnreachable
+    | LivenessCheck
 )

@@ -45,7 +45,7 @@ class PeerHeader(msgspec.Struct, frozen=True, array_like=True):
     port: int = 0
 
 
-class Forward(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class ForwardRequest(msgspec.Struct, frozen=True, array_like=True, tag="Forward", gc=False):
     """A command for the active controller, as cluster.controller.commands encodes it."""
 
     request_id: int
@@ -53,7 +53,7 @@ class Forward(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     timeout_ms: int
 
 
-class Carried(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class ForwardResponse(msgspec.Struct, frozen=True, array_like=True, tag="Carried", gc=False):
     """What became of a command that was forwarded; it shows in an image from `offset` on.
 
     NOT_CONTROLLER says that it was not carried out here and is worth sending to the next one.
@@ -66,13 +66,13 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     offset: int = 0
 
 
-class AskQuorum(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class QuorumStateRequest(msgspec.Struct, frozen=True, array_like=True, tag="AskQuorum", gc=False):
     """How does the quorum stand? A question for its leader."""
 
     request_id: int
 
 
-class TellQuorum(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class QuorumStateResponse(msgspec.Struct, frozen=True, array_like=True, tag="TellQuorum", gc=False):
     """The answer; null from somebody who does not lead."""
 
     request_id: int
@@ -87,14 +87,14 @@ class MemberAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     port: int
 
 
-class Acquaint(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class PeerDirectoryUpdate(msgspec.Struct, frozen=True, array_like=True, tag="Acquaint", gc=False):
     """Members that the sender knows, for somebody whom it has just met. Hearsay: it helps to find
     them, and what they say of themselves counts for more."""
 
     members: tuple[MemberAddress, ...]
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class PeerRejected(msgspec.Struct, frozen=True, array_like=True, tag="Refused", gc=False):
     """Nothing that you say is listened to, and why. Comes back on the connection it is about.
 
     `is_replaced`: the quorum has no founder of this id any more, or one with another data folder;
@@ -105,7 +105,13 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     is_replaced: bool = False
 
 
-ControlMessage: TypeAlias = Forward | Carried | AskQuorum | TellQuorum | Acquaint
+ControlMessage: TypeAlias = (
+    ForwardRequest
+    | ForwardResponse
+    | QuorumStateRequest
+    | QuorumStateResponse
+    | PeerDirectoryUpdate
+)
 PeerMessage: TypeAlias = (
     VoteRequest
     | VoteResponse
@@ -117,9 +123,9 @@ PeerMessage: TypeAlias = (
     | TimeoutNow
     | FollowRequest
     | LeaderHint
-    | Forward
-    | Carried
-    | AskQuorum
-    | TellQuorum
-    | Acquaint
+    | ForwardRequest
+    | ForwardResponse
+    | QuorumStateRequest
+    | QuorumStateResponse
+    | PeerDirectoryUpdate
 )

@@ -30,7 +30,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from odradek.cluster.raft.configuration import node_id_of
-from odradek.node.bus.peer_messages import PEER_VERSION, PeerHeader, PeerMessage, Refused
+from odradek.node.bus.peer_messages import PEER_VERSION, PeerHeader, PeerMessage, PeerRejected
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _PING_MS = 500
 _PING_TIMEOUT_MS = 2_000
 _LINGER_MS = 100
 """At the end a last word may leave: the leader's that asks a successor to take over."""
-_FRAMES_OF_A_TURN = 1_000
+_FRAMES_PER_TURN = 1_000
 _HEADERS_MAX = 256
 _REFUSAL_S = 1.0
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
@@ -56,15 +56,15 @@ _HANDSHAKE_FAILURES = (
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_AUTH
 )
-_STRANGERS = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
-_SILENCES = frozenset({errno.EAGAIN, errno.ETIMEDOUT})
+_UNAUTHENTICATED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
+_TIMEOUT_ERRORS = frozenset({errno.EAGAIN, errno.ETIMEDOUT})
 """What a handshake fails with to which nothing was said in its time; who is refused is cut off."""
-_FAILURES_TOLD = 3
+_FAILURES_PER_LOG_LINE = 3
 """Handshakes that fail in a row before that is worth a line: a peer may be killed in one. One that
 takes all of its time is worth a line at once, and as many are before the next."""
-_CONNECT_ANEW_S = 0.5
+_RECONNECT_S = 0.5
 _CONNECTIONS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
-_GONE_S = 0.3
+_RECONNECT_REFUSED_S = 0.3
 """A connection that broke and cannot be made again so soon: nobody listens there any more. Another
 machine that cannot be reached does not say so, neither that it is gone nor that nobody listens."""
 
@@ -109,7 +109,7 @@ class PeerBus:
         listen: PeerAddress,
         others: Mapping[int, PeerAddress],
         secret: str = "",
-        refuses: Callable[[PeerHeader], Refused | None] = lambda _header: None,
+        refuses: Callable[[PeerHeader], PeerRejected | None] = lambda _header: None,
         watch: Callable[[Socket, bool], None] = lambda _socket, _is_new: None,
     ) -> None:
         """`others` are members that are known from the start; a negative number is an address
@@ -124,20 +124,20 @@ class PeerBus:
         self._context: zmq.Context[Socket] = zmq.Context(io_threads=1)
         self._decode_header = msgspec.msgpack.Decoder(PeerHeader).decode
         self._decode = msgspec.msgpack.Decoder(list[PeerMessage]).decode
-        self._decode_refusal = msgspec.msgpack.Decoder(Refused).decode
+        self._decode_refusal = msgspec.msgpack.Decoder(PeerRejected).decode
         self._watch = watch
         self._headers: dict[bytes, PeerHeader | str] = {}
         self._refused_at: dict[str, float] = {}
         self._outgoing: dict[int, list[PeerMessage]] = {}
-        self._broken_at: dict[int, float] = {}
-        self.broken_since: dict[int, float] = {}
+        self._disconnected_at: dict[int, float] = {}
+        self.disconnected_since: dict[int, float] = {}
         """Peers that were connected and are no more: when that was noticed, as time.monotonic."""
         self._failures: dict[int, int] = {}
-        self._silences: dict[int, int] = {}
+        self._handshake_timeouts: dict[int, int] = {}
         self._connect_at: dict[int, float] = {}
         self.failed_count = 0
         """Handshakes with peers that came to nothing."""
-        self._gone: list[int] = []
+        self._stopped: list[int] = []
         self.replaced_by: set[int] = set()
         """The members that have said that the quorum has another replica for the one we are."""
         self.dropped_count = 0
@@ -160,7 +160,7 @@ class PeerBus:
 
     @property
     def sockets(self) -> Sequence[Socket]:
-        """What to wait for; then `receive` and `look` are to be called."""
+        """What to wait for; then `receive` and `poll_events` are to be called."""
         found = [self._router, self._router_monitor, *self._monitors.values()]
         found += self._dealers.values()
         return found if self._zap is None else [*found, self._zap]
@@ -190,8 +190,8 @@ class PeerBus:
         dealer.disable_monitor()
         monitor.close(0)
         dealer.close(_LINGER_MS)
-        counts = (self._failures, self._silences)
-        for notes in (self._broken_at, self.broken_since, self._connect_at, *counts):
+        counts = (self._failures, self._handshake_timeouts)
+        for notes in (self._disconnected_at, self.disconnected_since, self._connect_at, *counts):
             notes.pop(member, None)
         self._outgoing.pop(member, None)
 
@@ -218,7 +218,7 @@ class PeerBus:
 
     def receive(self) -> Iterator[tuple[PeerHeader, list[PeerMessage]]]:
         """What peers have said, in the order in which each of them said it."""
-        for _ in range(_FRAMES_OF_A_TURN):
+        for _ in range(_FRAMES_PER_TURN):
             try:
                 parts = self._router.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -229,8 +229,8 @@ class PeerBus:
             connection, head, body = parts
             header = self._headers.get(head)
             if header is None:
-                header = self._known(head)
-            refused = Refused(header) if isinstance(header, str) else self._refuses(header)
+                header = self._validated_header(head)
+            refused = PeerRejected(header) if isinstance(header, str) else self._refuses(header)
             if refused is not None:
                 self._refuse(connection, refused)
                 continue
@@ -238,17 +238,17 @@ class PeerBus:
             try:
                 messages = self._decode(body)
             except msgspec.DecodeError as error:
-                self._refuse(connection, Refused(f"its messages make no sense here: {error}"))
+                self._refuse(connection, PeerRejected(f"its messages make no sense here: {error}"))
                 continue
             yield header, messages
 
-    def look(self) -> list[int]:
+    def poll_events(self) -> list[int]:
         """Heed what is not a message; the peers to which a connection was made."""
         if self._zap is not None:
             self._answer_zap(self._zap)
         for event, _, address in _events(self._router_monitor):
             self.refused_count += bool(event & _HANDSHAKE_FAILURES)
-            if not event & _STRANGERS:
+            if not event & _UNAUTHENTICATED:
                 continue  # whoever it was has gone in the middle of it
             log.error(
                 "somebody spoke to our peer address %s without the cluster's secret: turned away;"
@@ -260,28 +260,31 @@ class PeerBus:
             for event, value, _ in _events(monitor):
                 if event & zmq.Event.HANDSHAKE_SUCCEEDED:
                     connected.append(member)
-                    self._broken_at.pop(member, None)
-                    self.broken_since.pop(member, None)
-                    self._failures[member] = self._silences[member] = 0
+                    self._disconnected_at.pop(member, None)
+                    self.disconnected_since.pop(member, None)
+                    self._failures[member] = self._handshake_timeouts[member] = 0
                     self._connect_at.pop(member, None)
                 elif event & zmq.Event.DISCONNECTED:
-                    self._broken_at[member] = time.monotonic()
-                    self.broken_since.setdefault(member, time.monotonic())
+                    self._disconnected_at[member] = time.monotonic()
+                    self.disconnected_since.setdefault(member, time.monotonic())
                 elif event & zmq.Event.CLOSED:
-                    broken_at = self._broken_at.pop(member, None)
-                    if broken_at is not None and time.monotonic() - broken_at < _GONE_S:
-                        self._gone.append(member)
+                    broken_at = self._disconnected_at.pop(member, None)
+                    if (
+                        broken_at is not None
+                        and time.monotonic() - broken_at < _RECONNECT_REFUSED_S
+                    ):
+                        self._stopped.append(member)
                 else:
-                    is_silent = event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-                    is_silent = is_silent and value in _SILENCES
-                    self._on_handshake_failed(member, is_silent=is_silent)
+                    is_timeout = event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+                    is_timeout = is_timeout and value in _TIMEOUT_ERRORS
+                    self._on_handshake_failed(member, is_timeout=is_timeout)
             if time.monotonic() >= self._connect_at.get(member, float("inf")):
                 del self._connect_at[member]
-                self._connect_anew(member)
-            self._hear_refusals(member)
+                self._reconnect(member)
+            self._receive_rejections(member)
         return connected
 
-    def _connect_anew(self, member: int) -> None:
+    def _reconnect(self, member: int) -> None:
         """ZeroMQ gives a connection up for good when the other side makes no sense: with another
         secret, or none. It may have been put right since."""
         endpoint = f"tcp://{self._others[member]}"
@@ -289,31 +292,31 @@ class PeerBus:
             self._dealers[member].disconnect(endpoint)
         self._dealers[member].connect(endpoint)
 
-    def _on_handshake_failed(self, member: int, *, is_silent: bool) -> None:
+    def _on_handshake_failed(self, member: int, *, is_timeout: bool) -> None:
         self.failed_count += 1
-        self._connect_at.setdefault(member, time.monotonic() + _CONNECT_ANEW_S)
-        if is_silent:
-            if self._silences.get(member, 0) % _FAILURES_TOLD == 0:
+        self._connect_at.setdefault(member, time.monotonic() + _RECONNECT_S)
+        if is_timeout:
+            if self._handshake_timeouts.get(member, 0) % _FAILURES_PER_LOG_LINE == 0:
                 log.warning(
                     "%s takes connections but has said nothing for %d ms: it is frozen or very"
                     " busy, or the way there is cut",
                     self._name(member),
                     _HANDSHAKE_MS,
                 )
-            self._silences[member] = self._silences.get(member, 0) + 1
+            self._handshake_timeouts[member] = self._handshake_timeouts.get(member, 0) + 1
             return
         self._failures[member] = self._failures.get(member, 0) + 1
-        if self._failures[member] % _FAILURES_TOLD == 0:
+        if self._failures[member] % _FAILURES_PER_LOG_LINE == 0:
             log.error(
                 "%s does not take our handshake: cluster.secret must be the same on every node; if"
                 " it is, something between us ends our connections",
                 self._name(member),
             )
 
-    def take_gone(self) -> list[int]:
+    def take_stopped(self) -> list[int]:
         """The peers whose process has ended since the last call, as far as that shows."""
-        gone, self._gone = self._gone, []
-        return gone
+        stopped, self._stopped = self._stopped, []
+        return stopped
 
     def close(self) -> None:
         """Say nothing more."""
@@ -328,7 +331,7 @@ class PeerBus:
             self._zap.close(0)
         self._context.term()
 
-    def _known(self, head: bytes) -> PeerHeader | str:
+    def _validated_header(self, head: bytes) -> PeerHeader | str:
         """The header, or why whoever sends it is not listened to."""
         try:
             header = self._decode_header(head)
@@ -361,7 +364,7 @@ class PeerBus:
         self._headers[head] = found
         return found
 
-    def _refuse(self, connection: bytes, refused: Refused) -> None:
+    def _refuse(self, connection: bytes, refused: PeerRejected) -> None:
         self.refused_count += 1
         reason, now = refused.reason, time.monotonic()
         if now - self._refused_at.get(reason, -_REFUSAL_S) < _REFUSAL_S:
@@ -375,7 +378,7 @@ class PeerBus:
         except zmq.ZMQError:
             return  # it has gone
 
-    def _hear_refusals(self, member: int) -> None:
+    def _receive_rejections(self, member: int) -> None:
         while True:
             try:
                 payload = self._dealers[member].recv(zmq.NOBLOCK)

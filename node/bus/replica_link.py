@@ -1,10 +1,10 @@
 """Between nodes: how a follower's worker reaches a leader's worker. ZeroMQ over tcp with CURVE.
 
-The leader's worker listens (`bind_replicas`), the follower's connects (`ReplicaLink`). A message is
-one frame of msgpack (cluster/replication/messages.py) or two: an answer with records has their
-batches in the second, as they stand in the logs. Both ends have the same key pair, made from the
-cluster's secret: the listener's public key is never sent, so that whoever has not got the secret
-does not get past the handshake, in which we allocate nothing.
+The leader's worker listens (`bind_replica_listener`), the follower's connects (`ReplicaLink`). A
+message is one frame of msgpack (cluster/replication/messages.py) or two: an answer with records has
+their batches in the second, as they stand in the logs. Both ends have the same key pair, made from
+the cluster's secret: the listener's public key is never sent, so that whoever has not got the
+secret does not get past the handshake, in which we allocate nothing.
 
 Routers of other nodes come in by the same door: what they ask stands behind an empty frame, is
 passed on unread, and so is the answer (`RelayLink`).
@@ -19,16 +19,16 @@ from typing import NamedTuple
 import msgspec
 import zmq
 
-from odradek.cluster.replication.messages import ReplicaFetch, ReplicaFetched
-from odradek.node.bus.endpoint import Link
+from odradek.cluster.replication.messages import ReplicaFetchRequest, ReplicaFetchResponse
+from odradek.node.bus.endpoint import DealerLink
 
 _HEARTBEAT_MS = 1_000
 _HEARTBEAT_TIMEOUT_MS = 3_000
 _COPY_BYTES_MAX = 64 << 10
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_request = msgspec.msgpack.Decoder(ReplicaFetch).decode
-_decode_answer = msgspec.msgpack.Decoder(ReplicaFetched).decode
+_decode_request = msgspec.msgpack.Decoder(ReplicaFetchRequest).decode
+_decode_answer = msgspec.msgpack.Decoder(ReplicaFetchResponse).decode
 
 
 class ReplicaLinkError(Exception):
@@ -42,21 +42,21 @@ class CurveKeys(NamedTuple):
     secret: bytes
 
 
-class Request(NamedTuple):
+class FollowerFetch(NamedTuple):
     """What a follower asked; `identity` is where the answer goes."""
 
     identity: bytes
-    fetch: ReplicaFetch
+    fetch: ReplicaFetchRequest
 
 
-class Answer(NamedTuple):
+class LeaderResponse(NamedTuple):
     """What a leader answered. `payload` is writable and nobody else's."""
 
-    fetched: ReplicaFetched
+    fetched: ReplicaFetchResponse
     payload: memoryview
 
 
-def bind_replicas(
+def bind_replica_listener(
     context: "zmq.Context[zmq.Socket[bytes]]", address: str, keys: CurveKeys | None
 ) -> "zmq.Socket[bytes]":
     """The listening socket. Raises ReplicaLinkError if the address cannot be had."""
@@ -79,7 +79,7 @@ def bind_replicas(
     return socket
 
 
-class ReplicaLink(Link):
+class ReplicaLink(DealerLink):
     """The connecting side, to one worker of a leader's node. `take_connected` says when to begin
     anew."""
 
@@ -92,7 +92,7 @@ class ReplicaLink(Link):
     ) -> None:
         super().__init__(context, address, identity, prepare=lambda socket: _prepare(socket, keys))
 
-    def send(self, fetch: ReplicaFetch) -> bool:
+    def send(self, fetch: ReplicaFetchRequest) -> bool:
         """Ask; False if nobody is connected."""
         try:
             self.socket.send(_encode(fetch), zmq.NOBLOCK)
@@ -100,7 +100,7 @@ class ReplicaLink(Link):
             return False
         return True
 
-    def answers(self, at_most: int = 100) -> Iterator[Answer]:
+    def responses(self, at_most: int = 100) -> Iterator[LeaderResponse]:
         """The answers that have come. What makes no sense is dropped; the request that it answers
         is repeated when its time is over."""
         for _ in range(at_most):
@@ -114,10 +114,10 @@ class ReplicaLink(Link):
                 continue
             payload = frames[1].buffer if len(frames) > 1 else memoryview(b"")
             if sum(part.byte_count for part in fetched.partitions) <= len(payload):
-                yield Answer(fetched, payload)
+                yield LeaderResponse(fetched, payload)
 
 
-class RelayLink(Link):
+class RelayLink(DealerLink):
     """The connecting side of a router, to a worker of another node. Messages are an empty frame and
     one that the worker passes on."""
 
@@ -135,7 +135,7 @@ def requests(
     socket: "zmq.Socket[bytes]",
     at_most: int = 1_000,
     on_relay: Callable[[bytes, bytes], None] = lambda _identity, _payload: None,
-) -> Iterator[Request]:
+) -> Iterator[FollowerFetch]:
     """The requests that have come to a listening socket. `on_relay(identity, payload)` gets those
     that are meant for a router."""
     for _ in range(at_most):
@@ -148,15 +148,15 @@ def requests(
         if len(frames) != 2:
             continue
         try:
-            yield Request(frames[0], _decode_request(frames[1]))
+            yield FollowerFetch(frames[0], _decode_request(frames[1]))
         except msgspec.MsgspecError:
             continue
 
 
-def send_answer(
+def send_response(
     socket: "zmq.Socket[bytes]",
     identity: bytes,
-    fetched: ReplicaFetched,
+    fetched: ReplicaFetchResponse,
     batches: Sequence["bytes | memoryview"],
 ) -> bool:
     """Answer, with these batches behind the head (`PAYLOAD_HEAD`) if there are any. False if the

@@ -2,9 +2,9 @@
 
 ZeroMQ hands every message to an I/O thread on each side; two processes that are both awake need
 neither. The writer puts a message into the ring and looks whether the reader sleeps; only then it
-rings (bell.py). A reader that finds nothing for a while says that it will sleep, looks once more,
-and waits for its bell. One invariant: a reader that sleeps with messages in the ring has been rung
-for.
+rings (wakeup_pipe.py). A reader that finds nothing for a while says that it will sleep, looks once
+more, and waits for its bell. One invariant: a reader that sleeps with messages in the ring has been
+rung for.
 
 Layout, native byte order: word 0 the reader's position, word 8 the writer's, word 16 whether the
 reader sleeps (each on a cache line of its own), then from byte 192 on the messages: u32 length,
@@ -65,7 +65,7 @@ class RingWriter:
             self._words[_WRITTEN] = self._written
         return True
 
-    def must_ring(self) -> bool:
+    def must_wake(self) -> bool:
         """Whether the reader sleeps. To be asked after `write`; true once per sleep."""
         with self._barrier:
             pass

@@ -18,7 +18,7 @@ from uuid import uuid4
 import click
 
 from odradek.node.cli import offsets
-from odradek.node.cli.client import Connection, reason, with_connection
+from odradek.node.cli.connection import ClusterConnection, reason, with_connection
 from odradek.node.cli.output import Json, Output, with_output
 from odradek.node.cli.parameters import size
 
@@ -43,7 +43,7 @@ COLUMNS = [
 ]
 
 
-class Load(NamedTuple):
+class BenchOptions(NamedTuple):
     """What every benchmark is told. Without a topic there is a new one for its time."""
 
     topic: str | None
@@ -58,13 +58,13 @@ class Load(NamedTuple):
         return {"acks": self.acks, "compression.type": self.compression}
 
 
-def with_load(command: Callable[..., R]) -> Callable[..., R]:
+def with_bench_options(command: Callable[..., R]) -> Callable[..., R]:
     """The options that every benchmark takes, as its `load`."""
 
     @wraps(command)
     def loaded(**options: object) -> R:
-        values = [options.pop(name) for name in Load._fields]
-        load = Load(*values)  # type: ignore[arg-type]  # click has made them what they are
+        values = [options.pop(name) for name in BenchOptions._fields]
+        load = BenchOptions(*values)  # type: ignore[arg-type]  # click has made them what they are
         return command(load=load, **options)
 
     whole = loaded
@@ -100,13 +100,13 @@ def bench() -> None:
 @click.option("--records", "-n", default=500_000, show_default=True, type=click.IntRange(min=1))
 @click.option("--batch-size", default="256KiB", show_default=True, type=size)
 @click.option("--linger-ms", default=5.0, show_default=True, type=click.FloatRange(min=0))
-@with_load
+@with_bench_options
 def bench_produce(
     records: int,
     batch_size: int,
     linger_ms: float,
-    load: Load,
-    connection: Connection,
+    load: BenchOptions,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Produce as fast as possible."""
@@ -118,11 +118,11 @@ def bench_produce(
 
 @bench.command("consume")
 @click.option("--records", "-n", default=500_000, show_default=True, type=click.IntRange(min=1))
-@with_load
+@with_bench_options
 def bench_consume(
     records: int,
-    load: Load,
-    connection: Connection,
+    load: BenchOptions,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Consume as fast as possible; a new topic is filled first."""
@@ -136,11 +136,11 @@ def bench_consume(
 
 @bench.command("end-to-end")
 @click.option("--records", "-n", default=2000, show_default=True, type=click.IntRange(min=1))
-@with_load
+@with_bench_options
 def bench_end_to_end(
     records: int,
-    load: Load,
-    connection: Connection,
+    load: BenchOptions,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Time from produce to consume, one record at a time."""
@@ -151,7 +151,7 @@ def bench_end_to_end(
 
 
 @contextmanager
-def _topic(connection: Connection, load: Load) -> Iterator[str]:
+def _topic(connection: ClusterConnection, load: BenchOptions) -> Iterator[str]:
     """The topic to load: the one given, or a new one for the time of the test."""
     from confluent_kafka.admin import NewTopic
 
@@ -170,7 +170,7 @@ def _topic(connection: Connection, load: Load) -> Iterator[str]:
 
 
 def _measure_produce(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: str,
     records: int,
     size: int,
@@ -178,8 +178,8 @@ def _measure_produce(
     output: Output,
 ) -> dict[str, Json]:
     admin = connection.admin()
-    places = offsets.partitions_of(admin.list_topics(timeout=connection.timeout_s), [topic])
-    before = sum(offsets.latest_offsets(admin, places).values())
+    partition_ids = offsets.partitions_of(admin.list_topics(timeout=connection.timeout_s), [topic])
+    before = sum(offsets.latest_offsets(admin, partition_ids).values())
     # A queue that holds what is under way, and the client's own memory in bounds.
     producer = connection.producer(
         {
@@ -221,21 +221,21 @@ def _measure_produce(
             f"records were not delivered: {failures[0] if failures else f'{left} are left'}"
         )
     # Only samples report back, so the log itself says whether everything arrived.
-    written = sum(offsets.latest_offsets(admin, places).values()) - before
+    written = sum(offsets.latest_offsets(admin, partition_ids).values()) - before
     if written < records and properties["acks"] != "0":
         raise click.ClickException(f"only {written} of {records} records are in {topic}")
     return _finish(row, records, records * size, latencies_ms)
 
 
 def _measure_consume(
-    connection: Connection, topic: str, records: int, output: Output
+    connection: ClusterConnection, topic: str, records: int, output: Output
 ) -> dict[str, Json]:
     from confluent_kafka import TopicPartition
 
     admin = connection.admin()
-    places = offsets.partitions_of(admin.list_topics(timeout=connection.timeout_s), [topic])
-    starts = offsets.earliest_offsets(admin, places)
-    available = sum(offsets.latest_offsets(admin, places).values()) - sum(starts.values())
+    partition_ids = offsets.partitions_of(admin.list_topics(timeout=connection.timeout_s), [topic])
+    starts = offsets.earliest_offsets(admin, partition_ids)
+    available = sum(offsets.latest_offsets(admin, partition_ids).values()) - sum(starts.values())
     wanted = min(records, available)
     if not wanted:
         raise click.ClickException(f"topic {topic!r} is empty")
@@ -253,7 +253,10 @@ def _measure_consume(
     try:
         with _stopwatch("consume") as row, output.progress(f"consume {topic}", wanted) as advance:
             consumer.assign(
-                [TopicPartition(name, number, starts[name, number]) for name, number in places]
+                [
+                    TopicPartition(name, number, starts[name, number])
+                    for name, number in partition_ids
+                ]
             )
             while count < wanted:
                 batch = consumer.consume(min(10_000, wanted - count), 0.5)
@@ -274,7 +277,7 @@ def _measure_consume(
 
 
 def _measure_end_to_end(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: str,
     records: int,
     size: int,
@@ -288,9 +291,11 @@ def _measure_end_to_end(
         {"group.id": "odradek-bench", "enable.auto.commit": False, "fetch.wait.max.ms": 500}
     )
     admin = connection.admin()
-    places = offsets.partitions_of(admin.list_topics(timeout=connection.timeout_s), [topic])
-    ends = offsets.latest_offsets(admin, places)
-    consumer.assign([TopicPartition(name, number, ends[name, number]) for name, number in places])
+    partition_ids = offsets.partitions_of(admin.list_topics(timeout=connection.timeout_s), [topic])
+    ends = offsets.latest_offsets(admin, partition_ids)
+    consumer.assign(
+        [TopicPartition(name, number, ends[name, number]) for name, number in partition_ids]
+    )
     latencies_ms: list[float] = []
     try:
         # The first record pays for connections and leader look-ups: it is not counted.
@@ -315,7 +320,7 @@ def _round_trip(
     poll: Callable[[float], Message | None],
     topic: str,
     value: bytes,
-    connection: Connection,
+    connection: ClusterConnection,
 ) -> float:
     """Milliseconds from produce() to the record's return."""
     began = time.perf_counter()

@@ -2,7 +2,7 @@
 
 import click
 
-from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Output, Row, with_output
 
 
@@ -14,7 +14,7 @@ def broker() -> None:
 @broker.command("list")
 @with_connection
 @with_output
-def list_brokers(connection: Connection, output: Output) -> None:
+def list_brokers(connection: ClusterConnection, output: Output) -> None:
     """List brokers, with the partitions each leads."""
     admin = connection.admin()
     cluster = admin.describe_cluster(request_timeout=connection.timeout_s).result()

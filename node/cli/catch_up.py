@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from odradek.node.asker import Asker, NotABroker
+from odradek.node.blocking_client import BlockingClient, NotABrokerError
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.cluster import (
     DescribableLogDirTopic,
@@ -19,14 +19,14 @@ from odradek.protocol.messages.cluster import (
 )
 from odradek.protocol.messages.metadata import MetadataResponse
 
-APART_S = 0.5
+SAMPLE_INTERVAL_S = 0.5
 
 Replica = tuple[int, str, int]
 """(node, topic, partition)"""
 Sizes = Mapping[Replica, int]
 
 
-class Lacking(NamedTuple):
+class UnderReplicatedPartition(NamedTuple):
     """One partition that has replicas which are not in sync."""
 
     topic: str
@@ -35,7 +35,7 @@ class Lacking(NamedTuple):
     replicas: tuple[int, ...]
 
 
-class CatchUp(NamedTuple):
+class ReplicaCatchUp(NamedTuple):
     """The replicas of one node that are not in sync. `bytes_behind` is null where the node or a
     leader does not say; `rest_s` also where they do not come nearer."""
 
@@ -45,24 +45,26 @@ class CatchUp(NamedTuple):
     rest_s: float | None
 
 
-def lacking(metadata: MetadataResponse) -> list[Lacking]:
+def under_replicated_partitions(metadata: MetadataResponse) -> list[UnderReplicatedPartition]:
     """The partitions some of whose replicas are not in sync."""
     return [
-        Lacking(topic.name or "", partition.partition_index, partition.leader_id, tuple(missing))
+        UnderReplicatedPartition(
+            topic.name or "", partition.partition_index, partition.leader_id, tuple(missing)
+        )
         for topic in metadata.topics
         for partition in topic.partitions
         if (missing := sorted(set(partition.replica_nodes) - set(partition.isr_nodes)))
     ]
 
 
-def progress(
+def catch_up_progress(
     metadata: MetadataResponse,
     timeout_s: float,
     wait: Callable[[float], None] = time.sleep,
-) -> list[CatchUp]:
-    """Of each node that has replicas to bring up; empty if there are none. Takes APART_S if any of
-    them has something to fetch."""
-    wanted = lacking(metadata)
+) -> list[ReplicaCatchUp]:
+    """Of each node that has replicas to bring up; empty if there are none. Takes SAMPLE_INTERVAL_S
+    if any of them has something to fetch."""
+    wanted = under_replicated_partitions(metadata)
     if not wanted:
         return []
     addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
@@ -70,12 +72,12 @@ def progress(
     before = _sizes(wanted, addresses, timeout_s)
     if not any(gap for gap in gaps(wanted, before).values()):
         return estimate(wanted, before, before, 1.0)
-    wait(APART_S)
+    wait(SAMPLE_INTERVAL_S)
     elapsed_s = time.monotonic() - begin
     return estimate(wanted, before, _sizes(wanted, addresses, timeout_s), elapsed_s)
 
 
-def gaps(wanted: list[Lacking], sizes: Sizes) -> dict[int, int | None]:
+def gaps(wanted: list[UnderReplicatedPartition], sizes: Sizes) -> dict[int, int | None]:
     """Bytes that each node lacks in all; null where one of the sizes is not known."""
     found: dict[int, int | None] = {}
     for topic, partition, leader, replicas in wanted:
@@ -90,7 +92,9 @@ def gaps(wanted: list[Lacking], sizes: Sizes) -> dict[int, int | None]:
     return found
 
 
-def estimate(wanted: list[Lacking], before: Sizes, after: Sizes, elapsed_s: float) -> list[CatchUp]:
+def estimate(
+    wanted: list[UnderReplicatedPartition], before: Sizes, after: Sizes, elapsed_s: float
+) -> list[ReplicaCatchUp]:
     """What two looks, `elapsed_s` apart, say of each node."""
     counts: dict[int, int] = {}
     for each in wanted:
@@ -105,12 +109,14 @@ def estimate(wanted: list[Lacking], before: Sizes, after: Sizes, elapsed_s: floa
             rest_s = 0.0
         elif left is not None and was is not None and was > left:
             rest_s = left * elapsed_s / (was - left)
-        found.append(CatchUp(node, counts[node], left, rest_s))
+        found.append(ReplicaCatchUp(node, counts[node], left, rest_s))
     return found
 
 
 def _sizes(
-    wanted: list[Lacking], addresses: Mapping[int, tuple[str, int]], timeout_s: float
+    wanted: list[UnderReplicatedPartition],
+    addresses: Mapping[int, tuple[str, int]],
+    timeout_s: float,
 ) -> dict[Replica, int]:
     """What every node concerned has of these partitions; nothing of one that does not answer."""
     asked: dict[int, dict[str, list[int]]] = {}
@@ -128,9 +134,9 @@ def _sizes(
             ]
         )
         try:
-            with Asker(*addresses[node], timeout_s) as asker:
+            with BlockingClient(*addresses[node], timeout_s) as asker:
                 answer = asker.ask(request, DescribeLogDirsResponse)
-        except (OSError, NotABroker, ProtocolError):
+        except (OSError, NotABrokerError, ProtocolError):
             continue
         for directory in answer.results:
             for held in directory.topics:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.node.asker import Asker, NotABroker
-from odradek.node.cli.catch_up import progress
-from odradek.node.cli.client import Connection, split_address, with_connection
-from odradek.node.cli.membership import give_votes
+from odradek.node.blocking_client import BlockingClient, NotABrokerError
+from odradek.node.cli.catch_up import catch_up_progress
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import ClusterConnection, split_address, with_connection
+from odradek.node.cli.node_membership import promote_to_voters
 from odradek.node.cli.output import Output, Row, with_output
-from odradek.node.cli.quorum import describe_with
+from odradek.node.cli.quorum import describe_quorum_of
 from odradek.node.cli.rebalance import rebalance
 from odradek.node.cli.serve import with_settings
-from odradek.node.cli.session import Session
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.cluster import (
     DescribeQuorumResponsePartitionData,
@@ -37,11 +37,11 @@ from odradek.protocol.messages.metadata import (
 
 if TYPE_CHECKING:
     # The node's own modules are imported when nodes are started.
-    from odradek.node.local_cluster import Layout, LocalCluster
+    from odradek.node.local_cluster import ClusterLayout, LocalCluster
 
 
 @dataclass(slots=True)
-class Health:
+class ClusterHealth:
     """What one broker tells of its cluster. `quorum` is None where the broker does not say."""
 
     cluster: DescribeClusterResponse
@@ -131,12 +131,14 @@ def up(
         try:
             nodes.start()
             if nodes.layout.joined:
-                local = Connection(bootstrap=nodes.bootstrap_servers, timeout_s=30.0, properties={})
-                with Session(local) as session:
-                    for node_id in give_votes(sorted(nodes.nodes), session, output):
+                local = ClusterConnection(
+                    bootstrap=nodes.bootstrap_servers, timeout_s=30.0, properties={}
+                )
+                with ClusterClient(local) as session:
+                    for node_id in promote_to_voters(sorted(nodes.nodes), session, output):
                         output.hint(f"Node {node_id} has joined, and votes.")
-            _welcome(nodes, folder, output)
-            _attend(nodes, output)
+            _print_addresses(nodes, folder, output)
+            _restart_ended_nodes(nodes, output)
         except BrokerFailure as failure:
             raise click.ClickException(str(failure)) from failure
         except KeyboardInterrupt:
@@ -145,18 +147,18 @@ def up(
             nodes.stop()
 
 
-def _layout(folder: Path, node_count: int | None, port: int | None) -> Layout:
+def _layout(folder: Path, node_count: int | None, port: int | None) -> ClusterLayout:
     """The layout that is there, with more nodes if that is asked for, or a new one."""
-    from odradek.node.local_cluster import grown, keep, lay_out, layout_of
+    from odradek.node.local_cluster import extended_layout, new_layout, read_layout, write_layout
 
     try:
-        layout = layout_of(folder)
+        layout = read_layout(folder)
         if layout is None:
-            layout = lay_out(node_count or 3, port or 9092)
-            keep(folder, layout)
+            layout = new_layout(node_count or 3, port or 9092)
+            write_layout(folder, layout)
         elif node_count is not None and node_count > len(layout.nodes):
-            layout = grown(layout, node_count)
-            keep(folder, layout)
+            layout = extended_layout(layout, node_count)
+            write_layout(folder, layout)
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     first = layout.nodes[0]
@@ -169,7 +171,7 @@ def _layout(folder: Path, node_count: int | None, port: int | None) -> Layout:
     return layout
 
 
-def _welcome(nodes: LocalCluster, folder: Path, output: Output) -> None:
+def _print_addresses(nodes: LocalCluster, folder: Path, output: Output) -> None:
     rows: list[Row] = [
         {
             "node": node_id,
@@ -191,7 +193,7 @@ def _welcome(nodes: LocalCluster, folder: Path, output: Output) -> None:
         click.echo("\nCtrl-C stops all of them.")
 
 
-def _attend(nodes: LocalCluster, output: Output) -> None:
+def _restart_ended_nodes(nodes: LocalCluster, output: Output) -> None:
     """Start nodes again that have ended, until interrupted."""
     while True:
         descriptors = [os.pidfd_open(node.pid) for node in nodes.nodes.values()]
@@ -212,7 +214,7 @@ def _attend(nodes: LocalCluster, output: Output) -> None:
 @cluster.command()
 @with_connection
 @with_output
-def status(connection: Connection, output: Output) -> None:
+def status(connection: ClusterConnection, output: Output) -> None:
     """Show nodes, the metadata quorum, and partitions that lack replicas or a leader. Of replicas
     that catch up it is said how many bytes they are behind, and about how long they will take.
 
@@ -229,12 +231,12 @@ def status(connection: Connection, output: Output) -> None:
             "bytes_behind": each.bytes_behind,
             "rest_s": None if each.rest_s is None else round(each.rest_s, 1),
         }
-        for each in progress(health.metadata, connection.timeout_s)
+        for each in catch_up_progress(health.metadata, connection.timeout_s)
     ]
     quorum = health.quorum
     facts: dict[str, str | int | None] = {
         "cluster_id": health.cluster.cluster_id,
-        "active_controller": _who(controller_of(health)),
+        "active_controller": _node_name(controller_of(health)),
         "quorum_epoch": quorum.leader_epoch if quorum is not None else None,
         "votes": None if quorum is None else len(quorum.current_voters),
         "topics": len(health.metadata.topics),
@@ -267,17 +269,17 @@ def status(connection: Connection, output: Output) -> None:
             ("Under-replicated", health.under_replicated),
         ):
             if names:
-                output.hint(f"\n{title}: {_some(sorted(names))}")
-    if unsound(health):
+                output.hint(f"\n{title}: {_first_names(sorted(names))}")
+    if is_unhealthy(health):
         click.get_current_context().exit(1)
 
 
-def unsound(health: Health) -> bool:
+def is_unhealthy(health: ClusterHealth) -> bool:
     """Whether something cannot be used: a partition, or the controller."""
     return bool(health.offline) or controller_of(health) < 0
 
 
-def controller_of(health: Health) -> int:
+def controller_of(health: ClusterHealth) -> int:
     """Who decides, -1 if nobody does. What brokers call the controller may be any broker that takes
     commands for it; the quorum knows better."""
     quorum = health.quorum
@@ -286,21 +288,21 @@ def controller_of(health: Health) -> int:
     return -1 if quorum.error_code else quorum.leader_id
 
 
-def _ask(connection: Connection) -> Health:
+def _ask(connection: ClusterConnection) -> ClusterHealth:
     """Ask the first bootstrap broker that answers."""
     connection.check_reachable()
     reasons = []
     for address in connection.bootstrap.split(","):
         host, port = split_address(address.strip())
         try:
-            with Asker(host, port, connection.timeout_s) as asker:
+            with BlockingClient(host, port, connection.timeout_s) as asker:
                 return _ask_one(asker)
-        except (OSError, NotABroker, ProtocolError) as error:
+        except (OSError, NotABrokerError, ProtocolError) as error:
             reasons.append(f"{host}:{port}: {error}")
     raise click.ClickException(f"no broker answers ({'; '.join(reasons)})")
 
 
-def _ask_one(asker: Asker) -> Health:
+def _ask_one(asker: BlockingClient) -> ClusterHealth:
     cluster = asker.ask(
         DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse
     )
@@ -308,10 +310,10 @@ def _ask_one(asker: Asker) -> Health:
         name = ErrorCode(cluster.error_code).name
         raise click.ClickException(f"{name}: {cluster.error_message or 'no word about why'}")
     metadata = asker.ask(MetadataRequest(topics=None), MetadataResponse)
-    return Health(cluster, metadata, describe_with(asker))
+    return ClusterHealth(cluster, metadata, describe_quorum_of(asker))
 
 
-def nodes_of(health: Health) -> Sequence[Row]:
+def nodes_of(health: ClusterHealth) -> Sequence[Row]:
     """A line for each broker and each voter."""
     roles, ends = _quorum_roles(health.quorum)
     newest = max(ends.values(), default=0)
@@ -355,11 +357,11 @@ def _quorum_roles(
     return roles, ends
 
 
-def _who(node_id: int) -> str | None:
+def _node_name(node_id: int) -> str | None:
     return None if node_id < 0 else f"node {node_id}"
 
 
-def _some(names: Sequence[str], count_max: int = 10) -> str:
+def _first_names(names: Sequence[str], count_max: int = 10) -> str:
     shown = ", ".join(names[:count_max])
     rest = len(names) - count_max
     return f"{shown} and {rest} more" if rest > 0 else shown

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from odradek.node.cli.client import DEFAULT_BOOTSTRAP, Connection
+from odradek.node.cli.connection import DEFAULT_BOOTSTRAP, ClusterConnection
 
 COMPLETION_TIMEOUT_S = 1.0
 
@@ -57,9 +57,11 @@ def completion(shell: str) -> None:
     click.echo(script.source_template % script.source_vars())
 
 
-def _connection(ctx: click.Context) -> Connection:
+def _connection(ctx: click.Context) -> ClusterConnection:
     bootstrap = ctx.params.get("bootstrap") or os.environ.get("ODRADEK_BOOTSTRAP")
-    return Connection(bootstrap=bootstrap or DEFAULT_BOOTSTRAP, timeout_s=COMPLETION_TIMEOUT_S)
+    return ClusterConnection(
+        bootstrap=bootstrap or DEFAULT_BOOTSTRAP, timeout_s=COMPLETION_TIMEOUT_S
+    )
 
 
 def _starting_with(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:

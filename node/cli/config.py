@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from odradek.node.cli.client import Connection, settle_one, with_connection
+from odradek.node.cli.connection import ClusterConnection, single_result, with_connection
 from odradek.node.cli.default_configs import DEFAULT, alter_defaults, read_defaults
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import pair
@@ -46,7 +46,7 @@ def config() -> None:
 @with_connection
 @with_output
 def list_configs(
-    kind: str, name: str, show_all: bool, connection: Connection, output: Output
+    kind: str, name: str, show_all: bool, connection: ClusterConnection, output: Output
 ) -> None:
     """List the settings that differ from the default.
 
@@ -70,7 +70,7 @@ def list_configs(
 @with_connection
 @with_output
 def describe(
-    kind: str, name: str, keys: tuple[str, ...], connection: Connection, output: Output
+    kind: str, name: str, keys: tuple[str, ...], connection: ClusterConnection, output: Output
 ) -> None:
     """Show settings with where each value comes from and what it would fall back to."""
     entries = {entry.name: entry for entry in read_configs(kind, name, connection)}
@@ -109,7 +109,7 @@ def set_configs(
     name: str,
     pairs: tuple[tuple[str, str], ...],
     dry_run: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Set KEY to VALUE, at run time.
@@ -134,7 +134,7 @@ def unset(
     name: str,
     keys: tuple[str, ...],
     dry_run: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Put KEY back to its default."""
@@ -156,12 +156,12 @@ def _resource(kind: str, name: str, changes: list[ConfigEntry] | None = None) ->
     return ConfigResource(kind, name, incremental_configs=changes)
 
 
-def read_configs(kind: str, name: str, connection: Connection) -> list[ConfigEntry]:
+def read_configs(kind: str, name: str, connection: ClusterConnection) -> list[ConfigEntry]:
     if (kind, name) == ("broker", DEFAULT):
         return read_defaults(connection)
     resource = _resource(kind, name)
     futures = connection.admin().describe_configs([resource], request_timeout=connection.timeout_s)
-    entries = settle_one(futures, f"{kind} {name}")
+    entries = single_result(futures, f"{kind} {name}")
     return [entries[key] for key in sorted(entries)]
 
 
@@ -170,7 +170,7 @@ def _alter(
     name: str,
     changes: Mapping[str, str | None],
     dry_run: bool,
-    connection: Connection,
+    connection: ClusterConnection,
 ) -> None:
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
 
@@ -192,7 +192,7 @@ def _alter(
         validate_only=dry_run,
         request_timeout=connection.timeout_s,
     )
-    settle_one(futures, f"{kind} {name}")
+    single_result(futures, f"{kind} {name}")
 
 
 def _row(entry: ConfigEntry) -> dict[str, Json]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.node.cli import offsets
-from odradek.node.cli.client import Connection, reason, with_connection
-from odradek.node.cli.offsets import Place
+from odradek.node.cli.connection import ClusterConnection, reason, with_connection
+from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Output, with_output
 from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
 from odradek.node.cli.record_text import (
@@ -65,13 +65,13 @@ class Columns:
 
 
 @dataclass(slots=True)
-class Reading:
+class ConsumeState:
     """How far the reading is: which partitions are ours, which are read to their end."""
 
     limit: int | None
     is_following: bool
-    assigned: set[Place] = field(default_factory=set)
-    ended: set[Place] = field(default_factory=set)
+    assigned: set[PartitionId] = field(default_factory=set)
+    ended: set[PartitionId] = field(default_factory=set)
     count: int = 0
     is_stopped: bool = False
 
@@ -80,16 +80,18 @@ class Reading:
             return True
         return not self.is_following and bool(self.assigned) and self.assigned <= self.ended
 
-    def room(self) -> int:
+    def batch_limit(self) -> int:
         """How many records may be asked for: never more than will be printed (and committed)."""
         left = BATCH_RECORDS_MAX if self.limit is None else self.limit - self.count
         return min(BATCH_RECORDS_MAX, left)
 
-    def on_assign(self, _consumer: Consumer, places: Sequence[TopicPartition]) -> None:
-        self.assigned |= {(place.topic, place.partition) for place in places}
+    def on_assign(self, _consumer: Consumer, partition_ids: Sequence[TopicPartition]) -> None:
+        self.assigned |= {
+            (partition_id.topic, partition_id.partition) for partition_id in partition_ids
+        }
 
-    def on_revoke(self, _consumer: Consumer, places: Sequence[TopicPartition]) -> None:
-        gone = {(place.topic, place.partition) for place in places}
+    def on_revoke(self, _consumer: Consumer, partition_ids: Sequence[TopicPartition]) -> None:
+        gone = {(partition_id.topic, partition_id.partition) for partition_id in partition_ids}
         self.assigned -= gone
         self.ended -= gone
 
@@ -158,7 +160,7 @@ def consume(
     show_all: bool,
     template: str | None,
     isolation: str,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Print the records of topics, up to where they end now or onwards with --follow.
@@ -178,7 +180,7 @@ def consume(
         headers=headers or show_all,
     )
     admin = connection.admin()
-    places = selected_partitions(admin, selections, connection)
+    partition_ids = selected_partitions(admin, selections, connection)
     consumer = connection.consumer(
         {
             "group.id": group or "odradek-cli",
@@ -188,24 +190,24 @@ def consume(
             "isolation.level": isolation,
         }
     )
-    reading = Reading(limit=max_messages, is_following=follow)
+    state = ConsumeState(limit=max_messages, is_following=follow)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, reading.stop)
+        signal.signal(number, state.stop)
     total = None
     try:
         if group is None:
-            total = _assign(connection, consumer, places, start, since, reading)
+            total = _assign(connection, consumer, partition_ids, start, since, state)
         else:
             topics = [selection.topic for selection in selections]
-            consumer.subscribe(topics, on_assign=reading.on_assign, on_revoke=reading.on_revoke)
+            consumer.subscribe(topics, on_assign=state.on_assign, on_revoke=state.on_revoke)
         if follow or output.is_terminal:
             total = None
         show = _printer(columns, template, output)
         if total is None:
-            _read_all(consumer, reading, show, _ignore)
+            _read_all(consumer, state, show, _ignore)
         else:
             with output.progress("consumed", total) as advance:
-                _read_all(consumer, reading, show, advance)
+                _read_all(consumer, state, show, advance)
     finally:
         consumer.close()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -234,61 +236,69 @@ def _check_usage(
 
 
 def _assign(
-    connection: Connection,
+    connection: ClusterConnection,
     consumer: Consumer,
-    places: list[Place],
+    partition_ids: list[PartitionId],
     start: str | int | None,
     since: int | None,
-    reading: Reading,
+    state: ConsumeState,
 ) -> int:
     """Start reading at the wanted offsets; the number of offsets up to the present ends."""
     from confluent_kafka import TopicPartition
 
     admin = connection.admin()
-    starts = offsets.earliest_offsets(admin, places)
-    ends = offsets.latest_offsets(admin, places)
+    starts = offsets.earliest_offsets(admin, partition_ids)
+    ends = offsets.latest_offsets(admin, partition_ids)
     if since is not None:
-        found = offsets.offsets_at(admin, places, since)
-        begins = {place: found[place] if found[place] >= 0 else ends[place] for place in places}
+        found = offsets.offsets_at(admin, partition_ids, since)
+        begins = {
+            partition_id: found[partition_id] if found[partition_id] >= 0 else ends[partition_id]
+            for partition_id in partition_ids
+        }
     elif start == "end":
         begins = ends
     elif isinstance(start, int):
-        wanted = {place: start if start >= 0 else ends[place] + start for place in places}
-        begins = {p: min(max(wanted[p], starts[p]), ends[p]) for p in places}
+        wanted = {
+            partition_id: start if start >= 0 else ends[partition_id] + start
+            for partition_id in partition_ids
+        }
+        begins = {p: min(max(wanted[p], starts[p]), ends[p]) for p in partition_ids}
     else:
         begins = starts
-    reading.assigned = set(places)
-    consumer.assign([TopicPartition(name, number, begins[name, number]) for name, number in places])
-    return sum(ends[place] - begins[place] for place in places)
+    state.assigned = set(partition_ids)
+    consumer.assign(
+        [TopicPartition(name, number, begins[name, number]) for name, number in partition_ids]
+    )
+    return sum(ends[partition_id] - begins[partition_id] for partition_id in partition_ids)
 
 
 def _read_all(
     consumer: Consumer,
-    reading: Reading,
+    state: ConsumeState,
     show: Callable[[Message], None],
     advance: Callable[[int], None],
 ) -> None:
     from confluent_kafka import KafkaError
 
-    while not reading.is_over():
-        messages = consumer.consume(reading.room(), POLL_S)
+    while not state.is_over():
+        messages = consumer.consume(state.batch_limit(), POLL_S)
         for message in messages:
             error = message.error()
             if error is None:
                 show(message)
-                reading.count += 1
-                if reading.ended:
-                    reading.ended.discard(_place(message))
+                state.count += 1
+                if state.ended:
+                    state.ended.discard(_partition_id(message))
             elif error.code() == KafkaError._PARTITION_EOF:
-                reading.ended.add(_place(message))
-            elif error.fatal() or not _is_passing(error.code()):
+                state.ended.add(_partition_id(message))
+            elif error.fatal() or not _is_retriable(error.code()):
                 raise click.ClickException(reason(error))
         if messages:
             sys.stdout.flush()
             advance(len(messages))
 
 
-def _is_passing(code: int) -> bool:
+def _is_retriable(code: int) -> bool:
     """Whether librdkafka goes on by itself after this error: brokers come back."""
     from confluent_kafka import KafkaError
 
@@ -300,7 +310,7 @@ def _is_passing(code: int) -> bool:
     )
 
 
-def _place(message: Message) -> Place:
+def _partition_id(message: Message) -> PartitionId:
     topic, partition = message.topic(), message.partition()
     assert topic is not None
     assert partition is not None

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from odradek.node.cli.client import Connection, reason, with_connection
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.config import read_configs
-from odradek.node.cli.offsets import Place, earliest_offsets, latest_offsets
+from odradek.node.cli.connection import ClusterConnection, reason, with_connection
+from odradek.node.cli.offsets import PartitionId, earliest_offsets, latest_offsets
 from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.record_text import headers_of, printable, timestamp_text
 
@@ -32,18 +32,18 @@ FROM_HEADER: Final = "__dlq.redrive.from"
 COUNT_HEADER: Final = "__dlq.redrive.count"
 REDRIVE_GROUP: Final = "odradek-redrive."
 """Before the name of the group whose letters were sent back: the group that remembers it."""
-AT_ONCE: Final = 500
+TRANSACTION_RECORDS_MAX: Final = 500
 """Records in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """A dead letter. `where` is its own place, `source` that of the record."""
+class DeadLetter:
+    """A dead letter. `letter_partition` is its own place, `source` that of the record."""
 
     message: Message
-    where: Place
+    letter_partition: PartitionId
     offset: int
-    source: Place
+    source: PartitionId
     source_offset: int
     delivery_count: int
     cause: str
@@ -68,7 +68,7 @@ class Letter:
             "copied": self.is_copy,
             "redriven": is_redriven,
             "value": printable(self.message.value()) if self.is_copy else None,
-            "letter": f"{self.where[0]}-{self.where[1]}@{self.offset}",
+            "letter": f"{self.letter_partition[0]}-{self.letter_partition[1]}@{self.offset}",
         }
 
 
@@ -91,23 +91,25 @@ _dlq_topic = click.option(
 @with_connection
 @with_output
 def list_letters(
-    name: str, dlq_topic: str | None, limit: int, connection: Connection, output: Output
+    name: str, dlq_topic: str | None, limit: int, connection: ClusterConnection, output: Output
 ) -> None:
     """List the dead letters of a group, the oldest of each partition first."""
-    with _Letterbox(name, dlq_topic, connection) as box:
-        done = box.redriven()
+    with _DeadLetterReader(name, dlq_topic, connection) as reader:
+        done = reader.redriven()
         rows = []
-        for letter in box.letters(box.starts):
-            rows.append(letter.row(is_redriven=letter.offset < done.get(letter.where, 0)))
+        for letter in reader.letters(reader.starts):
+            rows.append(
+                letter.row(is_redriven=letter.offset < done.get(letter.letter_partition, 0))
+            )
             if len(rows) == limit:
                 break
-    if _is_closed(box.topic, connection):
+    if _is_closed(reader.topic, connection):
         output.hint(
-            f"{box.topic} takes no letters:"
-            f" `odradek config set topic {box.topic} {ENABLE_KEY}=true`"
+            f"{reader.topic} takes no letters:"
+            f" `odradek config set topic {reader.topic} {ENABLE_KEY}=true`"
         )
     columns = ["topic", "partition", "offset", "deliveries", "cause", "time", "copied", "redriven"]
-    output.rows(rows, columns, empty=f"{box.topic} has no letters of {name}.")
+    output.rows(rows, columns, empty=f"{reader.topic} has no letters of {name}.")
 
 
 @dead_letters.command()
@@ -122,7 +124,7 @@ def redrive(
     dlq_topic: str | None,
     limit: int | None,
     dry_run: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Send the records back to where they came from, each once.
@@ -130,18 +132,20 @@ def redrive(
     A letter that is no copy has its record read where it is. What is there no more is passed over,
     and said.
     """
-    with _Letterbox(name, dlq_topic, connection) as box:
-        redriving = _Redriving(box, connection, is_rehearsal=dry_run)
-        starts = {**box.starts, **box.redriven()}
-        total = sum(end - min(end, starts[place]) for place, end in box.ends.items())
+    with _DeadLetterReader(name, dlq_topic, connection) as reader:
+        redriving = _Redrive(reader, connection, is_dry_run=dry_run)
+        starts = {**reader.starts, **reader.redriven()}
+        total = sum(
+            end - min(end, starts[partition_id]) for partition_id, end in reader.ends.items()
+        )
         with output.progress(f"redrive {name}", min(total, limit) if limit else total) as advance:
-            for letter in box.letters(starts):
+            for letter in reader.letters(starts):
                 redriving.add(letter)
                 advance(1)
                 if limit is not None and redriving.count == limit:
                     break
             else:
-                redriving.pass_over(box.ends)
+                redriving.skip_to(reader.ends)
             redriving.commit()
     what = "would be sent" if dry_run else "sent"
     missing = redriving.missing
@@ -151,7 +155,7 @@ def redrive(
         text += " ..." if len(missing) > 5 else ""
     result: Row = {
         "group": name,
-        "dlq_topic": box.topic,
+        "dlq_topic": reader.topic,
         "letters": redriving.count,
         "sent": redriving.sent,
         "missing": [*missing],
@@ -160,10 +164,10 @@ def redrive(
     output.done(text, result)
 
 
-class _Letterbox:
+class _DeadLetterReader:
     """The letters of one group, as they lie there when one looks."""
 
-    def __init__(self, group: str, topic: str | None, connection: Connection) -> None:
+    def __init__(self, group: str, topic: str | None, connection: ClusterConnection) -> None:
         self.group = group
         self.topic = topic or _topic_of(group, connection)
         self._connection = connection
@@ -181,11 +185,11 @@ class _Letterbox:
         if found is None:
             self._consumer.close()
             raise click.ClickException(f"there is no topic {self.topic}, so it has no letters")
-        places = [(self.topic, partition) for partition in sorted(found.partitions)]
-        self.starts = earliest_offsets(admin, places)
-        self.ends = latest_offsets(admin, places, is_committed=True)
+        partition_ids = [(self.topic, partition) for partition in sorted(found.partitions)]
+        self.starts = earliest_offsets(admin, partition_ids)
+        self.ends = latest_offsets(admin, partition_ids, is_committed=True)
 
-    def __enter__(self) -> _Letterbox:
+    def __enter__(self) -> _DeadLetterReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -195,7 +199,7 @@ class _Letterbox:
     def consumer(self) -> Consumer:
         return self._consumer
 
-    def redriven(self) -> dict[Place, int]:
+    def redriven(self) -> dict[PartitionId, int]:
         """Up to where letters have been sent back, where any have."""
         from confluent_kafka import TopicPartition
 
@@ -203,43 +207,45 @@ class _Letterbox:
         found = self._consumer.committed(asked, timeout=self._connection.timeout_s)
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
-    def letters(self, starts: dict[Place, int]) -> Iterator[Letter]:
+    def letters(self, starts: dict[PartitionId, int]) -> Iterator[DeadLetter]:
         """The group's letters from there on, partition by partition."""
-        for place, end in self.ends.items():
-            start = max(starts[place], self.starts[place])
-            for message in _records(self._consumer, place, start, end, self._connection):
+        for partition_id, end in self.ends.items():
+            start = max(starts[partition_id], self.starts[partition_id])
+            for message in _records(self._consumer, partition_id, start, end, self._connection):
                 letter = _letter(message)
                 if letter is not None and _header(message, "group") == self.group:
                     yield letter
 
 
-class _Redriving:
+class _Redrive:
     """Sends records back, some at a time, each lot in a transaction with how far it has come."""
 
-    def __init__(self, box: _Letterbox, connection: Connection, *, is_rehearsal: bool) -> None:
-        self._box = box
+    def __init__(
+        self, reader: _DeadLetterReader, connection: ClusterConnection, *, is_dry_run: bool
+    ) -> None:
+        self._reader = reader
         self._connection = connection
-        self._reached: dict[Place, int] = {}
-        self._lot = 0
+        self._reached: dict[PartitionId, int] = {}
+        self._uncommitted_count = 0
         self.count = 0
         self.sent = 0
         self.missing: list[str] = []
         self._producer: Producer | None = None
         self._originals: Consumer = connection.consumer(
             {
-                "group.id": REDRIVE_GROUP + box.group,
+                "group.id": REDRIVE_GROUP + reader.group,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
             }
         )
-        if not is_rehearsal:
+        if not is_dry_run:
             # Of two who redrive the same group, the later fences the earlier.
             self._producer = connection.producer(
-                {"transactional.id": REDRIVE_GROUP + box.group, "linger.ms": 5}
+                {"transactional.id": REDRIVE_GROUP + reader.group, "linger.ms": 5}
             )
             self._producer.init_transactions(connection.timeout_s)
 
-    def add(self, letter: Letter) -> None:
+    def add(self, letter: DeadLetter) -> None:
         """Send one record back, if it is there."""
         self.count += 1
         key, value, headers = letter.message.key(), letter.message.value(), letter.own_headers
@@ -248,16 +254,16 @@ class _Redriving:
             if original is None:
                 topic, partition = letter.source
                 self.missing.append(f"{topic}-{partition}@{letter.source_offset}")
-                self._reached[letter.where] = letter.offset + 1
+                self._reached[letter.letter_partition] = letter.offset + 1
                 return
             key, value, headers = original.key(), original.value(), headers_of(original)
         self.sent += 1
-        self._reached[letter.where] = letter.offset + 1
+        self._reached[letter.letter_partition] = letter.offset + 1
         if self._producer is None:
             return
-        if self._lot == 0:
+        if self._uncommitted_count == 0:
             self._producer.begin_transaction()
-        topic, partition = letter.where
+        topic, partition = letter.letter_partition
         marks = [
             (FROM_HEADER, f"{topic}-{partition}@{letter.offset}".encode()),
             (COUNT_HEADER, str(letter.redrive_count + 1).encode()),
@@ -269,11 +275,11 @@ class _Redriving:
             value=value,
             headers=[*((k, v) for k, v in headers if k not in (FROM_HEADER, COUNT_HEADER)), *marks],
         )
-        self._lot += 1
-        if self._lot == AT_ONCE:
+        self._uncommitted_count += 1
+        if self._uncommitted_count == TRANSACTION_RECORDS_MAX:
             self.commit()
 
-    def pass_over(self, ends: dict[Place, int]) -> None:
+    def skip_to(self, ends: dict[PartitionId, int]) -> None:
         """There are no letters of the group up to there."""
         self._reached.update(ends)
 
@@ -283,25 +289,25 @@ class _Redriving:
             return
         from confluent_kafka import TopicPartition
 
-        if self._lot == 0:
+        if self._uncommitted_count == 0:
             self._producer.begin_transaction()
         offsets: list[TopicPartition] = [
             TopicPartition(topic, partition, offset)
             for (topic, partition), offset in self._reached.items()
         ]
-        metadata = self._box.consumer.consumer_group_metadata()
+        metadata = self._reader.consumer.consumer_group_metadata()
         self._producer.send_offsets_to_transaction(offsets, metadata, self._connection.timeout_s)
         self._producer.commit_transaction(self._connection.timeout_s)
-        self._lot = 0
+        self._uncommitted_count = 0
         self._reached.clear()
 
-    def _original(self, letter: Letter) -> Message | None:
+    def _original(self, letter: DeadLetter) -> Message | None:
         start = letter.source_offset
         found = _records(self._originals, letter.source, start, start + 1, self._connection)
         return next((message for message in found if message.offset() == start), None)
 
 
-def _topic_of(group: str, connection: Connection) -> str:
+def _topic_of(group: str, connection: ClusterConnection) -> str:
     entries = read_configs("group", group, connection)
     topic = next((entry.value for entry in entries if entry.name == TOPIC_KEY), None)
     if not topic:
@@ -312,14 +318,18 @@ def _topic_of(group: str, connection: Connection) -> str:
     return str(topic)
 
 
-def _is_closed(topic: str, connection: Connection) -> bool:
+def _is_closed(topic: str, connection: ClusterConnection) -> bool:
     """Whether the brokers write no letters there."""
     entries = read_configs("topic", topic, connection)
     return any(entry.name == ENABLE_KEY and entry.value == "false" for entry in entries)
 
 
 def _records(
-    consumer: Consumer, place: Place, start: int, end: int, connection: Connection
+    consumer: Consumer,
+    partition_id: PartitionId,
+    start: int,
+    end: int,
+    connection: ClusterConnection,
 ) -> Iterator[Message]:
     """The records [start, end) of a partition, as far as they are there."""
     from confluent_kafka import KafkaError, TopicPartition
@@ -327,24 +337,24 @@ def _records(
     if start >= end:
         return
     low, high = consumer.get_watermark_offsets(
-        TopicPartition(*place), timeout=connection.timeout_s, cached=False
+        TopicPartition(*partition_id), timeout=connection.timeout_s, cached=False
     )
     start, end = max(start, low), min(end, high)
     if start >= end:
         return
-    consumer.assign([TopicPartition(*place, start)])
+    consumer.assign([TopicPartition(*partition_id, start)])
     try:
         while True:
             message = consumer.poll(connection.timeout_s)
             if message is None:
                 raise click.ClickException(
-                    f"{place[0]}-{place[1]} cannot be read in time (raise --timeout?)"
+                    f"{partition_id[0]}-{partition_id[1]} cannot be read in time (raise --timeout?)"
                 )
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 return  # what is missing behind the last record was compacted, or is a marker
             if error is not None:
-                raise click.ClickException(f"{place[0]}-{place[1]}: {reason(error)}")
+                raise click.ClickException(f"{partition_id[0]}-{partition_id[1]}: {reason(error)}")
             offset = message.offset()
             assert offset is not None
             if offset < end:
@@ -360,21 +370,21 @@ def _header(message: Message, name: str) -> str:
     return (found or b"").decode(errors="replace")
 
 
-def _letter(message: Message) -> Letter | None:
+def _letter(message: Message) -> DeadLetter | None:
     """What a record of a dead-letter topic says, None if it is no letter."""
     headers = headers_of(message)
     partition, offset = _header(message, "partition"), _header(message, "offset")
     if not (partition.isdecimal() and offset.isdecimal()):
         return None
     count, again = _header(message, "delivery.count"), dict(headers).get(COUNT_HEADER) or b"0"
-    place = message.topic(), message.partition()
+    partition_id = message.topic(), message.partition()
     own_offset = message.offset()
-    assert place[0] is not None
-    assert place[1] is not None
+    assert partition_id[0] is not None
+    assert partition_id[1] is not None
     assert own_offset is not None
-    return Letter(
+    return DeadLetter(
         message=message,
-        where=(place[0], place[1]),
+        letter_partition=(partition_id[0], partition_id[1]),
         offset=own_offset,
         source=(_header(message, "topic"), int(partition)),
         source_offset=int(offset),

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from odradek.node.cli.client import Connection
-from odradek.node.cli.quorum import check
-from odradek.node.cli.session import Session
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import ClusterConnection
+from odradek.node.cli.quorum import raise_on_error
 from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -35,19 +35,19 @@ _SET: Final = 0
 _DELETE: Final = 1
 
 
-def read_defaults(connection: Connection) -> list[ConfigEntry]:
+def read_defaults(connection: ClusterConnection) -> list[ConfigEntry]:
     """What was set for all brokers, by key. ClickException if nobody answers."""
     resource = DescribeConfigsResource(resource_type=_BROKER, resource_name="")
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-    with Session(connection) as session:
+    with ClusterClient(connection) as session:
         answer = session.ask(request, DescribeConfigsResponse)
     [found] = answer.results
-    check(found.error_code, found.error_message, "the default of all brokers")
+    raise_on_error(found.error_code, found.error_message, "the default of all brokers")
     return sorted(map(_entry, found.configs), key=lambda entry: entry.name)
 
 
 def alter_defaults(
-    changes: Mapping[str, str | None], connection: Connection, *, is_dry_run: bool
+    changes: Mapping[str, str | None], connection: ClusterConnection, *, is_dry_run: bool
 ) -> None:
     """Set keys for all brokers, or delete those whose value is None. ClickException if they are
     refused."""
@@ -62,10 +62,10 @@ def alter_defaults(
         ],
     )
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=is_dry_run)
-    with Session(connection) as session:
+    with ClusterClient(connection) as session:
         answer = session.ask(request, IncrementalAlterConfigsResponse)
     [done] = answer.responses
-    check(done.error_code, done.error_message, "the default of all brokers")
+    raise_on_error(done.error_code, done.error_message, "the default of all brokers")
 
 
 def _entry(found: DescribeConfigsResourceResult) -> ConfigEntry:

@@ -13,9 +13,9 @@ from ipaddress import ip_address
 
 import click
 
-from odradek.node.cli.client import DEFAULT_BOOTSTRAP, split_address
+from odradek.node.cli.connection import DEFAULT_BOOTSTRAP, split_address
 from odradek.node.cli.output import Output, Row, with_output
-from odradek.node.cli.visit import Address, Visit, visit
+from odradek.node.cli.probe import Address, ProbeResult, probe
 
 _WORDS = {
     "": "ok",
@@ -57,20 +57,22 @@ def doctor(bootstrap: str, timeout: float, output: Output) -> None:
     a PLAINTEXT listener at BOOTSTRAP.
     """
     asked = [Address(*split_address(each.strip())) for each in bootstrap.split(",")]
-    entrances = [visit(address, timeout) for address in asked]
-    entrance = next((each for each in entrances if not each.trouble), None)
-    rows: list[Row] = [_row("bootstrap", None, each) for each in entrances]
-    problems = [problem for each in entrances for problem in problems_of_entrance(each)]
-    if entrance is not None:
-        visits = {node_id: visit(address, timeout) for node_id, address in entrance.brokers.items()}
+    bootstrap_probes = [probe(address, timeout) for address in asked]
+    bootstrap_probe = next((each for each in bootstrap_probes if not each.failure), None)
+    rows: list[Row] = [_row("bootstrap", None, each) for each in bootstrap_probes]
+    problems = [problem for each in bootstrap_probes for problem in bootstrap_problems(each)]
+    if bootstrap_probe is not None:
+        visits = {
+            node_id: probe(address, timeout) for node_id, address in bootstrap_probe.brokers.items()
+        }
         rows += [_row("advertised", node_id, found) for node_id, found in sorted(visits.items())]
-        problems += problems_of_cluster(entrance)
+        problems += cluster_problems(bootstrap_probe)
         for node_id, found in sorted(visits.items()):
-            problems += problems_of_broker(node_id, found, entrance)
+            problems += broker_problems(node_id, found, bootstrap_probe)
     if output.is_json:
         output.document(
             {
-                "cluster_id": entrance.cluster_id if entrance is not None else None,
+                "cluster_id": bootstrap_probe.cluster_id if bootstrap_probe is not None else None,
                 "addresses": rows,
                 "problems": [
                     {
@@ -93,10 +95,10 @@ def doctor(bootstrap: str, timeout: float, output: Output) -> None:
         click.get_current_context().exit(1)
 
 
-def problems_of_entrance(found: Visit) -> Iterator[Problem]:
+def bootstrap_problems(found: ProbeResult) -> Iterator[Problem]:
     """What is wrong with an address that the person gave."""
     address = str(found.address)
-    if found.trouble:
+    if found.failure:
         advice = {
             "name": "Check the name, or use an address.",
             "refused": "Nobody listens there: is the broker running, is the port right, and is it"
@@ -107,21 +109,21 @@ def problems_of_entrance(found: Visit) -> Iterator[Problem]:
             "closed": "The listener may want TLS or a login; or it is no Kafka at all.",
             "tls": "That listener speaks TLS. Name a PLAINTEXT listener of the cluster.",
             "stranger": "Something else listens there. Is it the right port?",
-        }[found.trouble]
+        }[found.failure]
         yield Problem(None, address, f"{address}: {_told(found)}", advice)
 
 
-def problems_of_cluster(entrance: Visit) -> Iterator[Problem]:
+def cluster_problems(bootstrap_probe: ProbeResult) -> Iterator[Problem]:
     """What the cluster says of itself that no client can work with."""
-    address = str(entrance.address)
-    if not entrance.brokers:
+    address = str(bootstrap_probe.address)
+    if not bootstrap_probe.brokers:
         yield Problem(
             None,
             address,
             f"{address} tells of no broker at all",
             "The cluster has not come up yet, or all brokers are fenced. Look into their logs.",
         )
-    elif entrance.controller_id < 0:
+    elif bootstrap_probe.controller_id < 0:
         yield Problem(
             None,
             address,
@@ -130,7 +132,7 @@ def problems_of_cluster(entrance: Visit) -> Iterator[Problem]:
             " is there. Look into their logs.",
         )
     by_address: dict[Address, list[int]] = {}
-    for node_id, each in entrance.brokers.items():
+    for node_id, each in bootstrap_probe.brokers.items():
         by_address.setdefault(each, []).append(node_id)
     for each, node_ids in by_address.items():
         if len(node_ids) > 1:
@@ -144,18 +146,21 @@ def problems_of_cluster(entrance: Visit) -> Iterator[Problem]:
             )
 
 
-def problems_of_broker(node_id: int, found: Visit, entrance: Visit) -> Iterator[Problem]:
+def broker_problems(
+    node_id: int, found: ProbeResult, bootstrap_probe: ProbeResult
+) -> Iterator[Problem]:
     """What is wrong with the address that a broker tells its clients."""
     address = str(found.address)
     setting = f"advertised.listeners of node {node_id}"
-    if not found.trouble:
-        if found.cluster_id != entrance.cluster_id:
+    if not found.failure:
+        if found.cluster_id != bootstrap_probe.cluster_id:
             yield Problem(
                 node_id,
                 address,
                 f"node {node_id} is advertised at {address}, where another cluster answers"
-                f" ({found.cluster_id}, not {entrance.cluster_id})",
-                f"Two clusters are told as one. Correct {setting}{_if_loopback(found, entrance)}.",
+                f" ({found.cluster_id}, not {bootstrap_probe.cluster_id})",
+                "Two clusters are told as one. Correct"
+                f" {setting}{_if_loopback(found, bootstrap_probe)}.",
             )
         elif node_id not in found.brokers:
             yield Problem(
@@ -166,27 +171,27 @@ def problems_of_broker(node_id: int, found: Visit, entrance: Visit) -> Iterator[
             )
         return
     what = f"node {node_id} is advertised at {address}: {_told(found)}"
-    if found.trouble == "name":
+    if found.failure == "name":
         advice = (
             f"Clients here cannot resolve {found.address.host}. Set {setting} to a name or address"
             " that they can, or make the name known here."
         )
-    elif _is_loopback(found) and not _is_loopback(entrance):
+    elif _is_loopback(found) and not _is_loopback(bootstrap_probe):
         advice = (
             f"{found.address.host} means the client's own machine to a client. Set {setting} to"
-            f" the host that clients use, for example {entrance.address.host}."
+            f" the host that clients use, for example {bootstrap_probe.address.host}."
         )
-    elif found.trouble == "refused":
+    elif found.failure == "refused":
         advice = (
             f"Is node {node_id} running, and is that port open or published under this number? If"
             f" clients use another address, set {setting} to it."
         )
-    elif found.trouble in ("silent", "unreachable"):
+    elif found.failure in ("silent", "unreachable"):
         advice = (
             "The address may belong to a network that clients are not in (a container's, a"
             f" cluster's). Set {setting} to one that they can reach, or open the way."
         )
-    elif found.trouble == "tls":
+    elif found.failure == "tls":
         advice = (
             "That listener speaks TLS, which is right for clients that do. If these are not to,"
             f" correct {setting}."
@@ -196,22 +201,22 @@ def problems_of_broker(node_id: int, found: Visit, entrance: Visit) -> Iterator[
     yield Problem(node_id, address, what, advice)
 
 
-def _told(found: Visit) -> str:
-    words = _WORDS[found.trouble]
+def _told(found: ProbeResult) -> str:
+    words = _WORDS[found.failure]
     return f"{words} ({found.detail})" if found.detail else words
 
 
-def _if_loopback(found: Visit, entrance: Visit) -> str:
-    if _is_loopback(found) and not _is_loopback(entrance):
+def _if_loopback(found: ProbeResult, bootstrap_probe: ProbeResult) -> str:
+    if _is_loopback(found) and not _is_loopback(bootstrap_probe):
         return f": {found.address.host} means the client's own machine to a client"
     return ""
 
 
-def _is_loopback(found: Visit) -> bool:
+def _is_loopback(found: ProbeResult) -> bool:
     return bool(found.resolved) and all(ip_address(each).is_loopback for each in found.resolved)
 
 
-def _row(told_as: str, node_id: int | None, found: Visit) -> Row:
+def _row(told_as: str, node_id: int | None, found: ProbeResult) -> Row:
     resolved: Sequence[str] = found.resolved
     return {
         "address": str(found.address),
@@ -219,5 +224,5 @@ def _row(told_as: str, node_id: int | None, found: Visit) -> Row:
         "node": node_id,
         "resolves_to": ", ".join(resolved) or None,
         "connect_ms": None if found.connected_ms is None else round(found.connected_ms, 1),
-        "verdict": _WORDS[found.trouble],
+        "verdict": _WORDS[found.failure],
     }

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.insight import (
+from odradek.protocol.messages.diagnostics import (
     ExplainedGroup,
     ExplainedMember,
     ExplainedReader,
-    ExplainedSharing,
+    ExplainedSharePartition,
 )
 
-Place: TypeAlias = tuple[str, int]
+PartitionId: TypeAlias = tuple[str, int]
 
 IDLE_MS: Final = 10_000
 """From then on a fetch is missing: clients fetch every half second by default."""
@@ -43,7 +43,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
+class BlockingTransaction:
     """A transaction behind which a partition's last stable offset stays; what is not known is
     None."""
 
@@ -61,7 +61,7 @@ class PartitionView:
     """A partition as its leader and all who serve fetches of it see it; offsets are -1 if no leader
     could be asked."""
 
-    place: Place
+    partition_id: PartitionId
     leader: int
     replicas: tuple[int, ...] = ()
     in_sync: tuple[int, ...] = ()
@@ -71,14 +71,14 @@ class PartitionView:
     high_watermark: int = -1
     log_end_offset: int = -1
     readers: tuple[ExplainedReader, ...] = ()
-    sharing: tuple[ExplainedSharing, ...] = ()
+    sharing: tuple[ExplainedSharePartition, ...] = ()
     """How share groups stand in it."""
-    transaction: OpenTransaction | None = None
+    transaction: BlockingTransaction | None = None
 
     @property
     def name(self) -> str:
         """`topic-partition`."""
-        return f"{self.place[0]}-{self.place[1]}"
+        return f"{self.partition_id[0]}-{self.partition_id[1]}"
 
 
 # -- words ----------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _records(count: int) -> str:
 # -- groups ---------------------------------------------------------------------------------------
 
 
-def why_nobody_reads(group: ExplainedGroup) -> list[str]:
+def no_reader_reasons(group: ExplainedGroup) -> list[str]:
     """Sentences about the group as a whole, for who waits for it."""
     if not group.members and group.group_state in ("Empty", "Dead"):
         return ["the group has no members: nobody reads"]
@@ -120,7 +120,7 @@ def why_nobody_reads(group: ExplainedGroup) -> list[str]:
     return []
 
 
-def about_group(group: ExplainedGroup, now_ms: int) -> list[Finding]:
+def group_findings(group: ExplainedGroup, now_ms: int) -> list[Finding]:
     """What is to be said of the group as a whole and of its members."""
     return [
         Finding(about=group.group_id, what=what, advice=advice)
@@ -170,9 +170,9 @@ def _of_classic_rebalance(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[
 
 def _of_reconciliation(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str]]:
     for member in group.members:
-        if member.to_give_up:
+        if member.to_revoke:
             given = [
-                f"{topic.name}-{index}" for topic in member.to_give_up for index in topic.partitions
+                f"{topic.name}-{index}" for topic in member.to_revoke for index in topic.partitions
             ]
             left = ""
             if member.deadline >= 0:
@@ -219,7 +219,7 @@ def _of_frequency(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str
     )
 
 
-def about_topics(missing: Iterable[str]) -> list[Finding]:
+def missing_topic_findings(missing: Iterable[str]) -> list[Finding]:
     """What is to be said of topics that a group subscribes to and nobody can see."""
     return [
         Finding(
@@ -234,7 +234,7 @@ def about_topics(missing: Iterable[str]) -> list[Finding]:
 # -- partitions -----------------------------------------------------------------------------------
 
 
-def about_partition(view: PartitionView) -> list[Finding]:
+def partition_findings(view: PartitionView) -> list[Finding]:
     """What is to be said of a partition, whoever reads it."""
     return [
         Finding(about=view.name, what=what, advice=advice) for what, advice in _of_partition(view)
@@ -293,7 +293,7 @@ def _of_transaction(view: PartitionView) -> Iterator[tuple[str, str]]:
     if found.transactional_id is None:
         advice = (
             "No coordinator that answers knows it: if `odradek txn hanging` names it, end it with"
-            f" `odradek txn abort {view.place[0]} {view.place[1]}"
+            f" `odradek txn abort {view.partition_id[0]} {view.partition_id[1]}"
             f" --start-offset {found.since_offset}`."
         )
     else:
@@ -328,8 +328,8 @@ def _refused(view: PartitionView, reader: ExplainedReader) -> tuple[str, str]:
 # -- a group in a partition -----------------------------------------------------------------------
 
 
-def about_reading(
-    group: ExplainedGroup, views: Mapping[Place, PartitionView], now_ms: int
+def reader_findings(
+    group: ExplainedGroup, views: Mapping[PartitionId, PartitionView], now_ms: int
 ) -> list[Finding]:
     """Why the group does not move on in partitions that have something for it."""
     if group.group_type == "share":
@@ -352,9 +352,9 @@ def about_reading(
         for commit in topic.partitions
     }
     findings: list[Finding] = []
-    for place, view in sorted(views.items()):
-        commit = commits.get(place)
-        owner = owners.get(place)
+    for partition_id, view in sorted(views.items()):
+        commit = commits.get(partition_id)
+        owner = owners.get(partition_id)
         if view.high_watermark < 0 or (commit is None and owner is None):
             continue
         offset = -1 if commit is None else commit.committed_offset
@@ -457,25 +457,25 @@ def _of_reader(
 
 
 def _of_sharing(
-    group: ExplainedGroup, view: PartitionView, sharing: ExplainedSharing
+    group: ExplainedGroup, view: PartitionView, sharing: ExplainedSharePartition
 ) -> Iterator[tuple[str, str]]:
     """What is under way between the share group's start and its end."""
     members = {member.member_id: member_text(member) for member in group.members}
-    if sharing.held_count and not sharing.available_count:
+    if sharing.acquired_count and not sharing.available_count:
         first = sharing.locks[0]
         who = members.get(first.member_id, first.member_id)
         span = f"offset {first.start_offset}"
         if first.end_offset - first.start_offset > 1:
             span = f"offsets {first.start_offset} to {first.end_offset - 1}"
-        held = _records(sharing.held_count)
+        held = _records(sharing.acquired_count)
         yield (
             f"{view.name} has {held} in members' hands, the first in those of {who}: {span},"
             f" at delivery {first.delivery_count}, for {duration_text(first.left_ms)} more.",
             "They can be had again when they are released, or when the lock ends"
             " (share.record.lock.duration.ms).",
         )
-    if sharing.resting_count:
-        resting = _records(sharing.resting_count)
+    if sharing.delayed_count:
+        resting = _records(sharing.delayed_count)
         yield f"{view.name} has {resting} resting before the next delivery.", ""
     if sharing.archiving_count:
         leaving = _records(sharing.archiving_count)

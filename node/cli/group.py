@@ -6,28 +6,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cluster.metadata.group_rules import PROTOCOLS
-from odradek.node.asker import Asker, NotABroker
+from odradek.cluster.metadata.group_policy_configs import PROTOCOLS
+from odradek.node.blocking_client import BlockingClient, NotABrokerError
 from odradek.node.cli import offsets, share_group, streams_group
-from odradek.node.cli.client import (
-    Connection,
-    fail_with,
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.completion import complete_group
+from odradek.node.cli.connection import (
+    ClusterConnection,
+    collect_results,
+    raise_refusals,
     reason,
-    settle,
-    settle_one,
+    single_result,
     with_connection,
 )
-from odradek.node.cli.completion import complete_group
 from odradek.node.cli.dead_letters import dead_letters
-from odradek.node.cli.group_admin import create, delete_groups, show_groups
+from odradek.node.cli.group_admin import create, delete_groups, print_groups
 from odradek.node.cli.group_explain import explain
-from odradek.node.cli.group_facts import configured_groups, only_configured, serves_ours
-from odradek.node.cli.group_lag import add_lag, lag, wait
-from odradek.node.cli.offsets import Place
+from odradek.node.cli.group_lag import add_lag_columns, lag, wait
+from odradek.node.cli.group_queries import (
+    configured_groups,
+    configured_only_message,
+    is_odradek_cluster,
+)
+from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
 from odradek.node.cli.rewind import rewind, snapshot, undo
-from odradek.node.cli.session import Session
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 
@@ -89,22 +93,22 @@ group.add_command(dead_letters)
 @with_connection
 @with_output
 def list_groups(
-    states: tuple[str, ...], kinds: tuple[str, ...], connection: Connection, output: Output
+    states: tuple[str, ...], kinds: tuple[str, ...], connection: ClusterConnection, output: Output
 ) -> None:
     """List the groups of the whole cluster: state, type, members, topics, lag, coordinator.
 
     Of brokers other than Odradek's only state and type.
     """
-    wanted = {_words(state) for state in states}
+    wanted = {_state_name(state) for state in states}
     connection.check_reachable()
-    if serves_ours(connection):
-        show_groups(connection, output, wanted, kinds)
+    if is_odradek_cluster(connection):
+        print_groups(connection, output, wanted, kinds)
         return
     admin = connection.admin()
     listing = admin.list_consumer_groups(request_timeout=connection.timeout_s).result()
-    names = {found.group_id: _words(found.state.name) for found in listing.valid or []}
+    names = {found.group_id: _state_name(found.state.name) for found in listing.valid or []}
     if UNKNOWN in names.values():
-        names |= _newer_states(admin, connection)
+        names |= _kip_848_states(admin, connection)
     rows: list[Row] = [
         {
             "group": found.group_id,
@@ -127,24 +131,24 @@ def list_groups(
 @with_connection
 @with_output
 def describe(
-    names: tuple[str, ...], show_members: bool, connection: Connection, output: Output
+    names: tuple[str, ...], show_members: bool, connection: ClusterConnection, output: Output
 ) -> None:
     """Show state, members, committed offsets and lag."""
     admin = connection.admin()
-    streams = streams_group.applications(admin, names, connection)
+    streams = streams_group.describe_streams_groups(admin, names, connection)
     documents = [
         streams_group.document(admin, found, node, committed_offsets(admin, name, connection))
         for name, (node, found) in streams.items()
     ]
-    shares = share_group.share_groups(admin, names, connection)
+    shares = share_group.describe_share_groups(admin, names, connection)
     documents += [share_group.document(admin, found) for found in shares.values()]
     others = [name for name in names if name not in streams and name not in shares]
     refusals: dict[str, KafkaError] = {}
     if others:
         futures = admin.describe_consumer_groups(others, request_timeout=connection.timeout_s)
-        answers, refusals = settle(futures)
+        answers, refusals = collect_results(futures)
         documents += [_document(admin, found, connection) for found in answers.values()]
-    has_more = add_lag(connection, documents)
+    has_more = add_lag_columns(connection, documents)
     if output.is_json:
         output.document(documents)
     for document in documents if not output.is_json else []:
@@ -172,7 +176,7 @@ def describe(
                 ],
                 empty="Nothing committed and nothing assigned.",
             )
-    fail_with(refusals)
+    raise_refusals(refusals)
 
 
 @group.command()
@@ -182,7 +186,11 @@ def describe(
 @with_connection
 @with_output
 def delete(
-    names: tuple[str, ...], yes: bool, is_forced: bool, connection: Connection, output: Output
+    names: tuple[str, ...],
+    yes: bool,
+    is_forced: bool,
+    connection: ClusterConnection,
+    output: Output,
 ) -> None:
     """Delete empty groups with their committed offsets and their own configs.
 
@@ -192,18 +200,18 @@ def delete(
     connection.check_reachable()
     if not yes:
         click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
-    if serves_ours(connection):
+    if is_odradek_cluster(connection):
         delete_groups(connection, output, names, is_forced=is_forced)
         return
     if is_forced:
         raise click.ClickException("--force is for Odradek's own brokers, over PLAINTEXT")
     admin = connection.admin()
     futures = admin.delete_consumer_groups(list(names), request_timeout=connection.timeout_s)
-    answers, refusals = settle(futures)
+    answers, refusals = collect_results(futures)
     deleted = list(answers)
     if deleted:
         output.done(f"Deleted {', '.join(deleted)}", {"deleted": deleted})
-    fail_with(refusals)
+    raise_refusals(refusals)
 
 
 @group.command("reset-offsets")
@@ -231,7 +239,7 @@ def reset_offsets(
     to_time: int | None,
     shift_by: int | None,
     dry_run: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Move a group to other offsets. Its consumers must be stopped.
@@ -241,7 +249,7 @@ def reset_offsets(
     if sum(choice is not None for choice in (end, to_offset, to_time, shift_by)) != 1:
         raise click.UsageError("Give exactly one of --to, --to-offset, --to-time and --shift-by.")
     admin = connection.admin()
-    shares = share_group.share_groups(admin, [name], connection)
+    shares = share_group.describe_share_groups(admin, [name], connection)
     if name in shares:
         committed = shares[name].starts()
     else:
@@ -249,18 +257,20 @@ def reset_offsets(
     if selections:
         metadata = admin.list_topics(timeout=connection.timeout_s)
         known = offsets.partitions_of(metadata, [selection.topic for selection in selections])
-        places = [place for place in known if any(s.has(*place) for s in selections)]
+        partition_ids = [
+            partition_id for partition_id in known if any(s.has(*partition_id) for s in selections)
+        ]
     else:
-        places = sorted(committed)
-    if not places:
+        partition_ids = sorted(committed)
+    if not partition_ids:
         raise click.ClickException(
             f"group {name!r} has no committed offsets; name what to move with --topic"
         )
-    starts = offsets.earliest_offsets(admin, places)
-    ends = offsets.latest_offsets(admin, places)
+    starts = offsets.earliest_offsets(admin, partition_ids)
+    ends = offsets.latest_offsets(admin, partition_ids)
     targets = _targets(
         admin,
-        places,
+        partition_ids,
         end=end,
         to_offset=to_offset,
         to_time=to_time,
@@ -271,17 +281,17 @@ def reset_offsets(
     )
     rows: list[Row] = [
         {
-            "topic": place[0],
-            "partition": place[1],
-            "committed": committed.get(place),
-            "new_offset": targets[place],
-            "end_offset": ends[place],
-            "lag": ends[place] - targets[place],
+            "topic": partition_id[0],
+            "partition": partition_id[1],
+            "committed": committed.get(partition_id),
+            "new_offset": targets[partition_id],
+            "end_offset": ends[partition_id],
+            "lag": ends[partition_id] - targets[partition_id],
         }
-        for place in places
+        for partition_id in partition_ids
     ]
     if not dry_run and name in shares:
-        share_group.move(shares[name], targets, connection)
+        share_group.alter_start_offsets(shares[name], targets, connection)
     elif not dry_run:
         _commit(admin, name, targets, connection)
     output.rows(rows, ["topic", "partition", "committed", "new_offset", "end_offset", "lag"])
@@ -289,55 +299,65 @@ def reset_offsets(
         output.hint("Nothing was changed (--dry-run).")
 
 
-def committed_offsets(admin: AdminClient, name: str, connection: Connection) -> dict[Place, int]:
+def committed_offsets(
+    admin: AdminClient, name: str, connection: ClusterConnection
+) -> dict[PartitionId, int]:
     """Every committed offset of a group; empty for a group that never committed."""
     from confluent_kafka import ConsumerGroupTopicPartitions
 
     futures = admin.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(name)], request_timeout=connection.timeout_s
     )
-    found = settle_one(futures, f"group {name!r}")
+    found = single_result(futures, f"group {name!r}")
     return {
-        (place.topic, place.partition): place.offset
-        for place in found.topic_partitions or []
-        if place.offset != NO_OFFSET and place.error is None
+        (partition_id.topic, partition_id.partition): partition_id.offset
+        for partition_id in found.topic_partitions or []
+        if partition_id.offset != NO_OFFSET and partition_id.error is None
     }
 
 
 def _targets(
     admin: AdminClient,
-    places: list[Place],
+    partition_ids: list[PartitionId],
     *,
     end: str | None,
     to_offset: int | None,
     to_time: int | None,
     shift_by: int | None,
-    committed: dict[Place, int],
-    starts: dict[Place, int],
-    ends: dict[Place, int],
-) -> dict[Place, int]:
+    committed: dict[PartitionId, int],
+    starts: dict[PartitionId, int],
+    ends: dict[PartitionId, int],
+) -> dict[PartitionId, int]:
     if end is not None:
         return starts if end == "earliest" else ends
     if to_time is not None:
-        found = offsets.offsets_at(admin, places, to_time)
+        found = offsets.offsets_at(admin, partition_ids, to_time)
         # No record that late: everything is older, so the group goes to the end.
-        return {place: found[place] if found[place] >= 0 else ends[place] for place in places}
+        return {
+            partition_id: found[partition_id] if found[partition_id] >= 0 else ends[partition_id]
+            for partition_id in partition_ids
+        }
     if to_offset is not None:
-        wanted = dict.fromkeys(places, to_offset)
+        wanted = dict.fromkeys(partition_ids, to_offset)
     else:
         assert shift_by is not None
-        missing = [place for place in places if place not in committed]
+        missing = [partition_id for partition_id in partition_ids if partition_id not in committed]
         if missing:
             raise click.ClickException(
                 f"nothing is committed for {missing[0][0]}-{missing[0][1]}: "
                 "--shift-by needs an offset to start from"
             )
-        wanted = {place: committed[place] + shift_by for place in places}
-    return {place: min(max(wanted[place], starts[place]), ends[place]) for place in places}
+        wanted = {
+            partition_id: committed[partition_id] + shift_by for partition_id in partition_ids
+        }
+    return {
+        partition_id: min(max(wanted[partition_id], starts[partition_id]), ends[partition_id])
+        for partition_id in partition_ids
+    }
 
 
 def _commit(
-    admin: AdminClient, name: str, targets: dict[Place, int], connection: Connection
+    admin: AdminClient, name: str, targets: dict[PartitionId, int], connection: ClusterConnection
 ) -> None:
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
@@ -345,11 +365,15 @@ def _commit(
     futures = admin.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(name, wanted)], request_timeout=connection.timeout_s
     )
-    answers, refusals = settle(futures)
+    answers, refusals = collect_results(futures)
     for error in refusals.values():
         raise click.ClickException(f"group {name!r}: {reason(error)}. {_MUST_BE_STOPPED}")
     for answer in answers.values():
-        refused = [place for place in answer.topic_partitions or [] if place.error is not None]
+        refused = [
+            partition_id
+            for partition_id in answer.topic_partitions or []
+            if partition_id.error is not None
+        ]
         if refused:
             first = refused[0]
             raise click.ClickException(
@@ -359,38 +383,41 @@ def _commit(
 
 
 def _check_known(
-    name: str, found: ConsumerGroupDescription, places: list[Place], connection: Connection
+    name: str,
+    found: ConsumerGroupDescription,
+    partition_ids: list[PartitionId],
+    connection: ClusterConnection,
 ) -> None:
     """Kafka answers for a group that never was with a dead, empty one."""
-    if not found.members and not places and found.state.name in ("DEAD", "UNKNOWN"):
-        if serves_ours(connection):
-            with Session(connection) as session:
+    if not found.members and not partition_ids and found.state.name in ("DEAD", "UNKNOWN"):
+        if is_odradek_cluster(connection):
+            with ClusterClient(connection) as session:
                 if name in configured_groups(session):
-                    raise click.ClickException(only_configured(name))
+                    raise click.ClickException(configured_only_message(name))
         raise click.ClickException(f"there is no group {name!r}")
 
 
 def _document(
-    admin: AdminClient, found: ConsumerGroupDescription, connection: Connection
+    admin: AdminClient, found: ConsumerGroupDescription, connection: ClusterConnection
 ) -> dict[str, Json]:
     owners = {
-        (place.topic, place.partition): member
+        (partition_id.topic, partition_id.partition): member
         for member in found.members
-        for place in member.assignment.topic_partitions
+        for partition_id in member.assignment.topic_partitions
     }
     committed = committed_offsets(admin, found.group_id, connection)
-    places = sorted({*owners, *committed})
-    _check_known(found.group_id, found, places, connection)
-    ends = offsets.known_ends(admin, places)
+    partition_ids = sorted({*owners, *committed})
+    _check_known(found.group_id, found, partition_ids, connection)
+    ends = offsets.known_ends(admin, partition_ids)
     lag: list[Row] = []
-    for place in places:
-        owner = owners.get(place)
-        offset = committed.get(place)
-        end = ends[place]
+    for partition_id in partition_ids:
+        owner = owners.get(partition_id)
+        offset = committed.get(partition_id)
+        end = ends[partition_id]
         lag.append(
             {
-                "topic": place[0],
-                "partition": place[1],
+                "topic": partition_id[0],
+                "partition": partition_id[1],
                 "committed": offset,
                 "end_offset": end,
                 "lag": None if offset is None or end is None else max(0, end - offset),
@@ -406,15 +433,16 @@ def _document(
             "client": member.client_id,
             "host": member.host,
             "assigned": [
-                f"{place.topic}-{place.partition}" for place in member.assignment.topic_partitions
+                f"{partition_id.topic}-{partition_id.partition}"
+                for partition_id in member.assignment.topic_partitions
             ],
             "target": _target(member),
         }
         for member in found.members
     ]
-    state = _words(found.state.name)
+    state = _state_name(found.state.name)
     if state == UNKNOWN:
-        state = _newer_states(admin, connection).get(found.group_id, state)
+        state = _kip_848_states(admin, connection).get(found.group_id, state)
     behind = [value for row in lag if isinstance(value := row["lag"], int)]
     return {
         "group": found.group_id,
@@ -434,28 +462,31 @@ def _target(member: MemberDescription) -> list[Json]:
     if target is None:
         return []
     owned, wanted = (
-        sorted((place.topic, place.partition) for place in assignment.topic_partitions)
+        sorted(
+            (partition_id.topic, partition_id.partition)
+            for partition_id in assignment.topic_partitions
+        )
         for assignment in (member.assignment, target)
     )
     return [] if owned == wanted else [f"{topic}-{partition}" for topic, partition in wanted]
 
 
-def _newer_states(admin: AdminClient, connection: Connection) -> dict[str, str]:
+def _kip_848_states(admin: AdminClient, connection: ClusterConnection) -> dict[str, str]:
     """The states of consumer groups, asked for by hand: librdkafka knows no Assigning and no
     Reconciling. Empty where that cannot be had, as over TLS."""
     states: dict[str, str] = {}
     request = ListGroupsRequest(types_filter=["consumer"])
     for broker in admin.list_topics(timeout=connection.timeout_s).brokers.values():
         try:
-            with Asker(str(broker.host), broker.port, connection.timeout_s) as asker:
+            with BlockingClient(str(broker.host), broker.port, connection.timeout_s) as asker:
                 groups = asker.ask(request, ListGroupsResponse).groups
-        except (OSError, NotABroker, ProtocolError):
+        except (OSError, NotABrokerError, ProtocolError):
             continue
         states |= {group.group_id: group.group_state for group in groups}
     return states
 
 
-def _words(name: str) -> str:
+def _state_name(name: str) -> str:
     """`PREPARING_REBALANCING` -> `PreparingRebalance`, Kafka's own spelling of group states."""
     return "".join(word.capitalize() for word in name.split("_")).replace(
         "Rebalancing", "Rebalance"

@@ -12,16 +12,16 @@ from typing import Final
 
 import click
 
-from odradek.cluster.metadata.group_rules import PROTOCOLS
+from odradek.cluster.metadata.group_policy_configs import PROTOCOLS
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
-from odradek.node.cli.client import Connection, with_connection
-from odradek.node.cli.group_facts import Facts, Group, configured_groups
-from odradek.node.cli.group_kinds import put_out
-from odradek.node.cli.group_lag import row_of, standings, summed
+from odradek.node.cli.cluster_client import PAUSE_S, ClusterClient
+from odradek.node.cli.connection import ClusterConnection, with_connection
+from odradek.node.cli.group_lag import lag_row, partition_lags, sum_lags
+from odradek.node.cli.group_queries import GroupDescription, GroupQueries, configured_groups
+from odradek.node.cli.group_types import remove_members
 from odradek.node.cli.output import Json, Output, with_output
 from odradek.node.cli.parameters import duration, pair
-from odradek.node.cli.session import PAUSE_S, Session
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -77,7 +77,7 @@ def create(
     protocols: tuple[str, ...],
     configs: tuple[tuple[str, str], ...],
     if_not_exists: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Say how a group shall be before anybody joins it.
@@ -96,8 +96,8 @@ def create(
         wanted["group.ephemeral"] = "false"
     if protocols:
         wanted["group.protocol.allow"] = ",".join(dict.fromkeys(protocols))
-    with Session(connection) as session:
-        [group] = Facts(session).groups([name])
+    with ClusterClient(connection) as session:
+        [group] = GroupQueries(session).groups([name])
         if not group.told.error_code or name in configured_groups(session):
             if if_not_exists:
                 output.done(f"Group {name} exists", {"group": name, "created": False})
@@ -112,7 +112,7 @@ def create(
     )
 
 
-def _alter(session: Session, name: str, changes: list[tuple[str, int, str | None]]) -> None:
+def _alter(session: ClusterClient, name: str, changes: list[tuple[str, int, str | None]]) -> None:
     resource = IncrementalAlterConfigsResource(
         resource_type=_GROUP,
         resource_name=name,
@@ -128,7 +128,7 @@ def _alter(session: Session, name: str, changes: list[tuple[str, int, str | None
         raise click.ClickException(f"group {name}: {message}")
 
 
-def _own_configs(session: Session, name: str) -> list[str]:
+def _own_configs(session: ClusterClient, name: str) -> list[str]:
     """The keys that were set on a group."""
     asked = DescribeConfigsResource(
         resource_type=_GROUP, resource_name=name, configuration_keys=None
@@ -142,25 +142,27 @@ def _own_configs(session: Session, name: str) -> list[str]:
 # -- list -----------------------------------------------------------------------------------------
 
 
-def show_groups(
-    connection: Connection, output: Output, states: set[str], kinds: tuple[str, ...]
+def print_groups(
+    connection: ClusterConnection, output: Output, states: set[str], kinds: tuple[str, ...]
 ) -> None:
     """The groups of all coordinators, in one table; and those that were created and not yet used.
 
     Every coordinator is asked: any broker names them.
     """
-    with Session(connection) as session:
-        facts = Facts(session)
+    with ClusterClient(connection) as session:
+        facts = GroupQueries(session)
         groups = facts.all_groups()
         configured = configured_groups(session)
-        coming = configured - {group.name for group in groups}
+        unused = configured - {group.name for group in groups}
         coordinators = {
-            group.name: group.coordinator for group in (facts.groups(coming) if coming else ())
+            group.name: group.coordinator for group in (facts.groups(unused) if unused else ())
         }
         # A partition without a leader must not keep a list from being shown.
         lags = {
             row["group"]: row
-            for row in summed(map(row_of, standings(facts, groups, is_patient=False)), ("group",))
+            for row in sum_lags(
+                map(lag_row, partition_lags(facts, groups, waits_for_leaders=False)), ("group",)
+            )
         }
     rows: list[dict[str, Json]] = [
         {
@@ -194,7 +196,7 @@ def show_groups(
             "ephemeral": None,
             "configured": True,
         }
-        for name in coming
+        for name in unused
     )
     shown = [
         row
@@ -203,9 +205,10 @@ def show_groups(
     ]
     columns = ["group", "state", "type", "members", "topics", "lag", "seconds", "coordinator"]
     output.rows(shown, columns, empty="No groups.")
-    if facts.leaderless_shards:
+    if facts.leaderless_shard_count:
         raise click.ClickException(
-            f"{facts.leaderless_shards} partitions of {CONSUMER_OFFSETS} have no leader: the groups"
+            f"{facts.leaderless_shard_count} partitions of {CONSUMER_OFFSETS} have no leader: the"
+            " groups"
             " in them are not shown"
         )
 
@@ -214,14 +217,14 @@ def show_groups(
 
 
 def delete_groups(
-    connection: Connection, output: Output, names: Iterable[str], *, is_forced: bool
+    connection: ClusterConnection, output: Output, names: Iterable[str], *, is_forced: bool
 ) -> None:
     """Delete groups with their offsets and their own configs, putting their members out first if
     it `is_forced`."""
     refusals: dict[str, str] = {}
     deleted: list[str] = []
-    with Session(connection) as session:
-        facts = Facts(session)
+    with ClusterClient(connection) as session:
+        facts = GroupQueries(session)
         configured = configured_groups(session)
         for name in dict.fromkeys(names):
             complaint = _delete(facts, session, name, is_forced=is_forced)
@@ -251,14 +254,14 @@ _AGAIN: Final = frozenset(
 
 
 def _delete(
-    facts: Facts, session: Session, name: str, *, is_forced: bool
+    facts: GroupQueries, session: ClusterClient, name: str, *, is_forced: bool
 ) -> tuple[int, str] | None:
     """Why the group was not deleted, as (error code, sentence); None if it was."""
     deadline = time.monotonic() + session.timeout_s
     while True:
         [group] = facts.groups([name])
         if is_forced:
-            put_out(session, group.coordinator, group.told)
+            remove_members(session, group.coordinator, group.told)
         code, message = _delete_once(session, group)
         may_try_again = code in _AGAIN or (is_forced and code == ErrorCode.NON_EMPTY_GROUP)
         if not code:
@@ -275,7 +278,7 @@ def _delete(
         time.sleep(PAUSE_S)
 
 
-def _delete_once(session: Session, group: Group) -> tuple[int, str]:
+def _delete_once(session: ClusterClient, group: GroupDescription) -> tuple[int, str]:
     answer = session.ask_node(
         group.coordinator, DeleteGroupsRequest(groups_names=[group.name]), DeleteGroupsResponse
     )

@@ -10,23 +10,23 @@ from collections.abc import Iterable
 
 import click
 
-from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.completion import complete_group
+from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.findings import (
     Finding,
-    about_group,
-    about_partition,
-    about_reading,
-    about_topics,
     duration_text,
+    group_findings,
+    missing_topic_findings,
+    partition_findings,
+    reader_findings,
 )
-from odradek.node.cli.group_facts import Facts, Group
-from odradek.node.cli.group_kinds import SHARE
-from odradek.node.cli.group_lag import row_of, standings, summed
+from odradek.node.cli.group_lag import lag_row, partition_lags, sum_lags
+from odradek.node.cli.group_queries import GroupDescription, GroupQueries
+from odradek.node.cli.group_types import SHARE
 from odradek.node.cli.output import Json, Output, Row, size_text, with_output
 from odradek.node.cli.parameters import moment_text
-from odradek.node.cli.partition_facts import views_of
-from odradek.node.cli.session import Session
+from odradek.node.cli.partition_facts import collect_partition_views
 
 
 def finding_rows(findings: Iterable[Finding]) -> list[Row]:
@@ -35,7 +35,7 @@ def finding_rows(findings: Iterable[Finding]) -> list[Row]:
     return [{"about": f.about, "finding": f.what, "advice": f.advice} for f in unique]
 
 
-def tell_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
+def print_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
     """A sentence each, and below it what to do; once, of however many partitions it is true."""
     unique = dict.fromkeys((finding.what, finding.advice) for finding in findings)
     if not unique:
@@ -46,30 +46,32 @@ def tell_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
             click.echo(click.style(f"  {advice}", dim=True))
 
 
-def findings_of(session: Session, facts: Facts, group: Group) -> list[Finding]:
+def findings_of(
+    session: ClusterClient, facts: GroupQueries, group: GroupDescription
+) -> list[Finding]:
     """All that is found about a group, and about the partitions that it reads."""
     owned = {
         (topic.name, index)
         for member in group.told.members
-        for topic in (*member.owned, *member.to_give_up)
+        for topic in (*member.owned, *member.to_revoke)
         for index in topic.partitions
     }
-    places = owned | set(group.commits())
-    facts.look_up(group.topics())
+    partition_ids = owned | set(group.commits())
+    facts.fetch_metadata(group.topics())
     there = {topic for topic, _ in facts.partitions}
     if group.told.group_type == SHARE:
         # Its members may be given records of any partition that they subscribe to.
-        places |= set(facts.partitions)
-    views = views_of(session, facts, places, group.now_ms)
+        partition_ids |= set(facts.partitions)
+    views = collect_partition_views(session, facts, partition_ids, group.now_ms)
     return [
-        *about_group(group.told, group.now_ms),
-        *about_topics(topic for topic in group.told.topics if topic not in there),
-        *(finding for view in views.values() for finding in about_partition(view)),
-        *about_reading(group.told, views, group.now_ms),
+        *group_findings(group.told, group.now_ms),
+        *missing_topic_findings(topic for topic in group.told.topics if topic not in there),
+        *(finding for view in views.values() for finding in partition_findings(view)),
+        *reader_findings(group.told, views, group.now_ms),
     ]
 
 
-def _member_rows(group: Group) -> list[dict[str, Json]]:
+def _member_rows(group: GroupDescription) -> list[dict[str, Json]]:
     return [
         {
             "member": member.member_id,
@@ -90,7 +92,7 @@ def _duration(duration_ms: int) -> int | None:
     return None if duration_ms < 0 else duration_ms
 
 
-def _event_rows(group: Group) -> list[dict[str, Json]]:
+def _event_rows(group: GroupDescription) -> list[dict[str, Json]]:
     return [
         {
             "time": moment_text(event.at),
@@ -106,13 +108,15 @@ def _event_rows(group: Group) -> list[dict[str, Json]]:
 @click.argument("name", shell_complete=complete_group, metavar="GROUP")
 @with_connection
 @with_output
-def explain(name: str, connection: Connection, output: Output) -> None:
+def explain(name: str, connection: ClusterConnection, output: Output) -> None:
     """Say what a group does, why it stands still, and what lately happened to it."""
-    with Session(connection) as session:
-        facts = Facts(session)
-        [group] = facts.existing([name], with_events=True)
+    with ClusterClient(connection) as session:
+        facts = GroupQueries(session)
+        [group] = facts.existing_groups([name], with_events=True)
         findings = findings_of(session, facts, group)
-        lags = summed(map(row_of, standings(facts, [group], is_patient=False)), ("group",))
+        lags = sum_lags(
+            map(lag_row, partition_lags(facts, [group], waits_for_leaders=False)), ("group",)
+        )
     told = group.told
     lag = lags[0] if lags else {"lag": 0, "bytes": 0, "seconds": 0.0}
     facts_row: dict[str, Json] = {
@@ -147,7 +151,7 @@ def explain(name: str, connection: Connection, output: Output) -> None:
         )
     output.facts({key: value for key, value in facts_row.items() if value is not None})
     click.echo()
-    tell_findings(findings, otherwise="Nothing stands still.")
+    print_findings(findings, otherwise="Nothing stands still.")
     if told.members:
         click.echo()
         columns = ["member", "client", "host", "state", "joined_ms", "synced_ms", "gave_up_ms"]

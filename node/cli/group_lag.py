@@ -12,12 +12,19 @@ from typing import Final
 
 import click
 
-from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.completion import complete_group
-from odradek.node.cli.findings import why_nobody_reads
-from odradek.node.cli.group_facts import NO_OFFSET, Facts, Group, Lag, Place, serves_ours
+from odradek.node.cli.connection import ClusterConnection, with_connection
+from odradek.node.cli.findings import no_reader_reasons
+from odradek.node.cli.group_queries import (
+    NO_OFFSET,
+    GroupDescription,
+    GroupQueries,
+    Lag,
+    PartitionId,
+    is_odradek_cluster,
+)
 from odradek.node.cli.output import Json, Output, Row, size_text, with_output
-from odradek.node.cli.session import Session
 from odradek.protocol.errors import ErrorCode
 
 POLL_S: Final = 0.2
@@ -25,11 +32,11 @@ POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PartitionLag:
     """Where a group stands in one partition; `committed` is None where it has committed nothing."""
 
     group: str
-    place: Place
+    partition_id: PartitionId
     committed: int | None
     lag: Lag
     counted: int = -1
@@ -48,62 +55,72 @@ class Standing:
         return None if self.lag.error_code or self.lag.lag_ms < 0 else self.lag.lag_ms / 1000
 
 
-def standings(
-    facts: Facts,
-    groups: Iterable[Group],
+def partition_lags(
+    facts: GroupQueries,
+    groups: Iterable[GroupDescription],
     topics: frozenset[str] = frozenset(),
     *,
-    is_patient: bool = True,
-) -> list[Standing]:
+    waits_for_leaders: bool = True,
+) -> list[PartitionLag]:
     """Where the groups stand in every partition of the topics that they read, or of those named.
 
     Share groups count for themselves what they have before them: some is done behind their start.
     """
     groups = list(groups)
-    facts.look_up({topic for group in groups for topic in group.topics()} | topics)
-    asked: list[tuple[str, Place, int]] = []
+    facts.fetch_metadata({topic for group in groups for topic in group.topics()} | topics)
+    asked: list[tuple[str, PartitionId, int]] = []
     for group in groups:
         commits = group.commits()
         wanted = topics or frozenset(group.topics())
-        places = {place for place in facts.partitions if place[0] in wanted}
-        places |= {place for place in commits if place[0] in wanted}
-        asked += ((group.name, place, commits.get(place, NO_OFFSET)) for place in sorted(places))
-    found = facts.lag(((place, offset) for _, place, offset in asked), is_patient=is_patient)
+        partition_ids = {
+            partition_id for partition_id in facts.partitions if partition_id[0] in wanted
+        }
+        partition_ids |= {partition_id for partition_id in commits if partition_id[0] in wanted}
+        asked += (
+            (group.name, partition_id, commits.get(partition_id, NO_OFFSET))
+            for partition_id in sorted(partition_ids)
+        )
+    found = facts.lag(
+        ((partition_id, offset) for _, partition_id, offset in asked),
+        waits_for_leaders=waits_for_leaders,
+    )
     counted = {
-        (group.name, place): count for group in groups for place, (_, count) in group.share.items()
+        (group.name, partition_id): count
+        for group in groups
+        for partition_id, (_, count) in group.share.items()
     }
     return [
-        Standing(
+        PartitionLag(
             group=name,
-            place=place,
+            partition_id=partition_id,
             committed=None if offset < 0 else offset,
-            lag=found[place, offset],
-            counted=counted.get((name, place), -1),
+            lag=found[partition_id, offset],
+            counted=counted.get((name, partition_id), -1),
         )
-        for name, place, offset in asked
+        for name, partition_id, offset in asked
     ]
 
 
-def row_of(standing: Standing) -> dict[str, Json]:
+def lag_row(partition_lag: PartitionLag) -> dict[str, Json]:
     """A partition's line."""
-    lag = standing.lag
+    lag = partition_lag.lag
     is_known = not lag.error_code
     return {
-        "group": standing.group,
-        "topic": standing.place[0],
-        "partition": standing.place[1],
-        "committed": standing.committed,
+        "group": partition_lag.group,
+        "topic": partition_lag.partition_id[0],
+        "partition": partition_lag.partition_id[1],
+        "committed": partition_lag.committed,
         "end_offset": lag.high_watermark if is_known else None,
-        "lag": standing.records,
-        "bytes": lag.bytes if standing.records is not None else None,
-        "seconds": standing.seconds if standing.records is not None else None,
+        "lag": partition_lag.records,
+        "bytes": lag.bytes if partition_lag.records is not None else None,
+        "seconds": partition_lag.seconds if partition_lag.records is not None else None,
         "lost": lag.lost_records if is_known else None,
         "is_estimate": lag.is_estimate,
         "error": None if is_known else ErrorCode(lag.error_code).message,
     }
 
 
-def summed(rows: Iterable[dict[str, Json]], keys: tuple[str, ...]) -> list[Row]:
+def sum_lags(rows: Iterable[dict[str, Json]], keys: tuple[str, ...]) -> list[Row]:
     """Lines with the same keys as one: lag and bytes add up, of the times the longest counts.
 
     Where none of them is known, because nothing is committed, the sum is not known either: 0 would
@@ -140,7 +157,7 @@ def lag(
     is_all: bool,
     by: str | None,
     topics: tuple[str, ...],
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Show how far groups are behind: in records, bytes and seconds.
@@ -149,10 +166,10 @@ def lag(
     """
     if bool(names) == is_all:
         raise click.UsageError("Name groups, or say --all.")
-    with Session(connection) as session:
-        facts = Facts(session)
-        groups = facts.all_groups() if is_all else facts.existing(names)
-        rows = [row_of(found) for found in standings(facts, groups, frozenset(topics))]
+    with ClusterClient(connection) as session:
+        facts = GroupQueries(session)
+        groups = facts.all_groups() if is_all else facts.existing_groups(names)
+        rows = [lag_row(found) for found in partition_lags(facts, groups, frozenset(topics))]
     by = by or ("group" if is_all else "partition")
     if by == "partition":
         columns = ["group", "topic", "partition", "committed", "end_offset", "lag", "bytes"]
@@ -162,7 +179,7 @@ def lag(
         return
     keys = ("group",) if by == "group" else ("group", "topic")
     output.rows(
-        summed(rows, keys), [*keys, "lag", "bytes", "seconds"], empty="Nothing is committed."
+        sum_lags(rows, keys), [*keys, "lag", "bytes", "seconds"], empty="Nothing is committed."
     )
 
 
@@ -197,7 +214,7 @@ def wait(
     seconds_max: float | None,
     topics: tuple[str, ...],
     committed_only: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Wait until a group has caught up, for --timeout seconds at the most.
@@ -208,9 +225,11 @@ def wait(
     if lag_max is None and seconds_max is None:
         lag_max = 0
     deadline = time.monotonic() + connection.timeout_s
-    with Session(connection) as session:
-        waiting = Waiting(Facts(session), name, frozenset(topics), is_committed_only=committed_only)
-        with output.transfer(f"Waiting for {name}", 0) as show:
+    with ClusterClient(connection) as session:
+        waiting = LagMonitor(
+            GroupQueries(session), name, frozenset(topics), is_committed_only=committed_only
+        )
+        with output.labelled_progress(f"Waiting for {name}", 0) as show:
             while True:
                 now = waiting.look()
                 if now is not None and _is_reached(now, lag_max, seconds_max):
@@ -219,10 +238,10 @@ def wait(
                 words = f"{name}: {left} records behind" if now else f"{name}: no commits yet"
                 if unknown := sum(found.records is None for found in now or ()):
                     words += f", and {unknown} partitions have no leader to tell"
-                done = max(waiting.most - left, 0)
-                show(done, waiting.most, words)
+                done = max(waiting.records_peak - left, 0)
+                show(done, waiting.records_peak, words)
                 if time.monotonic() >= deadline:
-                    raise click.ClickException(waiting.complaint(connection.timeout_s))
+                    raise click.ClickException(waiting.timeout_message(connection.timeout_s))
                 time.sleep(POLL_S)
     records = sum(found.records or 0 for found in now)
     seconds = max((found.seconds or 0.0 for found in now), default=0.0)
@@ -232,35 +251,35 @@ def wait(
     )
 
 
-def _is_reached(found: list[Standing], lag_max: int | None, seconds_max: float | None) -> bool:
-    if any(standing.records is None for standing in found):
+def _is_reached(found: list[PartitionLag], lag_max: int | None, seconds_max: float | None) -> bool:
+    if any(partition_lag.records is None for partition_lag in found):
         return False
-    if lag_max is not None and sum(standing.records or 0 for standing in found) > lag_max:
+    if lag_max is not None and sum(partition_lag.records or 0 for partition_lag in found) > lag_max:
         return False
     return seconds_max is None or all(
-        standing.seconds is not None and standing.seconds <= seconds_max
-        for standing in found
-        if standing.records
+        partition_lag.seconds is not None and partition_lag.seconds <= seconds_max
+        for partition_lag in found
+        if partition_lag.records
     )
 
 
-class Waiting:
+class LagMonitor:
     """A group that is waited for: where it stood at first, and where it stands now."""
 
     def __init__(
-        self, facts: Facts, name: str, topics: frozenset[str], *, is_committed_only: bool
+        self, facts: GroupQueries, name: str, topics: frozenset[str], *, is_committed_only: bool
     ) -> None:
         self._facts = facts
         self._name = name
         self._topics = topics
         self._is_committed_only = is_committed_only
-        self._first: dict[Place, Standing] = {}
-        self._last: list[Standing] = []
-        self._group: Group | None = None
-        self.most = 0
+        self._first: dict[PartitionId, PartitionLag] = {}
+        self._last: list[PartitionLag] = []
+        self._group: GroupDescription | None = None
+        self.records_peak = 0
         """The most records that it was behind."""
 
-    def look(self) -> list[Standing] | None:
+    def look(self) -> list[PartitionLag] | None:
         """Where it stands; None if it reads nothing yet."""
         [group] = self._facts.groups([self._name])
         if group.told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -269,58 +288,64 @@ class Waiting:
             message = group.told.error_message or ErrorCode(group.told.error_code).message
             raise click.ClickException(f"group {self._name}: {message}")
         self._group = group
-        found = standings(self._facts, [group], self._topics, is_patient=False)
-        blank = [standing for standing in found if standing.committed is None]
-        found = [standing for standing in found if standing.committed is not None]
+        found = partition_lags(self._facts, [group], self._topics, waits_for_leaders=False)
+        blank = [partition_lag for partition_lag in found if partition_lag.committed is None]
+        found = [partition_lag for partition_lag in found if partition_lag.committed is not None]
         if not self._is_committed_only:
             # What was never committed is unread from its beginning on.
-            places = ((standing.place, 0) for standing in blank)
-            ends = self._facts.lag(places, is_patient=False)
-            found += (replace(s, lag=replace_lag(ends[s.place, 0])) for s in blank)
+            partition_ids = ((partition_lag.partition_id, 0) for partition_lag in blank)
+            ends = self._facts.lag(partition_ids, waits_for_leaders=False)
+            found += (replace(s, lag=without_lost_records(ends[s.partition_id, 0])) for s in blank)
         self._last = found
-        for standing in found:
-            self._first.setdefault(standing.place, standing)
-        self.most = max(self.most, sum(standing.records or 0 for standing in found))
+        for partition_lag in found:
+            self._first.setdefault(partition_lag.partition_id, partition_lag)
+        self.records_peak = max(
+            self.records_peak, sum(partition_lag.records or 0 for partition_lag in found)
+        )
         return found or None
 
-    def complaint(self, timeout_s: float) -> str:
+    def timeout_message(self, timeout_s: float) -> str:
         """What stood still, and why as far as that is known."""
         if self._group is None:
             return f"there was no group {self._name} within {timeout_s:g} s"
         if not self._last:
             return f"group {self._name} has committed nothing within {timeout_s:g} s"
-        behind = [standing for standing in self._last if standing.records != 0]
+        behind = [partition_lag for partition_lag in self._last if partition_lag.records != 0]
         lines = [f"{self._name} has not caught up within {timeout_s:g} s"]
-        for standing in behind[:10]:
-            before = self._first[standing.place].committed
+        for partition_lag in behind[:10]:
+            before = self._first[partition_lag.partition_id].committed
             moved = (
                 "nothing is committed"
-                if standing.committed is None
-                else f"stands at {standing.committed} since the wait began"
-                if standing.committed == before
-                else f"moved from {before} to {standing.committed}"
+                if partition_lag.committed is None
+                else f"stands at {partition_lag.committed} since the wait began"
+                if partition_lag.committed == before
+                else f"moved from {before} to {partition_lag.committed}"
             )
-            topic, index = standing.place
-            size = "" if standing.records is None else f", {size_text(standing.lag.bytes)}"
-            count = "an unknown number of" if standing.records is None else standing.records
+            topic, index = partition_lag.partition_id
+            size = (
+                "" if partition_lag.records is None else f", {size_text(partition_lag.lag.bytes)}"
+            )
+            count = (
+                "an unknown number of" if partition_lag.records is None else partition_lag.records
+            )
             lines.append(f"{topic}-{index}: {count} records behind{size}; {moved}")
         if len(behind) > len(lines[1:]):
             lines.append(f"and {len(behind) - 10} more partitions")
-        lines += why_nobody_reads(self._group.told)
+        lines += no_reader_reasons(self._group.told)
         lines.append(f"`odradek group explain {self._name}` says more")
         return "\n  ".join(lines)
 
 
-def replace_lag(lag: Lag) -> Lag:
+def without_lost_records(lag: Lag) -> Lag:
     """The lag of who has committed nothing: what retention has taken was not lost by it."""
     lag.lost_records = 0
     return lag
 
 
-def add_lag(connection: Connection, documents: Iterable[dict[str, Json]]) -> bool:
+def add_lag_columns(connection: ClusterConnection, documents: Iterable[dict[str, Json]]) -> bool:
     """Add bytes and seconds to the committed offsets in descriptions of groups; False where the
     brokers cannot tell."""
-    if not serves_ours(connection):
+    if not is_odradek_cluster(connection):
         return False
     rows = [
         row
@@ -329,16 +354,16 @@ def add_lag(connection: Connection, documents: Iterable[dict[str, Json]]) -> boo
         for row in offsets
         if isinstance(row, dict)
     ]
-    with Session(connection) as session:
+    with ClusterClient(connection) as session:
         wanted = {
             ((row["topic"], row["partition"]), row["committed"])
             for row in rows
             if row["committed"] is not None
         }
-        found = Facts(session).lag(sorted(wanted), is_patient=False)
+        found = GroupQueries(session).lag(sorted(wanted), waits_for_leaders=False)
     for row in rows:
-        place = row["topic"], row["partition"]
-        lag = found.get((place, row["committed"]))
+        partition_id = row["topic"], row["partition"]
+        lag = found.get((partition_id, row["committed"]))
         is_known = lag is not None and not lag.error_code
         row["bytes"] = lag.bytes if lag is not None and is_known else None
         row["seconds"] = (

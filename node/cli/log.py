@@ -28,7 +28,7 @@ VALUE_SHOWN_MAX = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class StoredPartition:
     """The partition that a store-local number stands for."""
 
     topic: str
@@ -99,7 +99,7 @@ def _segments(path: Path) -> tuple[Path, list[int]]:
     return path.parent, [int(named[1])]
 
 
-def _owners(directory: Path) -> Mapping[int, Owner]:
+def _owners(directory: Path) -> Mapping[int, StoredPartition]:
     """What the store's catalog says about partition numbers; nothing if it has none."""
     from odradek.storage.catalog import CatalogFile
     from odradek.storage.layout import CATALOG_NAME
@@ -107,11 +107,17 @@ def _owners(directory: Path) -> Mapping[int, Owner]:
     if not (directory / CATALOG_NAME).exists():
         return {}
     catalog = CatalogFile(directory)
-    return {row.number: Owner(row.topic_name, row.partition) for row in catalog.partition_rows()}
+    return {
+        row.number: StoredPartition(row.topic_name, row.partition)
+        for row in catalog.partition_rows()
+    }
 
 
 def _is_wanted(
-    stored: StoredBatch, owner: Owner | None, selection: TopicSelection | None, offset: int
+    stored: StoredBatch,
+    owner: StoredPartition | None,
+    selection: TopicSelection | None,
+    offset: int,
 ) -> bool:
     from odradek.protocol.records import read_header
 
@@ -121,7 +127,11 @@ def _is_wanted(
 
 
 def _print(
-    segment_id: int, stored: StoredBatch, owner: Owner | None, show_records: bool, output: Output
+    segment_id: int,
+    stored: StoredBatch,
+    owner: StoredPartition | None,
+    show_records: bool,
+    output: Output,
 ) -> None:
     from odradek.protocol.records import batch_size, is_crc_valid, read_header
 
@@ -158,7 +168,7 @@ def _print(
 def _batch_facts(
     segment_id: int,
     stored: StoredBatch,
-    owner: Owner | None,
+    owner: StoredPartition | None,
     header: BatchHeader,
     is_whole: bool,
 ) -> dict[str, Json]:

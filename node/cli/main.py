@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import click
 
-from odradek.node.cli import client
+from odradek.node.cli import connection
 
 # name on the command line -> module and the click command in it
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -50,7 +50,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            told = client.explain(error)
+            told = connection.explain(error)
             if told is None:
                 raise
             raise click.ClickException(told) from error

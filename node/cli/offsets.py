@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from odradek.node.cli.client import reason, settle
+from odradek.node.cli.connection import collect_results, reason
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
     from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
-Place: TypeAlias = tuple[str, int]
+PartitionId: TypeAlias = tuple[str, int]
 
 # How long a partition may be without a leader, as a new one is for a moment, and how often to ask.
 LEADERLESS_S = 10.0
@@ -26,58 +26,68 @@ MOVING_S = 1.0
 RETRY_S = 0.05
 
 
-def earliest_offsets(admin: AdminClient, places: Iterable[Place]) -> dict[Place, int]:
+def earliest_offsets(
+    admin: AdminClient, partition_ids: Iterable[PartitionId]
+) -> dict[PartitionId, int]:
     """Log start offset of each partition."""
     from confluent_kafka.admin import OffsetSpec
 
-    return _ask(admin, dict.fromkeys(places, OffsetSpec.earliest()))
+    return _ask(admin, dict.fromkeys(partition_ids, OffsetSpec.earliest()))
 
 
 def latest_offsets(
-    admin: AdminClient, places: Iterable[Place], *, is_committed: bool = False
-) -> dict[Place, int]:
+    admin: AdminClient, partition_ids: Iterable[PartitionId], *, is_committed: bool = False
+) -> dict[PartitionId, int]:
     """High watermark of each partition; with `is_committed`, the last stable offset."""
     from confluent_kafka.admin import OffsetSpec
 
-    return _ask(admin, dict.fromkeys(places, OffsetSpec.latest()), is_committed=is_committed)
+    return _ask(admin, dict.fromkeys(partition_ids, OffsetSpec.latest()), is_committed=is_committed)
 
 
-def known_starts(admin: AdminClient, places: Iterable[Place]) -> dict[Place, int | None]:
+def known_starts(
+    admin: AdminClient, partition_ids: Iterable[PartitionId]
+) -> dict[PartitionId, int | None]:
     """Log start offset of each partition; None where no leader can tell it."""
     from confluent_kafka.admin import OffsetSpec
 
-    return _ask_known(admin, dict.fromkeys(places, OffsetSpec.earliest()))
+    return _ask_known(admin, dict.fromkeys(partition_ids, OffsetSpec.earliest()))
 
 
-def known_ends(admin: AdminClient, places: Iterable[Place]) -> dict[Place, int | None]:
+def known_ends(
+    admin: AdminClient, partition_ids: Iterable[PartitionId]
+) -> dict[PartitionId, int | None]:
     """High watermark of each partition; None where no leader can tell it."""
     from confluent_kafka.admin import OffsetSpec
 
-    return _ask_known(admin, dict.fromkeys(places, OffsetSpec.latest()))
+    return _ask_known(admin, dict.fromkeys(partition_ids, OffsetSpec.latest()))
 
 
-def _ask_known(admin: AdminClient, specs: Mapping[Place, OffsetSpec]) -> dict[Place, int | None]:
-    found = _ask(admin, specs, patience_s=MOVING_S, is_whole=False)
-    return {place: found.get(place) for place in specs}
+def _ask_known(
+    admin: AdminClient, specs: Mapping[PartitionId, OffsetSpec]
+) -> dict[PartitionId, int | None]:
+    found = _ask(admin, specs, leader_timeout_s=MOVING_S, is_complete=False)
+    return {partition_id: found.get(partition_id) for partition_id in specs}
 
 
-def offsets_at(admin: AdminClient, places: Iterable[Place], timestamp_ms: int) -> dict[Place, int]:
+def offsets_at(
+    admin: AdminClient, partition_ids: Iterable[PartitionId], timestamp_ms: int
+) -> dict[PartitionId, int]:
     """First offset whose timestamp is `timestamp_ms` or later; -1 where there is none."""
     from confluent_kafka.admin import OffsetSpec
 
-    return _ask(admin, dict.fromkeys(places, OffsetSpec.for_timestamp(timestamp_ms)))
+    return _ask(admin, dict.fromkeys(partition_ids, OffsetSpec.for_timestamp(timestamp_ms)))
 
 
 def _ask(
     admin: AdminClient,
-    specs: Mapping[Place, OffsetSpec],
+    specs: Mapping[PartitionId, OffsetSpec],
     *,
     is_committed: bool = False,
-    patience_s: float = LEADERLESS_S,
-    is_whole: bool = True,
-) -> dict[Place, int]:
-    """Partitions that have no leader after `patience_s` are an error, or left out if the answer
-    need not be `is_whole`."""
+    leader_timeout_s: float = LEADERLESS_S,
+    is_complete: bool = True,
+) -> dict[PartitionId, int]:
+    """Partitions that have no leader after `leader_timeout_s` are an error, or left out if the
+    answer need not be `is_complete`."""
     from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
     if not specs:
@@ -89,33 +99,35 @@ def _ask(
         KafkaError._NOENT,
     }
     isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
-    offsets: dict[Place, int] = {}
-    deadline = time.monotonic() + patience_s
+    offsets: dict[PartitionId, int] = {}
+    deadline = time.monotonic() + leader_timeout_s
     while True:
         wanted = {
-            TopicPartition(*place): spec for place, spec in specs.items() if place not in offsets
+            TopicPartition(*partition_id): spec
+            for partition_id, spec in specs.items()
+            if partition_id not in offsets
         }
-        answers, refusals = settle(admin.list_offsets(wanted, isolation_level=isolation))
-        for place, answer in answers.items():
-            offsets[place.topic, place.partition] = answer.offset
-        for place, error in refusals.items():
+        answers, refusals = collect_results(admin.list_offsets(wanted, isolation_level=isolation))
+        for partition_id, answer in answers.items():
+            offsets[partition_id.topic, partition_id.partition] = answer.offset
+        for partition_id, error in refusals.items():
             is_late = time.monotonic() > deadline
-            if error.code() not in leaderless or (is_late and is_whole):
+            if error.code() not in leaderless or (is_late and is_complete):
                 raise click.ClickException(
-                    f"offsets of {place.topic}-{place.partition}: {reason(error)}"
+                    f"offsets of {partition_id.topic}-{partition_id.partition}: {reason(error)}"
                 )
         if not refusals or time.monotonic() > deadline:
             return offsets
         time.sleep(RETRY_S)
 
 
-def partitions_of(metadata: ClusterMetadata, topics: Iterable[str]) -> list[Place]:
+def partitions_of(metadata: ClusterMetadata, topics: Iterable[str]) -> list[PartitionId]:
     """Every partition of `topics`, in order; an error that names the first unknown topic."""
-    places: list[Place] = []
+    partition_ids: list[PartitionId] = []
     for topic in topics:
         described = metadata.topics.get(topic)
         if described is None or described.error is not None:
             why = reason(described.error) if described is not None else "no such topic"
             raise click.ClickException(f"topic {topic!r}: {why}")
-        places.extend((topic, number) for number in sorted(described.partitions))
-    return places
+        partition_ids.extend((topic, number) for number in sorted(described.partitions))
+    return partition_ids

@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeAlias, TypeVar
 import click
 
 # How often progress is told in lines, where it cannot be shown as a bar.
-TOLD_EVERY_S = 2.0
+PROGRESS_LINE_INTERVAL_S = 2.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -151,7 +151,7 @@ class Output:
             yield advance
 
     @contextmanager
-    def transfer(
+    def labelled_progress(
         self, description: str, total_bytes: int
     ) -> Iterator[Callable[[int, int, str], None]]:
         """Yield a function to call with the bytes done, their total, and that in words.
@@ -159,7 +159,7 @@ class Output:
         A bar on stderr when that is a terminal; else the words, now and then and at the end.
         """
         if self.is_json or not sys.stderr.isatty():
-            with self._told_now_and_then() as tell:
+            with self._periodic_lines() as tell:
                 yield tell
             return
         from rich.console import Console
@@ -181,7 +181,7 @@ class Output:
             yield show
 
     @contextmanager
-    def _told_now_and_then(self) -> Iterator[Callable[[int, int, str], None]]:
+    def _periodic_lines(self) -> Iterator[Callable[[int, int, str], None]]:
         due = 0.0
         untold = ""
 
@@ -191,7 +191,7 @@ class Output:
             if time.monotonic() >= due:
                 self.hint(words)
                 untold = ""
-                due = time.monotonic() + TOLD_EVERY_S
+                due = time.monotonic() + PROGRESS_LINE_INTERVAL_S
 
         yield tell
         if untold:

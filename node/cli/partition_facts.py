@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from odradek.node.cli.findings import OpenTransaction, PartitionView, Place
-from odradek.node.cli.group_facts import Facts
-from odradek.node.cli.session import Session
-from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from odradek.protocol.messages.insight import (
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.findings import BlockingTransaction, PartitionId, PartitionView
+from odradek.node.cli.group_queries import GroupQueries
+from odradek.protocol.messages.diagnostics import (
     ExplainedPartition,
     ExplainedReader,
     ExplainTopicRequest,
     ExplainTopicRequestTopic,
     ExplainTopicResponse,
 )
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.protocol.messages.metadata import MetadataResponsePartition
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
@@ -32,29 +32,34 @@ from odradek.protocol.messages.transactions import (
 KEY_TYPE_TRANSACTION = 1
 
 
-def views_of(
-    session: Session, facts: Facts, places: Iterable[Place], now_ms: int
-) -> dict[Place, PartitionView]:
+def collect_partition_views(
+    session: ClusterClient, facts: GroupQueries, partition_ids: Iterable[PartitionId], now_ms: int
+) -> dict[PartitionId, PartitionView]:
     """These partitions, but those that do not exist. `now_ms` is by what ages are told."""
-    wanted = set(places)
-    facts.look_up({place[0] for place in wanted})
-    states = {place: facts.partitions[place] for place in wanted if place in facts.partitions}
+    wanted = set(partition_ids)
+    facts.fetch_metadata({partition_id[0] for partition_id in wanted})
+    states = {
+        partition_id: facts.partitions[partition_id]
+        for partition_id in wanted
+        if partition_id in facts.partitions
+    }
     told = _told(session, states)
     views = {
-        place: _view(place, state, told.get(place, {})) for place, state in sorted(states.items())
+        partition_id: _view(partition_id, state, told.get(partition_id, {}))
+        for partition_id, state in sorted(states.items())
     }
     return _with_transactions(session, facts, views, now_ms)
 
 
 def _told(
-    session: Session, states: dict[Place, MetadataResponsePartition]
-) -> dict[Place, dict[int, ExplainedPartition]]:
+    session: ClusterClient, states: dict[PartitionId, MetadataResponsePartition]
+) -> dict[PartitionId, dict[int, ExplainedPartition]]:
     """What each broker says of the partitions of which it has a replica."""
     asked: dict[int, dict[str, list[int]]] = {}
     for (name, index), state in states.items():
         for broker in state.replica_nodes:
             asked.setdefault(broker, {}).setdefault(name, []).append(index)
-    told: dict[Place, dict[int, ExplainedPartition]] = {}
+    told: dict[PartitionId, dict[int, ExplainedPartition]] = {}
     for broker, topics in asked.items():
         request = ExplainTopicRequest(
             topics=[
@@ -65,19 +70,19 @@ def _told(
         answer = session.ask_node(broker, request, ExplainTopicResponse)
         for topic in answer.topics if answer is not None else ():
             for partition in topic.partitions:
-                place = topic.name, partition.partition_index
-                told.setdefault(place, {})[broker] = partition
+                partition_id = topic.name, partition.partition_index
+                told.setdefault(partition_id, {})[broker] = partition
     return told
 
 
 def _view(
-    place: Place, state: MetadataResponsePartition, told: dict[int, ExplainedPartition]
+    partition_id: PartitionId, state: MetadataResponsePartition, told: dict[int, ExplainedPartition]
 ) -> PartitionView:
     readers: list[ExplainedReader] = []
     for partition in told.values():
         readers += partition.readers
     view = PartitionView(
-        place=place,
+        partition_id=partition_id,
         leader=state.leader_id,
         replicas=tuple(state.replica_nodes),
         in_sync=tuple(state.isr_nodes),
@@ -88,7 +93,7 @@ def _view(
         return view
     transaction = None
     if leading.open_producer_id >= 0:
-        transaction = OpenTransaction(
+        transaction = BlockingTransaction(
             producer_id=leading.open_producer_id,
             since_offset=leading.open_since_offset,
             silent_ms=leading.open_silent_ms,
@@ -106,14 +111,17 @@ def _view(
 
 
 def _with_transactions(
-    session: Session, facts: Facts, views: dict[Place, PartitionView], now_ms: int
-) -> dict[Place, PartitionView]:
+    session: ClusterClient,
+    facts: GroupQueries,
+    views: dict[PartitionId, PartitionView],
+    now_ms: int,
+) -> dict[PartitionId, PartitionView]:
     producer_ids = {v.transaction.producer_id for v in views.values() if v.transaction is not None}
     if not producer_ids:
         return views
     known = _transactions(session, facts, sorted(producer_ids), now_ms)
     named = dict(views)
-    for place, view in views.items():
+    for partition_id, view in views.items():
         found = view.transaction
         if found is not None and found.producer_id in known:
             transactional_id, state, age_ms, timeout_ms = known[found.producer_id]
@@ -124,12 +132,12 @@ def _with_transactions(
                 age_ms=age_ms,
                 timeout_ms=timeout_ms,
             )
-            named[place] = replace(view, transaction=transaction)
+            named[partition_id] = replace(view, transaction=transaction)
     return named
 
 
 def _transactions(
-    session: Session, facts: Facts, producer_ids: list[int], now_ms: int
+    session: ClusterClient, facts: GroupQueries, producer_ids: list[int], now_ms: int
 ) -> dict[int, tuple[str, str, int | None, int]]:
     """(transactional id, state, age, timeout) by producer id, of those that a coordinator knows."""
     known: dict[int, tuple[str, str, int | None, int]] = {}

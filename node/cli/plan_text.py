@@ -4,13 +4,13 @@ that takes."""
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from odradek.cluster.balance.model import Move, Node, Plan
-from odradek.node.cli.moving import seconds_text
+from odradek.cluster.balance.model import PartitionMove, ReassignmentPlan, RegisteredBroker
 from odradek.node.cli.output import Json, Row, size_text
-from odradek.node.cli.replicas import View
+from odradek.node.cli.reassignment import seconds_text
+from odradek.node.cli.replica_placement import ClusterView
 
 
-def estimated_s(moves: Iterable[Move], bytes_per_s: int) -> float:
+def estimated_s(moves: Iterable[PartitionMove], bytes_per_s: int) -> float:
     """How long the copies take at least: until the node is done that takes or gives the most.
 
     A partition is copied from its first replica before.
@@ -24,22 +24,24 @@ def estimated_s(moves: Iterable[Move], bytes_per_s: int) -> float:
     return max((*taken.values(), *given.values()), default=0) / bytes_per_s
 
 
-def summary(plan: Plan, begun: Sequence[Move], bytes_per_s: int | None) -> str:
+def summary(
+    plan: ReassignmentPlan, ongoing: Sequence[PartitionMove], bytes_per_s: int | None
+) -> str:
     """What a plan comes to, in one line."""
-    copied = plan.copied_bytes + sum(move.copied_bytes for move in begun)
+    copied = plan.copied_bytes + sum(move.copied_bytes for move in ongoing)
     moving = sum(1 for move in plan.moves if move.adding)
     parts = [f"{moving} partitions to move", f"{size_text(copied)} to copy"]
     if len(plan.moves) > moving:
         parts.insert(1, f"{len(plan.moves) - moving} to get another preferred leader")
-    if begun:
-        parts.append(f"{len(begun)} under way already")
+    if ongoing:
+        parts.append(f"{len(ongoing)} under way already")
     if bytes_per_s is not None:
-        needed_s = estimated_s((*plan.moves, *begun), bytes_per_s)
+        needed_s = estimated_s((*plan.moves, *ongoing), bytes_per_s)
         parts.append(f"at least {seconds_text(needed_s)} at {size_text(bytes_per_s)}/s")
     return ", ".join(parts)
 
 
-def node_rows(nodes: Sequence[Node], plan: Plan) -> list[Row]:
+def node_rows(nodes: Sequence[RegisteredBroker], plan: ReassignmentPlan) -> list[Row]:
     """A line for each node: what it has and what it will have."""
     known = {node.node_id: node for node in nodes}
     rows: list[Row] = []
@@ -58,7 +60,7 @@ def node_rows(nodes: Sequence[Node], plan: Plan) -> list[Row]:
     return rows
 
 
-def move_row(move: Move) -> Row:
+def move_row(move: PartitionMove) -> Row:
     """A line for one move."""
     return {
         "partition": f"{move.topic}-{move.number}",
@@ -69,10 +71,13 @@ def move_row(move: Move) -> Row:
 
 
 def plan_document(
-    view: View, plan: Plan, begun: Sequence[Move], bytes_per_s: int | None
+    view: ClusterView,
+    plan: ReassignmentPlan,
+    ongoing: Sequence[PartitionMove],
+    bytes_per_s: int | None,
 ) -> dict[str, Json]:
     """A plan as JSON."""
-    moves = (*plan.moves, *begun)
+    moves = (*plan.moves, *ongoing)
     return {
         "nodes": [
             {
@@ -95,10 +100,10 @@ def plan_document(
             )
         ],
         "moves": [_move_document(move) for move in plan.moves],
-        "under_way": [_move_document(move) for move in begun],
+        "under_way": [_move_document(move) for move in ongoing],
         "obstacles": [
             {"topic": each.topic, "partition": each.number, "reason": each.reason}
-            for each in plan.obstacles
+            for each in plan.unmovable
         ],
         "copied_bytes": sum(move.copied_bytes for move in moves),
         "needed_bytes": plan.needed_bytes,
@@ -106,7 +111,7 @@ def plan_document(
     }
 
 
-def _move_document(move: Move) -> Json:
+def _move_document(move: PartitionMove) -> Json:
     return {
         "topic": move.topic,
         "partition": move.number,
@@ -117,7 +122,7 @@ def _move_document(move: Move) -> Json:
     }
 
 
-def some(names: Iterable[str], count_max: int = 5) -> str:
+def first_names(names: Iterable[str], count_max: int = 5) -> str:
     """The first names, and how many more there are."""
     names = list(names)
     shown = ", ".join(names[:count_max])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from odradek.node.cli.client import Connection, reason, with_connection
 from odradek.node.cli.completion import complete_topic
+from odradek.node.cli.connection import ClusterConnection, reason, with_connection
 from odradek.node.cli.output import Output, with_output
 from odradek.node.cli.parameters import moment, pair
 from odradek.node.cli.record_text import NewRecord, record_from_json
@@ -27,7 +27,7 @@ RECORD_BYTES_MAX = 1_000_000_000  # the most that librdkafka lets message.max.by
 
 
 @dataclass(slots=True)
-class Tally:
+class DeliveryCounts:
     """What became of the records so far."""
 
     sent: int = 0
@@ -106,7 +106,7 @@ def produce(
     acks: str,
     idempotent: bool | None,
     linger_ms: float,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Write records to TOPIC: each VALUE, or what stdin or a file holds.
@@ -146,28 +146,29 @@ def produce(
         timestamp_ms=timestamp,
         empty_is_null=empty_is_null,
     )
-    tally = Tally()
+    deliveries = DeliveryCounts()
     with output.progress(f"to {topic}", len(values) or None) as advance:
         for chunk in _in_chunks(_read(values, file, input_format, own)):
-            _send(producer, topic, chunk, tally)
+            _send(producer, topic, chunk, deliveries)
             advance(len(chunk))
         left = producer.flush(connection.timeout_s)
-    if left or tally.failed:
+    if left or deliveries.failed:
         raise click.ClickException(
-            f"{left + tally.failed} of {tally.sent} records were not delivered to {topic}: "
-            f"{tally.first_failure or 'no answer in time'}"
+            f"{left + deliveries.failed} of {deliveries.sent} records were not delivered to {topic}"
+            ": "
+            f"{deliveries.first_failure or 'no answer in time'}"
         )
-    count = tally.sent
+    count = deliveries.sent
     if output.is_json:
         output.document(
             {
                 "topic": topic,
                 "records": count,
-                "partitions": {str(p): n for p, n in sorted(tally.delivered.items())},
+                "partitions": {str(p): n for p, n in sorted(deliveries.delivered.items())},
             }
         )
     elif sys.stderr.isatty():
-        where = ", ".join(f"{n} in {p}" for p, n in sorted(tally.delivered.items()))
+        where = ", ".join(f"{n} in {p}" for p, n in sorted(deliveries.delivered.items()))
         output.hint(f"{count} record{'' if count == 1 else 's'} to {topic} ({where or 'none'})")
 
 
@@ -259,7 +260,9 @@ def _in_chunks(records: Iterable[NewRecord]) -> Iterator[list[NewRecord]]:
         yield chunk
 
 
-def _send(producer: Producer, topic: str, records: list[NewRecord], tally: Tally) -> None:
+def _send(
+    producer: Producer, topic: str, records: list[NewRecord], deliveries: DeliveryCounts
+) -> None:
     for record in records:
         while True:
             try:
@@ -270,10 +273,10 @@ def _send(producer: Producer, topic: str, records: list[NewRecord], tally: Tally
                     partition=record.partition,
                     headers=list(record.headers) or None,
                     timestamp=record.timestamp_ms,
-                    on_delivery=tally.count,
+                    on_delivery=deliveries.count,
                 )
                 break
             except BufferError:
                 producer.poll(0.1)  # the queue is full: let some of it go first
-        tally.sent += 1
+        deliveries.sent += 1
     producer.poll(0)

@@ -10,13 +10,14 @@ from typing import Final
 
 import click
 
-from odradek.node.asker import Asker
-from odradek.node.cli.session import Session
+from odradek.node.blocking_client import BlockingClient
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
+    DescribeQuorumReplicaState,
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
@@ -24,7 +25,6 @@ from odradek.protocol.messages.cluster import (
     DescribeQuorumResponsePartitionData,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
-    ReplicaState,
 )
 
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -35,8 +35,8 @@ class Quorum:
     """Who votes and who follows, as the leader knows it."""
 
     leader_id: int
-    voters: tuple[ReplicaState, ...]
-    observers: tuple[ReplicaState, ...]
+    voters: tuple[DescribeQuorumReplicaState, ...]
+    observers: tuple[DescribeQuorumReplicaState, ...]
 
     @property
     def voter_ids(self) -> list[int]:
@@ -48,11 +48,11 @@ class Quorum:
         """The last entry that anybody has."""
         return max((replica.log_end_offset for replica in self.voters), default=0)
 
-    def voter(self, node_id: int) -> ReplicaState | None:
+    def voter(self, node_id: int) -> DescribeQuorumReplicaState | None:
         """The replica with which a node votes."""
         return next((voter for voter in self.voters if voter.replica_id == node_id), None)
 
-    def observer(self, node_id: int) -> ReplicaState | None:
+    def observer(self, node_id: int) -> DescribeQuorumReplicaState | None:
         """The replica with which a node follows: the one that was heard last, if it had another."""
         return max(
             (observer for observer in self.observers if observer.replica_id == node_id),
@@ -70,7 +70,7 @@ def quorum_request() -> DescribeQuorumRequest:
     return DescribeQuorumRequest(topics=[topic])
 
 
-def describe_with(asker: Asker) -> DescribeQuorumResponsePartitionData | None:
+def describe_quorum_of(asker: BlockingClient) -> DescribeQuorumResponsePartitionData | None:
     """How one broker says that the quorum stands; None if it does not say."""
     if not asker.serves(ApiKey.DESCRIBE_QUORUM):
         return None
@@ -80,29 +80,29 @@ def describe_with(asker: Asker) -> DescribeQuorumResponsePartitionData | None:
     return answer.topics[0].partitions[0]
 
 
-def describe(session: Session) -> Quorum | None:
+def describe(session: ClusterClient) -> Quorum | None:
     """How the quorum stands; None while it has no leader."""
     answer = session.ask(quorum_request(), DescribeQuorumResponse)
-    check(answer.error_code, answer.error_message, "the quorum is not described")
+    raise_on_error(answer.error_code, answer.error_message, "the quorum is not described")
     (partition,) = answer.topics[0].partitions
     if partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
         return None
-    check(partition.error_code, partition.error_message, "the quorum is not described")
+    raise_on_error(partition.error_code, partition.error_message, "the quorum is not described")
     return Quorum(partition.leader_id, tuple(partition.current_voters), tuple(partition.observers))
 
 
-def add_voter(session: Session, replica: ReplicaState) -> AddRaftVoterResponse:
+def add_voter(session: ClusterClient, replica: DescribeQuorumReplicaState) -> AddRaftVoterResponse:
     """Have an observer made a voter; the answer, whatever it says."""
     request = AddRaftVoterRequest(
         cluster_id=None,
-        timeout_ms=_within(session),
+        timeout_ms=_request_timeout_ms(session),
         voter_id=replica.replica_id,
         voter_directory_id=replica.replica_directory_id,
     )
     return session.ask(request, AddRaftVoterResponse)
 
 
-def remove_voter(session: Session, replica: ReplicaState) -> None:
+def remove_voter(session: ClusterClient, replica: DescribeQuorumReplicaState) -> None:
     """Have a vote taken away that was there a moment ago; ClickException if it is not taken."""
     request = RemoveRaftVoterRequest(
         cluster_id=None,
@@ -117,20 +117,20 @@ def remove_voter(session: Session, replica: ReplicaState) -> None:
         left = {(voter.replica_id, voter.replica_directory_id) for voter in voters}
         if left and (replica.replica_id, replica.replica_directory_id) not in left:
             return
-    check(
+    raise_on_error(
         answer.error_code,
         answer.error_message,
         f"node {replica.replica_id} keeps its vote",
     )
 
 
-def check(error_code: int, message: str | None, what: str) -> None:
+def raise_on_error(error_code: int, message: str | None, what: str) -> None:
     """ClickException, beginning with `what`, if there is an error."""
     if error_code:
         error = ErrorCode(error_code)
         raise click.ClickException(f"{what}: {message or error.message} ({error.name})")
 
 
-def _within(session: Session) -> int:
+def _request_timeout_ms(session: ClusterClient) -> int:
     """Milliseconds after which a broker is to answer, so that the answer is heard."""
     return max(1, int(session.timeout_s * 800))

@@ -19,23 +19,35 @@ from typing import Final, ParamSpec, TypeVar
 import click
 import msgspec
 
-from odradek.cluster.balance.model import Move, Partition, Plan
+from odradek.cluster.balance.model import Partition, PartitionMove, ReassignmentPlan
 from odradek.cluster.balance.planner import plan_moves
-from odradek.cluster.balance.shares import wanted_of
-from odradek.node.cli.client import Connection, with_connection
-from odradek.node.cli.moving import (
-    Mover,
-    Outcome,
-    Standing,
-    call_off,
-    elect_preferred,
-)
+from odradek.cluster.balance.replica_distribution import target_replicas
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Output, size_text, with_output
 from odradek.node.cli.parameters import size
-from odradek.node.cli.plan_text import move_row, node_rows, plan_document, some, summary
-from odradek.node.cli.replicas import Name, View, describe_topics, look, reassignments
-from odradek.node.cli.session import Session
-from odradek.node.cli.throttling import Throttled, cordon, throttle, throttled_now, unthrottle
+from odradek.node.cli.plan_text import first_names, move_row, node_rows, plan_document, summary
+from odradek.node.cli.reassignment import (
+    ReassignmentOutcome,
+    ReassignmentProgress,
+    ReassignmentRunner,
+    cancel_reassignments,
+    elect_preferred_leaders,
+)
+from odradek.node.cli.replica_placement import (
+    ClusterView,
+    PartitionId,
+    describe_partitions,
+    list_reassignments,
+    view_cluster,
+)
+from odradek.node.cli.replication_throttles import (
+    ThrottledResources,
+    cordon,
+    find_throttles,
+    throttle,
+    unthrottle,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +59,7 @@ DRAIN_ROUNDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RebalanceOptions:
     """How a plan is carried out."""
 
     throttle: int | None
@@ -89,7 +101,7 @@ def with_options(command: Callable[P, R]) -> Callable[..., R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         names = ("throttle", "batch", "yes", "dry_run", "cancel")
         given = {name: kwargs.pop(name) for name in names}
-        kwargs["options"] = msgspec.convert(given, Options)
+        kwargs["options"] = msgspec.convert(given, RebalanceOptions)
         return command(*args, **kwargs)
 
     return wrapper
@@ -120,8 +132,8 @@ def rebalance(
     topics: tuple[str, ...],
     exclude: tuple[int, ...],
     include: tuple[int, ...],
-    options: Options,
-    connection: Connection,
+    options: RebalanceOptions,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Spread replicas and leaders over the nodes, so that each carries the same.
@@ -135,28 +147,29 @@ def rebalance(
     """
     if both := set(exclude) & set(include):
         raise click.UsageError(f"Node {min(both)} cannot be both excluded and included.")
-    with Session(connection) as session:
-        view = look(session, topics=topics)
+    with ClusterClient(connection) as session:
+        view = view_cluster(session, topics=topics)
         _check_nodes(view, (*exclude, *include))
         if options.cancel:
             _cancel(session, view, output, set(topics))
             return
         emptied = (view.cordoned | set(exclude)) - set(include)
         nodes = [
-            msgspec.structs.replace(node, is_emptied=node.node_id in emptied) for node in view.nodes
+            msgspec.structs.replace(node, is_draining=node.node_id in emptied)
+            for node in view.nodes
         ]
         plan = plan_moves(nodes, view.partitions)
-        if exclude and plan.obstacles:
-            raise click.ClickException(_impossible(exclude, plan))
-        work = _Work(session, view, plan, options, output, levels=True)
-        if not work.is_wanted():
+        if exclude and plan.unmovable:
+            raise click.ClickException(_obstacles_message(exclude, plan))
+        work = _PlanExecution(session, view, plan, options, output, is_full_rebalance=True)
+        if not work.confirm():
             return
         for node_id in sorted(set(exclude) - view.cordoned):
-            _close(session, node_id, output)
+            _cordon(session, node_id, output)
         for node_id in sorted(set(include) & view.cordoned):
-            _open(session, node_id)
-        outcome = work.carry_out()
-        _conclude(look(session, topics=topics), plan, outcome, output)
+            _uncordon(session, node_id)
+        outcome = work.execute()
+        _print_result(view_cluster(session, topics=topics), plan, outcome, output)
 
 
 @click.command()
@@ -164,7 +177,9 @@ def rebalance(
 @with_options
 @with_connection
 @with_output
-def drain(node_id: int, options: Options, connection: Connection, output: Output) -> None:
+def drain(
+    node_id: int, options: RebalanceOptions, connection: ClusterConnection, output: Output
+) -> None:
     """Move every replica off a node, so that it can be removed.
 
     The node takes part in everything else, but is given no new replicas any more
@@ -172,58 +187,60 @@ def drain(node_id: int, options: Options, connection: Connection, output: Output
     can be drained of what others have in sync. Ctrl-C calls off what is under way; another run
     does the rest.
     """
-    with Session(connection) as session:
-        view = look(session)
+    with ClusterClient(connection) as session:
+        view = view_cluster(session)
         _check_nodes(view, (node_id,))
         if options.cancel:
             _cancel(session, view, output, {p.topic for p in view.on(node_id)})
-            _open(session, node_id)
+            _uncordon(session, node_id)
             return
         plan = _plan_drain(view, node_id)
-        if plan.obstacles:
-            raise click.ClickException(_impossible([node_id], plan))
-        work = _Work(session, view, plan, options, output, levels=False)
-        if not work.is_wanted():
+        if plan.unmovable:
+            raise click.ClickException(_obstacles_message([node_id], plan))
+        work = _PlanExecution(session, view, plan, options, output, is_full_rebalance=False)
+        if not work.confirm():
             if not options.dry_run and node_id not in view.cordoned:
-                _close(session, node_id, output)
+                _cordon(session, node_id, output)
             return
-        _close(session, node_id, output)
-        total = Outcome()
+        _cordon(session, node_id, output)
+        total = ReassignmentOutcome()
         for _ in range(DRAIN_ROUNDS):
-            outcome = work.carry_out()
+            outcome = work.execute()
             total.done += outcome.done
-            total.gone += outcome.gone
+            total.deleted += outcome.deleted
             total.failed = outcome.failed
-            view = look(session)
+            view = view_cluster(session)
             if not view.on(node_id) or outcome.failed:
                 break
             plan_of_rest = _plan_drain(view, node_id)
-            work = _Work(session, view, plan_of_rest, options, output, levels=False)
-        _conclude(view, plan, total, output)
+            work = _PlanExecution(
+                session, view, plan_of_rest, options, output, is_full_rebalance=False
+            )
+        _print_result(view, plan, total, output)
         if left := view.on(node_id):
             raise click.ClickException(
                 f"node {node_id} still has {len(left)} replicas, of"
-                f" {some(f'{p.topic}-{p.number}' for p in left)}; run the command again"
+                f" {first_names(f'{p.topic}-{p.number}' for p in left)}; run the command again"
             )
 
 
-def _plan_drain(view: View, node_id: int) -> Plan:
+def _plan_drain(view: ClusterView, node_id: int) -> ReassignmentPlan:
     nodes = [
         msgspec.structs.replace(
             node,
-            is_emptied=node.node_id == node_id,
-            is_closed=node.node_id in view.cordoned,
+            is_draining=node.node_id == node_id,
+            is_cordoned=node.node_id in view.cordoned,
         )
         for node in view.nodes
     ]
-    return plan_moves(nodes, view.partitions, levels=False)
+    return plan_moves(nodes, view.partitions, is_full_rebalance=False)
 
 
-def _impossible(node_ids: Sequence[int], plan: Plan) -> str:
+def _obstacles_message(node_ids: Sequence[int], plan: ReassignmentPlan) -> str:
     reasons: dict[str, list[str]] = {}
-    for obstacle in plan.obstacles:
+    for obstacle in plan.unmovable:
         reasons.setdefault(obstacle.reason, []).append(f"{obstacle.topic}-{obstacle.number}")
-    lines = [f"{some(names)}: {reason}" for reason, names in reasons.items()]
+    lines = [f"{first_names(names)}: {reason}" for reason, names in reasons.items()]
     return (
         f"node {', '.join(map(str, node_ids))} cannot be drained, nothing was changed:\n  "
         + "\n  ".join(lines)
@@ -231,39 +248,39 @@ def _impossible(node_ids: Sequence[int], plan: Plan) -> str:
     )
 
 
-class _Work:
+class _PlanExecution:
     """A plan on its way: shown, asked about, carried out."""
 
     def __init__(
         self,
-        session: Session,
-        view: View,
-        plan: Plan,
-        options: Options,
+        session: ClusterClient,
+        view: ClusterView,
+        plan: ReassignmentPlan,
+        options: RebalanceOptions,
         output: Output,
         *,
-        levels: bool,
+        is_full_rebalance: bool,
     ) -> None:
-        self._levels = levels
+        self._levels = is_full_rebalance
         self._session = session
         self._view = view
         self._plan = plan
         self._options = options
         self._output = output
         planned = {(move.topic, move.number) for move in plan.moves}
-        self._begun = [begun_move(p) for p in view.moving if (p.topic, p.number) not in planned]
+        self._ongoing = [ongoing_move(p) for p in view.moving if (p.topic, p.number) not in planned]
         """What is under way already and goes where the plan wants it."""
 
-    def is_wanted(self) -> bool:
+    def confirm(self) -> bool:
         """Show the plan; whether there is something to do and it shall be done."""
         output, plan = self._output, self._plan
         if self._options.dry_run and output.is_json:
-            output.document(plan_document(self._view, plan, self._begun, self._options.throttle))
+            output.document(plan_document(self._view, plan, self._ongoing, self._options.throttle))
             return False
         self._show()
-        is_level = not (plan.moves or self._begun or self._unpreferred())
+        is_level = not (plan.moves or self._ongoing or self._non_preferred_leaders())
         if is_level:
-            self._clear_leftovers()
+            self._remove_leftover_throttles()
             output.done("Nothing to move.", plan_document(self._view, plan, [], None))
             return False
         if self._options.dry_run:
@@ -288,37 +305,41 @@ class _Work:
             )
         if len(plan.moves) > MOVES_SHOWN:
             click.echo(f"... and {len(plan.moves) - MOVES_SHOWN} more")
-        click.echo("\n" + summary(plan, self._begun, self._options.throttle))
-        for obstacle in plan.obstacles:
+        click.echo("\n" + summary(plan, self._ongoing, self._options.throttle))
+        for obstacle in plan.unmovable:
             output.hint(f"{obstacle.topic}-{obstacle.number} stays: {obstacle.reason}")
 
-    def carry_out(self) -> Outcome:
+    def execute(self) -> ReassignmentOutcome:
         """Do it. Interrupted, it leaves nothing under way and raises Abort."""
-        moves, begun = self._plan.moves, self._begun
-        total = sum(move.copied_bytes for move in (*moves, *begun))
-        with _interruptible(), self._throttled((*moves, *begun)):
-            with self._output.transfer("Moving", total) as told:
+        moves, ongoing = self._plan.moves, self._ongoing
+        total = sum(move.copied_bytes for move in (*moves, *ongoing))
+        with _interruptible(), self._throttled((*moves, *ongoing)):
+            with self._output.labelled_progress("Moving", total) as told:
 
-                def tell(standing: Standing) -> None:
-                    told(standing.bytes_done, standing.bytes, standing.text())
+                def on_progress(progress: ReassignmentProgress) -> None:
+                    told(progress.bytes_done, progress.bytes, progress.text())
 
-                mover = Mover(
-                    self._session, moves, under_way=begun, batch=self._options.batch, tell=tell
+                mover = ReassignmentRunner(
+                    self._session,
+                    moves,
+                    in_progress=ongoing,
+                    batch=self._options.batch,
+                    on_progress=on_progress,
                 )
                 try:
                     outcome = mover.run()
                 except KeyboardInterrupt:
                     outcome = None
             if outcome is None:
-                self._call_off(mover)
+                self._cancel_ongoing(mover)
                 raise click.Abort
         self._elect(outcome)
         return outcome
 
-    def _call_off(self, mover: Mover) -> None:
+    def _cancel_ongoing(self, mover: ReassignmentRunner) -> None:
         self._output.hint("\nInterrupted: what is under way is called off. Once more leaves it.")
         self._session.hang_up()
-        stopped, kept = call_off(self._session, mover.under_way)
+        stopped, kept = cancel_reassignments(self._session, mover.in_progress)
         self._output.hint(
             f"{len(mover.outcome.done)} partitions have moved, {len(stopped)} were called off."
             " Run the command again for the rest."
@@ -327,73 +348,77 @@ class _Work:
             self._output.hint(f"{topic}-{number} goes on moving: {reason}")
 
     @contextmanager
-    def _throttled(self, moves: Sequence[Move]) -> Iterator[None]:
+    def _throttled(self, moves: Sequence[PartitionMove]) -> Iterator[None]:
         """Throttle the moves if that is wanted; in the end nothing is throttled."""
         session, limit = self._session, self._options.throttle
-        self._clear_leftovers()
-        throttled = Throttled(frozenset(), frozenset())
+        self._remove_leftover_throttles()
+        throttled = ThrottledResources(frozenset(), frozenset())
         try:
             if limit is not None:
                 serving = [n.node_id for n in self._view.nodes if not n.is_fenced]
-                throttled = Throttled(frozenset(m.topic for m in moves), frozenset(serving))
+                throttled = ThrottledResources(
+                    frozenset(m.topic for m in moves), frozenset(serving)
+                )
                 throttle(session, moves, serving, limit)
             yield
         finally:
             session.hang_up()
             unthrottle(session, throttled)
 
-    def _clear_leftovers(self) -> None:
+    def _remove_leftover_throttles(self) -> None:
         if self._options.dry_run:
             return
-        if left := leftovers(self._session, self._view):
+        if left := leftover_throttles(self._session, self._view):
             unthrottle(self._session, left)
             self._output.hint("Throttles that an earlier run had left were taken away.")
 
-    def _unpreferred(self) -> list[Name]:
+    def _non_preferred_leaders(self) -> list[PartitionId]:
         """Partitions led by another than the plan wants, though that one is in sync."""
         planned = {(move.topic, move.number): move.after for move in self._plan.moves}
         fenced = self._view.fenced
         found = []
         for partition in self._view.partitions:
             name = (partition.topic, partition.number)
-            preferred = planned.get(name, wanted_of(partition))[0]
+            preferred = planned.get(name, target_replicas(partition))[0]
             can_lead = name in planned or (self._levels and preferred in partition.in_sync)
             if partition.leader not in (preferred, -1) and preferred not in fenced and can_lead:
                 found.append(name)
         return found
 
-    def _elect(self, outcome: Outcome) -> None:
+    def _elect(self, outcome: ReassignmentOutcome) -> None:
         """Let preferred leaders lead: of what has moved, and where another leads."""
-        exist = describe_topics(self._session)
+        exist = describe_partitions(self._session)
         moved = [(move.topic, move.number) for move in outcome.done]
-        names = [n for n in dict.fromkeys((*moved, *self._unpreferred())) if n in exist]
+        names = [n for n in dict.fromkeys((*moved, *self._non_preferred_leaders())) if n in exist]
         unpreferred = [n for n in names if exist[n].leader_id != exist[n].replica_nodes[0]]
-        for (topic, number), reason in elect_preferred(self._session, unpreferred).items():
+        for (topic, number), reason in elect_preferred_leaders(self._session, unpreferred).items():
             self._output.hint(f"{topic}-{number} keeps its leader: {reason}")
 
 
-def leftovers(session: Session, view: View) -> Throttled:
+def leftover_throttles(session: ClusterClient, view: ClusterView) -> ThrottledResources:
     """The throttles there are, of all topics and of the brokers that serve."""
-    topics = sorted({topic for topic, _ in describe_topics(session)})
-    return throttled_now(
+    topics = sorted({topic for topic, _ in describe_partitions(session)})
+    return find_throttles(
         session, topics, [node.node_id for node in view.nodes if not node.is_fenced]
     )
 
 
-def begun_move(partition: Partition) -> Move:
+def ongoing_move(partition: Partition) -> PartitionMove:
     """The move that a reassignment under way is."""
-    return Move(
+    return PartitionMove(
         topic=partition.topic,
         number=partition.number,
         before=tuple(node for node in partition.replicas if node not in partition.adding),
-        after=wanted_of(partition),
+        after=target_replicas(partition),
         adding=partition.adding,
         removing=partition.removing,
         byte_count=partition.byte_count,
     )
 
 
-def _conclude(view: View, plan: Plan, outcome: Outcome, output: Output) -> None:
+def _print_result(
+    view: ClusterView, plan: ReassignmentPlan, outcome: ReassignmentOutcome, output: Output
+) -> None:
     """Say what has become of it; exit code 1 if something failed."""
     held: Counter[int] = Counter()
     leads: Counter[int] = Counter()
@@ -406,13 +431,13 @@ def _conclude(view: View, plan: Plan, outcome: Outcome, output: Output) -> None:
     copied = sum(move.copied_bytes for move in outcome.done)
     output.done(
         f"{len(outcome.done)} partitions moved, {size_text(copied)} copied."
-        + (f" {len(outcome.gone)} were deleted meanwhile." if outcome.gone else ""),
+        + (f" {len(outcome.deleted)} were deleted meanwhile." if outcome.deleted else ""),
         {
             "moved": len(outcome.done),
-            "deleted": len(outcome.gone),
+            "deleted": len(outcome.deleted),
             "copied_bytes": copied,
             "needed_bytes": plan.needed_bytes,
-            "obstacles": len(plan.obstacles),
+            "obstacles": len(plan.unmovable),
             "failed": [
                 {"topic": topic, "partition": number, "reason": reason}
                 for (topic, number), reason in outcome.failed.items()
@@ -437,11 +462,11 @@ def _conclude(view: View, plan: Plan, outcome: Outcome, output: Output) -> None:
         )
 
 
-def _cancel(session: Session, view: View, output: Output, topics: set[str]) -> None:
+def _cancel(session: ClusterClient, view: ClusterView, output: Output, topics: set[str]) -> None:
     """Call off every reassignment, of these topics or of all, and take the throttles away."""
-    names = [name for name in reassignments(session) if not topics or name[0] in topics]
-    stopped, kept = call_off(session, names)
-    left = leftovers(session, view)
+    names = [name for name in list_reassignments(session) if not topics or name[0] in topics]
+    stopped, kept = cancel_reassignments(session, names)
+    left = leftover_throttles(session, view)
     unthrottle(session, left)
     output.done(
         f"{len(stopped)} reassignments called off; throttles of {len(left.topics)} topics and"
@@ -458,7 +483,7 @@ def _cancel(session: Session, view: View, output: Output, topics: set[str]) -> N
         )
 
 
-def _check_nodes(view: View, node_ids: Iterable[int]) -> None:
+def _check_nodes(view: ClusterView, node_ids: Iterable[int]) -> None:
     known = sorted(node.node_id for node in view.nodes)
     for node_id in node_ids:
         if node_id not in known:
@@ -467,13 +492,13 @@ def _check_nodes(view: View, node_ids: Iterable[int]) -> None:
             )
 
 
-def _close(session: Session, node_id: int, output: Output) -> None:
+def _cordon(session: ClusterClient, node_id: int, output: Output) -> None:
     refusal = cordon(session, node_id, is_cordoned=True)
     if refusal is not None:
         output.hint(f"New topics may still be placed on node {node_id}: {refusal}")
 
 
-def _open(session: Session, node_id: int) -> None:
+def _uncordon(session: ClusterClient, node_id: int) -> None:
     refusal = cordon(session, node_id, is_cordoned=False)
     if refusal is not None:
         raise click.ClickException(f"node {node_id} cannot be included: {refusal}")

@@ -1,6 +1,6 @@
 """`odradek group rewind`, `undo` and `snapshot`: groups go on elsewhere while they consume.
 
-Only Odradek's brokers can do that (protocol/messages/odradek.py). The group's coordinator is asked,
+Only Odradek's brokers can do that (protocol/messages/rewinds.py). The group's coordinator is asked,
 and asked again until it is done: the same rewind, which is carried out once however often it is
 asked for. PLAINTEXT only.
 """
@@ -13,8 +13,9 @@ from typing import Final, TypeVar
 
 import click
 
-from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.cluster_client import PAUSE_S, ClusterClient
 from odradek.node.cli.completion import complete_group
+from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.parameters import (
     TopicSelection,
@@ -23,20 +24,19 @@ from odradek.node.cli.parameters import (
     parse_duration,
     topic_selection,
 )
-from odradek.node.cli.session import PAUSE_S, Session
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from odradek.protocol.messages.odradek import (
+from odradek.protocol.messages.rewinds import (
     AlterSnapshotRequest,
     AlterSnapshotResponse,
     DescribeRewindsRequest,
     DescribeRewindsResponse,
-    KnownTopic,
     RewindGroupRequest,
     RewindGroupRequestPartition,
     RewindGroupRequestTopic,
     RewindGroupResponse,
+    SavedTopic,
 )
 
 R = TypeVar("R", RewindGroupResponse, DescribeRewindsResponse, AlterSnapshotResponse)
@@ -48,7 +48,7 @@ NUMBER_MAX: Final = 2**63 - 1
 """What offsets, timestamps and counts are on the wire."""
 EARLIEST: Final = -2
 LATEST: Final = -1
-ROUND_MS: Final = 2_000
+ATTEMPT_TIMEOUT_MS: Final = 2_000
 """How long the coordinator lets one question wait; shorter than any connection's patience."""
 _AGAIN: Final = frozenset(
     {
@@ -131,7 +131,7 @@ def rewind(
     to_snapshot: str | None,
     read_committed: bool,
     dry_run: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Let a group go on elsewhere, while its consumers run.
@@ -161,7 +161,7 @@ def rewind(
         isolation_level=int(read_committed),
         is_dry_run=dry_run,
     )
-    _carry_out(request, connection, output)
+    _rewind(request, connection, output)
 
 
 @click.command()
@@ -169,12 +169,12 @@ def rewind(
 @click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
 @with_connection
 @with_output
-def undo(name: str, dry_run: bool, connection: Connection, output: Output) -> None:
+def undo(name: str, dry_run: bool, connection: ClusterConnection, output: Output) -> None:
     """Take back the last rewind of a group, or give up one that is under way.
 
     The last eight can be undone, one after the other.
     """
-    with Session(connection) as session:
+    with ClusterClient(connection) as session:
         known = _ask(
             session,
             name,
@@ -186,7 +186,7 @@ def undo(name: str, dry_run: bool, connection: Connection, output: Output) -> No
         output.rows([], COLUMNS, empty="A rewind is under way: it is what would be given up.")
         return
     target = TO_WITHDRAW if known.is_under_way else TO_BEFORE
-    _carry_out(
+    _rewind(
         RewindGroupRequest(group_id=name, target=target, is_dry_run=dry_run), connection, output
     )
     if target == TO_WITHDRAW:
@@ -203,10 +203,12 @@ def snapshot() -> None:
 @click.argument("name")
 @with_connection
 @with_output
-def create_snapshot(group_name: str, name: str, connection: Connection, output: Output) -> None:
+def create_snapshot(
+    group_name: str, name: str, connection: ClusterConnection, output: Output
+) -> None:
     """Remember the committed offsets of a group under a name."""
     request = AlterSnapshotRequest(group_id=group_name, name=name)
-    with Session(connection) as session:
+    with ClusterClient(connection) as session:
         answer = _ask(session, group_name, request, AlterSnapshotResponse, connection)
     count = sum(len(topic.partitions) for topic in answer.topics)
     output.done(
@@ -221,11 +223,11 @@ def create_snapshot(group_name: str, name: str, connection: Connection, output: 
 @with_connection
 @with_output
 def list_snapshots(
-    group_name: str, show_offsets: bool, connection: Connection, output: Output
+    group_name: str, show_offsets: bool, connection: ClusterConnection, output: Output
 ) -> None:
     """Show the snapshots of a group, and the rewinds that can be undone."""
     request = DescribeRewindsRequest(group_id=group_name)
-    with Session(connection) as session:
+    with ClusterClient(connection) as session:
         answer = _ask(session, group_name, request, DescribeRewindsResponse, connection)
     rows: list[Row] = []
     for kind, known in (("snapshot", answer.snapshots), ("undo", answer.undo_points)):
@@ -247,10 +249,12 @@ def list_snapshots(
 @click.argument("name")
 @with_connection
 @with_output
-def delete_snapshot(group_name: str, name: str, connection: Connection, output: Output) -> None:
+def delete_snapshot(
+    group_name: str, name: str, connection: ClusterConnection, output: Output
+) -> None:
     """Forget a snapshot."""
     request = AlterSnapshotRequest(group_id=group_name, name=name, is_deletion=True)
-    with Session(connection) as session:
+    with ClusterClient(connection) as session:
         _ask(session, group_name, request, AlterSnapshotResponse, connection)
     output.done(f"Deleted snapshot {name}", {"group": group_name, "snapshot": name})
 
@@ -274,10 +278,10 @@ def _topics(selections: Iterable[TopicSelection], place: Position) -> list[Rewin
     ]
 
 
-def _carry_out(request: RewindGroupRequest, connection: Connection, output: Output) -> None:
+def _rewind(request: RewindGroupRequest, connection: ClusterConnection, output: Output) -> None:
     request.rewind_id = uuid.uuid4().bytes
-    request.timeout_ms = ROUND_MS
-    with Session(connection) as session:
+    request.timeout_ms = ATTEMPT_TIMEOUT_MS
+    with ClusterClient(connection) as session:
         answer = _ask(session, request.group_id, request, RewindGroupResponse, connection)
     rows: list[Row] = [
         {
@@ -298,7 +302,7 @@ def _known(offset: int) -> int | None:
     return None if offset < 0 else offset
 
 
-def _offsets(topics: Iterable[KnownTopic]) -> list[Row]:
+def _offsets(topics: Iterable[SavedTopic]) -> list[Row]:
     return [
         {"topic": topic.name, "partition": at.partition_index, "offset": _known(at.offset)}
         for topic in topics
@@ -307,7 +311,11 @@ def _offsets(topics: Iterable[KnownTopic]) -> list[Row]:
 
 
 def _ask(
-    session: Session, group: str, request: object, response: type[R], connection: Connection
+    session: ClusterClient,
+    group: str,
+    request: object,
+    response: type[R],
+    connection: ClusterConnection,
 ) -> R:
     """The answer of the group's coordinator, asked until it has one; ClickException if it refuses
     or the connection's timeout passes."""
@@ -327,7 +335,7 @@ def _ask(
         time.sleep(PAUSE_S)
 
 
-def _ask_once(session: Session, group: str, request: object, response: type[R]) -> R | None:
+def _ask_once(session: ClusterClient, group: str, request: object, response: type[R]) -> R | None:
     found = session.ask(
         FindCoordinatorRequest(coordinator_keys=[group]), FindCoordinatorResponse
     ).coordinators[0]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.node.cli.client import DEFAULT_BOOTSTRAP
+from odradek.node.cli.connection import DEFAULT_BOOTSTRAP
 from odradek.node.cli.output import Output, with_output
 from odradek.node.cli.parameters import pair
 
@@ -35,9 +35,9 @@ SERVE_DEFAULTS = {"ODRADEK_PROFILE": "dev", "ODRADEK_LOG_LEVEL": "WARNING"}
 
 # name below `odradek node` -> module and the click command in it
 NODE_COMMANDS: Mapping[str, tuple[str, str]] = {
-    "add": ("odradek.node.cli.membership", "add"),
+    "add": ("odradek.node.cli.node_membership", "add"),
     "drain": ("odradek.node.cli.rebalance", "drain"),
-    "remove": ("odradek.node.cli.membership", "remove"),
+    "remove": ("odradek.node.cli.node_membership", "remove"),
 }
 
 with_settings = click.option(
@@ -198,8 +198,8 @@ def format_data(
     What is in it already stays untouched. The number of stores bounds the number of workers and
     cannot be changed later.
     """
-    from odradek.node.config_sources import ConfigFault
-    from odradek.node.data_folder import adopt_identity, read_identity
+    from odradek.node.config_sources import ConfigurationError
+    from odradek.node.data_folder import adopt_meta_properties, read_meta_properties
 
     options = {
         "data": None if data is None else str(data),
@@ -210,14 +210,14 @@ def format_data(
     chosen = {key: text for key, text in options.items() if text is not None}
     config = _load(file, os.environ, {**dict(settings), **chosen})
     try:
-        known = read_identity(config.data_folder)
+        known = read_meta_properties(config.data_folder)
         if known is not None and not if_not_formatted:
-            raise ConfigFault(
+            raise ConfigurationError(
                 f"data={config.data}: this is the data folder of node {known.node_id} of cluster "
                 f"{known.cluster_id} already; choose another, or pass --if-not-formatted"
             )
-        config = adopt_identity(config, formats=True)
-    except ConfigFault as fault:
+        config = adopt_meta_properties(config, formats=True)
+    except ConfigurationError as fault:
         raise click.ClickException(str(fault)) from fault
     output.facts(
         {
@@ -234,12 +234,12 @@ def _load(
     file: Path | None, environment: Mapping[str, str], options: Mapping[str, str]
 ) -> NodeConfig:
     from odradek.node.config import load
-    from odradek.node.config_sources import ConfigFault
+    from odradek.node.config_sources import ConfigurationError
 
     variables = {name: text for name, text in environment.items() if name not in CLIENT_VARIABLES}
     try:
         return load(file=file, environment=variables, options=options)
-    except ConfigFault as fault:
+    except ConfigurationError as fault:
         raise click.ClickException("\n  ".join(["wrong settings", *fault.faults])) from fault
 
 
@@ -251,18 +251,20 @@ def _stop_with_stdin() -> None:
 
 
 def _run(config: NodeConfig, *, formats: bool, output: Output) -> int:
-    from odradek.node.config_sources import ConfigFault
+    from odradek.node.config_sources import ConfigurationError
     from odradek.node.supervisor import run
 
     # Started by a shell script with `&`, SIGINT is ignored; a node has its own way to stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return run(config, formats=formats, on_ready=lambda state: _welcome(config, state, output))
-    except ConfigFault as fault:
+        return run(
+            config, formats=formats, on_ready=lambda state: _print_ready(config, state, output)
+        )
+    except ConfigurationError as fault:
         raise click.ClickException("\n  ".join(fault.faults)) from fault
 
 
-def _welcome(config: NodeConfig, state: NodeState, output: Output) -> None:
+def _print_ready(config: NodeConfig, state: NodeState, output: Output) -> None:
     """Say where the node is and, to a person, what to try next."""
     if output.is_json:
         output.json_line(

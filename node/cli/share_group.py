@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.node.asker import Asker, NotABroker
+from odradek.node.blocking_client import BlockingClient, NotABrokerError
 from odradek.node.cli import offsets
-from odradek.node.cli.client import Connection
-from odradek.node.cli.offsets import Place
+from odradek.node.cli.connection import ClusterConnection
+from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Row
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode, ProtocolError
@@ -24,11 +24,11 @@ from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
-    DescribedGroup,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
-    Member,
+    ShareGroupDescribedGroup,
+    ShareGroupDescribeMember,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
@@ -37,46 +37,50 @@ if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
     from confluent_kafka.admin import AdminClient
 
-_FAILURES = (OSError, NotABroker, ProtocolError)
+_FAILURES = (OSError, NotABrokerError, ProtocolError)
 
 
 @dataclass(frozen=True, slots=True)
-class ShareGroup:
+class ShareGroupDescription:
     """A share group as its coordinator tells it. `positions` are start offsets and lags; a lag is
     None as long as nobody has said what was delivered."""
 
-    told: DescribedGroup
+    told: ShareGroupDescribedGroup
     node_id: int
     address: tuple[str, int]
-    positions: Mapping[Place, tuple[int, int | None]]
+    positions: Mapping[PartitionId, tuple[int, int | None]]
 
-    def starts(self) -> dict[Place, int]:
+    def starts(self) -> dict[PartitionId, int]:
         """Where the group begins, of partitions that it has begun with."""
-        return {place: start for place, (start, _) in self.positions.items() if start >= 0}
+        return {
+            partition_id: start for partition_id, (start, _) in self.positions.items() if start >= 0
+        }
 
 
-def share_groups(
-    admin: AdminClient, names: Iterable[str], connection: Connection
-) -> dict[str, ShareGroup]:
+def describe_share_groups(
+    admin: AdminClient, names: Iterable[str], connection: ClusterConnection
+) -> dict[str, ShareGroupDescription]:
     """Those of the groups that are share groups."""
     request = ShareGroupDescribeRequest(group_ids=list(names))
-    found: dict[str, ShareGroup] = {}
+    found: dict[str, ShareGroupDescription] = {}
     for broker in admin.list_topics(timeout=connection.timeout_s).brokers.values():
         address = str(broker.host), broker.port
         try:
-            with Asker(*address, connection.timeout_s) as asker:
+            with BlockingClient(*address, connection.timeout_s) as asker:
                 if not asker.serves(ApiKey.SHARE_GROUP_DESCRIBE):
                     continue
                 for told in asker.ask(request, ShareGroupDescribeResponse).groups:
                     if not told.error_code:
                         positions = _positions(asker, told.group_id)
-                        found[told.group_id] = ShareGroup(told, broker.id, address, positions)
+                        found[told.group_id] = ShareGroupDescription(
+                            told, broker.id, address, positions
+                        )
         except _FAILURES:
             continue
     return found
 
 
-def _positions(asker: Asker, name: str) -> dict[Place, tuple[int, int | None]]:
+def _positions(asker: BlockingClient, name: str) -> dict[PartitionId, tuple[int, int | None]]:
     asked = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
     request = DescribeShareGroupOffsetsRequest(groups=[asked])
     return {
@@ -91,21 +95,21 @@ def _positions(asker: Asker, name: str) -> dict[Place, tuple[int, int | None]]:
     }
 
 
-def document(admin: AdminClient, group: ShareGroup) -> dict[str, Json]:
+def document(admin: AdminClient, group: ShareGroupDescription) -> dict[str, Json]:
     """The group as `group describe` shows any group; several members may read a partition."""
     readers = _readers(group.told.members)
-    places = sorted({*readers, *group.positions})
-    ends = offsets.known_ends(admin, places)
+    partition_ids = sorted({*readers, *group.positions})
+    ends = offsets.known_ends(admin, partition_ids)
     rows: list[Row] = []
-    for place in places:
-        start, lag = group.positions.get(place, (-1, None))
-        members = readers.get(place, [])
+    for partition_id in partition_ids:
+        start, lag = group.positions.get(partition_id, (-1, None))
+        members = readers.get(partition_id, [])
         rows.append(
             {
-                "topic": place[0],
-                "partition": place[1],
+                "topic": partition_id[0],
+                "partition": partition_id[1],
                 "committed": start if start >= 0 else None,
-                "end_offset": ends[place],
+                "end_offset": ends[partition_id],
                 "lag": lag,
                 "member": ", ".join(member.member_id for member in members) or None,
                 "client": ", ".join(member.client_id for member in members) or None,
@@ -127,8 +131,10 @@ def document(admin: AdminClient, group: ShareGroup) -> dict[str, Json]:
     }
 
 
-def _readers(members: Iterable[Member]) -> dict[Place, list[Member]]:
-    readers: dict[Place, list[Member]] = {}
+def _readers(
+    members: Iterable[ShareGroupDescribeMember],
+) -> dict[PartitionId, list[ShareGroupDescribeMember]]:
+    readers: dict[PartitionId, list[ShareGroupDescribeMember]] = {}
     for member in members:
         for topic in member.assignment.topic_partitions:
             for index in topic.partitions:
@@ -136,7 +142,7 @@ def _readers(members: Iterable[Member]) -> dict[Place, list[Member]]:
     return readers
 
 
-def _member(member: Member) -> Row:
+def _member(member: ShareGroupDescribeMember) -> Row:
     return {
         "member": member.member_id,
         "instance": None,
@@ -152,7 +158,9 @@ def _member(member: Member) -> Row:
     }
 
 
-def move(group: ShareGroup, targets: Mapping[Place, int], connection: Connection) -> None:
+def alter_start_offsets(
+    group: ShareGroupDescription, targets: Mapping[PartitionId, int], connection: ClusterConnection
+) -> None:
     """Set where the group begins. ClickException if it is refused: whoever reads must stop."""
     topics: dict[str, AlterShareGroupOffsetsRequestTopic] = {}
     for (name, index), offset in targets.items():
@@ -163,7 +171,7 @@ def move(group: ShareGroup, targets: Mapping[Place, int], connection: Connection
     name = group.told.group_id
     request = AlterShareGroupOffsetsRequest(group_id=name, topics=list(topics.values()))
     try:
-        with Asker(*group.address, connection.timeout_s) as asker:
+        with BlockingClient(*group.address, connection.timeout_s) as asker:
             answer = asker.ask(request, AlterShareGroupOffsetsResponse)
     except _FAILURES as error:
         raise click.ClickException(f"group {name!r}: {error}") from None

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.node.asker import Asker, NotABroker
+from odradek.node.blocking_client import BlockingClient, NotABrokerError
 from odradek.node.cli import offsets
-from odradek.node.cli.client import Connection
-from odradek.node.cli.offsets import Place
+from odradek.node.cli.connection import ClusterConnection
+from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Row
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.streams import (
-    Assignment,
-    DescribedGroup,
-    Member,
+    StreamsGroupDescribeAssignment,
+    StreamsGroupDescribedGroup,
+    StreamsGroupDescribeMember,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
     TaskIds,
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 
-def applications(
-    admin: AdminClient, names: Iterable[str], connection: Connection
-) -> dict[str, tuple[int, DescribedGroup]]:
+def describe_streams_groups(
+    admin: AdminClient, names: Iterable[str], connection: ClusterConnection
+) -> dict[str, tuple[int, StreamsGroupDescribedGroup]]:
     """Those of the groups that are streams groups, with the ids of their coordinators."""
     request = StreamsGroupDescribeRequest(group_ids=list(names))
-    found: dict[str, tuple[int, DescribedGroup]] = {}
+    found: dict[str, tuple[int, StreamsGroupDescribedGroup]] = {}
     for broker in admin.list_topics(timeout=connection.timeout_s).brokers.values():
         try:
-            with Asker(str(broker.host), broker.port, connection.timeout_s) as asker:
+            with BlockingClient(str(broker.host), broker.port, connection.timeout_s) as asker:
                 if not asker.serves(ApiKey.STREAMS_GROUP_DESCRIBE):
                     continue
                 groups = asker.ask(request, StreamsGroupDescribeResponse).groups
-        except (OSError, NotABroker, ProtocolError):
+        except (OSError, NotABrokerError, ProtocolError):
             continue
         found |= {g.group_id: (broker.id, g) for g in groups if not g.error_code}
     return found
@@ -50,29 +50,29 @@ def applications(
 
 def document(
     admin: AdminClient,
-    group: DescribedGroup,
+    group: StreamsGroupDescribedGroup,
     coordinator: int,
-    committed: Mapping[Place, int],
+    committed: Mapping[PartitionId, int],
 ) -> dict[str, Json]:
     """The group as `group describe` shows any group, with tasks where others have partitions."""
     runners = _runners(group)
-    places = sorted({*runners, *committed})
-    ends = offsets.known_ends(admin, places)
+    partition_ids = sorted({*runners, *committed})
+    ends = offsets.known_ends(admin, partition_ids)
     behind = {
-        place: max(0, end - committed[place])
-        for place, end in ends.items()
-        if place in committed and end is not None
+        partition_id: max(0, end - committed[partition_id])
+        for partition_id, end in ends.items()
+        if partition_id in committed and end is not None
     }
     rows: list[Row] = []
-    for place in places:
-        runner = runners.get(place)
+    for partition_id in partition_ids:
+        runner = runners.get(partition_id)
         rows.append(
             {
-                "topic": place[0],
-                "partition": place[1],
-                "committed": committed.get(place),
-                "end_offset": ends[place],
-                "lag": behind.get(place),
+                "topic": partition_id[0],
+                "partition": partition_id[1],
+                "committed": committed.get(partition_id),
+                "end_offset": ends[partition_id],
+                "lag": behind.get(partition_id),
                 "member": runner.member_id if runner else None,
                 "client": runner.client_id if runner else None,
                 "host": runner.client_host if runner else None,
@@ -106,7 +106,7 @@ def document(
     }
 
 
-def _runners(group: DescribedGroup) -> dict[Place, Member]:
+def _runners(group: StreamsGroupDescribedGroup) -> dict[PartitionId, StreamsGroupDescribeMember]:
     """Who reads which partition: whoever runs the task of that number."""
     topology = group.topology
     sources = {
@@ -125,7 +125,7 @@ def _runners(group: DescribedGroup) -> dict[Place, Member]:
     }
 
 
-def _member(member: Member) -> Row:
+def _member(member: StreamsGroupDescribeMember) -> Row:
     assigned, target = _tasks(member.assignment), _tasks(member.target_assignment)
     return {
         "member": member.member_id,
@@ -139,7 +139,7 @@ def _member(member: Member) -> Row:
     }
 
 
-def _tasks(assignment: Assignment) -> list[Json]:
+def _tasks(assignment: StreamsGroupDescribeAssignment) -> list[Json]:
     """`1_0` is partition 0 of subtopology 1, as Kafka Streams calls its tasks."""
     return [
         *_named(assignment.active_tasks, ""),

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.node.cli import offsets
-from odradek.node.cli.client import Connection, fail_with, settle, settle_one, with_connection
 from odradek.node.cli.completion import complete_topic
+from odradek.node.cli.connection import (
+    ClusterConnection,
+    collect_results,
+    raise_refusals,
+    single_result,
+    with_connection,
+)
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import TopicSelection, moment, pair, topic_selection
 from odradek.node.cli.topic_explain import explain
@@ -35,7 +41,9 @@ topic.add_command(explain)
 @click.option("--internal", is_flag=True, help="Show topics that start with two underscores too.")
 @with_connection
 @with_output
-def list_topics(pattern: str, internal: bool, connection: Connection, output: Output) -> None:
+def list_topics(
+    pattern: str, internal: bool, connection: ClusterConnection, output: Output
+) -> None:
     """List topics, all or those that match a PATTERN such as 'orders-*'."""
     metadata = connection.admin().list_topics(timeout=connection.timeout_s)
     rows: list[Row] = [
@@ -77,7 +85,7 @@ def create(
     configs: tuple[tuple[str, str], ...],
     if_not_exists: bool,
     dry_run: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Create topics."""
@@ -99,7 +107,7 @@ def create(
         request_timeout=connection.timeout_s,
         validate_only=dry_run,
     )
-    answers, refusals = settle(futures)
+    answers, refusals = collect_results(futures)
     made = list(answers)
     existing = [name for name, e in refusals.items() if e.code() == KafkaError.TOPIC_ALREADY_EXISTS]
     for name in existing if if_not_exists else []:
@@ -110,27 +118,27 @@ def create(
             f"{verb} {', '.join(made)}" if made else "All of them exist already",
             {"created": made, "existing": existing, "dry_run": dry_run},
         )
-    fail_with(refusals)
+    raise_refusals(refusals)
 
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_topic, metavar="NAME...")
 @with_connection
 @with_output
-def describe(names: tuple[str, ...], connection: Connection, output: Output) -> None:
+def describe(names: tuple[str, ...], connection: ClusterConnection, output: Output) -> None:
     """Show partitions, replicas, offsets and the settings that differ from the default."""
     from confluent_kafka import TopicCollection
 
     admin = connection.admin()
-    answers, refusals = settle(
+    answers, refusals = collect_results(
         admin.describe_topics(TopicCollection(list(names)), request_timeout=connection.timeout_s)
     )
     described: dict[str, TopicDescription] = answers
-    places = [
+    partition_ids = [
         (name, partition.id) for name, found in described.items() for partition in found.partitions
     ]
-    starts = offsets.known_starts(admin, places)
-    ends = offsets.known_ends(admin, places)
+    starts = offsets.known_starts(admin, partition_ids)
+    ends = offsets.known_ends(admin, partition_ids)
     documents: list[Row] = []
     for name, found in described.items():
         partitions: list[Row] = [
@@ -164,7 +172,7 @@ def describe(names: tuple[str, ...], connection: Connection, output: Output) -> 
         output.facts({**heading, "partitions": len(table)})
         click.echo()
         output.rows(table, list(table[0]) if table else [])
-    fail_with(refusals)
+    raise_refusals(refusals)
 
 
 @topic.command()
@@ -174,7 +182,11 @@ def describe(names: tuple[str, ...], connection: Connection, output: Output) -> 
 @with_connection
 @with_output
 def delete(
-    names: tuple[str, ...], yes: bool, if_exists: bool, connection: Connection, output: Output
+    names: tuple[str, ...],
+    yes: bool,
+    if_exists: bool,
+    connection: ClusterConnection,
+    output: Output,
 ) -> None:
     """Delete topics and everything in them."""
     from confluent_kafka import KafkaError
@@ -187,7 +199,7 @@ def delete(
         operation_timeout=connection.timeout_s,
         request_timeout=connection.timeout_s,
     )
-    answers, refusals = settle(futures)
+    answers, refusals = collect_results(futures)
     deleted = list(answers)
     missing = [name for name, e in refusals.items() if e.code() == KafkaError.UNKNOWN_TOPIC_OR_PART]
     for name in missing if if_exists else []:
@@ -197,7 +209,7 @@ def delete(
             f"Deleted {', '.join(deleted)}" if deleted else "None of them exists",
             {"deleted": deleted},
         )
-    fail_with(refusals)
+    raise_refusals(refusals)
 
 
 @topic.command()
@@ -209,7 +221,7 @@ def delete(
 @with_connection
 @with_output
 def alter(
-    name: str, partitions: int, dry_run: bool, connection: Connection, output: Output
+    name: str, partitions: int, dry_run: bool, connection: ClusterConnection, output: Output
 ) -> None:
     """Add partitions to a topic.
 
@@ -224,7 +236,7 @@ def alter(
         request_timeout=connection.timeout_s,
         validate_only=dry_run,
     )
-    settle_one(futures, name)
+    single_result(futures, name)
     verb = "would have" if dry_run else "has"
     output.done(
         f"{name} {verb} {partitions} partitions",
@@ -240,29 +252,29 @@ def alter(
 def show_offsets(
     selections: tuple[TopicSelection, ...],
     moment: int | None,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Show first and next offset of each partition, and what is at a time."""
     admin = connection.admin()
-    places = selected_partitions(admin, selections, connection)
-    starts = offsets.earliest_offsets(admin, places)
-    ends = offsets.latest_offsets(admin, places)
-    found = offsets.offsets_at(admin, places, moment) if moment is not None else {}
+    partition_ids = selected_partitions(admin, selections, connection)
+    starts = offsets.earliest_offsets(admin, partition_ids)
+    ends = offsets.latest_offsets(admin, partition_ids)
+    found = offsets.offsets_at(admin, partition_ids, moment) if moment is not None else {}
     columns = ["topic", "partition", "start_offset", "end_offset", "records"]
     if moment is not None:
         columns.append("offset_at_time")
     rows: list[Row] = []
-    for place in places:
+    for partition_id in partition_ids:
         row: dict[str, Json] = {
-            "topic": place[0],
-            "partition": place[1],
-            "start_offset": starts[place],
-            "end_offset": ends[place],
-            "records": ends[place] - starts[place],
+            "topic": partition_id[0],
+            "partition": partition_id[1],
+            "start_offset": starts[partition_id],
+            "end_offset": ends[partition_id],
+            "records": ends[partition_id] - starts[partition_id],
         }
         if moment is not None:
-            row["offset_at_time"] = found[place] if found[place] >= 0 else None
+            row["offset_at_time"] = found[partition_id] if found[partition_id] >= 0 else None
         rows.append(row)
     output.rows(rows, columns)
 
@@ -277,44 +289,49 @@ def trim(
     selections: tuple[TopicSelection, ...],
     before: int | None,
     yes: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """Delete the records below an offset, in all or some partitions."""
     from confluent_kafka import TopicPartition
 
     admin = connection.admin()
-    places = selected_partitions(admin, selections, connection)
-    ends = offsets.latest_offsets(admin, places)
+    partition_ids = selected_partitions(admin, selections, connection)
+    ends = offsets.latest_offsets(admin, partition_ids)
     if not yes:
-        click.confirm(f"Delete records in {len(places)} partitions?", abort=True, err=True)
+        click.confirm(f"Delete records in {len(partition_ids)} partitions?", abort=True, err=True)
     futures = admin.delete_records(
         [
             TopicPartition(name, number, ends[name, number] if before is None else before)
-            for name, number in places
+            for name, number in partition_ids
         ],
         request_timeout=connection.timeout_s,
         operation_timeout=connection.timeout_s,
     )
-    answers, refusals = settle(futures)
+    answers, refusals = collect_results(futures)
     rows: list[Row] = [
         {
-            "topic": place.topic,
-            "partition": place.partition,
+            "topic": partition_id.topic,
+            "partition": partition_id.partition,
             "start_offset": deleted.low_watermark,
         }
-        for place, deleted in answers.items()
+        for partition_id, deleted in answers.items()
     ]
     output.rows(rows, ["topic", "partition", "start_offset"])
-    fail_with({f"{place.topic}-{place.partition}": e for place, e in refusals.items()})
+    raise_refusals(
+        {
+            f"{partition_id.topic}-{partition_id.partition}": e
+            for partition_id, e in refusals.items()
+        }
+    )
 
 
 def selected_partitions(
-    admin: AdminClient, selections: tuple[TopicSelection, ...], connection: Connection
-) -> list[offsets.Place]:
+    admin: AdminClient, selections: tuple[TopicSelection, ...], connection: ClusterConnection
+) -> list[offsets.PartitionId]:
     """The partitions that `selections` name; an error for a topic or partition that is not."""
     metadata = admin.list_topics(timeout=connection.timeout_s)
-    places: list[offsets.Place] = []
+    partition_ids: list[offsets.PartitionId] = []
     for selection in selections:
         known = offsets.partitions_of(metadata, [selection.topic])
         missing = selection.partitions - {number for _, number in known}
@@ -323,15 +340,15 @@ def selected_partitions(
                 f"topic {selection.topic!r} has partitions 0 to {len(known) - 1}, "
                 f"not {', '.join(map(str, sorted(missing)))}"
             )
-        places.extend(place for place in known if selection.has(*place))
-    return places
+        partition_ids.extend(partition_id for partition_id in known if selection.has(*partition_id))
+    return partition_ids
 
 
 def _own_configs(admin: AdminClient, name: str) -> dict[str, str | None]:
     from confluent_kafka.admin import ConfigResource, ConfigSource
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    answers, _ = settle(admin.describe_configs([resource]))
+    answers, _ = collect_results(admin.describe_configs([resource]))
     # Describing a topic does not need the right to read its settings: then there are none.
     return {
         key: entry.value

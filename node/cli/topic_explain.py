@@ -6,21 +6,21 @@ import time
 
 import click
 
-from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.completion import complete_topic
-from odradek.node.cli.findings import Finding, PartitionView, about_partition, about_reading
-from odradek.node.cli.group_explain import finding_rows, tell_findings
-from odradek.node.cli.group_facts import Facts
+from odradek.node.cli.connection import ClusterConnection, with_connection
+from odradek.node.cli.findings import Finding, PartitionView, partition_findings, reader_findings
+from odradek.node.cli.group_explain import finding_rows, print_findings
+from odradek.node.cli.group_queries import GroupQueries
 from odradek.node.cli.output import Json, Output, Row, with_output
-from odradek.node.cli.partition_facts import views_of
-from odradek.node.cli.session import Session
+from odradek.node.cli.partition_facts import collect_partition_views
 
 
 def _row(view: PartitionView) -> dict[str, Json]:
     is_known = view.high_watermark >= 0
     transaction = view.transaction
     return {
-        "partition": view.place[1],
+        "partition": view.partition_id[1],
         "leader": None if view.leader < 0 else view.leader,
         "replicas": list(view.replicas),
         "in_sync": list(view.in_sync),
@@ -37,7 +37,7 @@ def _row(view: PartitionView) -> dict[str, Json]:
 def _reader_rows(view: PartitionView) -> list[Row]:
     return [
         {
-            "partition": view.place[1],
+            "partition": view.partition_id[1],
             "client": reader.client_id,
             "host": reader.client_host,
             "offset": reader.offset,
@@ -53,23 +53,29 @@ def _reader_rows(view: PartitionView) -> list[Row]:
 @click.option("--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True)
 @with_connection
 @with_output
-def explain(name: str, numbers: tuple[int, ...], connection: Connection, output: Output) -> None:
+def explain(
+    name: str, numbers: tuple[int, ...], connection: ClusterConnection, output: Output
+) -> None:
     """Say how partitions stand, who reads them, and what holds them up."""
-    with Session(connection) as session:
-        facts = Facts(session)
-        facts.look_up([name])
-        places = [place for place in facts.partitions if not numbers or place[1] in numbers]
-        if not places:
+    with ClusterClient(connection) as session:
+        facts = GroupQueries(session)
+        facts.fetch_metadata([name])
+        partition_ids = [
+            partition_id
+            for partition_id in facts.partitions
+            if not numbers or partition_id[1] in numbers
+        ]
+        if not partition_ids:
             what = "no such partition" if facts.partitions else "no such topic"
             raise click.ClickException(f"topic {name!r}: {what}")
         now_ms = time.time_ns() // 1_000_000
-        views = views_of(session, facts, places, now_ms)
+        views = collect_partition_views(session, facts, partition_ids, now_ms)
         findings: list[Finding] = [
-            finding for view in views.values() for finding in about_partition(view)
+            finding for view in views.values() for finding in partition_findings(view)
         ]
         groups = [group for group in facts.all_groups() if name in group.topics()]
         for group in groups:
-            findings += about_reading(group.told, views, group.now_ms)
+            findings += reader_findings(group.told, views, group.now_ms)
     rows = [_row(view) for view in views.values()]
     readers = [row for view in views.values() for row in _reader_rows(view)]
     names: list[Json] = [group.name for group in groups]
@@ -84,7 +90,7 @@ def explain(name: str, numbers: tuple[int, ...], connection: Connection, output:
             }
         )
         return
-    tell_findings(findings, otherwise="Nothing holds it up.")
+    print_findings(findings, otherwise="Nothing holds it up.")
     click.echo()
     columns = ["partition", "leader", "in_sync", "start_offset", "stable_offset", "end_offset"]
     output.rows(rows, columns + ["transaction"] * any(row["transaction"] for row in rows))

@@ -7,18 +7,18 @@ from typing import Final
 import click
 
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.coordinator.transaction.transaction import Partition
-from odradek.coordinator.transaction.watch import (
+from odradek.coordinator.transaction.hanging_transactions import (
     MARGIN_MS,
-    OpenTransaction,
+    OpenPartitionTransaction,
     Unfinished,
     is_late,
     is_unknown,
 )
-from odradek.node.cli.client import Connection, with_connection
+from odradek.coordinator.transaction.transaction_metadata import Partition
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import duration
-from odradek.node.cli.session import Session
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -34,12 +34,12 @@ from odradek.protocol.messages.metadata import (
 from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+    DescribeProducersTopicRequest,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     DescribeTransactionsTransactionState,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    TopicRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -62,10 +62,10 @@ STATES: Final = (
 UNFINISHED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
-class Cluster:
+class TransactionQueries:
     """The brokers of the cluster and their partitions, as one of them tells them."""
 
-    def __init__(self, session: Session, topic: str | None = None) -> None:
+    def __init__(self, session: ClusterClient, topic: str | None = None) -> None:
         self._session = session
         topics = None if topic is None else [MetadataRequestTopic(name=topic)]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
@@ -125,7 +125,7 @@ class Cluster:
             raise click.ClickException(f"{transactional_id}: {message}")
         return state
 
-    def open_transactions(self) -> Iterator[OpenTransaction]:
+    def open_transactions(self) -> Iterator[OpenPartitionTransaction]:
         """Every transaction that is open in a partition, as the partitions' leaders know it."""
         led: dict[int, dict[str, list[int]]] = {}
         for (name, index), leader in self.leaders().items():
@@ -133,7 +133,7 @@ class Cluster:
         for leader, topics in led.items():
             request = DescribeProducersRequest(
                 topics=[
-                    TopicRequest(name=name, partition_indexes=indexes)
+                    DescribeProducersTopicRequest(name=name, partition_indexes=indexes)
                     for name, indexes in topics.items()
                 ]
             )
@@ -144,7 +144,7 @@ class Cluster:
                 for found in described.partitions:
                     for producer in found.active_producers:
                         if producer.current_txn_start_offset >= 0:
-                            yield OpenTransaction(
+                            yield OpenPartitionTransaction(
                                 (described.name, found.partition_index),
                                 producer.producer_id,
                                 producer.producer_epoch,
@@ -172,7 +172,7 @@ class Cluster:
             )
         return unfinished
 
-    def hanging(self, older_than_ms: int) -> list[OpenTransaction]:
+    def hanging(self, older_than_ms: int) -> list[OpenPartitionTransaction]:
         """Those that are open, were not heard of for so long, and are known to no coordinator."""
         now_ms = int(time.time() * 1000)
         late = [
@@ -224,10 +224,10 @@ def txn() -> None:
 @with_connection
 @with_output
 def list_transactions(
-    states: tuple[str, ...], older_than: int | None, connection: Connection, output: Output
+    states: tuple[str, ...], older_than: int | None, connection: ClusterConnection, output: Output
 ) -> None:
     """List the transactional ids of all coordinators."""
-    with Session(connection) as session:
+    with ClusterClient(connection) as session:
         rows: list[Row] = [
             {
                 "transactional_id": transactional_id,
@@ -235,9 +235,9 @@ def list_transactions(
                 "producer_id": producer_id,
                 "coordinator": coordinator,
             }
-            for coordinator, transactional_id, producer_id, state in Cluster(session).transactions(
-                states, older_than
-            )
+            for coordinator, transactional_id, producer_id, state in TransactionQueries(
+                session
+            ).transactions(states, older_than)
         ]
     rows.sort(key=lambda row: str(row["transactional_id"]))
     output.rows(
@@ -249,10 +249,10 @@ def list_transactions(
 @click.argument("names", nargs=-1, required=True, metavar="TRANSACTIONAL_ID...")
 @with_connection
 @with_output
-def describe(names: tuple[str, ...], connection: Connection, output: Output) -> None:
+def describe(names: tuple[str, ...], connection: ClusterConnection, output: Output) -> None:
     """Show owner, state, age and partitions."""
-    with Session(connection) as session:
-        cluster = Cluster(session)
+    with ClusterClient(connection) as session:
+        cluster = TransactionQueries(session)
         documents = [_document(cluster.describe(name)) for name in names]
     if output.is_json:
         output.document(list(documents))
@@ -288,11 +288,11 @@ def _document(state: DescribeTransactionsTransactionState) -> dict[str, Json]:
 @with_connection
 @with_output
 def hanging(
-    topic: str | None, older_than: int | None, connection: Connection, output: Output
+    topic: str | None, older_than: int | None, connection: ClusterConnection, output: Output
 ) -> None:
     """Find transactions that are open in a partition and that no coordinator will ever end."""
-    with Session(connection) as session:
-        cluster = Cluster(session, topic)
+    with ClusterClient(connection) as session:
+        cluster = TransactionQueries(session, topic)
         limit_ms = cluster.silence_max_ms() if older_than is None else older_than
         rows: list[Row] = [
             {
@@ -332,12 +332,12 @@ def abort(
     partition: int,
     start_offset: int,
     force: bool,
-    connection: Connection,
+    connection: ClusterConnection,
     output: Output,
 ) -> None:
     """End a transaction in one partition: its records there count as aborted."""
-    with Session(connection) as session:
-        cluster = Cluster(session, topic)
+    with ClusterClient(connection) as session:
+        cluster = TransactionQueries(session, topic)
         found = next(
             (
                 each

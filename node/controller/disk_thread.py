@@ -27,19 +27,19 @@ class DiskThread:
         """What a poller watches."""
         return self._reading
 
-    def give(self, job: Job) -> None:
+    def submit(self, job: Job) -> None:
         """Have it done."""
         self._jobs.put(job)
 
-    def take(self) -> tuple[bool, Exception | None]:
+    def take_result(self) -> tuple[bool, Exception | None]:
         """Whether a job has been done since the last call, and what it raised."""
         if self._done.empty():
             return False, None
         os.read(self._reading, 1)
         return True, self._done.get()
 
-    def wait(self) -> tuple[bool, Exception | None]:
-        """Like `take`, when the job that is under way has been done."""
+    def wait_result(self) -> tuple[bool, Exception | None]:
+        """Like `take_result`, when the job that is under way has been done."""
         error = self._done.get()
         os.read(self._reading, 1)
         return True, error

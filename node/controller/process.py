@@ -33,42 +33,46 @@ from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.snapshot import image_records
 from odradek.cluster.raft.configuration import node_id_of
 from odradek.cluster.raft.messages import Entry
-from odradek.cluster.raft.ready import Role, Standing
+from odradek.cluster.raft.ready import Role, SoftState
 from odradek.cluster.raft.settings import RaftSettings
 from odradek.node.bus.endpoint import drain_with_identity, ipc_address
 from odradek.node.bus.messages import (
-    Applied,
     DescribeQuorum,
-    Follow,
-    StillThere,
-    Submit,
+    LivenessReply,
+    MetadataApplied,
+    NodesUnreachable,
+    SubmitCommand,
+    SubscribeMetadata,
     ToController,
-    Unreachable,
 )
-from odradek.node.bus.peer_messages import PeerHeader, Refused
+from odradek.node.bus.peer_messages import PeerHeader, PeerRejected
 from odradek.node.config import NodeConfig
-from odradek.node.controller.acquaintances import Acquaintances
-from odradek.node.controller.bootstrap import bootstrap_records, overruled
-from odradek.node.controller.decisions import Decisions, NoRoomError, NotNowError
-from odradek.node.controller.errands import Errands
-from odradek.node.controller.followers import Followers
-from odradek.node.controller.founders import become_joined, part_of
-from odradek.node.controller.last_run import boot_id, note_run, previous_epoch
-from odradek.node.controller.liveness import PATIENCE_SESSIONS, Liveness
-from odradek.node.controller.lost_peers import LostPeers
-from odradek.node.controller.membership import overdue_update, why_refused
-from odradek.node.controller.neighbours import Neighbours
-from odradek.node.controller.presence import Presence, incarnation_of
+from odradek.node.controller.active_controller import (
+    ActiveController,
+    NoDiskSpaceError,
+    NotProposedError,
+)
+from odradek.node.controller.bootstrap import bootstrap_records, min_insync_warning
+from odradek.node.controller.bootstrap_voters import drop_bootstrap_voters, quorum_identity
+from odradek.node.controller.broker_lifecycle import BrokerLifecycle, incarnation_of
+from odradek.node.controller.clean_shutdown import boot_id, previous_broker_epoch, record_run
+from odradek.node.controller.command_forwarding import CommandForwarding
+from odradek.node.controller.failure_detector import FailureDetector
+from odradek.node.controller.metadata_publisher import MetadataPublisher
+from odradek.node.controller.peer_directory import PeerDirectory
+from odradek.node.controller.peer_dispatch import PeerDispatch
+from odradek.node.controller.process_liveness import PATIENCE_SESSIONS, ProcessLiveness
 from odradek.node.controller.quorum_view import QuorumView
 from odradek.node.controller.raft_driver import (
-    Committed,
+    EntriesCommitted,
+    EntriesDiscarded,
     Event,
-    Installed,
     RaftDriver,
-    Stood,
-    TakenBack,
+    SnapshotInstalled,
+    SoftStateChanged,
 )
-from odradek.node.observability import ChildLink, configure_logging
+from odradek.node.controller.voter_changes import peer_refusal, pending_voter_update
+from odradek.node.observability import SupervisorLink, configure_logging
 from odradek.storage.metadata_log import MetadataLog
 
 log = logging.getLogger(__name__)
@@ -85,15 +89,15 @@ _HAND_OVER_AGAIN_MS = 1_000
 class ControllerProcess:
     """See the module's docstring."""
 
-    def __init__(self, config: NodeConfig, supervisor: ChildLink) -> None:
+    def __init__(self, config: NodeConfig, supervisor: SupervisorLink) -> None:
         self._config = config
         self._supervisor = supervisor
         self._log = MetadataLog.open(config.metadata_folder)
-        part = part_of(self._log, config)
+        part = quorum_identity(self._log, config)
         self._own_id = part.own_id
         self._image = self._load_snapshot()
         self._snapshot_index = self._published = self._image.offset
-        self._decisions: Decisions | None = None
+        self._active: ActiveController | None = None
         self._is_ready = False
         self._is_complete = False
         self._is_resigning = False
@@ -104,73 +108,75 @@ class ControllerProcess:
         self._worker_count = config.worker_count
         incarnation = incarnation_of(config)
         self._poller = zmq.Poller()
-        self._acquaintances = Acquaintances(
+        self._peer_directory = PeerDirectory(
             config, part.own_id, refuses=self._why_refused, watch=self._watch
         )
-        self._peers = self._acquaintances.bus
+        self._peers = self._peer_directory.bus
         self._driver = RaftDriver(
             self._log,
             own_id=part.own_id,
             voter_ids=part.voter_ids,
-            send=lambda message: self._acquaintances.send(message.to, message),
+            send=lambda message: self._peer_directory.send(message.to, message),
             jitter_ms=lambda: random.randint(0, RaftSettings().election_timeout_ms),
             now_ms=_clock_ms(),
-            may_spend=_gives_room,
+            may_use_reserve=_gives_room,
         )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._expected = _processes(config, config.worker_count)
         session_ms = broker_settings(
             self._image, config.node_id, config.broker_configs
         ).broker_session_timeout_ms
-        self._followers = Followers(
+        self._publisher = MetadataPublisher(
             self._context,
             ipc_address(config.run_folder, "controller"),
             self._driver,
-            sets_back=not config.is_of_several,
-            liveness=Liveness(
-                self._expected if config.is_of_several else (),
+            sets_back=not config.is_clustered,
+            liveness=ProcessLiveness(
+                self._expected if config.is_clustered else (),
                 patience_ms=PATIENCE_SESSIONS * session_ms,
             ),
         )
-        self._errands = Errands(
+        self._forwarding = CommandForwarding(
             own_id=part.own_id,
-            send=self._acquaintances.send,
-            tell=lambda identity, submitted: self._followers.send(identity, [submitted]),
+            send=self._peer_directory.send,
+            tell=lambda identity, submitted: self._publisher.send(identity, [submitted]),
         )
         self._quorum = QuorumView(
             self._driver,
-            send=self._acquaintances.send,
-            tell=lambda identity, answer: self._followers.send(identity, [answer]),
+            send=self._peer_directory.send,
+            tell=lambda identity, answer: self._publisher.send(identity, [answer]),
             wall_ms=_wall_ms,
-            headers=self._acquaintances,
+            headers=self._peer_directory,
         )
-        self._lost = LostPeers(self._driver, part.own_id)
-        self._neighbours = Neighbours(
+        self._failure_detector = FailureDetector(self._driver, part.own_id)
+        self._peer_dispatch = PeerDispatch(
             config,
-            self._acquaintances,
+            self._peer_directory,
             self._driver,
-            self._errands,
+            self._forwarding,
             self._quorum,
-            self._lost,
-            tell=lambda nodes: self._followers.tell(Unreachable(nodes)),
+            self._failure_detector,
+            tell=lambda nodes: self._publisher.tell(NodesUnreachable(nodes)),
             suspect=self._suspect,
         )
-        self._presence = Presence(
+        self._lifecycle = BrokerLifecycle(
             config,
             incarnation,
-            lambda command, timeout_ms, answer: self._errands.submit_own(
+            lambda command, timeout_ms, answer: self._forwarding.submit_internal(
                 command, _clock_ms() + timeout_ms, answer, _clock_ms()
             ),
-            previous_epoch=previous_epoch(config.data_folder, boot_id(), config.durability),
-            on_registered=lambda epoch: note_run(config.data_folder, epoch, boot_id()),
+            previous_broker_epoch=previous_broker_epoch(
+                config.data_folder, boot_id(), config.durability
+            ),
+            on_registered=lambda epoch: record_run(config.data_folder, epoch, boot_id()),
         )
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
         self._register_metrics()
-        self._poller.register(self._followers.socket, zmq.POLLIN)
+        self._poller.register(self._publisher.socket, zmq.POLLIN)
         self._poller.register(self._driver.fileno(), zmq.POLLIN)
         for socket in supervisor.sockets:
             self._poller.register(socket, zmq.POLLIN)
-        self._acquaintances.follow(self._driver.node.configuration)
+        self._peer_directory.follow(self._driver.node.configuration)
 
     @property
     def image(self) -> MetadataImage:
@@ -186,7 +192,7 @@ class ControllerProcess:
                 self._leave_in_order(_clock_ms())
             self._hear()
             if not ready and self._driver.is_idle:
-                self._log.keep_reserve()
+                self._log.refill_reserve()
             self._carry_on()
         self._leave()
 
@@ -194,30 +200,32 @@ class ControllerProcess:
         now_ms = _clock_ms()
         deadlines = [
             self._driver.next_deadline_ms(),
-            self._errands.next_deadline_ms(),
-            self._presence.next_deadline_ms(),
+            self._forwarding.next_deadline_ms(),
+            self._lifecycle.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
-            self._neighbours.next_deadline_ms(),
-            self._followers.next_deadline_ms(),
-            None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
+            self._peer_dispatch.next_deadline_ms(),
+            self._publisher.next_deadline_ms(),
+            None if self._active is None else self._active.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
         return max(0, min(_IDLE_POLL_MS, due_ms - now_ms))
 
     def _leave_in_order(self, now_ms: int) -> None:
         """The node wants to stop: others lead, the quorum first and then its partitions."""
-        self._presence.leave(now_ms)
+        self._lifecycle.begin_controlled_shutdown(now_ms)
         if self._driver.is_leader and now_ms >= self._hand_over_ms:
             self._hand_over_ms = now_ms + _HAND_OVER_AGAIN_MS
             staying = {b.broker_id for b in self._image.brokers.values() if is_active(b)}
             voters = self._driver.node.configuration.voter_ids
-            successor = self._driver.hand_over([v for v in voters if node_id_of(v) in staying])
+            successor = self._driver.transfer_leadership(
+                [v for v in voters if node_id_of(v) in staying]
+            )
             if successor is not None:
                 log.info("node %d is asked to lead the quorum", node_id_of(successor))
 
     def _leave(self) -> None:
         self._driver.resign()
-        self._driver.pump()
+        self._driver.process_ready()
         if self._peers is not None:
             self._peers.flush()
             self._peers.close()
@@ -236,7 +244,7 @@ class ControllerProcess:
             "1 where this node votes",
             lambda: self._driver.node.configuration.is_voter(self._own_id),
         )
-        metrics.gauge("odradek_commands", "Not answered yet", lambda: len(self._errands))
+        metrics.gauge("odradek_commands", "Not answered yet", lambda: len(self._forwarding))
         peers = self._peers
         if peers is not None:
             metrics.counter(
@@ -252,36 +260,36 @@ class ControllerProcess:
         """Take in what this node's processes and the peers have said."""
         now_ms = _clock_ms()
         self._driver.tick(now_ms)
-        for identity, payload in drain_with_identity(self._followers.socket):
+        for identity, payload in drain_with_identity(self._publisher.socket):
             for message in self._decode(payload):
-                if type(message) is Submit:
-                    self._errands.submit(identity, message, message.deadline_ms, now_ms)
-                elif type(message) is Applied:
-                    self._followers.applied(identity, message)
-                elif type(message) is Follow:
-                    self._followers.follow(identity, message, self._image)
-                elif type(message) is StillThere:
-                    self._followers.still_there(message)
+                if type(message) is SubmitCommand:
+                    self._forwarding.submit(identity, message, message.deadline_ms, now_ms)
+                elif type(message) is MetadataApplied:
+                    self._publisher.applied(identity, message)
+                elif type(message) is SubscribeMetadata:
+                    self._publisher.follow(identity, message, self._image)
+                elif type(message) is LivenessReply:
+                    self._publisher.still_there(message)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
-        self._neighbours.hear(self._image.brokers, now_ms)
-        if self._neighbours.is_replaced and self._driver.is_idle:
+        self._peer_dispatch.dispatch(self._image.brokers, now_ms)
+        if self._peer_dispatch.is_replaced and self._driver.is_idle:
             self._come_back_as_another()
 
     def _suspect(self, node_id: int, since_ms: int) -> None:
-        if self._decisions is not None:
-            self._decisions.controller.suspect(node_id, since_ms)
+        if self._active is not None:
+            self._active.controller.suspect(node_id, since_ms)
 
     def _carry_on(self, *, waits: bool = False) -> None:
         """Persist, send, apply, publish, answer: until nothing more follows from it."""
         if waits:
             self._driver.tick(_clock_ms())
-        if self._decisions is not None:
-            self._tick_decisions(self._decisions)
-            self._write_down(self._decisions)
+        if self._active is not None:
+            self._tick_decisions(self._active)
+            self._write_down(self._active)
         has_news = True
         while has_news:
-            events = self._driver.pump(waits=waits)
+            events = self._driver.process_ready(waits=waits)
             for event in events:
                 self._on_event(event)
             now_ms = _clock_ms()
@@ -298,33 +306,35 @@ class ControllerProcess:
         self._snapshot_if_due()
 
     def _present(self, now_ms: int) -> None:
-        presence = self._presence
+        presence = self._lifecycle
         # Once: a process that dies and comes back soon does not make the node leave.
-        self._is_complete |= self._expected <= self._followers.names
-        self._followers.tick(now_ms)
+        self._is_complete |= self._expected <= self._publisher.names
+        self._publisher.tick(now_ms)
         presence.tick(
             now_ms,
-            offset=self._followers.reached(self._image),
-            is_complete=self._is_complete and not self._followers.silent,
+            offset=self._publisher.reached(self._image),
+            is_complete=self._is_complete and not self._publisher.unresponsive,
         )
-        released_at = presence.released_at
-        is_free = released_at is not None and self._followers.reached(self._image) >= released_at
+        shutdown_offset = presence.shutdown_offset
+        is_free = (
+            shutdown_offset is not None and self._publisher.reached(self._image) >= shutdown_offset
+        )
         if is_free and not self._has_released:
             self._has_released = True
             self._supervisor.released()
 
     def _open(self) -> None:
         """Serve the processes of this node, and tell that it is ready, once it is registered."""
-        presence = self._presence
+        presence = self._lifecycle
         broker = presence.broker(self._image)
-        if broker is None and presence.is_refused and not self._config.is_of_several:
+        if broker is None and presence.is_refused and not self._config.is_clustered:
             # On a full disk an earlier start's registration does: clients shall be able to read.
             broker = self._image.brokers.get(self._config.node_id)
-        self._followers.is_serving |= broker is not None
-        self._followers.admit(self._image)
+        self._publisher.is_serving |= broker is not None
+        self._publisher.admit(self._image)
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
-            if (notice := overruled(self._config, self._image)) is not None:
+            if (notice := min_insync_warning(self._config, self._image)) is not None:
                 log.warning("%s", notice)
             self._supervisor.ready()
         if self._is_ready and self._image.configs is not self._configs_heeded:
@@ -337,31 +347,31 @@ class ControllerProcess:
         workers = broker_settings(self._image, config.node_id, config.broker_configs).workers
         count = min(workers or config.worker_count, config.store_count)
         if count != self._worker_count:
-            self._followers.dismiss({f"worker-{n}" for n in range(count, self._worker_count)})
+            self._publisher.dismiss({f"worker-{n}" for n in range(count, self._worker_count)})
             self._worker_count = count
-            if config.is_of_several:
-                self._followers.expect(_processes(config, count))
-            self._presence.regroup(count)
-            self._supervisor.regroup(count)
+            if config.is_clustered:
+                self._publisher.expect(_processes(config, count))
+            self._lifecycle.resize_workers(count)
+            self._supervisor.resize_workers(count)
 
     def _answer(self, now_ms: int) -> None:
-        self._errands.settle(self._image.offset, self._followers.reached(self._image), now_ms)
+        self._forwarding.settle(self._image.offset, self._publisher.reached(self._image), now_ms)
         self._quorum.settle(now_ms)
 
-    def _tick_decisions(self, decisions: Decisions) -> None:
+    def _tick_decisions(self, decisions: ActiveController) -> None:
         try:
             decisions.tick(_clock_ms())
-        except (NoRoomError, NotNowError) as error:
+        except (NoDiskSpaceError, NotProposedError) as error:
             log.warning("what is due by time has to wait: %r", error)
-            decisions.controller.lead(_clock_ms())
+            decisions.controller.activate(_clock_ms())
 
-    def _write_down(self, decisions: Decisions) -> None:
+    def _write_down(self, decisions: ActiveController) -> None:
         """Where voters listen, and with which data folder they vote, if the log says otherwise."""
-        if not self._acquaintances.has_news:
+        if not self._peer_directory.has_news:
             return
-        update = overdue_update(self._driver.node.configuration, self._acquaintances.headers)
+        update = pending_voter_update(self._driver.node.configuration, self._peer_directory.headers)
         if update is None:
-            self._acquaintances.has_news = False
+            self._peer_directory.has_news = False
         else:
             decisions.change_membership(update)  # if it is refused, there is another turn
 
@@ -369,29 +379,29 @@ class ControllerProcess:
 
     def _on_event(self, event: Event) -> None:
         match event:
-            case Committed(entries):
+            case EntriesCommitted(entries):
                 for entry in entries:
                     self._apply(entry)
-                self._followers.publish([e for e in entries if e.index > self._published])
+                self._publisher.publish([e for e in entries if e.index > self._published])
                 self._published = self._image.offset
-            case Installed(index, content):
+            case SnapshotInstalled(index, content):
                 self._image = _image_of(content, index)
-                self._acquaintances.follow(self._driver.node.configuration)
+                self._peer_directory.follow(self._driver.node.configuration)
                 self._snapshot_index = index
                 self._published = index
-                self._followers.replace(self._image)
-            case Stood(standing):
-                self._stand(standing)
-            case TakenBack(index, _):
-                self._errands.take_back(index)
+                self._publisher.replace(self._image)
+            case SoftStateChanged(soft_state):
+                self._stand(soft_state)
+            case EntriesDiscarded(index, _):
+                self._forwarding.discard_after(index)
 
     def _apply(self, entry: Entry) -> None:
         if entry.index <= self._image.offset:
             return  # told again by a core that began anew
         if entry.is_configuration:
-            self._acquaintances.follow(self._driver.node.configuration)
-            self._neighbours.tell_of_vote()
-        image = None if self._decisions is None else self._decisions.committed(entry)
+            self._peer_directory.follow(self._driver.node.configuration)
+            self._peer_dispatch.log_lost_vote()
+        image = None if self._active is None else self._active.committed(entry)
         if image is None:
             delta = MetadataDelta(self._image)
             if entry.is_command:
@@ -399,51 +409,51 @@ class ControllerProcess:
                     delta.replay(record)
             image = delta.apply(entry.index)
         self._image = image
-        if self._decisions is None and entry.term == self._driver.node.term:
+        if self._active is None and entry.term == self._driver.node.term:
             self._lead_if_due()
 
-    def _stand(self, standing: Standing) -> None:
-        decisions = self._decisions
+    def _stand(self, soft_state: SoftState) -> None:
+        decisions = self._active
         if decisions is not None and (
-            standing.role is not Role.LEADER or standing.term != decisions.term
+            soft_state.role is not Role.LEADER or soft_state.term != decisions.term
         ):
-            self._decisions = None
+            self._active = None
         now_ms = _clock_ms()
-        self._lost.led_by(standing.leader_id)
-        if self._config.is_of_several:
-            leader = None if standing.leader_id is None else node_id_of(standing.leader_id)
-            log.info("%s in term %d, leader %s", standing.role, standing.term, leader)
-            self._neighbours.tell_of_vote()
-        self._errands.lead_by(standing.leader_id, self._decisions, now_ms)
+        self._failure_detector.set_leader(soft_state.leader_id)
+        if self._config.is_clustered:
+            leader = None if soft_state.leader_id is None else node_id_of(soft_state.leader_id)
+            log.info("%s in term %d, leader %s", soft_state.role, soft_state.term, leader)
+            self._peer_dispatch.log_lost_vote()
+        self._forwarding.set_leader(soft_state.leader_id, self._active, now_ms)
 
     def _lead_if_due(self) -> None:
         """Begin to decide when our own first entry is applied."""
         node = self._driver.node
         if not self._driver.is_leader or node.log.last_index != self._image.offset:
             return
-        decisions = Decisions(
+        decisions = ActiveController(
             self._driver,
             self._image,
             term=node.term,
             node_id=self._config.node_id,
             static=self._config.broker_configs,
             has_room=self._has_room,
-            headers=self._acquaintances,
+            headers=self._peer_directory,
         )
-        self._acquaintances.has_news = True
+        self._peer_directory.has_news = True
         if not self._image.cluster_id:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
-        if self._config.is_of_several:
-            decisions.controller.lead(_clock_ms())
-            for suspect, since_ms in self._lost.suspects(_clock_ms()):
+        if self._config.is_clustered:
+            decisions.controller.activate(_clock_ms())
+            for suspect, since_ms in self._failure_detector.suspects(_clock_ms()):
                 decisions.controller.suspect(suspect, since_ms)
-        self._decisions = decisions
-        self._errands.lead_by(self._own_id, decisions, _clock_ms())
+        self._active = decisions
+        self._forwarding.set_leader(self._own_id, decisions, _clock_ms())
 
     def _has_room(self, byte_count: int) -> bool:
         """Whether the log takes so much more. If not, another node shall lead: its disk may."""
-        has_room = self._log.has_room_for(byte_count)
-        if not has_room and self._config.is_of_several and _clock_ms() >= self._resign_again_ms:
+        has_room = self._log.has_space_for(byte_count)
+        if not has_room and self._config.is_clustered and _clock_ms() >= self._resign_again_ms:
             log.error("no room on this node's disk: another one is asked to decide")
             self._resign_again_ms = _clock_ms() + _RESIGN_AGAIN_MS
             self._is_resigning = True
@@ -473,9 +483,9 @@ class ControllerProcess:
         else:
             self._poller.unregister(socket)
 
-    def _why_refused(self, header: PeerHeader) -> Refused | None:
+    def _why_refused(self, header: PeerHeader) -> PeerRejected | None:
         raft_log = self._driver.node.log
-        return why_refused(
+        return peer_refusal(
             header,
             raft_log.configuration_at(raft_log.committed_index),
             is_recorded=raft_log.is_configuration_recorded,
@@ -484,7 +494,7 @@ class ControllerProcess:
 
     def _come_back_as_another(self) -> None:
         """From the next start on, which is now, this node is a replica without a vote."""
-        become_joined(self._log)
+        drop_bootstrap_voters(self._log)
         log.warning(
             "this node votes no more as what it was: it comes back without a vote; see above"
         )
@@ -525,7 +535,7 @@ def main() -> None:
     """Entry point of the process."""
     config = NodeConfig.load_json(Path(sys.argv[1]))
     configure_logging(config, "controller")
-    with ChildLink.connect(config, "controller") as supervisor:
+    with SupervisorLink.connect(config, "controller") as supervisor:
         ControllerProcess(config, supervisor).run()
     sys.stderr.flush()
     os._exit(0)

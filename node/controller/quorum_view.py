@@ -8,23 +8,28 @@ import time
 from collections.abc import Callable
 
 from odradek.cluster.raft.configuration import node_id_of
-from odradek.node.bus.messages import QuorumDescribed, QuorumState, ReplicaStanding
-from odradek.node.bus.peer_messages import AskQuorum, ControlMessage, TellQuorum
-from odradek.node.controller.membership import Headers, Place, place_in, place_of
+from odradek.node.bus.messages import QuorumDescribed, QuorumReplica, QuorumState
+from odradek.node.bus.peer_messages import ControlMessage, QuorumStateRequest, QuorumStateResponse
 from odradek.node.controller.raft_driver import RaftDriver
+from odradek.node.controller.voter_changes import (
+    PeerHeaderLookup,
+    VoterContext,
+    header_context,
+    voter_context,
+)
 
-PATIENCE_MS = 1_500
+ANSWER_TIMEOUT_MS = 1_500
 _ASK_AGAIN_MS = 100
 
 
-class _Question:
+class _PendingDescribe:
     __slots__ = ("ask_ms", "deadline_ms", "identity", "request_id")
 
     def __init__(self, identity: bytes, request_id: int, now_ms: int) -> None:
         self.identity = identity
         self.request_id = request_id
         self.ask_ms = now_ms
-        self.deadline_ms = now_ms + PATIENCE_MS
+        self.deadline_ms = now_ms + ANSWER_TIMEOUT_MS
 
 
 class QuorumView:
@@ -37,26 +42,26 @@ class QuorumView:
         send: Callable[[int, ControlMessage], None],
         tell: Callable[[bytes, QuorumDescribed], None],
         wall_ms: Callable[[], int],
-        headers: Headers,
+        headers: PeerHeaderLookup,
     ) -> None:
         self._driver = driver
         self._send = send
         self._tell = tell
         self._wall_ms = wall_ms
         self._headers = headers
-        self._questions: dict[int, _Question] = {}
+        self._questions: dict[int, _PendingDescribe] = {}
         self._next_key = time.time_ns()
 
     def describe(self, identity: bytes, request_id: int, now_ms: int) -> None:
         """A process of this node asks."""
         self._next_key += 1
-        self._questions[self._next_key] = _Question(identity, request_id, now_ms)
+        self._questions[self._next_key] = _PendingDescribe(identity, request_id, now_ms)
 
-    def asked(self, member: int, message: AskQuorum) -> None:
+    def asked(self, member: int, message: QuorumStateRequest) -> None:
         """Another node asks."""
-        self._send(member, TellQuorum(message.request_id, self.state()))
+        self._send(member, QuorumStateResponse(message.request_id, self.state()))
 
-    def told(self, message: TellQuorum) -> None:
+    def told(self, message: QuorumStateResponse) -> None:
         """The leader's answer, or that of somebody who leads no more."""
         if message.state is not None:
             self._finish(message.request_id, message.state)
@@ -71,8 +76,8 @@ class QuorumView:
             if state is not None or question.deadline_ms <= now_ms:
                 self._finish(key, state)
             elif leader_id is not None and question.ask_ms <= now_ms:
-                question.ask_ms = now_ms + PATIENCE_MS // 3
-                self._send(leader_id, AskQuorum(key))
+                question.ask_ms = now_ms + ANSWER_TIMEOUT_MS // 3
+                self._send(leader_id, QuorumStateRequest(key))
             elif leader_id is None:
                 question.ask_ms = now_ms + _ASK_AGAIN_MS
 
@@ -107,17 +112,15 @@ class QuorumView:
             observers=tuple(s for member, s in standings.items() if member not in voters),
         )
 
-    def _standing(
-        self, member: int, end: int, fetched_ms: int, caught_up_ms: int
-    ) -> ReplicaStanding:
+    def _standing(self, member: int, end: int, fetched_ms: int, caught_up_ms: int) -> QuorumReplica:
         header = self._headers.header_of(member)
         voter = self._driver.node.configuration.find(member)
-        place: Place | None = None
+        place: VoterContext | None = None
         if voter is not None:
-            place = place_of(voter)
+            place = voter_context(voter)
         if place is None:
-            place = Place() if header is None else place_in(header)
-        return ReplicaStanding(
+            place = VoterContext() if header is None else header_context(header)
+        return QuorumReplica(
             node_id_of(member),
             end,
             fetched_ms,

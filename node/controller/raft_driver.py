@@ -3,14 +3,14 @@
 Order of duties, as cluster.raft.ready has it: persist (a thread of its own, one durable commit for
 hard state and entries), then send, then apply, then advance. While the disk is busy the loop goes
 on: what needs no disk leaves at once, and what arrives shares the next sync. Applying is the
-caller's: `pump` returns what has been committed, in order.
+caller's: `process_ready` returns what has been committed, in order.
 
 The log that a quorum of one wrote before there was Raft is a log like any other: its entries have
 term 1, and who votes is said by the bootstrap.
 
 A full disk. Entries that the log has no room for are not promised to anybody yet. A follower tries
 again and again, and does not follow meanwhile. A leader steps down and begins anew from its disk
-(`TakenBack`): what it had not persisted has not happened.
+(`EntriesDiscarded`): what it had not persisted has not happened.
 """
 
 import logging
@@ -20,12 +20,18 @@ from typing import NamedTuple, TypeAlias
 from odradek.cluster.raft.configuration import (
     Configuration,
     MembershipChange,
-    Refusal,
+    ProposalRefusal,
     configuration_of,
     decode_configuration,
     encode_configuration,
 )
-from odradek.cluster.raft.messages import Entry, Message, SnapshotChunk, SnapshotMark, TimeoutNow
+from odradek.cluster.raft.messages import (
+    Entry,
+    Message,
+    SnapshotChunk,
+    SnapshotMetadata,
+    TimeoutNow,
+)
 from odradek.cluster.raft.node import RaftNode
 from odradek.cluster.raft.ready import (
     HardState,
@@ -34,19 +40,19 @@ from odradek.cluster.raft.ready import (
     ReceivedChunk,
     Restored,
     Role,
-    Standing,
+    SoftState,
 )
 from odradek.cluster.raft.settings import RaftSettings
 from odradek.node.controller.disk_thread import DiskThread
-from odradek.storage.metadata_log import HardState as StoredHardState
 from odradek.storage.metadata_log import (
-    LogEntry,
     MetadataLog,
+    MetadataLogEntry,
     MetadataLogError,
     MetadataLogFullError,
+    SnapshotManifest,
     SnapshotWriter,
+    StoredHardState,
 )
-from odradek.storage.metadata_log import SnapshotMark as StoredMark
 
 log = logging.getLogger(__name__)
 
@@ -56,33 +62,33 @@ KEPT_ENTRIES = 5_000
 """Left before a snapshot for followers that are a little behind, where there are any."""
 
 
-class Committed(NamedTuple):
+class EntriesCommitted(NamedTuple):
     """These entries are committed, and on this disk. Each is told once, in order."""
 
     entries: tuple[Entry, ...]
 
 
-class Installed(NamedTuple):
+class SnapshotInstalled(NamedTuple):
     """A leader's snapshot has replaced everything: the state after applying `last_index`."""
 
     last_index: int
     content: bytes
 
 
-class Stood(NamedTuple):
+class SoftStateChanged(NamedTuple):
     """Somebody else leads than before, or nobody, or this member in another term."""
 
-    standing: Standing
+    soft_state: SoftState
 
 
-class TakenBack(NamedTuple):
+class EntriesDiscarded(NamedTuple):
     """There was no room on the disk for what this member led: all above `last_index` is gone."""
 
     last_index: int
     reason: str
 
 
-Event: TypeAlias = Committed | Installed | Stood | TakenBack
+Event: TypeAlias = EntriesCommitted | SnapshotInstalled | SoftStateChanged | EntriesDiscarded
 
 
 class RaftDriver:
@@ -99,11 +105,11 @@ class RaftDriver:
         send: Callable[[Message], None],
         jitter_ms: Callable[[], int],
         now_ms: int,
-        may_spend: Callable[[Entry], bool] = lambda _entry: False,
+        may_use_reserve: Callable[[Entry], bool] = lambda _entry: False,
         settings: RaftSettings | None = None,
     ) -> None:
         """`voter_ids` count for as long as the log names none; there are none in a member that
-        joins. `may_spend` says of an entry that
+        joins. `may_use_reserve` says of an entry that
         was received whether the room that is kept back for a full disk may be used for it.
         """
         self._log = metadata_log
@@ -112,14 +118,14 @@ class RaftDriver:
         self._send = send
         self._jitter_ms = jitter_ms
         self._now_ms = now_ms
-        self._may_spend = may_spend
+        self._may_spend = may_use_reserve
         self._settings = settings or RaftSettings()
         self._disk = DiskThread()
         self._persisting: Ready | None = None
         self._is_refused = False
         self._retry_at_ms: int | None = None
         self._is_full = False
-        self._is_asked = False
+        self._has_new_input = False
         self._incoming: SnapshotWriter | None = None
         self._node = self._make_node()
 
@@ -135,7 +141,7 @@ class RaftDriver:
     # -- looking -----------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """Readable when the disk has done something: `pump` is to be called."""
+        """Readable when the disk has done something: `process_ready` is to be called."""
         return self._disk.fileno()
 
     @property
@@ -144,7 +150,7 @@ class RaftDriver:
         return self._node
 
     @property
-    def is_alone(self) -> bool:
+    def is_sole_voter(self) -> bool:
         """Whether this member is the only one that votes, as far as its log knows."""
         return self._node.configuration.voter_ids == (self._own_id,)
 
@@ -160,8 +166,8 @@ class RaftDriver:
 
     @property
     def has_work(self) -> bool:
-        """Whether something was asked of the core since the last `pump`."""
-        return self._is_asked
+        """Whether something was asked of the core since the last `process_ready`."""
+        return self._has_new_input
 
     @property
     def first_index(self) -> int:
@@ -186,14 +192,14 @@ class RaftDriver:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def propose(self, data: bytes) -> Proposal | Refusal:
-        """Append to the log, if this member leads. `pump` carries it on."""
-        self._is_asked = True
+    def propose(self, data: bytes) -> Proposal | ProposalRefusal:
+        """Append to the log, if this member leads. `process_ready` carries it on."""
+        self._has_new_input = True
         return self._node.propose(data)
 
-    def change_membership(self, change: MembershipChange) -> Proposal | Refusal:
-        """Append the next configuration, if this member leads. `pump` carries it on."""
-        self._is_asked = True
+    def change_membership(self, change: MembershipChange) -> Proposal | ProposalRefusal:
+        """Append the next configuration, if this member leads. `process_ready` carries it on."""
+        self._has_new_input = True
         return self._node.propose_membership_change(change, self._now_ms)
 
     def step(self, message: Message) -> None:
@@ -208,10 +214,10 @@ class RaftDriver:
                 return
             self._retry_at_ms = None
             if self._persisting is not None:
-                self._give(self._persisting)
+                self._start_persisting(self._persisting)
         self._node.tick(self._now_ms)
 
-    def hand_over(self, candidates: Collection[int]) -> int | None:
+    def transfer_leadership(self, candidates: Collection[int]) -> int | None:
         """Ask the voter among these that has most of the log to take over, once it has all of it
         (thesis 3.10). Whom; None if this member does not lead or there is none.
 
@@ -222,17 +228,17 @@ class RaftDriver:
             return None
         successor = leadership.best_successor(candidates)
         if successor is not None:
-            self._is_asked = True
+            self._has_new_input = True
             self._node.transfer_leadership(successor, self._now_ms)
         return successor
 
     def resign(self) -> None:
         """Ask the best other voter to take over, if this member leads."""
-        if self.is_leader and not self.is_alone:
-            self._is_asked = True
+        if self.is_leader and not self.is_sole_voter:
+            self._has_new_input = True
             self._node.resign(self._now_ms)
 
-    def succeed(self, leader_id: int) -> None:
+    def campaign_now(self, leader_id: int) -> None:
         """The leader's process has ended: stand for election as if it had asked for that with its
         last word, in place of waiting for a silence that is certain to come.
 
@@ -240,7 +246,7 @@ class RaftDriver:
         """
         node = self._node
         if node.leader_id == leader_id and node.role is Role.FOLLOWER:
-            self._is_asked = True
+            self._has_new_input = True
             node.step(TimeoutNow(leader_id, self._own_id, node.term), self._now_ms)
 
     def snapshot(self, index: int, content: bytes) -> bool:
@@ -250,7 +256,7 @@ class RaftDriver:
         """
         assert self.is_idle
         term = self._node.log.term_at(index)
-        if term is None or not self._node.may_take_snapshot:
+        if term is None or not self._node.can_take_snapshot:
             return False
         configuration = self._node.log.configuration_at(index)
         writer: SnapshotWriter | None = None
@@ -260,7 +266,7 @@ class RaftDriver:
             )
             writer.write(content)
             mark = writer.commit()
-            kept = 0 if self.is_alone else KEPT_ENTRIES
+            kept = 0 if self.is_sole_voter else KEPT_ENTRIES
             first_index = max(self._log.first_index, index + 1 - kept)
             self._log.truncate_prefix(first_index)
         except (MetadataLogError, OSError) as error:
@@ -278,41 +284,41 @@ class RaftDriver:
 
     # -- the driver's duties -----------------------------------------------------------------------
 
-    def pump(self, *, waits: bool = False) -> list[Event]:
+    def process_ready(self, *, waits: bool = False) -> list[Event]:
         """Carry out what the core says until it says nothing; what is to be applied, in order.
 
         With `waits` also what the disk is doing is waited for, at a start.
         """
         events: list[Event] = []
-        self._is_asked = False
+        self._has_new_input = False
         self._take_persisted(events)
         while True:
             while (ready := self._node.ready()) is not None:
                 if ready.must_persist:
                     self._persisting = ready
                     if self._retry_at_ms is None:
-                        self._give(ready)
+                        self._start_persisting(ready)
                 else:
                     self._carry_out(ready, events)
             if not waits or self._persisting is None or self._retry_at_ms is not None:
                 return events
-            _, error = self._disk.wait()
+            _, error = self._disk.wait_result()
             self._persisted(error, events)
 
-    def _give(self, ready: Ready) -> None:
+    def _start_persisting(self, ready: Ready) -> None:
         spends = self._node.role is not Role.FOLLOWER or any(map(self._may_spend, ready.entries))
-        self._disk.give(lambda: self._persist(ready, spends))
+        self._disk.submit(lambda: self._persist(ready, spends))
 
     def _persist(self, ready: Ready, spends: bool) -> None:
         """In the disk's thread."""
         hard_state = ready.hard_state
         if hard_state is not None or ready.entries:
             self._log.append_entries(
-                [LogEntry(entry.index, entry.term, entry.data) for entry in ready.entries],
+                [MetadataLogEntry(entry.index, entry.term, entry.data) for entry in ready.entries],
                 hard_state=None
                 if hard_state is None
                 else StoredHardState(hard_state.term, hard_state.vote, hard_state.commit),
-                may_spend=spends,
+                may_use_reserve=spends,
             )
         if ready.chunk is not None:
             self._is_refused = not self._store(ready.chunk)
@@ -348,7 +354,7 @@ class RaftDriver:
         return True
 
     def _take_persisted(self, events: list[Event]) -> None:
-        is_done, error = self._disk.take()
+        is_done, error = self._disk.take_result()
         if is_done:
             self._persisted(error, events)
 
@@ -366,25 +372,25 @@ class RaftDriver:
             log.info("there is room in the metadata log again")
         if self._is_refused:
             self._is_refused = False
-            self._node.refuse_snapshot()
+            self._node.reject_snapshot()
             mark = None
         else:
             mark = ready.snapshot
         if mark is not None:
             content = b"".join(self._log.iter_snapshot())
-            events.append(Installed(mark.index, content))
+            events.append(SnapshotInstalled(mark.index, content))
         self._carry_out(ready, events)
 
     def _carry_out(self, ready: Ready, events: list[Event]) -> None:
         for message in ready.messages:
-            self._send_filled(message)
+            self._send_with_data(message)
         if ready.committed:
-            events.append(Committed(ready.committed))
-        if ready.standing is not None:
-            events.append(Stood(ready.standing))
+            events.append(EntriesCommitted(ready.committed))
+        if ready.soft_state is not None:
+            events.append(SoftStateChanged(ready.soft_state))
         self._node.advance(ready)
 
-    def _send_filled(self, message: Message) -> None:
+    def _send_with_data(self, message: Message) -> None:
         if not isinstance(message, SnapshotChunk):
             self._send(message)
             return
@@ -417,11 +423,11 @@ class RaftDriver:
         # meanwhile is told again.
         while (ready := self._node.ready()) is not None and not ready.must_persist:
             for message in ready.messages:
-                self._send_filled(message)
+                self._send_with_data(message)
         self._persisting = None
         self._node = self._make_node()
-        events.append(TakenBack(self._log.last_index, str(error)))
-        events.append(Stood(self._node.standing))
+        events.append(EntriesDiscarded(self._log.last_index, str(error)))
+        events.append(SoftStateChanged(self._node.soft_state))
 
 
 def restored(metadata_log: MetadataLog, bootstrap: Configuration) -> Restored:
@@ -440,8 +446,8 @@ def restored(metadata_log: MetadataLog, bootstrap: Configuration) -> Restored:
     )
 
 
-def _mark(mark: StoredMark) -> SnapshotMark:
+def _mark(mark: SnapshotManifest) -> SnapshotMetadata:
     """A snapshot of the time before there was Raft names no voters."""
     voters = mark.configuration
     configuration = decode_configuration(voters) if voters else Configuration()
-    return SnapshotMark(mark.index, mark.term, mark.size, mark.checksum, configuration)
+    return SnapshotMetadata(mark.index, mark.term, mark.size, mark.checksum, configuration)

@@ -10,10 +10,10 @@ from collections.abc import Container, Iterable
 from typing import NamedTuple, Protocol
 
 from odradek.cluster.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
-from odradek.node.config import WORKER_LISTENER
+from odradek.node.config import WORKER_LISTENER_PREFIX
 
 
-class Caller(Protocol):
+class ConnectedListener(Protocol):
     """How a client reached us: RequestContext has it."""
 
     listener_name: str
@@ -21,7 +21,7 @@ class Caller(Protocol):
     local_port: int
 
 
-class Endpoint(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """Where one client reaches one broker."""
 
     node_id: int
@@ -30,7 +30,9 @@ class Endpoint(NamedTuple):
     rack: str | None
 
 
-def address_of(broker: BrokerImage, caller: Caller, node_id: int) -> tuple[str, int] | None:
+def address_of(
+    broker: BrokerImage, caller: ConnectedListener, node_id: int
+) -> tuple[str, int] | None:
     """Host and port of `broker` for this client, or None if it has none there."""
     listener = broker.listener(caller.listener_name)
     if listener is not None and listener.host and listener.port:
@@ -50,8 +52,8 @@ def leader_for_clients(partition: PartitionImage, unreachable: Container[int]) -
 
 
 def endpoints_of(
-    brokers: Iterable[int], image: MetadataImage, caller: Caller, node_id: int
-) -> list[Endpoint]:
+    brokers: Iterable[int], image: MetadataImage, caller: ConnectedListener, node_id: int
+) -> list[BrokerEndpoint]:
     """Those of the brokers that serve and have an address for this client, by rising id."""
     endpoints = []
     for broker_id in sorted(brokers):
@@ -60,16 +62,16 @@ def endpoints_of(
             continue
         address = address_of(broker, caller, node_id)
         if address is not None:
-            endpoints.append(Endpoint(broker_id, *address, broker.rack))
+            endpoints.append(BrokerEndpoint(broker_id, *address, broker.rack))
     return endpoints
 
 
-def relay_address(image: MetadataImage, node_id: int) -> str | None:
+def inter_broker_address(image: MetadataImage, node_id: int) -> str | None:
     """Where the router of another node is reached: at its first worker, which passes on what is not
     for itself. None if that node serves no others."""
     broker = image.brokers.get(node_id)
     for listener in broker.listeners if broker is not None else ():
-        if listener.name.startswith(WORKER_LISTENER):
+        if listener.name.startswith(WORKER_LISTENER_PREFIX):
             host = f"[{listener.host}]" if ":" in listener.host else listener.host
             return f"tcp://{host}:{listener.port}"
     return None

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Protocol
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """ACL operations with their numbers on the wire (KIP-50)."""
 
     ALL = 2
@@ -37,32 +37,32 @@ class ResourceType(IntEnum):
 
 CLUSTER_NAME = "kafka-cluster"
 
-OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
+OPERATIONS_OF: dict[ResourceType, tuple[AclOperation, ...]] = {
     ResourceType.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
     ResourceType.GROUP: (
-        Operation.READ,
-        Operation.DELETE,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
     ResourceType.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
     ),
 }
 
@@ -70,7 +70,7 @@ NOT_ASKED = -2147483648
 """What an "authorized operations" field holds when the client did not ask for it."""
 
 
-class Asker(Protocol):
+class AuthorizableRequestContext(Protocol):
     """What the authoriser needs to know of a request: RequestContext has it."""
 
     principal: str
@@ -80,17 +80,23 @@ class Asker(Protocol):
 class Authorizer:
     """Allows everything."""
 
-    def check(
-        self, context: Asker, operation: Operation, resource: ResourceType, name: str
+    def is_allowed(
+        self,
+        context: AuthorizableRequestContext,
+        operation: AclOperation,
+        resource: ResourceType,
+        name: str,
     ) -> bool:
         """Whether the request's principal may do `operation` on the named resource."""
         return True
 
-    def authorized_operations(self, context: Asker, resource: ResourceType, name: str) -> int:
+    def authorized_operations(
+        self, context: AuthorizableRequestContext, resource: ResourceType, name: str
+    ) -> int:
         """The bit field of allowed operations, as Metadata, DescribeCluster and DescribeGroups
         answer it."""
         field = 0
         for operation in OPERATIONS_OF[resource]:
-            if self.check(context, operation, resource, name):
+            if self.is_allowed(context, operation, resource, name):
                 field |= 1 << operation
         return field

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.node.router.patterns import Patterns
-from odradek.node.router.readers import Readers
+from odradek.node.router.fetch_activity import FetchActivity
+from odradek.node.router.patterns import TopicPatterns
 
 if TYPE_CHECKING:
     from odradek.node.router.authorizer import Authorizer
     from odradek.node.router.controller_link import ControllerLink
-    from odradek.node.router.fanout import Fanout
-    from odradek.node.router.fetch_sessions import FetchSessions
-    from odradek.node.router.fetch_waits import FetchWaits
-    from odradek.node.router.log_positions import LogPositions
+    from odradek.node.router.fetch_purgatory import FetchPurgatory
+    from odradek.node.router.fetch_sessions import FetchSessionCache
     from odradek.node.router.logs import Logs
+    from odradek.node.router.offset_lookup import OffsetLookup
     from odradek.node.router.producer_ids import ProducerIds
-    from odradek.node.router.shards.coordinators import Coordinators
-    from odradek.node.router.share.dead_letters import DeadLetters
+    from odradek.node.router.shards.coordinator_service import CoordinatorService
+    from odradek.node.router.share.dead_letter_queue import DeadLetters
     from odradek.node.router.share.partitions import SharePartitions
-    from odradek.node.router.share.reloads import ShareReloads
+    from odradek.node.router.share.persister import SharePersister
     from odradek.node.router.share.sessions import ShareSessions
-    from odradek.node.router.share.states import ShareStates
-    from odradek.node.router.transactions.enlistment import Enlistment
+    from odradek.node.router.share.state_reload import ShareStateReloader
     from odradek.node.router.transactions.markers import MarkerWriter
+    from odradek.node.router.transactions.partition_verification import PartitionVerification
+    from odradek.node.router.worker_client import WorkerClient
 
 
 CLUSTER_PRINCIPAL = "User:CLUSTER"
@@ -67,7 +67,7 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     holds: list[object] = []
 
 
-def context_of_cluster(api_key: int, api_version: int) -> RequestContext:
+def inter_broker_context(api_key: int, api_version: int) -> RequestContext:
     """What another node of the cluster asks: it came in with the cluster's keys."""
     return RequestContext(
         api_key=api_key,
@@ -93,27 +93,27 @@ class Services:
     static_configs: dict[str, str]
     now_ms: Callable[[], int]
     controller: "ControllerLink"
-    fanout: "Fanout"
+    worker_client: "WorkerClient"
     logs: "Logs"
     authorizer: "Authorizer"
     producer_ids: "ProducerIds"
-    fetch_sessions: "FetchSessions"
-    fetch_waits: "FetchWaits"
-    patterns: Patterns = field(default_factory=Patterns)
-    readers: Readers = field(default_factory=Readers)
-    coordinators: "Coordinators" = field(init=False)
+    fetch_sessions: "FetchSessionCache"
+    fetch_purgatory: "FetchPurgatory"
+    patterns: TopicPatterns = field(default_factory=TopicPatterns)
+    readers: FetchActivity = field(default_factory=FetchActivity)
+    coordinators: "CoordinatorService" = field(init=False)
     """Of groups. Set once, right after, like the next ones: they are built upon these services."""
-    transactions: "Coordinators" = field(init=False)
-    enlistment: "Enlistment" = field(init=False)
+    transactions: "CoordinatorService" = field(init=False)
+    partition_verification: "PartitionVerification" = field(init=False)
     markers: "MarkerWriter" = field(init=False)
-    positions: "LogPositions" = field(init=False)
-    share_coordinators: "Coordinators" = field(init=False)
+    positions: "OffsetLookup" = field(init=False)
+    share_coordinator: "CoordinatorService" = field(init=False)
     """Of what share groups durably know of partitions, as far as it is hosted here."""
-    share_states: "ShareStates" = field(init=False)
+    share_states: "SharePersister" = field(init=False)
     """The same, wherever it is hosted."""
     share_sessions: "ShareSessions" = field(init=False)
     share_partitions: "SharePartitions" = field(init=False)
-    share_reloads: "ShareReloads" = field(init=False)
+    share_state_reloader: "ShareStateReloader" = field(init=False)
     """Of the partitions that this node leads."""
     dead_letters: "DeadLetters" = field(init=False)
     served_apis: tuple[int, ...] = ()

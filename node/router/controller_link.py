@@ -16,20 +16,20 @@ import zmq
 
 from odradek.cluster.controller.commands import Command, CommandReply, decode_reply, encode_command
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.node.bus.endpoint import Link, descriptor, drain, encode
+from odradek.node.bus.endpoint import DealerLink, descriptor, drain, encode
 from odradek.node.bus.messages import (
-    Applied,
-    AreYouThere,
+    CommandSubmitted,
     DescribeQuorum,
-    Follow,
     FromController,
+    LivenessCheck,
+    LivenessReply,
+    MetadataApplied,
+    NodesUnreachable,
     QuorumDescribed,
     QuorumState,
-    StillThere,
-    Submit,
-    Submitted,
+    SubmitCommand,
+    SubscribeMetadata,
     ToController,
-    Unreachable,
 )
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.bus.reply import Reply
@@ -63,13 +63,13 @@ class ControllerLink:
         self._on_image = on_image
         self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
         self._next_id = 0
-        self._pending: dict[int, Reply[Submitted]] = {}
-        self._questions: dict[int, Reply[QuorumState | None]] = {}
-        self._unanswered: dict[int, Submit] = {}
-        self._unsent: dict[int, Submit] = {}
+        self._pending: dict[int, Reply[CommandSubmitted]] = {}
+        self._quorum_requests: dict[int, Reply[QuorumState | None]] = {}
+        self._unanswered: dict[int, SubmitCommand] = {}
+        self._unsent: dict[int, SubmitCommand] = {}
         self.has_image = asyncio.Event()
         """Set when the first metadata has been applied."""
-        self._link = Link(context, address, process.encode())
+        self._link = DealerLink(context, address, process.encode())
 
     def start(self) -> None:
         """Follow from now on; whoever hears of images must be ready for the first."""
@@ -84,8 +84,8 @@ class ControllerLink:
         effect.
         """
         self._next_id = request_id = self._next_id + 1
-        message = Submit(request_id, encode_command(command), self._now_ms() + timeout_ms)
-        reply: Reply[Submitted] = Reply()
+        message = SubmitCommand(request_id, encode_command(command), self._now_ms() + timeout_ms)
+        reply: Reply[CommandSubmitted] = Reply()
         self._pending[request_id] = reply
         self._unanswered[request_id] = self._unsent[request_id] = message
         self._send_unsent()
@@ -100,10 +100,10 @@ class ControllerLink:
         """How the quorum stands; None if nobody has said so in time."""
         self._next_id = request_id = self._next_id + 1
         reply: Reply[QuorumState | None] = Reply()
-        self._questions[request_id] = reply
+        self._quorum_requests[request_id] = reply
         self._send([DescribeQuorum(request_id)])
         late = QuorumDescribed(request_id, None)
-        timer = self._loop.call_later(timeout_ms / 1000, self._on_quorum, late)
+        timer = self._loop.call_later(timeout_ms / 1000, self._on_quorum_described, late)
         self._receive()
         state = await reply
         timer.cancel()
@@ -116,17 +116,17 @@ class ControllerLink:
         self._link.close()
 
     def _expire(self, request_id: int) -> None:
-        self._answer(Submitted(request_id, ErrorCode.REQUEST_TIMED_OUT, b""))
+        self._answer(CommandSubmitted(request_id, ErrorCode.REQUEST_TIMED_OUT, b""))
 
-    def _answer(self, submitted: Submitted) -> None:
+    def _answer(self, submitted: CommandSubmitted) -> None:
         self._unsent.pop(submitted.request_id, None)
         self._unanswered.pop(submitted.request_id, None)
         reply = self._pending.pop(submitted.request_id, None)
         if reply is not None:
             reply.resolve(submitted)
 
-    def _on_quorum(self, described: QuorumDescribed) -> None:
-        reply = self._questions.pop(described.request_id, None)
+    def _on_quorum_described(self, described: QuorumDescribed) -> None:
+        reply = self._quorum_requests.pop(described.request_id, None)
         if reply is not None:
             reply.resolve(described.state)
 
@@ -135,7 +135,7 @@ class ControllerLink:
             # What was sent to the last controller and not answered is asked again. One that had
             # been carried out is not carried out twice: a creation finds its topic's id, others
             # are refused (the topic is gone, the epoch is old) or change nothing more.
-            self._send([Follow(self._process, self._incarnation, self.image.offset)])
+            self._send([SubscribeMetadata(self._process, self._incarnation, self.image.offset)])
             self._unsent = dict(self._unanswered)
             self._send_unsent()
         self._receive()
@@ -155,26 +155,28 @@ class ControllerLink:
     def _receive(self) -> None:
         for payload in drain(self._link.socket):
             for message in self._decode(payload):
-                if isinstance(message, Submitted):
+                if isinstance(message, CommandSubmitted):
                     self._answer(message)
                     continue
                 if isinstance(message, QuorumDescribed):
-                    self._on_quorum(message)
+                    self._on_quorum_described(message)
                     continue
-                if isinstance(message, Unreachable):
+                if isinstance(message, NodesUnreachable):
                     self.unreachable = frozenset(message.node_ids)
                     continue
-                if isinstance(message, AreYouThere):
-                    self._send([StillThere(self._process)])
+                if isinstance(message, LivenessCheck):
+                    self._send([LivenessReply(self._process)])
                     continue
                 image = apply_metadata(self.image, message)
                 if image is None:
-                    self._send([Follow(self._process, self._incarnation, self.image.offset)])
+                    self._send(
+                        [SubscribeMetadata(self._process, self._incarnation, self.image.offset)]
+                    )
                 elif image is not self.image:
-                    self._replace(image)
+                    self._apply_image(image)
 
-    def _replace(self, image: MetadataImage) -> None:
+    def _apply_image(self, image: MetadataImage) -> None:
         old, self.image = self.image, image
         self._on_image(old, image)
-        self._send([Applied(self._process, image.offset)])
+        self._send([MetadataApplied(self._process, image.offset)])
         self.has_image.set()

@@ -15,11 +15,11 @@ from typing import Any
 from odradek.node.bus.reply import drive
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers import (
+    api_versions,
     cluster,
     configs,
-    connection,
     consumer_groups,
-    explain,
+    explanations,
     fetch,
     group_offsets,
     groups,
@@ -29,7 +29,7 @@ from odradek.node.router.handlers import (
     offsets,
     produce,
     producers,
-    rewinding,
+    rewinds,
     share_acknowledge,
     share_fetch,
     share_group_offsets,
@@ -76,7 +76,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.SYNC_GROUP: groups.handle_sync_group,
     ApiKey.DESCRIBE_GROUPS: groups.handle_describe_groups,
     ApiKey.LIST_GROUPS: groups.handle_list_groups,
-    ApiKey.API_VERSIONS: connection.handle_api_versions,
+    ApiKey.API_VERSIONS: api_versions.handle_api_versions,
     ApiKey.CREATE_TOPICS: topics.handle_create_topics,
     ApiKey.DELETE_TOPICS: topics.handle_delete_topics,
     ApiKey.DELETE_RECORDS: topics.handle_delete_records,
@@ -128,13 +128,13 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: share_states.handle_write_share_group_state,
     ApiKey.DELETE_SHARE_GROUP_STATE: share_states.handle_delete_share_group_state,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: share_states.handle_read_share_group_state_summary,
-    ApiKey.EXPLAIN_GROUP: explain.handle_explain_group,
-    ApiKey.EXPLAIN_TOPIC: explain.handle_explain_topic,
+    ApiKey.EXPLAIN_GROUP: explanations.handle_explain_group,
+    ApiKey.EXPLAIN_TOPIC: explanations.handle_explain_topic,
     ApiKey.DESCRIBE_LAG: lag.handle_describe_lag,
-    ApiKey.REWIND_GROUP: rewinding.handle_rewind_group,
-    ApiKey.DESCRIBE_REWINDS: rewinding.handle_describe_rewinds,
-    ApiKey.ALTER_SNAPSHOT: rewinding.handle_alter_snapshot,
-    ApiKey.RELOAD_SHARE_STATE: rewinding.handle_reload_share_state,
+    ApiKey.REWIND_GROUP: rewinds.handle_rewind_group,
+    ApiKey.DESCRIBE_REWINDS: rewinds.handle_describe_rewinds,
+    ApiKey.ALTER_SNAPSHOT: rewinds.handle_alter_snapshot,
+    ApiKey.RELOAD_SHARE_STATE: rewinds.handle_reload_share_state,
 }
 
 
@@ -158,7 +158,7 @@ class Dispatcher:
                 or handler is None
                 or not api.min_version <= header.api_version <= api.max_version
             ):
-                self._refuse(slot, header, api)
+                self._reject(slot, header, api)
                 return
             if len(frame) > DECODED_BYTES_MAX and header.api_key != ApiKey.PRODUCE:
                 raise ProtocolError(f"{api.name} request of {len(frame)} bytes: too large")
@@ -246,12 +246,12 @@ class Dispatcher:
             log.error("%s v%d failed", api.name, context.api_version, exc_info=error)
         return None
 
-    def _refuse(self, slot: Slot, header: RequestHeader, api: Api | None) -> None:
+    def _reject(self, slot: Slot, header: RequestHeader, api: Api | None) -> None:
         """Something that is not served: only ApiVersions says so so that clients can read it."""
         client = slot.connection
         if api is not None and api.key == ApiKey.API_VERSIONS:
             # KIP-511: an answer in version 0 names the versions that would have been understood.
-            response = connection.unsupported_api_versions(self._services)
+            response = api_versions.unsupported_api_versions(self._services)
             slot.complete(
                 [
                     encode_response_header(api.key, 0, header.correlation_id),

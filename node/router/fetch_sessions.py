@@ -24,7 +24,7 @@ TopicKey = str | bytes
 
 
 @dataclass(slots=True)
-class SessionPartition:
+class CachedPartition:
     """What the client wants of a partition, and what it was last told (for leaving out)."""
 
     topic: TopicKey
@@ -33,9 +33,9 @@ class SessionPartition:
     partition_bytes_max: int
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
-    told_high_watermark: int = -1
-    told_log_start_offset: int = -1
-    told_error: int = 0
+    sent_high_watermark: int = -1
+    sent_log_start_offset: int = -1
+    sent_error_code: int = 0
 
 
 @dataclass(slots=True)
@@ -46,17 +46,17 @@ class FetchSession:
     uses_topic_ids: bool
     epoch: int
     last_used_ms: int
-    partitions: "OrderedDict[tuple[TopicKey, int], SessionPartition]" = field(
+    partitions: "OrderedDict[tuple[TopicKey, int], CachedPartition]" = field(
         default_factory=OrderedDict
     )
 
 
 @dataclass(slots=True)
-class SessionFetch:
+class FetchContext:
     """What to serve: the partitions in order; `is_incremental` allows leaving out what has not
     changed."""
 
-    partitions: list[SessionPartition]
+    partitions: list[CachedPartition]
     session: FetchSession | None
     is_incremental: bool
     error_code: int = ErrorCode.NONE
@@ -67,7 +67,7 @@ class SessionFetch:
         return 0 if self.session is None else self.session.session_id
 
 
-class FetchSessions:
+class FetchSessionCache:
     """All sessions of one router. `new_id` draws a random positive int32."""
 
     def __init__(self, new_id: Callable[[], int], slots_max: Callable[[], int]) -> None:
@@ -78,26 +78,26 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open_fetch(self, request: FetchRequest, version: int, now_ms: int) -> SessionFetch:
+    def new_context(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
         """Resolve a request to the partitions it fetches; opens, advances or closes its session."""
         if version < 7 or request.session_epoch == FINAL_EPOCH:
             if version >= 7 and request.session_id:
                 self._sessions.pop(request.session_id, None)
-            return SessionFetch(_asked(request, version), None, is_incremental=False)
+            return FetchContext(_requested_partitions(request, version), None, is_incremental=False)
         if request.session_epoch == INITIAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            asked = _asked(request, version)
-            return SessionFetch(asked, self._create(asked, version, now_ms), is_incremental=False)
+            asked = _requested_partitions(request, version)
+            return FetchContext(asked, self._create(asked, version, now_ms), is_incremental=False)
         return self._advance(request, version, now_ms)
 
-    def _advance(self, request: FetchRequest, version: int, now_ms: int) -> SessionFetch:
+    def _advance(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
-            return SessionFetch([], None, True, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return FetchContext([], None, True, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
-            return SessionFetch([], None, True, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return FetchContext([], None, True, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= 13):
-            return SessionFetch([], None, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return FetchContext([], None, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
@@ -106,18 +106,18 @@ class FetchSessions:
             topic: TopicKey = forgotten.topic_id if by_id else forgotten.topic
             for partition in forgotten.partitions:
                 session.partitions.pop((topic, partition), None)
-        for wanted in _asked(request, version):
+        for wanted in _requested_partitions(request, version):
             key = (wanted.topic, wanted.partition)
             known = session.partitions.get(key)
             if known is not None:
-                wanted.told_high_watermark = known.told_high_watermark
-                wanted.told_log_start_offset = known.told_log_start_offset
-                wanted.told_error = known.told_error
+                wanted.sent_high_watermark = known.sent_high_watermark
+                wanted.sent_log_start_offset = known.sent_log_start_offset
+                wanted.sent_error_code = known.sent_error_code
             session.partitions[key] = wanted
-        return SessionFetch(list(session.partitions.values()), session, is_incremental=True)
+        return FetchContext(list(session.partitions.values()), session, is_incremental=True)
 
     def _create(
-        self, asked: list[SessionPartition], version: int, now_ms: int
+        self, asked: list[CachedPartition], version: int, now_ms: int
     ) -> FetchSession | None:
         slots_max = self._slots_max()
         if slots_max <= 0 or not asked:
@@ -137,10 +137,10 @@ class FetchSessions:
         return session
 
 
-def _asked(request: FetchRequest, version: int) -> list[SessionPartition]:
+def _requested_partitions(request: FetchRequest, version: int) -> list[CachedPartition]:
     by_id = version >= 13
     return [
-        SessionPartition(
+        CachedPartition(
             topic.topic_id if by_id else topic.topic,
             partition.partition,
             partition.fetch_offset,
@@ -153,8 +153,8 @@ def _asked(request: FetchRequest, version: int) -> list[SessionPartition]:
     ]
 
 
-def has_news(
-    wanted: SessionPartition,
+def update_if_changed(
+    wanted: CachedPartition,
     *,
     has_records: bool,
     error_code: int,
@@ -165,12 +165,12 @@ def has_news(
     is_news = (
         has_records
         or error_code != ErrorCode.NONE
-        or wanted.told_error != error_code
-        or wanted.told_high_watermark != high_watermark
-        or wanted.told_log_start_offset != log_start_offset
+        or wanted.sent_error_code != error_code
+        or wanted.sent_high_watermark != high_watermark
+        or wanted.sent_log_start_offset != log_start_offset
     )
     if is_news:
-        wanted.told_error = error_code
-        wanted.told_high_watermark = high_watermark
-        wanted.told_log_start_offset = log_start_offset
+        wanted.sent_error_code = error_code
+        wanted.sent_high_watermark = high_watermark
+        wanted.sent_log_start_offset = log_start_offset
     return is_news

@@ -19,7 +19,7 @@ from odradek.storage.reader import StoreReader
 
 log = logging.getLogger(__name__)
 
-Place = tuple[int, int]
+StoreLocation = tuple[int, int]
 """(store, store-local partition number)"""
 
 LET_GO_S = 5.0
@@ -36,7 +36,7 @@ class Logs:
         self._readers: dict[int, StoreReader] = {}
         self._timer: asyncio.TimerHandle | None = None
         with suppress(RuntimeError):
-            self._let_go_again(asyncio.get_running_loop())
+            self._schedule_release(asyncio.get_running_loop())
 
     def reader(self, store: int) -> StoreReader | None:
         """The reader of a store, or None while its worker has not created it."""
@@ -53,7 +53,7 @@ class Logs:
                 return None
         return reader
 
-    def locate(self, topic_id: bytes, partition: int) -> Place | None:
+    def locate(self, topic_id: bytes, partition: int) -> StoreLocation | None:
         """Where a partition lies; None while the worker that owns it has not created it, and for
         any number that no partition has."""
         if partition < 0:
@@ -71,16 +71,16 @@ class Logs:
         if reader is not None:
             reader.status.set_watch(number)
 
-    def let_go(self) -> None:
+    def release_dropped_segments(self) -> None:
         """Let go of files that the workers have dropped."""
         for reader in self._readers.values():
             # Whoever reads next is told what is wrong.
             with suppress(StorageError):
-                reader.let_go()
+                reader.release_dropped_segments()
 
-    def _let_go_again(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(LET_GO_S, self._let_go_again, loop)
-        self.let_go()
+    def _schedule_release(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(LET_GO_S, self._schedule_release, loop)
+        self.release_dropped_segments()
 
     def close(self) -> None:
         """Close all stores; holds that responses still have keep their segments open."""

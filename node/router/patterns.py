@@ -6,7 +6,7 @@ memory: an expression comes from anybody, and the router has one thread. google-
 own binding; this is the only module that imports it, and what it takes and gives is typed here.
 
 A pattern must match the whole name. Answers are remembered until the topics change. Called by
-handlers/consumer_groups.py, handlers/transactions.py and shards/group_kind.py.
+handlers/consumer_groups.py, handlers/transactions.py and shards/group_coordinator_type.py.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Pattern(Protocol):
         """None unless the whole text matches."""
 
 
-class Patterns:
+class TopicPatterns:
     """Compiled patterns with the topics they stood for when last asked."""
 
     __slots__ = ("_compiled", "_found", "_topics")
@@ -38,7 +38,7 @@ class Patterns:
         self._found: dict[str, tuple[str, ...]] = {}
         self._topics: Mapping[str, object] | None = None
 
-    def topics_of(self, regex: str, topics: Mapping[str, object]) -> tuple[str, ...]:
+    def matching_topics(self, regex: str, topics: Mapping[str, object]) -> tuple[str, ...]:
         """The names among `topics` that match, sorted; ApiError(INVALID_REGULAR_EXPRESSION)."""
         if topics is not self._topics:
             self._topics = topics

@@ -31,39 +31,39 @@ from odradek.node.bus.endpoint import ipc_address
 from odradek.node.bus.peers import cluster_keys
 from odradek.node.bus.replica_link import CurveKeys
 from odradek.node.config import NodeConfig
-from odradek.node.observability import ChildLink, configure_logging
-from odradek.node.processors import settle
-from odradek.node.router.addresses import relay_address
+from odradek.node.cpu_affinity import set_affinity
+from odradek.node.observability import SupervisorLink, configure_logging
+from odradek.node.router.addresses import inter_broker_address
 from odradek.node.router.authorizer import Authorizer
-from odradek.node.router.context import Services, context_of_cluster
+from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.dispatch import HANDLERS, Dispatcher
-from odradek.node.router.fanout import Fanout
-from odradek.node.router.fetch_sessions import FetchSessions
-from odradek.node.router.fetch_waits import FetchWaits
-from odradek.node.router.group_lag import GroupLag
-from odradek.node.router.handlers.lag import describe_lag_here
-from odradek.node.router.handlers.offsets import list_offsets_here
-from odradek.node.router.log_positions import LogPositions
+from odradek.node.router.fetch_purgatory import FetchPurgatory
+from odradek.node.router.fetch_sessions import FetchSessionCache
+from odradek.node.router.group_lag_metrics import GroupLagMetrics
+from odradek.node.router.handlers.lag import describe_local_lag
+from odradek.node.router.handlers.offsets import list_local_offsets
+from odradek.node.router.inter_broker_client import ZmqInterBrokerClient, answer_peer_request
 from odradek.node.router.logs import Logs
-from odradek.node.router.neighbours import LinkedNeighbours, answer_neighbour
+from odradek.node.router.offset_lookup import OffsetLookup
 from odradek.node.router.producer_ids import ProducerIds
-from odradek.node.router.shards.coordinators import Coordinators
-from odradek.node.router.shards.group_kind import GroupKind
-from odradek.node.router.shards.lateness import Lateness
-from odradek.node.router.shards.share_kind import ShareKind
-from odradek.node.router.shards.transaction_kind import TransactionKind
-from odradek.node.router.share.dead_letters import DeadLetters
+from odradek.node.router.shards.coordinator_service import CoordinatorService
+from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
+from odradek.node.router.shards.loop_delay import LoopDelayMonitor
+from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
+from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
+from odradek.node.router.share.dead_letter_queue import DeadLetters
 from odradek.node.router.share.partitions import SharePartitions
-from odradek.node.router.share.reloads import ShareReloads
+from odradek.node.router.share.persister import SharePersister
 from odradek.node.router.share.sessions import ShareSessions
-from odradek.node.router.share.state_keeper import StateKeeper
-from odradek.node.router.share.states import ShareStates
-from odradek.node.router.transactions.enlistment import Enlistment
+from odradek.node.router.share.state_effects import ShareStateEffects
+from odradek.node.router.share.state_reload import ShareStateReloader
 from odradek.node.router.transactions.markers import MarkerWriter
+from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.transactions.watchdog import Watchdog
-from odradek.node.wire.connection import Connection, Wire
-from odradek.node.wire.listener import Listener, Sweeper, drain
+from odradek.node.router.worker_client import WorkerClient
+from odradek.node.wire.acceptor import Acceptor, ConnectionReaper, drain
+from odradek.node.wire.connection import Connection, SocketServer
 from odradek.protocol.apis import ApiKey
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class RouterProcess:
         self,
         config: NodeConfig,
         index: int,
-        supervisor: ChildLink,
+        supervisor: SupervisorLink,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._config = config
@@ -96,17 +96,17 @@ class RouterProcess:
         arena_path = config.run_folder / f"{name}.arena"
         self._arena = Arena.create(arena_path, config.arena_bytes)
         logs = Logs(config.stores_folder, config.store_count)
-        fetch_waits = FetchWaits(loop, logs.set_watch)
-        fanout = Fanout(
+        fetch_purgatory = FetchPurgatory(loop, logs.set_watch)
+        worker_client = WorkerClient(
             loop=loop,
             context=context,
             address=ipc_address(config.run_folder, name),
-            bell_path=config.run_folder / f"{name}.bell",
+            wakeup_path=config.run_folder / f"{name}.bell",
             worker_count=config.worker_count,
             arena=self._arena,
             arena_path=str(arena_path),
             incarnation=incarnation,
-            on_advanced=fetch_waits.on_advanced,
+            on_advanced=fetch_purgatory.on_advanced,
         )
         self._link = ControllerLink(
             loop=loop,
@@ -114,7 +114,7 @@ class RouterProcess:
             address=ipc_address(config.run_folder, "controller"),
             process=name,
             incarnation=incarnation,
-            now_ms=steady_ms,
+            now_ms=monotonic_ms,
             on_image=self._on_image,
         )
         self._services = Services(
@@ -124,50 +124,57 @@ class RouterProcess:
             static_configs=config.broker_configs,
             now_ms=now_ms,
             controller=self._link,
-            fanout=fanout,
+            worker_client=worker_client,
             logs=logs,
             authorizer=Authorizer(),
-            fetch_sessions=FetchSessions(
+            fetch_sessions=FetchSessionCache(
                 new_id=lambda: random.randint(1, 2**31 - 1),
                 slots_max=lambda: self._settings().max_incremental_fetch_session_cache_slots,
             ),
-            fetch_waits=fetch_waits,
+            fetch_purgatory=fetch_purgatory,
             producer_ids=ProducerIds(self._allocate_producer_ids),
             served_apis=tuple(HANDLERS),
             profile=config.profile,
         )
         services = self._services
-        self._neighbours = LinkedNeighbours(
+        self._inter_broker_client = ZmqInterBrokerClient(
             loop,
             context,
             identity=f"router-{config.node_id}-{index}-{incarnation}".encode(),
             keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
-            address_of=lambda node_id: relay_address(services.image, node_id),
+            address_of=lambda node_id: inter_broker_address(services.image, node_id),
         )
-        services.positions = LogPositions(
-            services, self._neighbours, partial(list_offsets_here, services=services)
+        services.positions = OffsetLookup(
+            services, self._inter_broker_client, partial(list_local_offsets, services=services)
         )
-        services.markers = MarkerWriter(services, self._neighbours)
-        services.enlistment = Enlistment(services, self._neighbours, loop)
-        self._groups = GroupKind(services.patterns, StateKeeper(services))
-        services.coordinators = coordinators = Coordinators(services, loop, self._groups)
-        self._lateness = Lateness(
-            loop, lambda late_ms: self._groups.set_lateness(coordinators.shards(), late_ms)
+        services.markers = MarkerWriter(services, self._inter_broker_client)
+        services.partition_verification = PartitionVerification(
+            services, self._inter_broker_client, loop
         )
-        services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
-        services.share_coordinators = Coordinators(services, loop, ShareKind(services))
-        services.share_states = ShareStates(services, self._neighbours, loop)
+        self._groups = GroupCoordinatorType(services.patterns, ShareStateEffects(services))
+        services.coordinators = coordinators = CoordinatorService(services, loop, self._groups)
+        self._loop_delay = LoopDelayMonitor(
+            loop,
+            lambda loop_delay_ms: self._groups.set_loop_delay(coordinators.shards(), loop_delay_ms),
+        )
+        services.transactions = CoordinatorService(
+            services, loop, TransactionCoordinatorType(services.markers)
+        )
+        services.share_coordinator = CoordinatorService(
+            services, loop, ShareCoordinatorType(services)
+        )
+        services.share_states = SharePersister(services, self._inter_broker_client, loop)
         services.share_sessions = ShareSessions(
             lambda: self._settings().group_share_max_share_sessions
         )
         services.share_partitions = SharePartitions(services, loop)
-        services.share_reloads = ShareReloads(services, self._neighbours)
-        services.dead_letters = DeadLetters(services, self._neighbours, loop)
-        self._watchdog = Watchdog(services, self._neighbours, loop, self._settings)
-        self._group_lag = GroupLag(
+        services.share_state_reloader = ShareStateReloader(services, self._inter_broker_client)
+        services.dead_letters = DeadLetters(services, self._inter_broker_client, loop)
+        self._watchdog = Watchdog(services, self._inter_broker_client, loop, self._settings)
+        self._group_lag = GroupLagMetrics(
             services,
-            self._neighbours,
-            partial(describe_lag_here, services=services),
+            self._inter_broker_client,
+            partial(describe_local_lag, services=services),
             loop=loop,
             offsets=lambda: [
                 shard.offsets
@@ -176,21 +183,21 @@ class RouterProcess:
             ],
             settings=self._settings,
         )
-        fanout.on_relay = self._answer_neighbour
+        worker_client.on_relayed_request = self._answer_peer_request
         dispatcher = Dispatcher(self._services, self._arena.view)
-        self._wire = Wire(
+        self._wire = SocketServer(
             loop=loop,
             arena=self._arena,
             on_request=dispatcher.on_request,
             on_disconnected=self._on_disconnected,
         )
-        fanout.after_answers = self._wire.outbox.flush
+        worker_client.on_replies_delivered = self._wire.flush_queue.flush
         self._register_metrics(dispatcher)
 
     def _on_disconnected(self, connection: Connection) -> None:
         # Before its fetches end: what they would still acquire is nobody's.
         self._services.share_partitions.on_disconnected(connection.id)
-        self._services.fetch_waits.abandon(connection.id)
+        self._services.fetch_purgatory.abandon(connection.id)
         self._services.readers.forget(connection.id)
 
     async def run(self) -> None:
@@ -198,36 +205,36 @@ class RouterProcess:
         self._link.start()
         await self._link.has_image.wait()
         listeners = [
-            Listener(self._wire, name=listener.name, host=listener.host, port=listener.port)
+            Acceptor(self._wire, name=listener.name, host=listener.host, port=listener.port)
             for listener in self._config.listeners
         ]
         for listener in listeners:
             await listener.start(reuse_port=self._config.router_count > 1)
-        sweeper = Sweeper(self._wire)
+        sweeper = ConnectionReaper(self._wire)
         self._watchdog.start()
         self._supervisor.watch(self._loop, self._stopped.set)
         self._supervisor.ready({"ports": {listener.name: listener.port for listener in listeners}})
         await self._stopped.wait()
         for listener in listeners:
             listener.stop()
-        self._services.fetch_waits.end_all()
+        self._services.fetch_purgatory.end_all()
         cut_off = await drain(self._wire, timeout_s=DRAIN_TIMEOUT_S)
         if cut_off:
             log.warning("%d connections did not finish in time", cut_off)
         sweeper.stop()
         self._watchdog.close()
-        self._lateness.close()
+        self._loop_delay.close()
         self._services.coordinators.close()
         self._services.transactions.close()
         self._services.share_partitions.close()
         self._services.share_states.close()
-        self._services.share_coordinators.close()
-        self._neighbours.close()
+        self._services.share_coordinator.close()
+        self._inter_broker_client.close()
 
     def _register_metrics(self, dispatcher: Dispatcher) -> None:
         metrics, services = self._supervisor.metrics, self._services
         lag = self._group_lag
-        self._supervisor.before_report = lag.prepare
+        self._supervisor.before_report = lag.collect
         metrics.gauge(
             "odradek_group_lag_records",
             "Records that a group coordinated here has not read yet, up to the high watermark",
@@ -243,7 +250,7 @@ class RouterProcess:
         metrics.gauge(
             "odradek_group_lag_untold",
             "Lines that the lag of groups would have besides those there are",
-            lambda: lag.untold_count,
+            lambda: lag.omitted_count,
         )
         metrics.counter(
             "odradek_requests",
@@ -260,25 +267,29 @@ class RouterProcess:
         metrics.counter(
             "odradek_ephemeral_groups_deleted",
             "Ephemeral groups that were deleted because their last member had gone",
-            lambda: self._groups.vanished_count,
+            lambda: self._groups.deleted_ephemeral_count,
         )
         metrics.counter(
             "odradek_dead_letters",
             "Records of share groups that were given up, told to a dead-letter topic or not",
             lambda: {
-                "told": services.dead_letters.told_count,
-                "lost": services.dead_letters.lost_count,
+                "told": services.dead_letters.written_count,
+                "lost": services.dead_letters.dropped_count,
             },
             label="fate",
         )
         for name, text, reading in (
             ("odradek_connections", "Clients now", lambda: len(self._wire.connections)),
-            ("odradek_parked_fetches", "Long polls now", lambda: services.fetch_waits.parked_count),
+            (
+                "odradek_parked_fetches",
+                "Long polls now",
+                lambda: services.fetch_purgatory.parked_count,
+            ),
             ("odradek_fetch_sessions", "Fetch sessions now", lambda: len(services.fetch_sessions)),
             (
                 "odradek_worker_requests",
                 "Unanswered by workers",
-                lambda: services.fanout.queued_count,
+                lambda: services.worker_client.queued_count,
             ),
             ("odradek_arena_bytes", "Client bytes in memory", lambda: self._arena.used_bytes),
             ("odradek_share_sessions", "Share sessions now", lambda: len(services.share_sessions)),
@@ -321,18 +332,18 @@ class RouterProcess:
             self._apply_settings(self._settings())
         services.coordinators.on_image(old, new)
         services.transactions.on_image(old, new)
-        services.share_coordinators.on_image(old, new)
+        services.share_coordinator.on_image(old, new)
         services.share_partitions.on_image(old, new)
-        self._neighbours.on_image(new)
+        self._inter_broker_client.on_image(new)
         if old.topics_by_id is not new.topics_by_id:
-            services.fetch_waits.wake_all()
+            services.fetch_purgatory.wake_all()
 
-    def _answer_neighbour(self, payload: bytes, send: Callable[[bytes], None]) -> None:
+    def _answer_peer_request(self, payload: bytes, send: Callable[[bytes], None]) -> None:
         async def carry_out(api_key: int, version: int, request: object) -> object:
-            context = context_of_cluster(api_key, version)
+            context = inter_broker_context(api_key, version)
             return await HANDLERS[api_key](request, context, self._services)
 
-        answer_neighbour(payload, carry_out, send)
+        answer_peer_request(payload, carry_out, send)
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
         wire = self._wire.settings
@@ -344,7 +355,7 @@ class RouterProcess:
         self._watchdog.follow()
 
 
-def steady_ms() -> int:
+def monotonic_ms() -> int:
     """A clock that nobody sets, the same in all processes of the machine, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
@@ -362,10 +373,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     placement = config.placement()
     if placement is not None:
-        settle(placement.routers)
+        set_affinity(placement.routers)
 
     async def serve() -> None:
-        with ChildLink.connect(config, f"router-{index}") as supervisor:
+        with SupervisorLink.connect(config, f"router-{index}") as supervisor:
             await RouterProcess(config, index, supervisor, asyncio.get_running_loop()).run()
 
     # What was imported stays, and requests leave no circles behind: the collector need not look

@@ -23,7 +23,7 @@ class ProducerIds:
         self._is_asking = False
         self._waiting: list[Reply[None]] = []
 
-    async def take(self) -> int:
+    async def next_id(self) -> int:
         """An id that nobody else has or will have. Raises ApiError if the controller gives none."""
         while self._next == self._end:
             if self._is_asking:

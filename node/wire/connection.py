@@ -22,14 +22,20 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from odradek.node.bus.arena import NO_BLOCK, Arena
-from odradek.node.wire.framing import LENGTH_BYTES, Buffer, explain, pack_length, read_length
-from odradek.node.wire.landing import FrameInput, Landing
-from odradek.node.wire.limits import Admission, WireCounters, WireSettings
+from odradek.node.wire.framing import (
+    LENGTH_BYTES,
+    Buffer,
+    explain_bad_frame,
+    pack_length,
+    read_length,
+)
+from odradek.node.wire.limits import ConnectionQuotas, WireCounters, WireSettings
+from odradek.node.wire.receive_buffer import FrameReceiver, ReceiveBuffer
 from odradek.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
-REQUESTS_MAX_OF_A_TURN = 128
+REQUESTS_PER_TURN_MAX = 128
 """Requests cut for one connection before others get their turn."""
 TURN_S_MAX = 0.002
 """Nor for longer than this, or as long as one request takes."""
@@ -44,11 +50,11 @@ UNSENT = 2
 CONGESTED = 4
 THROTTLED = 8
 STARVED = 16
-TURN = 32
+TURN_LIMIT = 32
 CLOSING = 64
 
 
-class Outbox:
+class FlushQueue:
     """The connections that have completed responses and were not written to yet.
 
     They are written at the end of the turn of the loop; who completes many slots in a row calls
@@ -80,7 +86,7 @@ class Outbox:
                     connection.abort()
 
 
-class Wire:
+class SocketServer:
     """What all client connections of one router share.
 
     `on_request(slot, frame, arena_offset)` is called for every frame, in the order of the
@@ -93,17 +99,17 @@ class Wire:
 
     __slots__ = (
         "_empty",
-        "admission",
         "arena",
+        "connection_quotas",
         "connections",
         "counters",
-        "landing",
+        "flush_queue",
         "loop",
         "next_connection_id",
         "now_ms",
         "on_disconnected",
         "on_request",
-        "outbox",
+        "receive_buffer",
         "settings",
         "starved",
     )
@@ -119,14 +125,14 @@ class Wire:
     ) -> None:
         self.loop = loop
         self.arena = arena
-        self.landing = Landing(arena)
+        self.receive_buffer = ReceiveBuffer(arena)
         self.on_request = on_request
         self.on_disconnected = on_disconnected
         self.settings = settings or WireSettings()
         self.counters = WireCounters()
-        self.outbox = Outbox(loop)
+        self.flush_queue = FlushQueue(loop)
         self.connections: dict[int, Connection] = {}
-        self.admission = Admission(self.settings)
+        self.connection_quotas = ConnectionQuotas(self.settings)
         self.next_connection_id = 1
         self.now_ms = int(loop.time() * 1000)
         """The loop's time at the last sweep: precise enough for what is measured in minutes."""
@@ -137,11 +143,11 @@ class Wire:
     def close(self) -> None:
         """Give the landing block back. The connections must be gone."""
         self.arena.on_freed = None
-        self.landing.close()
+        self.receive_buffer.close()
 
     def admit(self, connection: "Connection") -> str | None:
         """Count a new connection in, or say why it is one too many."""
-        refusal = self.admission.admit(connection.client_host)
+        refusal = self.connection_quotas.admit(connection.client_host)
         if refusal is not None:
             self.counters.connections_refused += 1
             return refusal
@@ -153,7 +159,7 @@ class Wire:
         """Count a connection out that is gone, if it was counted in."""
         if self.connections.pop(connection.id, None) is None:
             return
-        self.admission.leave(connection.client_host)
+        self.connection_quotas.leave(connection.client_host)
         if not self.connections and self._empty is not None:
             self._empty.set()
         self.on_disconnected(connection)
@@ -166,12 +172,12 @@ class Wire:
 
     def _on_freed(self) -> None:
         if self.starved:
-            self.loop.call_soon(self._feed)
+            self.loop.call_soon(self._resume_starved)
 
-    def _feed(self) -> None:
+    def _resume_starved(self) -> None:
         starved, self.starved = self.starved, []
         for connection in starved:
-            connection.lift_starvation()
+            connection.resume_after_starvation()
 
 
 class Slot:
@@ -226,15 +232,15 @@ class Connection(asyncio.BufferedProtocol):
         "_activity_ms",
         "_congested_since_ms",
         "_congestion_bytes",
-        "_has_uncut",
+        "_has_unparsed",
         "_holds",
-        "_is_cutting",
-        "_is_in_outbox",
+        "_is_in_flush_queue",
+        "_is_parsing",
         "_is_reading",
         "_stops",
         "_throttle",
         "_transport",
-        "_uncut_since_ms",
+        "_unparsed_since_ms",
         "_unsent_bytes",
         "authentication",
         "client_host",
@@ -252,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, wire: Wire, listener_name: str) -> None:
+    def __init__(self, wire: SocketServer, listener_name: str) -> None:
         self.wire = wire
         self.listener_name = listener_name
         self.id = wire.next_connection_id
@@ -263,16 +269,16 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = False
         self.request_count = 0
         self.slots: deque[Slot] = deque()
-        self.input = FrameInput(wire.landing)
+        self.input = FrameReceiver(wire.receive_buffer)
         self._stops = 0
-        self._is_cutting = False
-        self._is_in_outbox = False
+        self._is_parsing = False
+        self._is_in_flush_queue = False
         self._is_reading = True
-        self._has_uncut = False
+        self._has_unparsed = False
         self._unsent_bytes = 0
         self._holds: list[object] | None = None
         self._throttle: asyncio.TimerHandle | None = None
-        self._activity_ms = self._uncut_since_ms = self._congested_since_ms = wire.now_ms
+        self._activity_ms = self._unparsed_since_ms = self._congested_since_ms = wire.now_ms
         self._congestion_bytes = 0
 
     # -- called by the event loop
@@ -340,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
         """Cut `[start, end)` and what was left before, for as long as nothing stops us."""
         while True:
             try:
-                is_everything_cut = self._cut(start, end)
+                is_everything_parsed = self._parse_frames(start, end)
             except ProtocolError as error:
                 self.input.discard(end)
                 self._refuse(str(error))
@@ -351,21 +357,21 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
                 return
             finally:
-                self._is_cutting = False
+                self._is_parsing = False
             slots = self.slots
             if slots and slots[0].is_done:
                 self._write()
             if self._stops:
                 self._pause()
                 return
-            if is_everything_cut:
+            if is_everything_parsed:
                 if not self._is_reading:
                     self._is_reading = True
                     self._transport.resume_reading()
                 return
             start, end = self.input.pending()
 
-    def _cut(self, start: int, end: int) -> bool:
+    def _parse_frames(self, start: int, end: int) -> bool:
         """Hand up the whole frames of `[start, end)` of the arena; whether none is left."""
         wire = self.wire
         view = wire.arena.view
@@ -375,20 +381,20 @@ class Connection(asyncio.BufferedProtocol):
         count = size = 0
         clock = time.perf_counter
         until = clock() + TURN_S_MAX
-        self._is_cutting = True
+        self._is_parsing = True
         while end - start >= LENGTH_BYTES:
             if self._stops:
                 break
             (length,) = read_length(view, start)
             if not 0 <= length <= settings.request_bytes_max:
-                raise ProtocolError(explain(bytes(view[start : start + 8]), length))
+                raise ProtocolError(explain_bad_frame(bytes(view[start : start + 8]), length))
             frame_start = start + LENGTH_BYTES
             frame_end = frame_start + length
             if frame_end > end:
                 break
-            if count == REQUESTS_MAX_OF_A_TURN or (count and clock() > until):
-                self._stops |= TURN
-                wire.loop.call_soon(self._lift, TURN)
+            if count == REQUESTS_PER_TURN_MAX or (count and clock() > until):
+                self._stops |= TURN_LIMIT
+                wire.loop.call_soon(self._clear_stop, TURN_LIMIT)
                 break
             slot = Slot(self)
             slots.append(slot)
@@ -401,10 +407,10 @@ class Connection(asyncio.BufferedProtocol):
         self.request_count += count
         wire.counters.requests += count
         if start == end:
-            self._has_uncut = False
-        elif count or not self._has_uncut:
-            self._has_uncut = True
-            self._uncut_since_ms = wire.now_ms
+            self._has_unparsed = False
+        elif count or not self._has_unparsed:
+            self._has_unparsed = True
+            self._unparsed_since_ms = wire.now_ms
         receiver = self.input
         receiver.settle(start, end, size)
         if receiver.is_starved:
@@ -418,7 +424,7 @@ class Connection(asyncio.BufferedProtocol):
         self.wire.counters.protocol_errors += 1
         log.warning("the connection of %s is closed: %s", self, message)
         self._write()
-        self._shut()
+        self._close_transport()
 
     # -- responses
     # ----------------------------------------------------------------------------------
@@ -428,21 +434,21 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_bytes += slot.size
         if self._unsent_bytes > self.wire.settings.unsent_bytes_max:
             self._stops |= UNSENT
-        if self.slots[0] is slot and not self._is_cutting:
+        if self.slots[0] is slot and not self._is_parsing:
             self._flush_soon()
 
     def flush(self) -> None:
         """Write what is ready, and read on if that was what we waited for. Called by the outbox."""
-        self._is_in_outbox = False
+        self._is_in_flush_queue = False
         if self.is_closed:
             return
         self._write()
-        self._go_on()
+        self._resume()
 
     def _flush_soon(self) -> None:
-        if not self._is_in_outbox:
-            self._is_in_outbox = True
-            self.wire.outbox.add(self)
+        if not self._is_in_flush_queue:
+            self._is_in_flush_queue = True
+            self.wire.flush_queue.add(self)
 
     def _write(self) -> None:
         """Write the completed head of the queue, unless the client has yet to take what was
@@ -473,16 +479,16 @@ class Connection(asyncio.BufferedProtocol):
                 if self._stops & CONGESTED:
                     self._holds = holds
         if self._stops:
-            self._lift_what_writing_lifts()
+            self._clear_stops_after_write()
 
-    def _lift_what_writing_lifts(self) -> None:
+    def _clear_stops_after_write(self) -> None:
         settings = self.wire.settings
         if len(self.slots) <= settings.inflight_requests_max // 2:
             self._stops &= ~INFLIGHT
         if self._unsent_bytes <= settings.unsent_bytes_max // 2:
             self._stops &= ~UNSENT
         if self._stops & CLOSING and not self.slots and not self.is_closed:
-            self._shut()
+            self._close_transport()
 
     # -- stopping and going on
     # ----------------------------------------------------------------------
@@ -499,7 +505,7 @@ class Connection(asyncio.BufferedProtocol):
             self._throttle.cancel()
         self._throttle = loop.call_at(until, self._end_throttle)
         self._stops |= THROTTLED
-        if not self._is_cutting:
+        if not self._is_parsing:
             self._pause()
 
     def close(self) -> None:
@@ -507,11 +513,11 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closed:
             return
         self._stops |= CLOSING
-        if self._is_cutting:
+        if self._is_parsing:
             return
         self._pause()
         if not self.slots:
-            self._shut()
+            self._close_transport()
 
     def abort(self) -> None:
         """End the connection now; what is in flight or unsent is lost."""
@@ -520,9 +526,9 @@ class Connection(asyncio.BufferedProtocol):
             self._stops |= CLOSING
             self._transport.abort()
 
-    def lift_starvation(self) -> None:
-        """There is room in the arena again. Called by `Wire`."""
-        self._lift(STARVED)
+    def resume_after_starvation(self) -> None:
+        """There is room in the arena again. Called by `SocketServer`."""
+        self._clear_stop(STARVED)
 
     def overdue(self, now_ms: int) -> str | None:
         """Why this connection has waited for its client for too long; None if it has not."""
@@ -533,9 +539,9 @@ class Connection(asyncio.BufferedProtocol):
             return "stalled" if now_ms - self._congested_since_ms > allowed_ms else None
         if self._stops or self.slots:
             return None
-        if self._has_uncut or not self.request_count:
-            allowed_ms = settings.half_open_ms_max + self.input.uncut_bytes / rate
-            return "half-open" if now_ms - self._uncut_since_ms > allowed_ms else None
+        if self._has_unparsed or not self.request_count:
+            allowed_ms = settings.half_open_ms_max + self.input.unparsed_bytes / rate
+            return "half-open" if now_ms - self._unparsed_since_ms > allowed_ms else None
         return "idle" if now_ms - self._activity_ms > settings.connections_idle_ms_max else None
 
     def __str__(self) -> str:
@@ -543,18 +549,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end_throttle(self) -> None:
         self._throttle = None
-        self._lift(THROTTLED)
+        self._clear_stop(THROTTLED)
 
-    def _lift(self, stop: int) -> None:
+    def _clear_stop(self, stop: int) -> None:
         self._stops &= ~stop
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Read on if nothing is left that stops us, with what had been received first."""
         if self._stops:
             self._pause()
         elif not self._is_reading and not self.is_closed:
-            self._uncut_since_ms = self.wire.now_ms
+            self._unparsed_since_ms = self.wire.now_ms
             start, end = self.input.pending()
             self._advance(start, end)
 
@@ -563,7 +569,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    def _shut(self) -> None:
+    def _close_transport(self) -> None:
         """Close once the transport has sent what it has; at once if the client does not take it."""
         if self.is_closed:
             return

@@ -1,7 +1,7 @@
 """The outermost layer of the Kafka protocol: an int32 length and that many bytes.
 
 Also knows what other protocols look like when they knock at the wrong door, so that the log can
-say so. Pure functions; called by landing.py and connection.py.
+say so. Pure functions; called by receive_buffer.py and connection.py.
 """
 
 import struct
@@ -19,7 +19,7 @@ _HTTP_STARTS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b
 _TLS_HANDSHAKE = b"\x16\x03"
 
 
-def describe_foreign(start: bytes) -> str | None:
+def describe_foreign_protocol(start: bytes) -> str | None:
     """What a client speaks whose first bytes make no Kafka frame, with what to do; None if
     unknown.
     """
@@ -38,9 +38,9 @@ def describe_foreign(start: bytes) -> str | None:
     return None
 
 
-def explain(start: bytes, length: int) -> str:
+def explain_bad_frame(start: bytes, length: int) -> str:
     """Why no frame can begin with these bytes, which say that it has `length`."""
-    foreign = describe_foreign(start)
+    foreign = describe_foreign_protocol(start)
     if foreign is not None:
         return foreign
     if length < 0:

@@ -43,7 +43,7 @@ class WireCounters:
     starvations: int = 0
 
 
-class Admission:
+class ConnectionQuotas:
     """How many clients are there, in all and by address, and whether one more may come in."""
 
     __slots__ = ("_settings", "count", "count_of_host")

@@ -20,32 +20,32 @@ import zmq
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.settings import broker_settings
-from odradek.cluster.replication.leader import Proposal
-from odradek.node.bus.endpoint import Link, drain, encode, ipc_address
+from odradek.cluster.replication.leader import IsrProposal
+from odradek.node.bus.endpoint import DealerLink, drain, encode, ipc_address
 from odradek.node.bus.messages import (
-    Applied,
-    AreYouThere,
-    Follow,
+    CommandSubmitted,
     FromController,
+    LivenessCheck,
+    LivenessReply,
+    MetadataApplied,
     MetadataRecords,
     MetadataSnapshot,
-    StillThere,
-    Submitted,
+    SubscribeMetadata,
     ToController,
     WorkerLeaving,
 )
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.bus.peers import cluster_keys
 from odradek.node.bus.replica_link import CurveKeys
-from odradek.node.config import WORKER_LISTENER, NodeConfig
-from odradek.node.observability import ChildLink, configure_logging
-from odradek.node.processors import settle
-from odradek.node.worker.housekeeping import Housekeeping
-from odradek.node.worker.partitions import Partitions
-from odradek.node.worker.proposals import Proposals
+from odradek.node.config import WORKER_LISTENER_PREFIX, NodeConfig
+from odradek.node.cpu_affinity import set_affinity
+from odradek.node.observability import SupervisorLink, configure_logging
+from odradek.node.worker.alter_partition_sender import AlterPartitionSender
+from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replication import ReplicaNetwork, Replication
 from odradek.node.worker.router_links import RouterLinks
-from odradek.node.worker.turns import Turns
+from odradek.node.worker.store_scheduler import StoreScheduler
+from odradek.node.worker.turns import TurnExecutor
 from odradek.storage.environment import StorageError
 from odradek.storage.settings import NEVER, StoreOptions
 
@@ -58,7 +58,7 @@ _IDLE_POLL_MS = 1_000
 _RETRY_MS = 1_000
 _FINISH_S = 0.05
 """How long routers are given to hear that a worker ends and to send it nothing more."""
-_LOOK_AROUND_S = 0.005
+_DUTIES_INTERVAL_S = 0.005
 """How long a busy worker leaves the controller, the supervisor and its stores' duties alone."""
 
 
@@ -69,8 +69,8 @@ class WorkerProcess:
         self,
         config: NodeConfig,
         index: int,
-        supervisor: ChildLink,
-        settle_helper: Callable[[], None] | None,
+        supervisor: SupervisorLink,
+        pin_offload_thread: Callable[[], None] | None,
     ) -> None:
         self._config = config
         self._index = index
@@ -87,7 +87,7 @@ class WorkerProcess:
         self._has_followed = False
         self._is_ready = False
         self._retry_ms = NEVER
-        self._partitions = Partitions(
+        self._partitions = HostedPartitions(
             folder=config.stores_folder,
             worker=index,
             worker_count=config.worker_count,
@@ -97,7 +97,7 @@ class WorkerProcess:
             options=_store_options(config),
             now_ms=_now_ms(),
         )
-        self._housekeeping = Housekeeping(self._partitions.stores, _now_ms())
+        self._store_scheduler = StoreScheduler(self._partitions.stores, _now_ms())
         self._routers = RouterLinks(
             self._context,
             config.run_folder,
@@ -106,16 +106,16 @@ class WorkerProcess:
             incarnation=self._incarnation,
             worker_count=config.worker_count,
         )
-        self._turns = Turns(self._partitions, self._routers.broadcast, settle_helper)
-        self._controller = Link(
+        self._turns = TurnExecutor(self._partitions, self._routers.broadcast, pin_offload_thread)
+        self._controller = DealerLink(
             self._context, ipc_address(config.run_folder, "controller"), self._name.encode()
         )
-        self._proposals = Proposals(config.node_id, self._tell_controller)
+        self._proposals = AlterPartitionSender(config.node_id, self._tell_controller)
         self._poller = zmq.Poller()
-        self._bell = self._routers.bell.fileno()
-        self._hurried: set[object] = {self._bell}
+        self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()
+        self._data_sockets: set[object] = {self._wakeup_descriptor}
         """What wakes us for the data's sake alone: routers' bell and other nodes."""
-        self._is_asked_in_vain = False
+        self._has_peer_requests = False
         self._replication = Replication(
             self._context,
             self._partitions,
@@ -128,9 +128,9 @@ class WorkerProcess:
             watch=self._watch,
             propose=self._propose,
             relay=self._routers.relay,
-            now_ms=self._even_ms(),
+            now_ms=self._replication_ms(),
         )
-        self._routers.on_relayed = self._replication.bring_back
+        self._routers.on_relayed = self._replication.send_relayed_response
         for socket in (
             *self._routers.sockets,
             self._controller.socket,
@@ -138,14 +138,14 @@ class WorkerProcess:
             *supervisor.sockets,
         ):
             self._poller.register(socket, zmq.POLLIN)
-        self._poller.register(self._bell, zmq.POLLIN)
-        self._look_due = 0.0
+        self._poller.register(self._wakeup_descriptor, zmq.POLLIN)
+        self._duties_due = 0.0
         self._register_metrics()
 
     def _replica_network(self) -> ReplicaNetwork:
         config = self._config
         listen = None
-        if config.is_of_several:
+        if config.is_clustered:
             host = f"[{config.peer_host}]" if ":" in config.peer_host else config.peer_host
             listen = f"tcp://{host}:{config.worker_port(self._index)}"
         keys = None
@@ -159,7 +159,9 @@ class WorkerProcess:
         if broker is None:
             return None
         workers = [
-            listener for listener in broker.listeners if listener.name.startswith(WORKER_LISTENER)
+            listener
+            for listener in broker.listeners
+            if listener.name.startswith(WORKER_LISTENER_PREFIX)
         ]
         if not workers:
             return None
@@ -172,7 +174,7 @@ class WorkerProcess:
         try:
             while not self._is_stopping:
                 self._serve_while_busy()
-                self._look_around()
+                self._run_duties()
             self._finish()
         finally:
             self._replication.close()
@@ -189,12 +191,12 @@ class WorkerProcess:
             self._serve_while_busy()
             time.sleep(_FINISH_S / 50)
 
-    def _even_ms(self) -> int:
+    def _replication_ms(self) -> int:
         return self._clock_offset_ms + _steady_ms()
 
     def _watch(self, socket: "zmq.Socket[bytes]") -> None:
         self._poller.register(socket, zmq.POLLIN)
-        self._hurried.add(socket)
+        self._data_sockets.add(socket)
 
     def _register_metrics(self) -> None:
         metrics, turns = self._supervisor.metrics, self._turns
@@ -238,20 +240,20 @@ class WorkerProcess:
 
     def _serve_while_busy(self) -> None:
         """Turns of requests, until there are none or it is time to look around."""
-        until = time.perf_counter() + _LOOK_AROUND_S
+        until = time.perf_counter() + _DUTIES_INTERVAL_S
         count = 0
         replication = self._replication
         while True:
-            requests = self._routers.wait_awake(count)
+            requests = self._routers.read_or_spin(count)
             count = len(requests)
-            if replication.is_active or self._is_asked_in_vain:
-                self._is_asked_in_vain = False
+            if replication.is_active or self._has_peer_requests:
+                self._has_peer_requests = False
                 # Other nodes wait for us as routers do, and in the same turn.
-                even_ms = self._even_ms()
-                requests += replication.receive(even_ms)
+                replication_ms = self._replication_ms()
+                requests += replication.receive(replication_ms)
                 if requests:
                     self._turns.run(requests, _now_ms())
-                replication.after_turn(even_ms)
+                replication.after_turn(replication_ms)
                 self._routers.send_replies()
             elif requests:
                 self._turns.run(requests, _now_ms())
@@ -259,39 +261,41 @@ class WorkerProcess:
             if not requests or time.perf_counter() > until:
                 return
 
-    def _look_around(self) -> None:
+    def _run_duties(self) -> None:
         """Everything but requests; sleeps when nothing at all is due."""
-        now_ms, even_ms = _now_ms(), self._even_ms()
-        self._housekeeping.run_slice(now_ms)
-        self._replication.tick(even_ms)
-        wait_ms = min(self._housekeeping.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
+        now_ms, replication_ms = _now_ms(), self._replication_ms()
+        self._store_scheduler.run_slice(now_ms)
+        self._replication.tick(replication_ms)
+        wait_ms = min(self._store_scheduler.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
         if self._replication.is_active:
-            wait_ms = min(wait_ms, self._replication.next_ms(even_ms) - even_ms)
+            wait_ms = min(wait_ms, self._replication.next_ms(replication_ms) - replication_ms)
         if not self._routers.fall_asleep():
             wait_ms = 0
         ready = self._poller.poll(max(0, wait_ms))
         self._routers.wake_up()
-        is_bell_alone = len(ready) == 1 and ready[0][0] == self._bell
-        hurried = self._hurried
-        if not is_bell_alone and not self._replication.is_active:
+        is_only_wakeup = len(ready) == 1 and ready[0][0] == self._wakeup_descriptor
+        data_sockets = self._data_sockets
+        if not is_only_wakeup and not self._replication.is_active:
             # A follower that knows more than we do must be told so, or it would wake us for ever.
-            self._is_asked_in_vain = any(at in hurried and at != self._bell for at, _ in ready)
-        if time.monotonic() < self._look_due and (
-            is_bell_alone or (ready and all(at in hurried for at, _ in ready))
+            self._has_peer_requests = any(
+                at in data_sockets and at != self._wakeup_descriptor for at, _ in ready
+            )
+        if time.monotonic() < self._duties_due and (
+            is_only_wakeup or (ready and all(at in data_sockets for at, _ in ready))
         ):
             # Requests and nothing else: they have waited for us to wake up already.
-            self._routers.bell.quiet()
+            self._routers.wakeup_pipe.quiet()
             return
-        self._look_due = time.monotonic() + _LOOK_AROUND_S
+        self._duties_due = time.monotonic() + _DUTIES_INTERVAL_S
         self._routers.receive()
         self._tell_if_ready()
-        self._resign_what_is_refused(_steady_ms())
+        self._resign_failed_replicas(_steady_ms())
         for proposal, code in self._proposals.expired(_steady_ms()):
-            self._replication.settled(proposal, code, even_ms)
+            self._replication.settled(proposal, code, replication_ms)
         if self._controller.take_connected():
             self._follow()
         self._receive_metadata()
-        if even_ms >= self._retry_ms:
+        if replication_ms >= self._retry_ms:
             self._follow_image()
         if self._supervisor.poll():
             self._is_stopping = True
@@ -300,18 +304,24 @@ class WorkerProcess:
 
     def _follow(self) -> None:
         self._tell_controller(
-            Follow(self._name, self._incarnation, self._image.offset, self._config.cluster_id)
+            SubscribeMetadata(
+                self._name, self._incarnation, self._image.offset, self._config.cluster_id
+            )
         )
 
-    def _propose(self, proposals: Sequence[Proposal]) -> None:
+    def _propose(self, proposals: Sequence[IsrProposal]) -> None:
         self._proposals.send(proposals, self._image, _steady_ms())
 
-    def _resign_what_is_refused(self, now_ms: int) -> None:
+    def _resign_failed_replicas(self, now_ms: int) -> None:
         """Others shall not wait for replicas whose records this node's disk does not take."""
         known = self._partitions.replicated
-        refused = [known[place] for place in self._turns.take_refused() if place in known]
-        places = [(replica.topic_id, replica.partition) for replica in refused]
-        self._proposals.resign(places, self._image, now_ms)
+        refused = [
+            known[location]
+            for location in self._turns.take_failed_partitions()
+            if location in known
+        ]
+        locations = [(replica.topic_id, replica.partition) for replica in refused]
+        self._proposals.resign(locations, self._image, now_ms)
 
     def _tell_controller(self, message: "ToController") -> None:
         try:
@@ -329,11 +339,11 @@ class WorkerProcess:
                         self._follow()
                     else:
                         image = applied
-                elif isinstance(message, Submitted):
-                    for proposal, code in self._proposals.answered(message):
-                        self._replication.settled(proposal, code, self._even_ms())
-                elif isinstance(message, AreYouThere):
-                    self._tell_controller(StillThere(self._name))
+                elif isinstance(message, CommandSubmitted):
+                    for proposal, code in self._proposals.on_response(message):
+                        self._replication.settled(proposal, code, self._replication_ms())
+                elif isinstance(message, LivenessCheck):
+                    self._tell_controller(LivenessReply(self._name))
         if image is not self._image:
             self._image = image
             self._follow_image()
@@ -344,15 +354,15 @@ class WorkerProcess:
             vanished = self._partitions.follow(self._image)
         except StorageError as error:
             log.error("the stores cannot follow the metadata: %s; trying again", error)
-            self._retry_ms = self._even_ms() + _RETRY_MS
+            self._retry_ms = self._replication_ms() + _RETRY_MS
             return
         self._retry_ms = NEVER
         self._has_followed = True
-        self._replication.follow(self._image, self._even_ms())
+        self._replication.follow(self._image, self._replication_ms())
         for store, number in vanished:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
-        self._tell_controller(Applied(self._name, self._image.offset))
+        self._tell_controller(MetadataApplied(self._name, self._image.offset))
         self._tell_if_ready()
 
     def _tell_if_ready(self) -> None:
@@ -391,18 +401,18 @@ def main() -> None:
     config = NodeConfig.load_json(Path(sys.argv[1]))
     index = int(sys.argv[2])
     configure_logging(config, f"worker-{index}")
-    settle_helper = None
+    pin_offload_thread = None
     placement = config.placement()
     if placement is not None:
         # Large turns are helped where the router waits for their answers.
-        settle_helper = partial(settle, placement.routers)
-        settle(placement.workers)
+        pin_offload_thread = partial(set_affinity, placement.routers)
+        set_affinity(placement.workers)
     # What was imported stays, and requests leave no circles behind: the collector need not look
     # at thousands of waiting requests again and again (a third of all CPU with 2,000 long polls).
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
-    with ChildLink.connect(config, f"worker-{index}") as supervisor:
-        WorkerProcess(config, index, supervisor, settle_helper).run()
+    with SupervisorLink.connect(config, f"worker-{index}") as supervisor:
+        WorkerProcess(config, index, supervisor, pin_offload_thread).run()
     sys.stderr.flush()
     os._exit(0)
 

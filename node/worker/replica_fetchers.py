@@ -15,18 +15,18 @@ import zmq
 
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
 from odradek.cluster.replication.follower import (
-    Conversation,
-    Decision,
     Divergence,
-    Followed,
-    Restart,
-    Watermarks,
+    FetchedPartition,
+    FetchEffects,
+    LeaderWatermarks,
+    LogRestart,
+    ReplicaFetchSession,
     truncation_offset,
 )
 from odradek.cluster.replication.messages import PAYLOAD_HEAD
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.bus.replica_link import CurveKeys, ReplicaLink
-from odradek.node.worker.partitions import Partitions, Place
+from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turns import ReplicaAppend
 from odradek.storage.environment import StorageError
 from odradek.storage.partition_log import PartitionLog
@@ -38,7 +38,7 @@ Addresses = Callable[[int, int], str | None]
 _NEVER = 2**63 - 1
 
 
-class _Leader:
+class _LeaderConnection:
     """One worker of another node."""
 
     __slots__ = ("conversations", "is_connected", "link")
@@ -46,7 +46,7 @@ class _Leader:
     def __init__(self, link: ReplicaLink) -> None:
         self.link = link
         self.is_connected = False
-        self.conversations: dict[int, Conversation] = {}
+        self.conversations: dict[int, ReplicaFetchSession] = {}
 
 
 class ReplicaFetchers:
@@ -56,7 +56,7 @@ class ReplicaFetchers:
     def __init__(
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
-        partitions: Partitions,
+        partitions: HostedPartitions,
         *,
         cluster_id: str,
         node_id: int,
@@ -78,11 +78,11 @@ class ReplicaFetchers:
         self._watch = watch
         self._budget = budget
         self._broker_epoch = -1
-        self._leaders: dict[str, _Leader] = {}
-        self._followed: dict[Place, tuple[Conversation, Followed]] = {}
-        self._places: dict[Followed, Place] = {}
-        self._appends: list[tuple[Conversation, Followed, ReplicaAppend]] = []
-        self._watermarks: list[Watermarks] = []
+        self._leaders: dict[str, _LeaderConnection] = {}
+        self._followed: dict[PartitionLocation, tuple[ReplicaFetchSession, FetchedPartition]] = {}
+        self._locations: dict[FetchedPartition, PartitionLocation] = {}
+        self._appends: list[tuple[ReplicaFetchSession, FetchedPartition, ReplicaAppend]] = []
+        self._watermarks: list[LeaderWatermarks] = []
         self.fetched_bytes = 0
 
     @property
@@ -90,31 +90,31 @@ class ReplicaFetchers:
         """Records that the leaders have and we have not, as far as we were told."""
         return sum(max(0, f.leader_end - f.fetch_offset) for _, f in self._followed.values())
 
-    def follow(self, places: Iterable[Place], image: MetadataImage) -> None:
+    def follow(self, locations: Iterable[PartitionLocation], image: MetadataImage) -> None:
         """Follow whoever leads these partitions now, or nobody."""
         broker = image.brokers.get(self._node_id)
         self._broker_epoch = broker.broker_epoch if broker is not None else -1
         for leader in self._leaders.values():
             for conversation in leader.conversations.values():
                 conversation.broker_epoch = self._broker_epoch
-        for place in places:
-            replicated = self._partitions.replicated.get(place)
-            wanted: Conversation | None = None
+        for location in locations:
+            replicated = self._partitions.replicated.get(location)
+            wanted: ReplicaFetchSession | None = None
             if replicated is not None and replicated.image.leader not in (NO_LEADER, self._node_id):
-                wanted = self._conversation(replicated.image.leader, place[0])
-            known = self._followed.get(place)
+                wanted = self._conversation(replicated.image.leader, location[0])
+            known = self._followed.get(location)
             if known is not None and known[0] is not wanted:
-                conversation, followed = self._followed.pop(place)
-                conversation.unfollow(followed.topic_id, followed.partition)
-                del self._places[followed]
+                conversation, followed = self._followed.pop(location)
+                conversation.remove_partition(followed.topic_id, followed.partition)
+                del self._locations[followed]
             if wanted is None or replicated is None:
                 continue
-            state = self._log(place)
-            is_throttled = replicated.follower_rate is not None and (
+            state = self._log(location)
+            is_throttled = replicated.follower_throttle_rate is not None and (
                 self._node_id not in replicated.image.in_sync_replicas
             )
             if is_throttled:
-                self._budget.rate = replicated.follower_rate
+                self._budget.rate = replicated.follower_throttle_rate
             followed = wanted.follow(
                 replicated.topic_id,
                 replicated.partition,
@@ -124,23 +124,23 @@ class ReplicaFetchers:
                 log_start_offset=state.log_start_offset,
                 is_throttled=is_throttled,
             )
-            before = self._followed.get(place)
+            before = self._followed.get(location)
             if before is not None and before[1] is not followed:
-                del self._places[before[1]]
-            self._followed[place] = (wanted, followed)
-            self._places[followed] = place
+                del self._locations[before[1]]
+            self._followed[location] = (wanted, followed)
+            self._locations[followed] = location
 
-    def misplaced(self) -> list[Place]:
+    def misplaced(self) -> list[PartitionLocation]:
         """What is asked for where it is not any more: their leader's node has other workers."""
         found = []
-        for place, (conversation, _) in self._followed.items():
-            replicated = self._partitions.replicated.get(place)
+        for location, (conversation, _) in self._followed.items():
+            replicated = self._partitions.replicated.get(location)
             if replicated is None:
                 continue
-            address = self._addresses(replicated.image.leader, place[0])
+            address = self._addresses(replicated.image.leader, location[0])
             leader = self._leaders.get(address) if address is not None else None
-            if leader is None or leader.conversations.get(place[0]) is not conversation:
-                found.append(place)
+            if leader is None or leader.conversations.get(location[0]) is not conversation:
+                found.append(location)
         return found
 
     def receive(self, now_ms: int) -> list[ReplicaAppend]:
@@ -152,10 +152,10 @@ class ReplicaFetchers:
                 leader.is_connected = True
                 for conversation in leader.conversations.values():
                     conversation.connected()
-            for fetched, payload in link.answers():
+            for fetched, payload in link.responses():
                 known = leader.conversations.get(fetched.store)
                 if known is not None:
-                    self._carry_out(known, known.answered(fetched, now_ms), payload, now_ms)
+                    self._apply_decision(known, known.answered(fetched, now_ms), payload, now_ms)
         return [append for _, _, append in self._appends]
 
     def after_turn(self, now_ms: int) -> None:
@@ -171,10 +171,10 @@ class ReplicaFetchers:
                     conversation.failed(followed, now_ms)
                     continue
                 self.fetched_bytes += append.length
-                self._report(conversation, followed)
+                self._report_position(conversation, followed)
         if self._watermarks:
             watermarks, self._watermarks = self._watermarks, []
-            self._believe(watermarks)
+            self._apply_watermarks(watermarks)
 
     def ask(self, now_ms: int) -> None:
         """Send what there is to ask."""
@@ -203,28 +203,32 @@ class ReplicaFetchers:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _carry_out(
-        self, conversation: Conversation, decision: Decision, payload: memoryview, now_ms: int
+    def _apply_decision(
+        self,
+        conversation: ReplicaFetchSession,
+        decision: FetchEffects,
+        payload: memoryview,
+        now_ms: int,
     ) -> None:
         for followed, start, byte_count in decision.appends:
-            store, number = self._places[followed]
+            store, number = self._locations[followed]
             append = ReplicaAppend(
                 store, number, payload, start=PAYLOAD_HEAD + start, length=byte_count
             )
             self._appends.append((conversation, followed, append))
         if decision.divergences:
-            self._cut(conversation, decision.divergences, now_ms)
+            self._truncate(conversation, decision.divergences, now_ms)
         for restart in decision.restarts:
             self._restart(conversation, restart, now_ms)
         self._watermarks += decision.watermarks
 
-    def _cut(
-        self, conversation: Conversation, divergences: tuple[Divergence, ...], now_ms: int
+    def _truncate(
+        self, conversation: ReplicaFetchSession, divergences: tuple[Divergence, ...], now_ms: int
     ) -> None:
         ends: dict[int, dict[int, int]] = {}
         for divergence in divergences:
             followed = divergence.followed
-            store, number = self._places[followed]
+            store, number = self._locations[followed]
             state = self._log((store, number))
             own = state.epochs.end_offset(divergence.epoch, state.log_end_offset)
             end = truncation_offset(divergence, *own, state.log_end_offset)
@@ -247,11 +251,11 @@ class ReplicaFetchers:
                 conversation.failed(divergence.followed, now_ms)
             return
         for divergence in divergences:
-            self._report(conversation, divergence.followed)
+            self._report_position(conversation, divergence.followed)
 
-    def _restart(self, conversation: Conversation, restart: Restart, now_ms: int) -> None:
+    def _restart(self, conversation: ReplicaFetchSession, restart: LogRestart, now_ms: int) -> None:
         followed, start_offset = restart
-        store, number = self._places[followed]
+        store, number = self._locations[followed]
         state = self._log((store, number))
         log.warning(
             "%s-%d begins anew at %d: its leader has nothing from %d on",
@@ -261,29 +265,31 @@ class ReplicaFetchers:
             state.log_end_offset,
         )
         try:
-            self._partitions.stores[store].restart_log(number, start_offset, now_ms)
+            self._partitions.stores[store].truncate_fully_and_start_at(number, start_offset, now_ms)
         except StorageError as error:
             log.error("a log could not be begun anew: %s", error)
             conversation.failed(followed, now_ms)
             return
-        self._report(conversation, followed)
+        self._report_position(conversation, followed)
 
-    def _report(self, conversation: Conversation, followed: Followed) -> None:
-        place = self._places.get(followed)
-        if place is not None:
-            state = self._log(place)
+    def _report_position(
+        self, conversation: ReplicaFetchSession, followed: FetchedPartition
+    ) -> None:
+        location = self._locations.get(followed)
+        if location is not None:
+            state = self._log(location)
             conversation.reached(followed, state.log_end_offset, last_epoch(state))
-            conversation.started(followed, state.log_start_offset)
+            conversation.log_start_changed(followed, state.log_start_offset)
 
-    def _believe(self, watermarks: list[Watermarks]) -> None:
+    def _apply_watermarks(self, watermarks: list[LeaderWatermarks]) -> None:
         starts: dict[int, dict[int, int]] = {}
-        moved: list[Followed] = []
+        moved: list[FetchedPartition] = []
         for followed, high_watermark, log_start_offset in watermarks:
-            place = self._places.get(followed)
-            if place is None:
+            location = self._locations.get(followed)
+            if location is None:
                 continue
-            state = self._log(place)
-            store, number = place
+            state = self._log(location)
+            store, number = location
             if min(high_watermark, state.log_end_offset) > state.high_watermark:
                 self._partitions.stores[store].set_high_watermark(number, high_watermark)
                 self._notify(store, (number,))
@@ -297,12 +303,14 @@ class ReplicaFetchers:
             except StorageError as error:
                 log.warning("log starts could not follow their leaders': %s", error)
         for followed in moved:
-            place = self._places[followed]
-            self._followed[place][0].started(followed, self._log(place).log_start_offset)
+            location = self._locations[followed]
+            self._followed[location][0].log_start_changed(
+                followed, self._log(location).log_start_offset
+            )
 
     # -- conversations -----------------------------------------------------------------------------
 
-    def _conversation(self, node_id: int, store: int) -> Conversation | None:
+    def _conversation(self, node_id: int, store: int) -> ReplicaFetchSession | None:
         address = self._addresses(node_id, store)
         if address is None:
             log.warning("nobody said where node %d can be reached", node_id)
@@ -310,12 +318,12 @@ class ReplicaFetchers:
         leader = self._leaders.get(address)
         if leader is None:
             link = ReplicaLink(self._context, address, self._identity, self._keys)
-            leader = self._leaders[address] = _Leader(link)
+            leader = self._leaders[address] = _LeaderConnection(link)
             self._watch(link.socket)
             self._watch(link.monitor)
         conversation = leader.conversations.get(store)
         if conversation is None:
-            conversation = leader.conversations[store] = Conversation(
+            conversation = leader.conversations[store] = ReplicaFetchSession(
                 cluster_id=self._cluster_id,
                 broker_id=self._node_id,
                 store=store,
@@ -326,8 +334,8 @@ class ReplicaFetchers:
                 conversation.connected()
         return conversation
 
-    def _log(self, place: Place) -> PartitionLog:
-        return self._partitions.stores[place[0]].partitions()[place[1]]
+    def _log(self, location: PartitionLocation) -> PartitionLog:
+        return self._partitions.stores[location[0]].partitions()[location[1]]
 
 
 def last_epoch(log: PartitionLog) -> int:

@@ -20,23 +20,33 @@ from typing import NamedTuple
 import zmq
 
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage
-from odradek.cluster.replication.deletions import Deleted, Deletions
+from odradek.cluster.replication.delayed_deletes import CompletedDelete, DelayedDeletes
 from odradek.cluster.replication.leader import (
     LAG_MAX_MS,
+    CompletedAppend,
+    IsrProposal,
+    LeaderEffects,
     LeaderPartition,
-    Outcome,
-    Proposal,
-    Released,
-    perhaps_proposed,
+    possible_isr,
 )
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.cluster.replication.throttle import TokenBudget
-from odradek.node.bus.messages import Failed, RecordsDeleted
-from odradek.node.bus.replica_link import CurveKeys, bind_replicas, send_relayed
-from odradek.node.worker.partitions import Partitions, Place, Replicated
+from odradek.node.bus.messages import RecordsDeleted, RequestFailed
+from odradek.node.bus.replica_link import CurveKeys, bind_replica_listener, send_relayed
+from odradek.node.worker.hosted_partitions import (
+    HostedPartitions,
+    PartitionLocation,
+    ReplicatedPartition,
+)
+from odradek.node.worker.replica_fetch_server import ReplicaFetchServer
 from odradek.node.worker.replica_fetchers import Addresses, ReplicaFetchers
-from odradek.node.worker.replica_server import ReplicaServer
-from odradek.node.worker.turns import Held, HeldDeletion, Request, RouterState, Turns
+from odradek.node.worker.turns import (
+    DelayedDeleteRecords,
+    DelayedProduce,
+    Request,
+    RouterState,
+    TurnExecutor,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import store_folder
@@ -61,13 +71,13 @@ class ReplicaNetwork(NamedTuple):
 class Replication:
     """See the module's docstring. `propose(proposals)` brings ISR changes to the controller, which
     is answered with `settled`; `relay(identity, payload)` brings what another node's router asks to
-    ours, which is answered with `bring_back`."""
+    ours, which is answered with `send_relayed_response`."""
 
     def __init__(
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
-        partitions: Partitions,
-        turns: Turns,
+        partitions: HostedPartitions,
+        turns: TurnExecutor,
         network: ReplicaNetwork,
         *,
         cluster_id: str,
@@ -75,7 +85,7 @@ class Replication:
         stores_folder: Path,
         identity: bytes,
         watch: "Callable[[zmq.Socket[bytes]], None]",
-        propose: Callable[[Sequence[Proposal]], None],
+        propose: Callable[[Sequence[IsrProposal]], None],
         relay: Callable[[bytes, bytes], None] = lambda _identity, _payload: None,
         now_ms: int,
         open_reader: Callable[[Path], StoreReader] = StoreReader,
@@ -85,13 +95,13 @@ class Replication:
         self._node_id = node_id
         self._lag_max_ms = network.lag_max_ms
         self._propose = propose
-        self._proposals: list[Proposal] = []
-        self._leaders: dict[Place, LeaderPartition[Held]] = {}
-        self._met: set[Place] = set()
+        self._proposals: list[IsrProposal] = []
+        self._leaders: dict[PartitionLocation, LeaderPartition[DelayedProduce]] = {}
+        self._known_locations: set[PartitionLocation] = set()
         """What this process has led or followed: it knows what it has proposed itself."""
-        self._waiting: set[Place] = set()
+        self._waiting: set[PartitionLocation] = set()
         """Partitions that hold answers back."""
-        self._deletions: dict[Place, Deletions[HeldDeletion]] = {}
+        self._deletions: dict[PartitionLocation, DelayedDeletes[DelayedDeleteRecords]] = {}
         self._alive: frozenset[int] = frozenset()
         """The brokers that are not fenced."""
         self._ineligible: set[int] = set()
@@ -100,17 +110,17 @@ class Replication:
         self._tick_ms = now_ms
         self._lag_check_ms = now_ms
         self._leader_budget = TokenBudget(now_ms)
-        self._nobody = RouterState()
-        self._server: ReplicaServer | None = None
+        self._no_router = RouterState()
+        self._server: ReplicaFetchServer | None = None
         if network.listen is not None:
-            self._server = ReplicaServer(
-                bind_replicas(context, network.listen, network.keys),
+            self._server = ReplicaFetchServer(
+                bind_replica_listener(context, network.listen, network.keys),
                 partitions,
                 self._leaders,
                 cluster_id=cluster_id,
                 node_id=node_id,
-                on_outcome=self._take,
-                on_started=self._started,
+                on_outcome=self._apply_outcome,
+                on_log_start=self._started,
                 open_reader=lambda store: open_reader(store_folder(stores_folder, store)),
                 budget=self._leader_budget,
             )
@@ -162,7 +172,7 @@ class Replication:
         self._alive = frozenset(
             broker.broker_id for broker in image.brokers.values() if not broker.is_fenced
         )
-        self._know_ineligible(image, now_ms)
+        self._update_ineligible(image, now_ms)
         changed = self._partitions.changed
         if image.brokers is not self._brokers:
             self._brokers = image.brokers
@@ -170,15 +180,15 @@ class Replication:
         if not changed:
             return
         self._now_ms = now_ms
-        for place in changed:
-            replicated = self._partitions.replicated.get(place)
+        for location in changed:
+            replicated = self._partitions.replicated.get(location)
             if replicated is not None and replicated.image.leader == self._node_id:
-                self._lead(place, replicated, now_ms)
+                self._lead(location, replicated, now_ms)
             else:
-                self._resign(place)
-            self._met.add(place)
+                self._resign(location)
+            self._known_locations.add(location)
             if self._server is not None:
-                self._server.heed(place, now_ms)
+                self._server.recheck_early_followers(location, now_ms)
         self._fetchers.follow(changed, image)
         changed.clear()
         if self._server is not None:
@@ -186,7 +196,7 @@ class Replication:
         self._fetchers.ask(now_ms)
         self._send_proposals()
 
-    def _know_ineligible(self, image: MetadataImage, now_ms: int) -> None:
+    def _update_ineligible(self, image: MetadataImage, now_ms: int) -> None:
         ineligible = {
             broker.broker_id
             for broker in image.brokers.values()
@@ -204,25 +214,25 @@ class Replication:
         self._now_ms = now_ms
         if self._server is not None:
             self._server.receive(now_ms)
-        return [(self._nobody, append) for append in self._fetchers.receive(now_ms)]
+        return [(self._no_router, append) for append in self._fetchers.receive(now_ms)]
 
     def after_turn(self, now_ms: int) -> None:
         """A turn has ended."""
         self._now_ms = now_ms
         grown = self._turns.take_grown()
         if grown:
-            for place in grown:
-                leader = self._leaders.get(place)
+            for location in grown:
+                leader = self._leaders.get(location)
                 if leader is not None:
-                    store, number = place
+                    store, number = location
                     end = self._partitions.stores[store].partitions()[number].log_end_offset
-                    self._take(place, leader.grew(end))
+                    self._apply_outcome(location, leader.log_appended(end))
             if self._server is not None:
                 self._server.grown(grown)
-        for held in self._turns.take_held():
-            self._hold(held, now_ms)
+        for delayed in self._turns.take_delayed_produces():
+            self._delay(delayed, now_ms)
         self._tell_starts(now_ms)
-        for deletion in self._turns.take_deletions():
+        for deletion in self._turns.take_delayed_deletes():
             self._wait_for_followers(deletion, now_ms)
         self._fetchers.after_turn(now_ms)
         if self._server is not None:
@@ -236,17 +246,19 @@ class Replication:
             return
         self._now_ms = now_ms
         self._tick_ms = now_ms + TICK_MS
-        places: Iterable[Place] = list(self._waiting)
+        locations: Iterable[PartitionLocation] = list(self._waiting)
         if now_ms >= self._lag_check_ms:
             self._lag_check_ms = now_ms + min(self._lag_max_ms // 2, 1_000)
-            places = list(self._leaders)
-        for place in places:
-            leader = self._leaders[place]
-            self._take(place, leader.check(now_ms))
-        for place, deletions in list(self._deletions.items()):
+            locations = list(self._leaders)
+        for location in locations:
+            leader = self._leaders[location]
+            self._apply_outcome(location, leader.check(now_ms))
+        for location, deletions in list(self._deletions.items()):
             # The last that was waited for may be alive no more.
-            self._settle_deletions(place)
-            self._answer_deletions(place, deletions.expired(now_ms, self._low_watermark(place)))
+            self._settle_deletions(location)
+            self._answer_deletions(
+                location, deletions.expired(now_ms, self._low_watermark(location))
+            )
         self._send_proposals()
 
     def next_ms(self, now_ms: int) -> int:
@@ -258,13 +270,13 @@ class Replication:
         due = min(due, self._fetchers.next_ms(now_ms))
         return min(due, self._server.next_ms(now_ms)) if self._server is not None else due
 
-    def settled(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> None:
+    def settled(self, proposal: IsrProposal, code: ErrorCode, now_ms: int) -> None:
         """What the controller said of a proposal, or that it said nothing in time."""
         for leader in self._leaders.values():
             if leader.pending == proposal:
                 leader.settled(proposal, code, now_ms)
 
-    def bring_back(self, identity: bytes, payload: bytes) -> None:
+    def send_relayed_response(self, identity: bytes, payload: bytes) -> None:
         """What our router answers another node's, which `relay` has passed on."""
         if self._server is not None:
             send_relayed(self._server.socket, identity, payload)
@@ -277,16 +289,18 @@ class Replication:
 
     # -- leading -----------------------------------------------------------------------------------
 
-    def _lead(self, place: Place, replicated: Replicated, now_ms: int) -> None:
-        store = self._partitions.stores[place[0]]
-        state = store.partitions()[place[1]]
+    def _lead(
+        self, location: PartitionLocation, replicated: ReplicatedPartition, now_ms: int
+    ) -> None:
+        store = self._partitions.stores[location[0]]
+        state = store.partitions()[location[1]]
         epoch = replicated.image.leader_epoch
         epoch_start = next(
             (start for known, start in state.epochs.entries if known == epoch), state.log_end_offset
         )
-        if replicated.leader_rate is not None:
-            self._leader_budget.rate = replicated.leader_rate
-        leader = self._leaders.get(place)
+        if replicated.leader_throttle_rate is not None:
+            self._leader_budget.rate = replicated.leader_throttle_rate
+        leader = self._leaders.get(location)
         if leader is not None:
             has_new_epoch = leader.replica.image.leader_epoch != epoch
             outcome = leader.follow(
@@ -295,9 +309,9 @@ class Replication:
                 epoch_start_offset=epoch_start,
                 now_ms=now_ms,
             )
-            self._take(place, outcome)
+            self._apply_outcome(location, outcome)
             if has_new_epoch and self._server is not None:
-                self._server.renounce(place)
+                self._server.stop_leading(location)
             return
         replica = PartitionReplica(
             self._node_id,
@@ -305,9 +319,9 @@ class Replication:
             min_insync_replicas=replicated.min_insync_replicas,
             log_end_offset=state.log_end_offset,
             high_watermark=state.high_watermark,
-            proposed=() if place in self._met else perhaps_proposed(replicated.image),
+            proposed=() if location in self._known_locations else possible_isr(replicated.image),
         )
-        self._leaders[place] = LeaderPartition(
+        self._leaders[location] = LeaderPartition(
             replica,
             replicated.topic_id,
             replicated.partition,
@@ -316,53 +330,57 @@ class Replication:
             lag_max_ms=self._lag_max_ms,
             ineligible=self._ineligible,
         )
-        self._take(place, self._leaders[place].check(now_ms))
+        self._apply_outcome(location, self._leaders[location].check(now_ms))
         if replica.high_watermark > state.high_watermark:
-            self._take(place, Outcome(has_moved=True))
+            self._apply_outcome(location, LeaderEffects(has_high_watermark_moved=True))
 
-    def _resign(self, place: Place) -> None:
-        leader = self._leaders.pop(place, None)
+    def _resign(self, location: PartitionLocation) -> None:
+        leader = self._leaders.pop(location, None)
         if leader is not None:
-            self._waiting.discard(place)
+            self._waiting.discard(location)
             self._release(leader.resign())
-            deletions = self._deletions.get(place)
+            deletions = self._deletions.get(location)
             if deletions is not None:
-                self._answer_deletions(place, deletions.resigned())
+                self._answer_deletions(location, deletions.resigned())
             if self._server is not None:
-                self._server.renounce(place)
+                self._server.stop_leading(location)
 
-    def _take(self, place: Place, outcome: Outcome[Held]) -> None:
+    def _apply_outcome(
+        self, location: PartitionLocation, outcome: LeaderEffects[DelayedProduce]
+    ) -> None:
         """What an event brought for a partition that is led here."""
-        leader = self._leaders[place]
-        if outcome.has_moved:
-            store, number = place
+        leader = self._leaders[location]
+        if outcome.has_high_watermark_moved:
+            store, number = location
             self._partitions.stores[store].set_high_watermark(number, leader.high_watermark)
             self._turns.notify(store, (number,))
         if outcome.released:
             self._release(outcome.released)
             if not leader.has_parked:
-                self._waiting.discard(place)
-        if outcome.has_moved and self._server is not None:
-            self._server.moved(place, self._now_ms)
+                self._waiting.discard(location)
+        if outcome.has_high_watermark_moved and self._server is not None:
+            self._server.moved(location, self._now_ms)
         if outcome.proposal is not None:
             self._proposals.append(outcome.proposal)
 
-    def _hold(self, held: Held, now_ms: int) -> None:
-        place = held.store, held.number
-        leader = self._leaders.get(place)
+    def _delay(self, delayed: DelayedProduce, now_ms: int) -> None:
+        location = delayed.store, delayed.number
+        leader = self._leaders.get(location)
         if leader is None:
             code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
-            code = leader.park(held, held.end_offset, now_ms + held.timeout_ms)
+            code = leader.park(delayed, delayed.end_offset, now_ms + delayed.timeout_ms)
         if code is None:
-            self._waiting.add(place)
+            self._waiting.add(location)
         else:
-            self._release((Released(held, code),))
+            self._release((CompletedAppend(delayed, code),))
 
-    def _release(self, released: Iterable[Released[Held]]) -> None:
-        for held, code in released:
-            reply = held.reply
-            held.router.replies.append(reply if not code else Failed(reply.request_id, code))
+    def _release(self, released: Iterable[CompletedAppend[DelayedProduce]]) -> None:
+        for delayed, code in released:
+            reply = delayed.reply
+            delayed.router.replies.append(
+                reply if not code else RequestFailed(reply.request_id, code)
+            )
 
     # -- deleting ----------------------------------------------------------------------------------
 
@@ -373,21 +391,21 @@ class Replication:
                 if self._server is not None and (index, number) in self._leaders:
                     self._server.moved((index, number), now_ms)
 
-    def _wait_for_followers(self, deletion: HeldDeletion, now_ms: int) -> None:
-        place = deletion.store, deletion.number
-        deletions = self._deletions.setdefault(place, Deletions())
+    def _wait_for_followers(self, deletion: DelayedDeleteRecords, now_ms: int) -> None:
+        location = deletion.store, deletion.number
+        deletions = self._deletions.setdefault(location, DelayedDeletes())
         deletions.park(deletion, deletion.offset, now_ms + max(0, deletion.timeout_ms))
-        if place in self._leaders:
-            self._settle_deletions(place)
+        if location in self._leaders:
+            self._settle_deletions(location)
         else:
-            self._answer_deletions(place, deletions.resigned())
+            self._answer_deletions(location, deletions.resigned())
 
-    def _started(self, place: Place, broker_id: int, log_start_offset: int) -> None:
+    def _started(self, location: PartitionLocation, broker_id: int, log_start_offset: int) -> None:
         """A follower's log starts there. If it is in sync and its start lies ahead of ours, it took
         it over from a leader before us: then this is our start as well, so that none is ahead."""
-        leader = self._leaders[place]
-        leader.started(broker_id, log_start_offset)
-        store, number = self._partitions.stores[place[0]], place[1]
+        leader = self._leaders[location]
+        leader.log_start_changed(broker_id, log_start_offset)
+        store, number = self._partitions.stores[location[0]], location[1]
         start = min(log_start_offset, leader.high_watermark)
         is_ahead = start > store.partitions()[number].log_start_offset
         if is_ahead and broker_id in leader.replica.image.in_sync_replicas:
@@ -395,22 +413,26 @@ class Replication:
                 store.move_log_starts({number: start})
             except StorageError as error:
                 log.warning("a log start could not follow a former leader's: %s", error)
-        if place in self._deletions:
-            self._settle_deletions(place)
+        if location in self._deletions:
+            self._settle_deletions(location)
 
-    def _low_watermark(self, place: Place) -> int:
-        state = self._partitions.stores[place[0]].partitions()[place[1]]
-        return self._leaders[place].low_watermark(state.log_start_offset, self._alive)
+    def _low_watermark(self, location: PartitionLocation) -> int:
+        state = self._partitions.stores[location[0]].partitions()[location[1]]
+        return self._leaders[location].low_watermark(state.log_start_offset, self._alive)
 
-    def _settle_deletions(self, place: Place) -> None:
-        self._answer_deletions(place, self._deletions[place].reached(self._low_watermark(place)))
+    def _settle_deletions(self, location: PartitionLocation) -> None:
+        self._answer_deletions(
+            location, self._deletions[location].reached(self._low_watermark(location))
+        )
 
-    def _answer_deletions(self, place: Place, done: Iterable[Deleted[HeldDeletion]]) -> None:
+    def _answer_deletions(
+        self, location: PartitionLocation, done: Iterable[CompletedDelete[DelayedDeleteRecords]]
+    ) -> None:
         for deletion, code, low_watermark in done:
             answer = RecordsDeleted(deletion.request_id, code, low_watermark)
             deletion.router.replies.append(answer)
-        if place in self._deletions and not self._deletions[place]:
-            del self._deletions[place]
+        if location in self._deletions and not self._deletions[location]:
+            del self._deletions[location]
 
     def _send_proposals(self) -> None:
         if self._proposals:

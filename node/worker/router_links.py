@@ -3,7 +3,7 @@
 Each router has a ring in either direction in its arena (node/bus/ring.py), a bell on either side,
 and a ZeroMQ link over which the two find each other and learn when the other has started anew. A
 worker that has just answered a single request looks for the next one for a moment before it
-sleeps, if that has paid lately (node/bus/patience.py).
+sleeps, if that has paid lately (node/bus/adaptive_spin.py).
 """
 
 import logging
@@ -15,19 +15,19 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from odradek.node.bus.adaptive_spin import SPIN_S, AdaptiveSpin
 from odradek.node.bus.arena import Arena
-from odradek.node.bus.bell import Bell, Ringer
-from odradek.node.bus.endpoint import Link, drain, encode, ipc_address
+from odradek.node.bus.endpoint import DealerLink, drain, encode, ipc_address
 from odradek.node.bus.messages import (
-    Relay,
-    Relayed,
+    RelayRequest,
+    RelayResponse,
     RouterGreeting,
     ToRouter,
     ToWorker,
     WorkerGreeting,
 )
-from odradek.node.bus.patience import LOOK_S, Patience
 from odradek.node.bus.ring import RingReader, RingWriter
+from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
 from odradek.node.worker.turns import Request, RouterState
 
 log = logging.getLogger(__name__)
@@ -39,15 +39,15 @@ class _RouterLink:
     """One router as the worker reaches it. Without rings until the router has answered the
     greeting."""
 
-    __slots__ = ("arena", "link", "replies", "requests", "ringer", "state")
+    __slots__ = ("arena", "link", "replies", "requests", "state", "wakeup_writer")
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DealerLink) -> None:
         self.link = link
         self.state = RouterState()
         self.arena: Arena | None = None
         self.requests: RingReader | None = None
         self.replies: RingWriter | None = None
-        self.ringer: Ringer | None = None
+        self.wakeup_writer: WakeupWriter | None = None
 
 
 class RouterLinks:
@@ -64,18 +64,18 @@ class RouterLinks:
         worker_count: int = 0,
     ) -> None:
         identity = f"worker-{worker}".encode()
-        bell_path = run_folder / f"worker-{worker}.bell"
-        self.bell = Bell(bell_path)
+        wakeup_path = run_folder / f"worker-{worker}.bell"
+        self.wakeup_pipe = WakeupPipe(wakeup_path)
         """Rung by routers while we sleep; to be waited on like the sockets."""
         self._greeting = encode(
-            [WorkerGreeting(worker, incarnation, str(bell_path), worker_count=worker_count)]
+            [WorkerGreeting(worker, incarnation, str(wakeup_path), worker_count=worker_count)]
         )
         self._routers = [
-            _RouterLink(Link(context, ipc_address(run_folder, f"router-{router}"), identity))
+            _RouterLink(DealerLink(context, ipc_address(run_folder, f"router-{router}"), identity))
             for router in range(router_count)
         ]
         self._decode = msgspec.msgpack.Decoder(list[ToWorker]).decode
-        self._patience = Patience()
+        self._spin = AdaptiveSpin()
         self.on_relayed: Callable[[bytes, bytes], None] = lambda _identity, _payload: None
         """Gets (identity, payload) of what our router answers another node's."""
 
@@ -104,23 +104,23 @@ class RouterLinks:
                 if payload is None:
                     break
                 for message in self._decode(payload):
-                    if type(message) is Relayed:
+                    if type(message) is RelayResponse:
                         self.on_relayed(message.identity, message.payload)
                     else:
                         requests.append((state, message))  # type: ignore[arg-type]  # else requests
         return requests
 
-    def wait_awake(self, last_count: int) -> list[tuple[RouterState, Request]]:
+    def read_or_spin(self, last_count: int) -> list[tuple[RouterState, Request]]:
         """What is there; after a turn of a single request, also what comes in the next moment if
         looking for it pays. Nothing when it is time to sleep."""
         requests = self.read()
-        if requests or last_count != 1 or not self._patience.is_worth_a_look():
+        if requests or last_count != 1 or not self._spin.should_spin():
             return requests
         clock = time.perf_counter
-        until = clock() + LOOK_S
+        until = clock() + SPIN_S
         while not requests and clock() < until:
             requests = self.read()
-        self._patience.ended(has_found=bool(requests))
+        self._spin.spin_ended(has_message=bool(requests))
         return requests
 
     def fall_asleep(self) -> bool:
@@ -137,7 +137,7 @@ class RouterLinks:
 
     def receive(self) -> None:
         """Take in what woke us up besides requests: the bell, and greetings."""
-        self.bell.quiet()
+        self.wakeup_pipe.quiet()
         for router in self._routers:
             if router.link.take_connected():
                 self._greet(router)
@@ -160,7 +160,7 @@ class RouterLinks:
 
     def relay(self, identity: bytes, payload: bytes) -> None:
         """Owe the first router what another node's asks; it leaves with the next replies."""
-        self._routers[0].state.replies.append(Relay(identity, payload))
+        self._routers[0].state.replies.append(RelayRequest(identity, payload))
 
     def broadcast(self, message: ToRouter) -> None:
         """Owe every router this message; it leaves with the next replies."""
@@ -182,11 +182,11 @@ class RouterLinks:
         while not ring.write(payload):
             # The router is slow or gone. What is answered here lies in its ring of requests no
             # more, so it has a bounded number of answers to take.
-            if router.ringer is None or not router.ringer.ring():
+            if router.wakeup_writer is None or not router.wakeup_writer.ring():
                 return
             time.sleep(0.0001)
-        if ring.must_ring() and router.ringer is not None:
-            router.ringer.ring()
+        if ring.must_wake() and router.wakeup_writer is not None:
+            router.wakeup_writer.ring()
 
     def _greet(self, router: _RouterLink) -> None:
         try:
@@ -205,9 +205,9 @@ class RouterLinks:
         first, second = greeting.requests_ring_offset, greeting.replies_ring_offset
         router.requests = RingReader(view[first : first + size])
         router.replies = RingWriter(view[second : second + size])
-        if router.ringer is not None:
-            router.ringer.close()
-        router.ringer = Ringer.open(Path(greeting.bell_path))
+        if router.wakeup_writer is not None:
+            router.wakeup_writer.close()
+        router.wakeup_writer = WakeupWriter.open(Path(greeting.wakeup_path))
 
     def _close_arena(self, router: _RouterLink) -> None:
         """Let go of the memory of a router that is gone; nothing refers to it between two turns."""

@@ -18,20 +18,20 @@ from typing import NamedTuple
 
 from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import (
-    Advanced,
     Append,
     AppendBytes,
     Appended,
     DeleteRecords,
     DescribeProducers,
-    Failed,
+    PartitionsAdvanced,
     ProducersDescribed,
     RecordsDeleted,
+    RequestFailed,
     ToRouter,
     WriteMarker,
 )
-from odradek.node.worker.helper import Helper
-from odradek.node.worker.partitions import Partitions, Place
+from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
+from odradek.node.worker.offload_thread import OffloadThread
 from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -40,14 +40,14 @@ from odradek.protocol.control_records import (
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.append import AppendResult, Turn
 from odradek.storage.environment import StorageError
-from odradek.storage.producers import NO_OFFSET
+from odradek.storage.producer_state import NO_OFFSET
 from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 
 COMMIT_BYTES_MAX = 2 << 20
 """Above this a commit's dirty pages no longer fit the caches, and each byte costs more."""
 
-HELPED_BYTES_MIN = 64 << 10
+OFFLOADED_BYTES_MIN = 64 << 10
 """What the helper must have to do at least: waking it costs as much as a few dozen KiB."""
 
 EPOCH_BUMPS_SINCE = 2
@@ -77,7 +77,7 @@ class ReplicaAppend:
 Request = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker | ReplicaAppend
 
 
-class Held(NamedTuple):
+class DelayedProduce(NamedTuple):
     """The answer to an append that waits for followers: for those to have all below `end_offset`,
     `timeout_ms` at most."""
 
@@ -89,7 +89,7 @@ class Held(NamedTuple):
     router: "RouterState"
 
 
-class HeldDeletion(NamedTuple):
+class DelayedDeleteRecords(NamedTuple):
     """The answer to a deletion that waits until the other replicas' logs start at or above
     `offset`, `timeout_ms` at most."""
 
@@ -110,13 +110,13 @@ class RouterState:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTurn:
     """A store's open transaction and the answers that wait for its commit."""
 
     turn: Turn
     byte_count: int = 0
     waiting: list[tuple[RouterState, int, AppendResult]] = field(default_factory=list)
-    held: list[tuple[RouterState, Append | AppendBytes | WriteMarker, AppendResult]] = field(
+    delayed: list[tuple[RouterState, Append | AppendBytes | WriteMarker, AppendResult]] = field(
         default_factory=list
     )
     """Appends that others must have before they are answered."""
@@ -125,103 +125,105 @@ class _Open:
     """Numbers of partitions whose log end is not their high watermark."""
 
 
-class Turns:
+class TurnExecutor:
     """Carries requests out against the stores. `broadcast(message)` reaches every router.
 
-    `settle_helper` is called once in the helper thread, to choose its processors; without it there
-    is no helper.
+    `pin_offload_thread` is called once in the helper thread, to choose its processors; without it
+    there is no helper.
     """
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: HostedPartitions,
         broadcast: Callable[[ToRouter], None],
-        settle_helper: Callable[[], None] | None = None,
+        pin_offload_thread: Callable[[], None] | None = None,
     ) -> None:
-        self._lane = _Lane(partitions, broadcast)
-        self._helped_lane = _Lane(partitions, broadcast)
-        self._helper = Helper(settle_helper) if settle_helper is not None else None
+        self._writer = _StoreWriter(partitions, broadcast)
+        self._offload_writer = _StoreWriter(partitions, broadcast)
+        self._offload_thread = (
+            OffloadThread(pin_offload_thread) if pin_offload_thread is not None else None
+        )
 
     @property
     def appended_bytes(self) -> int:
         """Bytes of batches committed."""
-        return self._lane.appended_bytes + self._helped_lane.appended_bytes
+        return self._writer.appended_bytes + self._offload_writer.appended_bytes
 
     @property
     def appended_count(self) -> int:
         """Appends committed."""
-        return self._lane.appended_count + self._helped_lane.appended_count
+        return self._writer.appended_count + self._offload_writer.appended_count
 
     @property
     def failed_count(self) -> int:
         """Appends that the disk did not take."""
-        return self._lane.failed_count + self._helped_lane.failed_count
+        return self._writer.failed_count + self._offload_writer.failed_count
 
-    def take_refused(self) -> set[Place]:
+    def take_failed_partitions(self) -> set[PartitionLocation]:
         """The replicated partitions that the disk has refused, since this was last asked."""
-        lanes = self._lane, self._helped_lane
-        refused = self._lane.refused | self._helped_lane.refused
-        if refused:
-            for lane in lanes:
-                lane.refused.clear()
-        return refused
+        writers = self._writer, self._offload_writer
+        failed_partitions = self._writer.failed_partitions | self._offload_writer.failed_partitions
+        if failed_partitions:
+            for writer in writers:
+                writer.failed_partitions.clear()
+        return failed_partitions
 
-    def take_held(self) -> list[Held]:
+    def take_delayed_produces(self) -> list[DelayedProduce]:
         """The answers that wait for followers, since this was last asked; none is made twice."""
-        lanes = self._lane, self._helped_lane
-        held = self._lane.held + self._helped_lane.held
-        if held:
-            for lane in lanes:
-                lane.held = []
-        return held
+        writers = self._writer, self._offload_writer
+        delayed = self._writer.delayed + self._offload_writer.delayed
+        if delayed:
+            for writer in writers:
+                writer.delayed = []
+        return delayed
 
-    def take_deletions(self) -> list[HeldDeletion]:
+    def take_delayed_deletes(self) -> list[DelayedDeleteRecords]:
         """The deletions that wait for followers, since this was last asked; none is made twice."""
-        lanes = self._lane, self._helped_lane
-        deletions = self._lane.deletions + self._helped_lane.deletions
+        writers = self._writer, self._offload_writer
+        deletions = self._writer.deletions + self._offload_writer.deletions
         if deletions:
-            for lane in lanes:
-                lane.deletions = []
+            for writer in writers:
+                writer.deletions = []
         return deletions
 
-    def take_grown(self) -> set[Place]:
+    def take_grown(self) -> set[PartitionLocation]:
         """The replicated partitions that have grown since this was last asked."""
-        grown = self._lane.grown | self._helped_lane.grown
+        grown = self._writer.grown | self._offload_writer.grown
         if grown:
-            self._lane.grown, self._helped_lane.grown = set(), set()
+            self._writer.grown, self._offload_writer.grown = set(), set()
         return grown
 
     def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
         """Carry the requests out, commit, and leave the replies with their routers."""
-        helper = self._helper
-        if helper is None or len(requests) == 1:
-            self._lane.run(requests, now_ms)
+        offload_thread = self._offload_thread
+        if offload_thread is None or len(requests) == 1:
+            self._writer.run(requests, now_ms)
             return
-        helped_stores = _share_of_helper(requests)
-        if not helped_stores:
-            self._lane.run(requests, now_ms)
+        offloaded_stores = _stores_to_offload(requests)
+        if not offloaded_stores:
+            self._writer.run(requests, now_ms)
             return
-        helped = [each for each in requests if each[1].store in helped_stores]
-        others = [each for each in requests if each[1].store not in helped_stores]
-        helper.start(partial(self._helped_lane.run, helped, now_ms))
+        offloaded = [each for each in requests if each[1].store in offloaded_stores]
+        others = [each for each in requests if each[1].store not in offloaded_stores]
+        offload_thread.start(partial(self._offload_writer.run, offloaded, now_ms))
         try:
-            self._lane.run(others, now_ms)
+            self._writer.run(others, now_ms)
         finally:
-            helper.wait()
+            offload_thread.wait()
 
     def notify(self, index: int, numbers: Iterable[int]) -> None:
         """Tell the routers of those partitions that somebody watches; the watch is taken."""
-        self._lane.notify(index, numbers)
+        self._writer.notify(index, numbers)
 
 
-def _share_of_helper(requests: Iterable[tuple[RouterState, Request]]) -> set[int]:
+def _stores_to_offload(requests: Iterable[tuple[RouterState, Request]]) -> set[int]:
     """The stores whose requests the helper takes: about half of the bytes, or none."""
     sizes: dict[int, int] = {}
     for _, request in requests:
         if type(request) is Append or type(request) is ReplicaAppend:
             sizes[request.store] = sizes.get(request.store, 0) + request.length
     total = sum(sizes.values())
-    if len(sizes) < 2 or total < 2 * HELPED_BYTES_MIN:
+    if len(sizes) < 2 or total < 2 * OFFLOADED_BYTES_MIN:
         return set()
     share: set[int] = set()
     rest = total // 2
@@ -229,7 +231,7 @@ def _share_of_helper(requests: Iterable[tuple[RouterState, Request]]) -> set[int
         if sizes[store] <= rest:
             share.add(store)
             rest -= sizes[store]
-    return share if total // 2 - rest >= HELPED_BYTES_MIN else set()
+    return share if total // 2 - rest >= OFFLOADED_BYTES_MIN else set()
 
 
 def _appended(request_id: int, result: AppendResult) -> Appended:
@@ -244,17 +246,17 @@ def _appended(request_id: int, result: AppendResult) -> Appended:
     )
 
 
-class _Lane:
+class _StoreWriter:
     """One thread's part of a turn: requests in order, each store's commit at the end."""
 
-    def __init__(self, partitions: Partitions, broadcast: Callable[[ToRouter], None]) -> None:
+    def __init__(self, partitions: HostedPartitions, broadcast: Callable[[ToRouter], None]) -> None:
         self._partitions = partitions
         self._broadcast = broadcast
-        self._open: dict[int, _Open] = {}
-        self.held: list[Held] = []
-        self.deletions: list[HeldDeletion] = []
-        self.grown: set[Place] = set()
-        self.refused: set[Place] = set()
+        self._open: dict[int, _OpenTurn] = {}
+        self.delayed: list[DelayedProduce] = []
+        self.deletions: list[DelayedDeleteRecords] = []
+        self.grown: set[PartitionLocation] = set()
+        self.failed_partitions: set[PartitionLocation] = set()
         self.appended_bytes = 0
         self.appended_count = 0
         self.failed_count = 0
@@ -264,7 +266,9 @@ class _Lane:
         for router, request in requests:
             store = self._partitions.stores.get(request.store)
             if store is None:
-                router.replies.append(Failed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                router.replies.append(
+                    RequestFailed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                )
             elif type(request) is Append:
                 self._append_from_arena(router, store, request, now_ms)
             elif type(request) is AppendBytes:
@@ -285,7 +289,9 @@ class _Lane:
     ) -> None:
         arena = router.arena
         if arena is None or request.arena_offset + request.length > len(arena):
-            router.replies.append(Failed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            router.replies.append(
+                RequestFailed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            )
             return
         self._append(
             router,
@@ -310,10 +316,11 @@ class _Lane:
     ) -> None:
         log = store.partitions().get(request.number)
         entry = log.producers.get(request.producer_id) if log is not None else None
-        if request.only_if is not None and (
+        if request.expected_transaction is not None and (
             entry is None
             or entry.producer_epoch != request.producer_epoch
-            or (entry.transaction_first_offset, entry.last_timestamp) != request.only_if
+            or (entry.transaction_first_offset, entry.last_timestamp)
+            != request.expected_transaction
         ):
             router.replies.append(Appended(request.request_id, ErrorCode.INVALID_TXN_STATE))
             return
@@ -323,17 +330,19 @@ class _Lane:
             and request.transaction_version >= EPOCH_BUMPS_SINCE
             and entry.producer_epoch >= request.producer_epoch
         ):
-            refusal = self._partitions.admission(request.store, request.number).refusal_of_acks_all
+            error_code = self._partitions.admission(
+                request.store, request.number
+            ).error_code_acks_all
             is_again = (
                 entry.producer_epoch == request.producer_epoch
                 and entry.transaction_first_offset == NO_OFFSET
             )
-            if not refusal and not is_again:
+            if not error_code and not is_again:
                 # A straggler: the producer's next transaction has begun.
-                refusal = ErrorCode.INVALID_PRODUCER_EPOCH
+                error_code = ErrorCode.INVALID_PRODUCER_EPOCH
             is_committed = log.high_watermark >= log.log_end_offset
-            if refusal or (is_committed and request.store not in self._open):
-                router.replies.append(Appended(request.request_id, refusal))
+            if error_code or (is_committed and request.store not in self._open):
+                router.replies.append(Appended(request.request_id, error_code))
                 return
             # It is there, but perhaps not everywhere yet: a second one does no harm.
         marker = EndTransactionMarker(
@@ -364,21 +373,21 @@ class _Lane:
         now_ms: int,
     ) -> None:
         admission = self._partitions.admission(request.store, request.number)
-        refusal = admission.refusal_of_acks_all if request.acks == -1 else admission.refusal
-        if not refusal and request.leader_epoch not in (ANY_EPOCH, admission.leader_epoch):
+        error_code = admission.error_code_acks_all if request.acks == -1 else admission.error_code
+        if not error_code and request.leader_epoch not in (ANY_EPOCH, admission.leader_epoch):
             # A coordinator that does not know yet that others have led since it was loaded.
-            refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if not refusal and request.base_offset != NO_OFFSET:
+            error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not error_code and request.base_offset != NO_OFFSET:
             log = store.partitions().get(request.number)
             if log is not None and log.log_end_offset != request.base_offset:
                 # The batch before it was refused, and it would say half of something.
-                refusal = ErrorCode.OFFSET_OUT_OF_RANGE
-        if refusal:
-            router.replies.append(Failed(request.request_id, refusal))
+                error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        if error_code:
+            router.replies.append(RequestFailed(request.request_id, error_code))
             return
         opened = self._open.get(request.store)
         if opened is None:
-            opened = self._open[request.store] = _Open(store.begin(now_ms))
+            opened = self._open[request.store] = _OpenTurn(store.begin(now_ms))
         result = opened.turn.append(
             request.number,
             view,
@@ -387,12 +396,12 @@ class _Lane:
             leader_epoch=admission.leader_epoch,
             origin=origin,
             request_version=request.version,
-            may_scratch_before=type(request) is Append and request.may_scratch_before,
+            has_headroom=type(request) is Append and request.has_headroom,
         )
         if admission.is_replicated:
             opened.replicated.add(request.number)
             if request.acks == -1 and not result.error_code:
-                opened.held.append((router, request, result))
+                opened.delayed.append((router, request, result))
             else:
                 opened.waiting.append((router, request.request_id, result))
         else:
@@ -404,7 +413,7 @@ class _Lane:
     def _append_fetched(self, store: Store, request: ReplicaAppend, now_ms: int) -> None:
         opened = self._open.get(request.store)
         if opened is None:
-            opened = self._open[request.store] = _Open(store.begin(now_ms))
+            opened = self._open[request.store] = _OpenTurn(store.begin(now_ms))
         request.result = opened.turn.append(
             request.number,
             request.view,
@@ -412,7 +421,7 @@ class _Lane:
             request.length,
             leader_epoch=-1,
             origin=AppendOrigin.REPLICATION,
-            may_scratch_before=True,
+            has_headroom=True,
         )
         opened.fetched.append(request)
         opened.replicated.add(request.number)
@@ -426,30 +435,32 @@ class _Lane:
             advanced = opened.turn.commit().advanced
         except StorageError as error:
             waiting = opened.waiting + [
-                (router, request.request_id, result) for router, request, result in opened.held
+                (router, request.request_id, result) for router, request, result in opened.delayed
             ]
             self.failed_count += len(waiting) + len(opened.fetched)
-            self.refused.update((index, number) for number in opened.replicated)
+            self.failed_partitions.update((index, number) for number in opened.replicated)
             for router, request_id, _ in waiting:
-                router.replies.append(Failed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+                router.replies.append(
+                    RequestFailed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                )
             return
         if opened.replicated:
             # Whoever reads these waits for the high watermark.
             grown = opened.replicated & advanced
             self.grown.update((index, number) for number in grown)
             advanced = advanced - grown
-            self._hold(index, opened)
+            self._delay(index, opened)
         # First those who wait for records: who appended waits less for having been told second.
         self.notify(index, advanced)
         for router, request_id, result in opened.waiting:
             router.replies.append(_appended(request_id, result))
         self.appended_bytes += opened.byte_count
-        self.appended_count += len(opened.waiting) + len(opened.held) + len(opened.fetched)
+        self.appended_count += len(opened.waiting) + len(opened.delayed) + len(opened.fetched)
 
-    def _hold(self, index: int, opened: _Open) -> None:
-        for router, request, result in opened.held:
-            self.held.append(
-                Held(
+    def _delay(self, index: int, opened: _OpenTurn) -> None:
+        for router, request, result in opened.delayed:
+            self.delayed.append(
+                DelayedProduce(
                     index,
                     request.number,
                     result.end_offset,
@@ -464,7 +475,7 @@ class _Lane:
             # The high watermark that -1 stands for includes what came before in this turn.
             self._commit(request.store)
         admission = self._partitions.admission(request.store, request.number)
-        code, low_watermark = admission.refusal, -1
+        code, low_watermark = admission.error_code, -1
         if not code:
             try:
                 code, low_watermark = store.delete_records(request.number, request.offset)
@@ -472,7 +483,7 @@ class _Lane:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
         if admission.is_replicated and not code:
             self.deletions.append(
-                HeldDeletion(
+                DelayedDeleteRecords(
                     request.store,
                     request.number,
                     low_watermark,
@@ -488,11 +499,11 @@ class _Lane:
     def _describe_producers(
         self, router: RouterState, store: Store, request: DescribeProducers
     ) -> None:
-        refusal = self._partitions.admission(request.store, request.number).refusal
-        if request.of_replica and store.has(request.number):
-            refusal = ErrorCode.NONE
-        producers = () if refusal else tuple(store.producers(request.number))
-        router.replies.append(ProducersDescribed(request.request_id, refusal, producers))
+        error_code = self._partitions.admission(request.store, request.number).error_code
+        if request.allow_follower and store.has(request.number):
+            error_code = ErrorCode.NONE
+        producers = () if error_code else tuple(store.producers(request.number))
+        router.replies.append(ProducersDescribed(request.request_id, error_code, producers))
 
     def notify(self, index: int, numbers: Iterable[int]) -> None:
         """Tell the routers of those partitions that somebody watches; the watch is taken."""
@@ -501,4 +512,4 @@ class _Lane:
         # those that did not ask find nobody waiting.
         watched = tuple(number for number in numbers if status.take_watch(number))
         if watched:
-            self._broadcast(Advanced(index, watched))
+            self._broadcast(PartitionsAdvanced(index, watched))

@@ -123,7 +123,7 @@ class DescribeLogDirsResponse:
 
 
 @struct
-class TopicPartitions:
+class ElectLeadersTopicPartitions:
     """Partitions of one topic."""
 
     topic: str = string()
@@ -139,12 +139,14 @@ class ElectLeadersRequest:
     """
 
     election_type: int = int8(since=1)
-    topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable_since=0)
+    topic_partitions: list[ElectLeadersTopicPartitions] | None = array(
+        ElectLeadersTopicPartitions, nullable_since=0
+    )
     timeout_ms: int = int32(default=60000)
 
 
 @struct
-class PartitionResult:
+class ElectLeadersPartitionResult:
     """Whether a leader was elected."""
 
     partition_id: int = int32()
@@ -157,7 +159,7 @@ class ReplicaElectionResult:
     """Partitions of one topic."""
 
     topic: str = string()
-    partition_result: list[PartitionResult] = array(PartitionResult)
+    partition_result: list[ElectLeadersPartitionResult] = array(ElectLeadersPartitionResult)
 
 
 @struct
@@ -294,7 +296,7 @@ class DescribeQuorumRequest:
 
 
 @struct
-class ReplicaState:
+class DescribeQuorumReplicaState:
     """A voter or observer and how far it has come; v1 adds when, v2 its directory."""
 
     replica_id: int = int32()
@@ -314,8 +316,8 @@ class DescribeQuorumResponsePartitionData:
     leader_id: int = int32()
     leader_epoch: int = int32()
     high_watermark: int = int64()
-    current_voters: list[ReplicaState] = array(ReplicaState)
-    observers: list[ReplicaState] = array(ReplicaState)
+    current_voters: list[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
+    observers: list[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
 
 
 @struct
@@ -329,7 +331,7 @@ class DescribeQuorumResponseTopicData:
 
 
 @struct
-class Listener:
+class RaftVoterEndpoint:
     """Where a controller can be reached."""
 
     name: str = string()
@@ -338,11 +340,11 @@ class Listener:
 
 
 @struct
-class Node:
+class DescribeQuorumResponseNode:
     """A voter and its listeners."""
 
     node_id: int = int32()
-    listeners: list[Listener] = array(Listener)
+    listeners: list[RaftVoterEndpoint] = array(RaftVoterEndpoint)
 
 
 @struct
@@ -352,7 +354,9 @@ class DescribeQuorumResponse:
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, since=2, ignorable=True)
     topics: list[DescribeQuorumResponseTopicData] = array(DescribeQuorumResponseTopicData)
-    nodes: list[Node] = array(Node, since=2, ignorable=True)
+    nodes: list[DescribeQuorumResponseNode] = array(
+        DescribeQuorumResponseNode, since=2, ignorable=True
+    )
 
 
 @struct
@@ -421,7 +425,7 @@ class AddRaftVoterRequest:
     timeout_ms: int = int32()
     voter_id: int = int32()
     voter_directory_id: Uuid = uuid()
-    listeners: list[Listener] = array(Listener)
+    listeners: list[RaftVoterEndpoint] = array(RaftVoterEndpoint)
     ack_when_committed: bool = boolean(default=True, since=1)
 
 

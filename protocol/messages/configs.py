@@ -157,7 +157,7 @@ class ListConfigResourcesRequest:
 
 
 @struct
-class ConfigResource:
+class ListedConfigResource:
     """A resource; in v0 its type, client metrics (16), goes without saying."""
 
     resource_name: str = string()
@@ -170,4 +170,4 @@ class ListConfigResourcesResponse:
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
-    config_resources: list[ConfigResource] = array(ConfigResource)
+    config_resources: list[ListedConfigResource] = array(ListedConfigResource)

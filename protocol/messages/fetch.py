@@ -91,7 +91,7 @@ class FetchRequest:
 
 
 @struct
-class EpochEndOffset:
+class FetchEpochEndOffset:
     """Where the leader's log of that epoch ends: the follower's diverges there."""
 
     epoch: int = int32(default=-1)
@@ -136,7 +136,7 @@ class PartitionData:
     high_watermark: int = int64()
     last_stable_offset: int = int64(default=-1, since=4, ignorable=True)
     log_start_offset: int = int64(default=-1, since=5, ignorable=True)
-    diverging_epoch: EpochEndOffset | None = optional(EpochEndOffset, since=12, tag=0)
+    diverging_epoch: FetchEpochEndOffset | None = optional(FetchEpochEndOffset, since=12, tag=0)
     current_leader: LeaderIdAndEpoch | None = optional(
         LeaderIdAndEpoch, since=12, tag=1, ignorable=True
     )

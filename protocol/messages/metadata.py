@@ -201,7 +201,7 @@ class DescribeClusterResponse:
 
 
 @struct
-class TopicRequest:
+class DescribeTopicPartitionsTopicRequest:
     """A topic by name."""
 
     name: str = string()
@@ -222,7 +222,7 @@ class DescribeTopicPartitionsRequest:
     The answer ends after `response_partition_limit` partitions and says where to go on.
     """
 
-    topics: list[TopicRequest] = array(TopicRequest)
+    topics: list[DescribeTopicPartitionsTopicRequest] = array(DescribeTopicPartitionsTopicRequest)
     response_partition_limit: int = int32(default=2000)
     cursor: Cursor | None = optional(Cursor, nullable_since=0)
 

@@ -61,7 +61,7 @@ class BatchIndexAndErrorMessage:
 
 
 @struct
-class LeaderIdAndEpoch:
+class ProduceLeaderIdAndEpoch:
     """Who leads now, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951)."""
 
     leader_id: int = int32(default=-1)
@@ -85,8 +85,8 @@ class PartitionProduceResponse:
         BatchIndexAndErrorMessage, since=8, ignorable=True
     )
     error_message: str | None = string(nullable_since=0, default=None, since=8, ignorable=True)
-    current_leader: LeaderIdAndEpoch | None = optional(
-        LeaderIdAndEpoch, since=10, tag=0, ignorable=True
+    current_leader: ProduceLeaderIdAndEpoch | None = optional(
+        ProduceLeaderIdAndEpoch, since=10, tag=0, ignorable=True
     )
 
 
@@ -100,7 +100,7 @@ class TopicProduceResponse:
 
 
 @struct
-class NodeEndpoint:
+class ProduceNodeEndpoint:
     """Where to reach a leader that is named in this answer (KIP-951)."""
 
     node_id: int = int32()
@@ -118,4 +118,6 @@ class ProduceResponse:
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32(since=1, ignorable=True)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=10, tag=0, ignorable=True)
+    node_endpoints: list[ProduceNodeEndpoint] = array(
+        ProduceNodeEndpoint, since=10, tag=0, ignorable=True
+    )

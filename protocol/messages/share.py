@@ -94,7 +94,7 @@ class ShareGroupDescribeAssignment:
 
 
 @struct
-class Member:
+class ShareGroupDescribeMember:
     """A member and its assignment."""
 
     member_id: str = string()
@@ -107,7 +107,7 @@ class Member:
 
 
 @struct
-class DescribedGroup:
+class ShareGroupDescribedGroup:
     """A group, its epochs and members."""
 
     error_code: int = int16()
@@ -117,7 +117,7 @@ class DescribedGroup:
     group_epoch: int = int32()
     assignment_epoch: int = int32()
     assignor_name: str = string()
-    members: list[Member] = array(Member)
+    members: list[ShareGroupDescribeMember] = array(ShareGroupDescribeMember)
     authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)
 
 
@@ -126,7 +126,7 @@ class ShareGroupDescribeResponse:
     """The groups asked for."""
 
     throttle_time_ms: int = int32()
-    groups: list[DescribedGroup] = array(DescribedGroup)
+    groups: list[ShareGroupDescribedGroup] = array(ShareGroupDescribedGroup)
 
 
 @struct
@@ -142,7 +142,7 @@ class AcknowledgementBatch:
 
 
 @struct
-class FetchPartition:
+class ShareFetchPartition:
     """A partition to acquire from, with acknowledgements that ride along."""
 
     partition_index: int = int32()
@@ -150,15 +150,15 @@ class FetchPartition:
 
 
 @struct
-class FetchTopic:
+class ShareFetchTopic:
     """The partitions of one topic."""
 
     topic_id: Uuid = uuid()
-    partitions: list[FetchPartition] = array(FetchPartition)
+    partitions: list[ShareFetchPartition] = array(ShareFetchPartition)
 
 
 @struct
-class ForgottenTopic:
+class ShareFetchForgottenTopic:
     """Partitions that leave the share session."""
 
     topic_id: Uuid = uuid()
@@ -183,12 +183,12 @@ class ShareFetchRequest:
     batch_size: int = int32()
     share_acquire_mode: int = int8(since=2, ignorable=True)
     is_renew_ack: bool = boolean(since=2)
-    topics: list[FetchTopic] = array(FetchTopic)
-    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic)
+    topics: list[ShareFetchTopic] = array(ShareFetchTopic)
+    forgotten_topics_data: list[ShareFetchForgottenTopic] = array(ShareFetchForgottenTopic)
 
 
 @struct
-class LeaderIdAndEpoch:
+class ShareLeaderIdAndEpoch:
     """Who leads now, if not this broker."""
 
     leader_id: int = int32()
@@ -213,7 +213,7 @@ class ShareFetchPartitionData:
     error_message: str | None = string(nullable_since=0, default=None)
     acknowledge_error_code: int = int16()
     acknowledge_error_message: str | None = string(nullable_since=0, default=None)
-    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch)
+    current_leader: ShareLeaderIdAndEpoch = nested(ShareLeaderIdAndEpoch)
     records: RecordBuffers = records()
     acquired_records: list[AcquiredRecords] = array(AcquiredRecords)
 
@@ -227,7 +227,7 @@ class ShareFetchableTopicResponse:
 
 
 @struct
-class NodeEndpoint:
+class ShareNodeEndpoint:
     """Where to reach a leader that is named in this answer."""
 
     node_id: int = int32()
@@ -245,11 +245,11 @@ class ShareFetchResponse:
     error_message: str | None = string(nullable_since=0, default=None)
     acquisition_lock_timeout_ms: int = int32()
     responses: list[ShareFetchableTopicResponse] = array(ShareFetchableTopicResponse)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
+    node_endpoints: list[ShareNodeEndpoint] = array(ShareNodeEndpoint)
 
 
 @struct
-class AcknowledgePartition:
+class ShareAcknowledgePartition:
     """Acknowledgements for one partition."""
 
     partition_index: int = int32()
@@ -257,11 +257,11 @@ class AcknowledgePartition:
 
 
 @struct
-class AcknowledgeTopic:
+class ShareAcknowledgeTopic:
     """The partitions of one topic."""
 
     topic_id: Uuid = uuid()
-    partitions: list[AcknowledgePartition] = array(AcknowledgePartition)
+    partitions: list[ShareAcknowledgePartition] = array(ShareAcknowledgePartition)
 
 
 @struct
@@ -272,7 +272,7 @@ class ShareAcknowledgeRequest:
     member_id: str | None = string(nullable_since=0)
     share_session_epoch: int = int32()
     is_renew_ack: bool = boolean(since=2)
-    topics: list[AcknowledgeTopic] = array(AcknowledgeTopic)
+    topics: list[ShareAcknowledgeTopic] = array(ShareAcknowledgeTopic)
 
 
 @struct
@@ -282,7 +282,7 @@ class ShareAcknowledgePartitionData:
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
-    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch)
+    current_leader: ShareLeaderIdAndEpoch = nested(ShareLeaderIdAndEpoch)
 
 
 @struct
@@ -302,7 +302,7 @@ class ShareAcknowledgeResponse:
     error_message: str | None = string(nullable_since=0, default=None)
     acquisition_lock_timeout_ms: int = int32(since=2, ignorable=True)
     responses: list[ShareAcknowledgeTopicResponse] = array(ShareAcknowledgeTopicResponse)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
+    node_endpoints: list[ShareNodeEndpoint] = array(ShareNodeEndpoint)
 
 
 @struct

@@ -79,7 +79,7 @@ class TaskIds:
 
 
 @struct
-class Endpoint:
+class StreamsGroupEndpoint:
     """Where a member answers interactive queries."""
 
     host: str = string()
@@ -117,7 +117,7 @@ class StreamsGroupHeartbeatRequest:
     standby_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
     warmup_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
     process_id: str | None = string(nullable_since=0, default=None)
-    user_endpoint: Endpoint | None = optional(Endpoint, nullable_since=0)
+    user_endpoint: StreamsGroupEndpoint | None = optional(StreamsGroupEndpoint, nullable_since=0)
     client_tags: list[KeyValue] | None = array(KeyValue, nullable_since=0, default=None)
     task_offsets: list[TaskOffset] | None = array(TaskOffset, nullable_since=0, default=None)
     task_end_offsets: list[TaskOffset] | None = array(TaskOffset, nullable_since=0, default=None)
@@ -125,7 +125,7 @@ class StreamsGroupHeartbeatRequest:
 
 
 @struct
-class Status:
+class StreamsGroupHeartbeatStatus:
     """Something the member should know, such as a topic that is missing."""
 
     status_code: int = int8()
@@ -133,7 +133,7 @@ class Status:
 
 
 @struct
-class TopicPartition:
+class StreamsGroupTopicPartition:
     """Partitions of one topic."""
 
     topic: str = string()
@@ -144,9 +144,9 @@ class TopicPartition:
 class EndpointToPartitions:
     """Which partitions can be queried at an endpoint."""
 
-    user_endpoint: Endpoint = nested(Endpoint)
-    active_partitions: list[TopicPartition] = array(TopicPartition)
-    standby_partitions: list[TopicPartition] = array(TopicPartition)
+    user_endpoint: StreamsGroupEndpoint = nested(StreamsGroupEndpoint)
+    active_partitions: list[StreamsGroupTopicPartition] = array(StreamsGroupTopicPartition)
+    standby_partitions: list[StreamsGroupTopicPartition] = array(StreamsGroupTopicPartition)
 
 
 @struct
@@ -166,7 +166,9 @@ class StreamsGroupHeartbeatResponse:
     acceptable_recovery_lag_legacy: int = int32(until=0, ignorable=True)
     task_offset_interval_ms: int = int32()
     acceptable_recovery_lag: int = int64(default=-1, since=1, ignorable=True)
-    status: list[Status] | None = array(Status, nullable_since=0)
+    status: list[StreamsGroupHeartbeatStatus] | None = array(
+        StreamsGroupHeartbeatStatus, nullable_since=0
+    )
     active_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
     standby_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
     warmup_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
@@ -208,7 +210,7 @@ class StreamsGroupDescribeTopology:
 
 
 @struct
-class Assignment:
+class StreamsGroupDescribeAssignment:
     """Tasks a member has or shall have."""
 
     active_tasks: list[TaskIds] = array(TaskIds)
@@ -217,7 +219,7 @@ class Assignment:
 
 
 @struct
-class Member:
+class StreamsGroupDescribeMember:
     """A member with its tasks and how far they have come."""
 
     member_id: str = string()
@@ -228,12 +230,12 @@ class Member:
     client_host: str = string()
     topology_epoch: int = int32()
     process_id: str = string()
-    user_endpoint: Endpoint | None = optional(Endpoint, nullable_since=0)
+    user_endpoint: StreamsGroupEndpoint | None = optional(StreamsGroupEndpoint, nullable_since=0)
     client_tags: list[KeyValue] = array(KeyValue)
     task_offsets: list[TaskOffset] = array(TaskOffset)
     task_end_offsets: list[TaskOffset] = array(TaskOffset)
-    assignment: Assignment = nested(Assignment)
-    target_assignment: Assignment = nested(Assignment)
+    assignment: StreamsGroupDescribeAssignment = nested(StreamsGroupDescribeAssignment)
+    target_assignment: StreamsGroupDescribeAssignment = nested(StreamsGroupDescribeAssignment)
     is_classic: bool = boolean()
 
 
@@ -274,7 +276,7 @@ class TopologyDescription:
 
 
 @struct
-class DescribedGroup:
+class StreamsGroupDescribedGroup:
     """A group, its epochs, topology and members; v1 adds the description and the assignor."""
 
     error_code: int = int16()
@@ -286,7 +288,7 @@ class DescribedGroup:
     topology: StreamsGroupDescribeTopology | None = optional(
         StreamsGroupDescribeTopology, nullable_since=0
     )
-    members: list[Member] = array(Member)
+    members: list[StreamsGroupDescribeMember] = array(StreamsGroupDescribeMember)
     authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)
     topology_description: TopologyDescription | None = optional(
         TopologyDescription, nullable_since=0, since=1, ignorable=True
@@ -300,7 +302,7 @@ class StreamsGroupDescribeResponse:
     """The groups asked for."""
 
     throttle_time_ms: int = int32()
-    groups: list[DescribedGroup] = array(DescribedGroup)
+    groups: list[StreamsGroupDescribedGroup] = array(StreamsGroupDescribedGroup)
 
 
 @struct

@@ -277,7 +277,7 @@ class TxnOffsetCommitResponse:
 
 
 @struct
-class TopicRequest:
+class DescribeProducersTopicRequest:
     """Partitions of one topic."""
 
     name: str = string()
@@ -288,7 +288,7 @@ class TopicRequest:
 class DescribeProducersRequest:
     """Which producers have state in these partitions (KIP-664)?"""
 
-    topics: list[TopicRequest] = array(TopicRequest)
+    topics: list[DescribeProducersTopicRequest] = array(DescribeProducersTopicRequest)
 
 
 @struct
@@ -304,7 +304,7 @@ class ProducerState:
 
 
 @struct
-class PartitionResponse:
+class DescribeProducersPartitionResponse:
     """The producers of one partition."""
 
     partition_index: int = int32()
@@ -314,11 +314,11 @@ class PartitionResponse:
 
 
 @struct
-class TopicResponse:
+class DescribeProducersTopicResponse:
     """Partitions of one topic."""
 
     name: str = string()
-    partitions: list[PartitionResponse] = array(PartitionResponse)
+    partitions: list[DescribeProducersPartitionResponse] = array(DescribeProducersPartitionResponse)
 
 
 @struct
@@ -326,7 +326,7 @@ class DescribeProducersResponse:
     """The producers found."""
 
     throttle_time_ms: int = int32()
-    topics: list[TopicResponse] = array(TopicResponse)
+    topics: list[DescribeProducersTopicResponse] = array(DescribeProducersTopicResponse)
 
 
 @struct
@@ -337,7 +337,7 @@ class DescribeTransactionsRequest:
 
 
 @struct
-class TopicData:
+class DescribeTransactionsTopicData:
     """Partitions of one topic that take part."""
 
     topic: str = string()
@@ -355,7 +355,7 @@ class DescribeTransactionsTransactionState:
     transaction_start_time_ms: int = int64()
     producer_id: int = int64()
     producer_epoch: int = int16()
-    topics: list[TopicData] = array(TopicData)
+    topics: list[DescribeTransactionsTopicData] = array(DescribeTransactionsTopicData)
 
 
 @struct

@@ -5,25 +5,25 @@ from uuid import uuid4
 
 import pytest
 
-from bench.members import Members, is_shared
+from bench.members import GroupMembers, is_balanced
 
 if TYPE_CHECKING:
     from odradek.node.embedded import EmbeddedBroker
 
 
 def test_partitions_are_shared_when_each_has_one_owner_and_nobody_has_too_many() -> None:
-    assert is_shared([{0, 1}, {2}], 3)
-    assert not is_shared([{0}, {2}], 3)
-    assert not is_shared([{0, 1}, {1, 2}], 3)
-    assert not is_shared([{0, 1}, {1}], 3)
-    assert not is_shared([{0, 1, 2}, {3}], 4)
+    assert is_balanced([{0, 1}, {2}], 3)
+    assert not is_balanced([{0}, {2}], 3)
+    assert not is_balanced([{0, 1}, {1, 2}], 3)
+    assert not is_balanced([{0, 1}, {1}], 3)
+    assert not is_balanced([{0, 1, 2}, {3}], 4)
 
 
 @pytest.mark.e2e
 def test_times_count_to_the_last_change(kafka_broker: "EmbeddedBroker") -> None:
     topic = f"members-{uuid4().hex[:8]}"
     kafka_broker.create_topic(topic, partitions=4)
-    with Members(kafka_broker.bootstrap_servers, topic, 4, "consumer") as members:
+    with GroupMembers(kafka_broker.bootstrap_servers, topic, 4, "consumer") as members:
         assert members.join(2) > 0
         assert members.join() > 0
         assert members.leave() > 0

@@ -6,14 +6,14 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from bench.outages import Load
+from bench.outages import SteadyProducer
 
 if TYPE_CHECKING:
     from odradek.node.embedded import EmbeddedBroker
 
 
 def test_a_gap_counts_from_the_last_acknowledgement_before_the_outage() -> None:
-    load = Load("127.0.0.1:1", "no-topic")
+    load = SteadyProducer("127.0.0.1:1", "no-topic")
     load.times = [1.0, 1.1, 5.0, 5.1, 5.9]
     assert load.longest_gap_s(2.0) == pytest.approx(3.9)
     assert load.longest_gap_s(5.05) == pytest.approx(0.8)
@@ -25,7 +25,7 @@ def test_what_is_wrong_with_the_log_is_told(kafka_broker: "EmbeddedBroker") -> N
     for extra, told in ((None, ""), (b"0", "1 doubled, 1 out of order")):
         topic = f"outage-{uuid4().hex[:8]}"
         kafka_broker.create_topic(topic)
-        load = Load(kafka_broker.bootstrap_servers, topic)
+        load = SteadyProducer(kafka_broker.bootstrap_servers, topic)
         load.start()
         load.wait_for_progress()
         if extra is not None:

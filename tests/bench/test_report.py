@@ -1,12 +1,12 @@
 """The page of ratios."""
 
 from bench.brokers import Broker
-from bench.cases import Case, Result
+from bench.cases import BenchmarkCase, Result
 from bench.report import Comparison, ratio, render, render_page
 
 
-def case(*, is_lower_better: bool) -> Case:
-    return Case(
+def case(*, is_lower_better: bool) -> BenchmarkCase:
+    return BenchmarkCase(
         name="a case",
         unit="ms" if is_lower_better else "MB/s",
         is_lower_better=is_lower_better,

@@ -1,6 +1,6 @@
 """A member of a classic consumer group that does exactly what a test tells it to."""
 
-from odradek.protocol.embedded import ConsumerProtocolSubscription, encode_subscription
+from odradek.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,

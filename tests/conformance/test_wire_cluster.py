@@ -15,16 +15,16 @@ from odradek.protocol.messages.cluster import (
     DescribeQuorumResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    ElectLeadersTopicPartitions,
     FeatureUpdateKey,
-    Listener,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
+    RaftVoterEndpoint,
     ReassignablePartition,
     ReassignableTopic,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
-    TopicPartitions,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
     UpdateFeaturesRequest,
@@ -67,7 +67,10 @@ def elect(
     """The codes of the partitions that are answered; the whole must have gone well."""
     topics = None
     if named is not None:
-        topics = [TopicPartitions(topic=name, partitions=number) for name, number in named.items()]
+        topics = [
+            ElectLeadersTopicPartitions(topic=name, partitions=number)
+            for name, number in named.items()
+        ]
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics)
     answer = wire.ask(request, version, ElectLeadersResponse)
     assert answer.error_code == ErrorCode.NONE
@@ -283,7 +286,7 @@ FOLDER = bytes(range(16))
 def add_voter(
     wire: WireClient, version: int, *, voter_id: int, cluster_id: str | None = None
 ) -> AddRaftVoterResponse:
-    listener = Listener(name="CONTROLLER", host="127.0.0.1", port=1)
+    listener = RaftVoterEndpoint(name="CONTROLLER", host="127.0.0.1", port=1)
     request = AddRaftVoterRequest(
         cluster_id=cluster_id,
         timeout_ms=5_000,

@@ -7,7 +7,7 @@ import pytest
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import (
-    EpochEndOffset,
+    FetchEpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -274,6 +274,6 @@ def test_a_log_that_is_too_long_is_told_where_it_diverges(wire: WireClient, topi
     epoch = read_header(batch).partition_leader_epoch
     data = ask_epochs(wire, topic, offset=5, last_fetched=epoch)
     assert data.error_code == ErrorCode.NONE
-    assert data.diverging_epoch == EpochEndOffset(epoch=epoch, end_offset=2)
+    assert data.diverging_epoch == FetchEpochEndOffset(epoch=epoch, end_offset=2)
     assert bytes_of(data) == b""
     assert ask_epochs(wire, topic, offset=1, last_fetched=epoch).diverging_epoch is None

@@ -30,10 +30,10 @@ from odradek.protocol.messages.metadata import (
     DescribeClusterResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsTopicRequest,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
-    TopicRequest,
 )
 from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
 from tests.conformance.dialogue import METADATA, Cluster, append, unique
@@ -194,7 +194,7 @@ def test_partitions_are_described_page_by_page(wire: WireClient, cluster: Cluste
     pages = 0
     while True:
         request = DescribeTopicPartitionsRequest(
-            topics=[TopicRequest(name=name) for name in reversed(names)],
+            topics=[DescribeTopicPartitionsTopicRequest(name=name) for name in reversed(names)],
             response_partition_limit=2,
             cursor=cursor,
         )
@@ -216,7 +216,9 @@ def test_partitions_are_described_page_by_page(wire: WireClient, cluster: Cluste
 
 def test_an_unknown_topic_has_no_partitions_to_describe(wire: WireClient) -> None:
     name = unique("nowhere")
-    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)])
+    request = DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsTopicRequest(name=name)]
+    )
     (described,) = wire.ask(request, 0, DescribeTopicPartitionsResponse).topics
     assert described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert described.name == name

@@ -16,15 +16,15 @@ from odradek.protocol.messages.configs import (
 from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    FetchPartition,
-    FetchTopic,
+    ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
+    ShareAcknowledgeTopic,
+    ShareFetchPartition,
     ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
@@ -71,7 +71,9 @@ class Member:
         max_wait_ms: int = 500,
     ) -> ShareFetchResponse:
         epoch = self.epoch if epoch is None else epoch
-        asked = FetchPartition(partition_index=partition, acknowledgement_batches=list(batches))
+        asked = ShareFetchPartition(
+            partition_index=partition, acknowledgement_batches=list(batches)
+        )
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.name,
@@ -81,7 +83,7 @@ class Member:
             max_bytes=1 << 20,
             max_records=100,
             batch_size=100,
-            topics=[FetchTopic(topic_id=self.topic_id, partitions=[asked])]
+            topics=[ShareFetchTopic(topic_id=self.topic_id, partitions=[asked])]
             if epoch == 0 or batches
             else [],
         )
@@ -124,14 +126,14 @@ class Member:
         partition: int = 0,
     ) -> ShareAcknowledgeResponse:
         epoch = self.epoch if epoch is None else epoch
-        asked = AcknowledgePartition(
+        asked = ShareAcknowledgePartition(
             partition_index=partition, acknowledgement_batches=list(batches)
         )
         request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.name,
             share_session_epoch=epoch,
-            topics=[AcknowledgeTopic(topic_id=topic_id or self.topic_id, partitions=[asked])],
+            topics=[ShareAcknowledgeTopic(topic_id=topic_id or self.topic_id, partitions=[asked])],
         )
         answer = self.wire.ask(request, 1, ShareAcknowledgeResponse)
         if answer.error_code == ErrorCode.NONE:

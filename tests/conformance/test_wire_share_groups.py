@@ -43,11 +43,11 @@ from odradek.protocol.messages.share import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsResponse,
-    DescribedGroup,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
+    ShareGroupDescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     ShareGroupHeartbeatRequest,
@@ -116,7 +116,7 @@ def leave(wire: WireClient, group: str, member: str = "m") -> None:
     assert beat(wire, group, -1, member=member).error_code == ErrorCode.NONE
 
 
-def describe(wire: WireClient, group: str) -> DescribedGroup:
+def describe(wire: WireClient, group: str) -> ShareGroupDescribedGroup:
     request = ShareGroupDescribeRequest(group_ids=[group])
     [found] = wire.ask(request, 1, ShareGroupDescribeResponse).groups
     return found

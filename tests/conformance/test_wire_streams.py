@@ -32,7 +32,7 @@ from odradek.protocol.messages.groups import (
     ListGroupsResponse,
 )
 from odradek.protocol.messages.streams import (
-    DescribedGroup,
+    StreamsGroupDescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
@@ -110,7 +110,7 @@ def statuses(answer: StreamsGroupHeartbeatResponse) -> set[int]:
     return {each.status_code for each in answer.status or ()} - {DELAYED}
 
 
-def describe(wire: WireClient, group: str) -> DescribedGroup:
+def describe(wire: WireClient, group: str) -> StreamsGroupDescribedGroup:
     request = StreamsGroupDescribeRequest(group_ids=[group])
     [found] = wire.ask(request, 0, StreamsGroupDescribeResponse).groups
     return found

@@ -3,7 +3,13 @@
 import pytest
 
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
-from odradek.coordinator.ownership import Changes, claims, compare, java_string_hash, shard_of
+from odradek.coordinator.ownership import (
+    HostingChanges,
+    hosting_changes,
+    java_string_hash,
+    shard_of,
+    shards_to_host,
+)
 
 
 # From `"...".hashCode()` in Java; the surrogate pair counts as two units.
@@ -36,19 +42,19 @@ def partition(leader: int, leader_epoch: int = 0) -> PartitionImage:
 
 def test_a_router_claims_the_shards_its_node_leads() -> None:
     topic = TopicImage("t", bytes(16), (partition(0, 3), partition(1), partition(0), partition(-1)))
-    assert claims(topic, node_id=0) == {0: 3, 2: 0}
-    assert claims(topic, node_id=1) == {1: 0}
-    assert claims(None, node_id=0) == {}
+    assert shards_to_host(topic, node_id=0) == {0: 3, 2: 0}
+    assert shards_to_host(topic, node_id=1) == {1: 0}
+    assert shards_to_host(None, node_id=0) == {}
 
 
 def test_several_routers_of_a_node_take_the_shards_in_turn() -> None:
     topic = TopicImage("t", bytes(16), tuple(partition(0) for _ in range(5)))
-    assert set(claims(topic, node_id=0, router_index=0, router_count=2)) == {0, 2, 4}
-    assert set(claims(topic, node_id=0, router_index=1, router_count=2)) == {1, 3}
+    assert set(shards_to_host(topic, node_id=0, router_index=0, router_count=2)) == {0, 2, 4}
+    assert set(shards_to_host(topic, node_id=0, router_index=1, router_count=2)) == {1, 3}
 
 
 def test_a_shard_is_loaded_anew_when_its_leader_epoch_moves() -> None:
-    assert compare({1: 0, 2: 0, 3: 0}, {1: 0, 2: 1, 4: 0}) == Changes(
+    assert hosting_changes({1: 0, 2: 0, 3: 0}, {1: 0, 2: 1, 4: 0}) == HostingChanges(
         unload=(2, 3), load=((2, 1), (4, 0))
     )
-    assert compare({1: 0}, {1: 0}) == Changes((), ())
+    assert hosting_changes({1: 0}, {1: 0}) == HostingChanges((), ())

@@ -8,16 +8,16 @@ from odradek.coordinator.outcome import (
     NO_REQUEST,
     Answer,
     Command,
-    InTransaction,
-    Marker,
+    Effect,
+    ErrorReply,
     Outcome,
-    Refusal,
-    Reply,
-    Send,
+    ShardReply,
     Timer,
     TimerKey,
+    TransactionalRecord,
+    TransactionMarker,
 )
-from odradek.coordinator.runtime import ShardRuntime, ShardState, answer_of_append_error
+from odradek.coordinator.runtime import ShardRuntime, ShardState, error_of_failed_append
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from tests.support.shard_playbook import log_entries
@@ -87,19 +87,19 @@ class Dictionary:
         request = command.request
         match request:
             case Put(pairs, is_atomic):
-                replies = [Reply(waiting, "woken") for waiting in self.waiting]
+                replies = [ShardReply(waiting, "woken") for waiting in self.waiting]
                 self.waiting.clear()
-                replies.append(Reply(command.request_id, "done"))
+                replies.append(ShardReply(command.request_id, "done"))
                 records = tuple(Pair(key, value) for key, value in pairs)
                 return Outcome(records=records, replies=tuple(replies), is_atomic=is_atomic)
             case Get(key):
-                return Outcome(replies=(Reply(command.request_id, self.table.get(key)),))
+                return Outcome(replies=(ShardReply(command.request_id, self.table.get(key)),))
             case Peek(key):
                 value = self.table.committed(key)
-                return Outcome(replies=(Reply(command.request_id, value, is_immediate=True),))
+                return Outcome(replies=(ShardReply(command.request_id, value, is_immediate=True),))
             case Alarm(name, deadline_ms):
                 return Outcome(
-                    replies=(Reply(command.request_id, None),),
+                    replies=(ShardReply(command.request_id, None),),
                     timers=(Timer(("alarm", name), deadline_ms),),
                 )
             case _:
@@ -144,12 +144,12 @@ class Stage:
 
     def value(self, request_id: int) -> object:
         answer = self.answers[request_id]
-        assert isinstance(answer, Reply), answer
+        assert isinstance(answer, ShardReply), answer
         return answer.response
 
     def refusal(self, request_id: int) -> ErrorCode:
         answer = self.answers[request_id]
-        assert isinstance(answer, Refusal), answer
+        assert isinstance(answer, ErrorReply), answer
         return answer.error_code
 
 
@@ -164,9 +164,9 @@ def test_a_reply_waits_until_its_records_are_committed() -> None:
     assert batch.entries == [(b"a", b"1")]
     stage.hear(stage.runtime.appended(batch, 0))
     assert stage.answers == {}
-    stage.hear(stage.runtime.committed_below(0, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(0, NOW_MS))
     assert stage.answers == {}
-    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(1, NOW_MS))
     assert stage.value(write) == "done"
 
 
@@ -180,7 +180,7 @@ def test_answers_that_write_nothing_wait_for_what_they_rest_on() -> None:
     assert stage.value(committed) is None
     [batch] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(batch, 0))
-    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(1, NOW_MS))
     assert stage.value(newest) == "1"
     assert stage.value(stage.ask(Peek("a"))) == "1"
 
@@ -235,9 +235,9 @@ def test_what_is_not_atomic_is_spread_over_batches() -> None:
     assert [len(batch.entries) for batch in batches] == [2, 2, 1]
     for base_offset, batch in zip((0, 2, 4), batches, strict=True):
         stage.hear(stage.runtime.appended(batch, base_offset))
-    stage.hear(stage.runtime.committed_below(4, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(4, NOW_MS))
     assert write not in stage.answers
-    stage.hear(stage.runtime.committed_below(5, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(5, NOW_MS))
     assert stage.value(write) == "done"
 
 
@@ -249,11 +249,11 @@ def test_several_batches_in_flight_are_committed_in_order() -> None:
     [two] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(one, 0))
     stage.hear(stage.runtime.appended(two, 1))
-    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(1, NOW_MS))
     assert stage.value(first) == "done"
     assert second not in stage.answers
     assert stage.shard.table.committed("a") == "1"
-    stage.hear(stage.runtime.committed_below(2, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(2, NOW_MS))
     assert stage.value(second) == "done"
 
 
@@ -265,7 +265,7 @@ def test_a_refused_batch_is_taken_back_with_all_that_rests_on_it() -> None:
     stage.ask(put("a", "1"))
     [kept] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(kept, 0))
-    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(1, NOW_MS))
     lost = stage.ask(put("a", "2"))
     [batch] = stage.runtime.take_batches()
     unsent = stage.ask(put("b", "3"))
@@ -274,11 +274,11 @@ def test_a_refused_batch_is_taken_back_with_all_that_rests_on_it() -> None:
     assert stage.state() is ShardState.ACTIVE
     assert dict(stage.shard.table.items()) == {"a": "1"}
     assert stage.shard.lost == [(Pair("a", "2"), Pair("b", "3"))]
-    again = stage.ask(put("a", "4"))
+    resumed_commands = stage.ask(put("a", "4"))
     [batch] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(batch, 1))
-    stage.hear(stage.runtime.committed_below(2, NOW_MS))
-    assert stage.value(again) == "done"
+    stage.hear(stage.runtime.on_high_watermark_updated(2, NOW_MS))
+    assert stage.value(resumed_commands) == "done"
 
 
 def test_batches_in_flight_behind_a_refused_one_are_waited_for() -> None:
@@ -308,7 +308,7 @@ def test_what_was_written_before_a_refused_batch_is_kept() -> None:
     assert stage.state() is ShardState.DRAINING
     assert stage.refusal(second) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert first not in stage.answers
-    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(1, NOW_MS))
     assert stage.value(first) == "done"
     assert stage.state() is ShardState.ACTIVE
     assert dict(stage.shard.table.items()) == {"a": "1"}
@@ -334,8 +334,8 @@ def test_a_batch_that_was_refused_for_the_one_before_it_is_taken_back_with_it() 
     assert stage.state() is ShardState.ACTIVE
     assert dict(stage.shard.table.items()) == {}
     stage.ask(put("c", "3"))
-    [again] = stage.runtime.take_batches()
-    assert again.expected_offset == 0
+    [resumed_commands] = stage.runtime.take_batches()
+    assert resumed_commands.expected_offset == 0
 
 
 def test_a_log_that_ends_elsewhere_though_nothing_was_refused_has_foreign_records() -> None:
@@ -391,14 +391,14 @@ def test_a_foreign_record_in_the_log_fails_the_shard() -> None:
 
 
 def test_errors_of_the_log_become_errors_of_the_coordinator() -> None:
-    assert answer_of_append_error(ErrorCode.NOT_ENOUGH_REPLICAS) == (
+    assert error_of_failed_append(ErrorCode.NOT_ENOUGH_REPLICAS) == (
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     )
-    assert answer_of_append_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == (
+    assert error_of_failed_append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == (
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     )
-    assert answer_of_append_error(ErrorCode.KAFKA_STORAGE_ERROR) == ErrorCode.NOT_COORDINATOR
-    assert answer_of_append_error(ErrorCode.RECORD_LIST_TOO_LARGE) == ErrorCode.MESSAGE_TOO_LARGE
+    assert error_of_failed_append(ErrorCode.KAFKA_STORAGE_ERROR) == ErrorCode.NOT_COORDINATOR
+    assert error_of_failed_append(ErrorCode.RECORD_LIST_TOO_LARGE) == ErrorCode.MESSAGE_TOO_LARGE
 
 
 # -- loading, unloading, timers -------------------------------------------------------------------
@@ -432,14 +432,14 @@ def test_what_was_loaded_beyond_the_high_watermark_is_not_told_before_it_is_comm
     written = stage.ask(put("a", "3"))
     [batch] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(batch, 3))
-    stage.hear(stage.runtime.committed_below(2, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(2, NOW_MS))
     assert stage.runtime.has_uncommitted_load
     assert newest not in stage.answers
-    stage.hear(stage.runtime.committed_below(3, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(3, NOW_MS))
     assert stage.value(newest) == "2"
     assert stage.shard.table.committed("a") == "2"
     assert written not in stage.answers
-    stage.hear(stage.runtime.committed_below(4, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(4, NOW_MS))
     assert written in stage.answers
 
 
@@ -452,7 +452,7 @@ def test_a_batch_refused_behind_an_uncommitted_load_takes_nothing_of_it_back() -
     stage.hear(stage.runtime.append_failed(batch, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS))
     assert stage.refusal(lost) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert stage.state() is ShardState.DRAINING
-    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(1, NOW_MS))
     assert stage.state() is ShardState.ACTIVE
     assert stage.value(stage.ask(Get("a"))) == "1"
 
@@ -473,7 +473,7 @@ def test_a_parked_request_is_answered_by_a_later_one_and_waits_for_its_records()
     stage.ask(put("a", "1"))
     [batch] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(batch, 0))
-    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    stage.hear(stage.runtime.on_high_watermark_updated(1, NOW_MS))
     assert stage.value(waiting) == "woken"
 
 
@@ -535,19 +535,19 @@ def told(*outcomes: Outcome[object]) -> ShardRuntime[Pair]:
 
 
 def test_what_is_to_be_done_elsewhere_waits_for_the_commit() -> None:
-    runtime = told(Outcome(records=(Pair("a", "1"),), sends=(Send("go"),)))
-    assert runtime.take_sends() == []
+    runtime = told(Outcome(records=(Pair("a", "1"),), effects=(Effect("go"),)))
+    assert runtime.take_effects() == []
     [batch] = runtime.take_batches()
     runtime.appended(batch, 0)
-    assert runtime.take_sends() == []
-    runtime.committed_below(1, NOW_MS)
-    assert runtime.take_sends() == [Send("go")]
-    assert runtime.take_sends() == []
+    assert runtime.take_effects() == []
+    runtime.on_high_watermark_updated(1, NOW_MS)
+    assert runtime.take_effects() == [Effect("go")]
+    assert runtime.take_effects() == []
 
 
 def test_what_can_wait_is_urgent_as_soon_as_somebody_waits_for_it() -> None:
     patient: Outcome[object] = Outcome(
-        records=(Pair("a", "1"),), replies=(Reply(1, None),), can_wait=True
+        records=(Pair("a", "1"),), replies=(ShardReply(1, None),), can_linger=True
     )
     runtime = told(patient)
     assert (runtime.has_batches, runtime.has_urgent_batches) == (True, False)
@@ -558,7 +558,7 @@ def test_what_can_wait_is_urgent_as_soon_as_somebody_waits_for_it() -> None:
 
 
 def test_what_can_wait_leaves_with_what_is_written_next() -> None:
-    patient: Outcome[object] = Outcome(records=(Pair("a", "1"),), can_wait=True)
+    patient: Outcome[object] = Outcome(records=(Pair("a", "1"),), can_linger=True)
     runtime = told(patient, Outcome(records=(Pair("b", "2"),)), patient)
     assert runtime.has_urgent_batches
     [batch] = runtime.take_batches()
@@ -567,20 +567,20 @@ def test_what_can_wait_leaves_with_what_is_written_next() -> None:
 
 
 def test_what_is_to_be_done_because_of_a_lost_record_is_not_done() -> None:
-    runtime = told(Outcome(records=(Pair("a", "1"),), sends=(Send("go"),)))
+    runtime = told(Outcome(records=(Pair("a", "1"),), effects=(Effect("go"),)))
     [batch] = runtime.take_batches()
     runtime.append_failed(batch, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS)
-    assert runtime.take_sends() == []
+    assert runtime.take_effects() == []
     assert runtime.state is ShardState.ACTIVE
 
 
 def test_records_of_transactions_and_markers_stand_in_batches_of_their_own() -> None:
-    marker = Marker(7, 1, 3, is_commit=True)
+    marker = TransactionMarker(7, 1, 3, is_commit=True)
     runtime = told(
         Outcome(records=(Pair("a", "1"),)),
-        Outcome(records=(InTransaction(7, 0, Pair("b", "2")),)),
-        Outcome(records=(InTransaction(7, 0, Pair("c", "3")),)),
-        Outcome(records=(InTransaction(8, 0, Pair("d", "4")),)),
+        Outcome(records=(TransactionalRecord(7, 0, Pair("b", "2")),)),
+        Outcome(records=(TransactionalRecord(7, 0, Pair("c", "3")),)),
+        Outcome(records=(TransactionalRecord(8, 0, Pair("d", "4")),)),
         Outcome(records=(marker,)),
         Outcome(records=(Pair("e", "5"),)),
     )
@@ -598,16 +598,16 @@ def test_records_of_transactions_and_markers_stand_in_batches_of_their_own() -> 
     loaded.load(entries)
     loaded.finish_loading(next_offset=offset, now_ms=NOW_MS)
     shards = runtime.shard, loaded.shard
-    live, again = (shard.replayed for shard in shards if isinstance(shard, Ledger))
-    assert live == again
-    assert marker in again
+    live, resumed_commands = (shard.replayed for shard in shards if isinstance(shard, Ledger))
+    assert live == resumed_commands
+    assert marker in resumed_commands
 
 
 def test_what_was_put_off_is_decided_right_after() -> None:
     runtime = told()
-    put_off = Command(request=Outcome(replies=(Reply(5, "late"),)), request_id=5)
+    put_off = Command(request=Outcome(replies=(ShardReply(5, "late"),)), request_id=5)
     runtime.execute(Command(request=Wait(), request_id=5), NOW_MS)
-    answers = runtime.execute(Command(request=Outcome(again=(put_off,))), NOW_MS)
-    assert answers == [Reply(5, "late")]
+    answers = runtime.execute(Command(request=Outcome(resumed_commands=(put_off,))), NOW_MS)
+    assert answers == [ShardReply(5, "late")]
     # Whoever has been answered is not decided again.
-    assert runtime.execute(Command(request=Outcome(again=(put_off,))), NOW_MS) == []
+    assert runtime.execute(Command(request=Outcome(resumed_commands=(put_off,))), NOW_MS) == []

@@ -57,7 +57,7 @@ def test_random_changes_commits_and_reverts_agree_with_copies(seed: int) -> None
             assert (key in table) == (key in newest), seed
             assert table.committed(key) == committed.get(key), seed
         assert len(table) == len(newest)
-        assert table.is_blank == (not newest and not table._previous), seed
+        assert table.is_droppable == (not newest and not table._previous), seed
 
 
 def test_several_tables_share_one_timeline() -> None:

@@ -66,9 +66,9 @@ def test_timers_that_move_later_are_looked_at_once_and_together() -> None:
     for now_ms in range(1_000, 40_000, 1_000):
         for member in range(1_000):
             timers.set(("session", "g", str(member)), now_ms + 45_000)
-        assert timers.next_look_ms() == 45_000
+        assert timers.next_check_ms() == 45_000
     assert timers.pop_due(45_000) is None
-    assert timers.next_look_ms() == 84_000
+    assert timers.next_check_ms() == 84_000
     assert timers.pop_due(84_000) is not None
 
 
@@ -77,7 +77,7 @@ def test_what_was_cancelled_needs_no_second_look() -> None:
     timers.set(A, 30)
     timers.cancel(A)
     assert timers.pop_due(30) is None
-    assert timers.next_look_ms() is None
+    assert timers.next_check_ms() is None
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -102,10 +102,10 @@ def test_random_timers_agree_with_a_sorted_dictionary(seed: int) -> None:
                 while (due := timers.pop_due(now_ms)) is not None:
                     fired.add(due)
                 assert fired == {key for key, at in twin.items() if at <= now_ms}, seed
-                look_ms = timers.next_look_ms()
+                look_ms = timers.next_check_ms()
                 assert look_ms is None or look_ms > now_ms, seed
                 twin = {key: at for key, at in twin.items() if at > now_ms}
-        look_ms = timers.next_look_ms()
+        look_ms = timers.next_check_ms()
         assert not twin or (look_ms is not None and look_ms <= min(twin.values())), seed
         # Which settles them: not every time, so that some stay as they were moved.
         if not chance.randrange(3):

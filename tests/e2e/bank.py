@@ -349,7 +349,7 @@ def progress(banks: Sequence[Bank], count: int) -> None:
     wait_until(is_there, timeout_s=2 * WAIT_S, what="all banks go on")
 
 
-def in_words(banks: Sequence[Bank]) -> str:
+def as_text(banks: Sequence[Bank]) -> str:
     return (
         f"{sum(len(bank.committed) for bank in banks)} committed,"
         f" {sum(len(bank.aborted) for bank in banks)} aborted,"

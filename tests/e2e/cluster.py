@@ -9,7 +9,7 @@ import pytest
 
 from odradek.node.cli.quorum import quorum_request
 from odradek.node.embedded import BrokerFailure, EmbeddedBroker
-from odradek.node.local_cluster import Layout, LocalCluster, LocalNode, keep
+from odradek.node.local_cluster import ClusterLayout, LocalCluster, LocalNode, write_layout
 from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -213,14 +213,14 @@ def cluster(
     node_count: int = 3,
     *,
     settings: Mapping[str, str] | None = None,
-    layout: Layout | None = None,
+    layout: ClusterLayout | None = None,
 ) -> Iterator[Cluster]:
     """Nodes that are not started yet, and end with the test."""
-    chosen = layout or Layout(
+    chosen = layout or ClusterLayout(
         "cluster-of-the-test",
         tuple(LocalNode(n, free_port(), free_pair()) for n in range(node_count)),
     )
-    keep(folder, chosen)
+    write_layout(folder, chosen)
     local = LocalCluster(folder, chosen, settings={**SMALL, **(settings or {})})
     try:
         yield Cluster(local)

@@ -1,6 +1,6 @@
 """Somebody who does evil to a cluster under load, and undoes it again.
 
-A `Battlefield` is three nodes whose every connection passes a `Network` that can be cut: between
+A `FaultyCluster` is three nodes whose every connection passes a `Network` that can be cut: between
 controllers, between workers, and of clients on two sides. A fault is a context: entered, it is in
 force, and has shown an effect where it must have one; left, it is undone. Afterwards everything
 must be well again: `recover` waits for that, and `end` compares what clients saw.
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from odradek.node.local_cluster import Layout, LocalNode
+from odradek.node.local_cluster import ClusterLayout, LocalNode
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, cluster
 from tests.e2e.network import CLIENTS, Gate, Network, pids_of
-from tests.e2e.scene import Scene
+from tests.e2e.workload import Workload
 from tests.support.disks import SmallDisk
 from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
@@ -43,12 +43,12 @@ that is frozen gives it up after half a minute only."""
 
 
 @dataclass(slots=True)
-class Battlefield:
+class FaultyCluster:
     """See the module's docstring."""
 
     nodes: Cluster
     network: Network
-    scene: Scene
+    workload: Workload
     random: random.Random
     clocks: Mapping[int, Path]
     """Where each node's clock can be set, if that is possible here."""
@@ -84,41 +84,41 @@ class Battlefield:
                 timeout_s=WAIT_S,
                 what=f"all replicas of {topic} are in sync",
             )
-        self.scene.wait_for_progress(AVAILABLE_S)
+        self.workload.wait_for_progress(AVAILABLE_S)
 
-    def suffer(self, fault: "Fault") -> float:
+    def inject(self, fault: "Fault") -> float:
         """Have it done and undone, and return when all is well: the longest time, in seconds, for
         which a partition took nothing from one of the writers."""
 
-        def suffer() -> None:
+        def inject() -> None:
             with fault(self):
                 pass
             self.recover()
 
         try:
-            return self.scene.measure(suffer)
+            return self.workload.measure(inject)
         except AssertionError as error:
             error.add_note(f"{fault}, {self.network.describe()}")
             raise
 
     def end(self) -> None:
         """Stop the clients and hold what they saw against what is there."""
-        self.scene.end()
-        found = anomalies(self.scene.history)
-        if self.scene.unacknowledged():
-            found.append(f"{self.scene.unacknowledged()} records were never acknowledged")
+        self.workload.end()
+        found = anomalies(self.workload.history)
+        if self.workload.unacknowledged():
+            found.append(f"{self.workload.unacknowledged()} records were never acknowledged")
         if found:
             raise AssertionError("\n".join(found))
 
 
-Fault = Callable[[Battlefield], AbstractContextManager[None]]
+Fault = Callable[[FaultyCluster], AbstractContextManager[None]]
 
 
 # -- processes that die --------------------------------------------------------------------------
 
 
 @contextmanager
-def killed(field: Battlefield, node_id: int) -> Iterator[None]:
+def killed(field: FaultyCluster, node_id: int) -> Iterator[None]:
     """A machine loses power, and comes back when the others have gone on."""
     field.nodes[node_id].kill()
     try:
@@ -128,20 +128,20 @@ def killed(field: Battlefield, node_id: int) -> Iterator[None]:
         field.nodes[node_id].start()
 
 
-def kill_leader(field: Battlefield) -> AbstractContextManager[None]:
+def kill_leader(field: FaultyCluster) -> AbstractContextManager[None]:
     return killed(field, field.leader())
 
 
-def kill_controller(field: Battlefield) -> AbstractContextManager[None]:
+def kill_controller(field: FaultyCluster) -> AbstractContextManager[None]:
     return killed(field, field.controller())
 
 
-def kill_any(field: Battlefield) -> AbstractContextManager[None]:
+def kill_any(field: FaultyCluster) -> AbstractContextManager[None]:
     return killed(field, field.pick())
 
 
 @contextmanager
-def kill_processes(field: Battlefield) -> Iterator[None]:
+def kill_processes(field: FaultyCluster) -> Iterator[None]:
     """Processes of all nodes die, one on each; supervisors replace them."""
     for node in field.nodes.nodes.values():
         node.kill_process(field.random.choice(sorted(node.processes)))
@@ -154,7 +154,7 @@ def kill_processes(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def frozen(field: Battlefield, node_id: int, *names: str) -> Iterator[None]:
+def frozen(field: FaultyCluster, node_id: int, *names: str) -> Iterator[None]:
     """SIGSTOP: of all processes of a node, or of some. Longer than anybody waits for it: the others
     serve without the node by then."""
     node = field.nodes[node_id]
@@ -170,24 +170,24 @@ def frozen(field: Battlefield, node_id: int, *names: str) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
-def freeze_leader(field: Battlefield) -> AbstractContextManager[None]:
+def freeze_leader(field: FaultyCluster) -> AbstractContextManager[None]:
     return frozen(field, field.leader())
 
 
-def freeze_worker(field: Battlefield) -> AbstractContextManager[None]:
+def freeze_worker(field: FaultyCluster) -> AbstractContextManager[None]:
     return frozen(field, field.leader(), "worker-0")
 
 
-def freeze_router(field: Battlefield) -> AbstractContextManager[None]:
+def freeze_router(field: FaultyCluster) -> AbstractContextManager[None]:
     return frozen(field, field.leader(), "router-0")
 
 
-def freeze_controller(field: Battlefield) -> AbstractContextManager[None]:
+def freeze_controller(field: FaultyCluster) -> AbstractContextManager[None]:
     return frozen(field, field.controller(), "controller")
 
 
 @contextmanager
-def freeze_all_routers(field: Battlefield) -> Iterator[None]:
+def freeze_all_routers(field: FaultyCluster) -> Iterator[None]:
     """Nobody answers clients for so long that no node shall lead any more, as on a host that stands
     still: none of them serves when they go on."""
     nodes = field.nodes.nodes.values()
@@ -213,7 +213,7 @@ def freeze_all_routers(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def slow_worker(field: Battlefield) -> Iterator[None]:
+def slow_worker(field: FaultyCluster) -> Iterator[None]:
     """A worker does its work for a tenth of the time only, as one whose disk is slow: it is stopped
     and continued all the time."""
     node = field.nodes[field.leader()]
@@ -233,7 +233,7 @@ def slow_worker(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def healed(field: Battlefield) -> Iterator[None]:
+def healed(field: FaultyCluster) -> Iterator[None]:
     try:
         yield
     finally:
@@ -241,7 +241,7 @@ def healed(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def leader_without_followers(field: Battlefield) -> Iterator[None]:
+def leader_without_followers(field: FaultyCluster) -> Iterator[None]:
     """It is heard of by the controllers, but no follower reaches it: it takes nothing that needs
     two replicas, and keeps the lead."""
     leader = field.leader()
@@ -256,7 +256,7 @@ def leader_without_followers(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def leader_deaf_to_a_follower(field: Battlefield) -> Iterator[None]:
+def leader_deaf_to_a_follower(field: FaultyCluster) -> Iterator[None]:
     """What one follower says does not arrive, in that direction only: the others go on."""
     leader = field.leader()
     follower = field.random.choice(field.nodes.others(leader))
@@ -267,12 +267,12 @@ def leader_deaf_to_a_follower(field: Battlefield) -> Iterator[None]:
             timeout_s=WAIT_S,
             what="the follower is out of sync",
         )
-        field.scene.wait_for_progress()
+        field.workload.wait_for_progress()
         yield
 
 
 @contextmanager
-def leader_without_controller(field: Battlefield) -> Iterator[None]:
+def leader_without_controller(field: FaultyCluster) -> Iterator[None]:
     """Its followers reach it, but it hears of no decision: it goes on as what it was while others
     lead."""
     leader = field.leader()
@@ -283,7 +283,7 @@ def leader_without_controller(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def controller_without_others(field: Battlefield) -> Iterator[None]:
+def controller_without_others(field: FaultyCluster) -> Iterator[None]:
     """The active controller's node hears of nobody, and nobody of it."""
     controller = field.controller()
     with healed(field):
@@ -293,7 +293,7 @@ def controller_without_others(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def controller_mute(field: Battlefield) -> Iterator[None]:
+def controller_mute(field: FaultyCluster) -> Iterator[None]:
     """It hears everybody, nobody hears it."""
     controller = field.controller()
     with healed(field):
@@ -303,7 +303,7 @@ def controller_mute(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def split(field: Battlefield) -> Iterator[None]:
+def split(field: FaultyCluster) -> Iterator[None]:
     """A node and the clients of one side are here, the others there. Who is there goes on."""
     few = field.leader()
     many = field.nodes.others(few)
@@ -312,12 +312,12 @@ def split(field: Battlefield) -> Iterator[None]:
         field.network.reset([CLIENTS], [few], NEAR)
         field.network.reset([CLIENTS], many, FAR)
         field.wait_until_fenced(few)
-        field.scene.wait_for_progress(AVAILABLE_S, without=[FAR_WRITER])
+        field.workload.wait_for_progress(AVAILABLE_S, without=[FAR_WRITER])
         yield
 
 
 @contextmanager
-def broken_connections(field: Battlefield) -> Iterator[None]:
+def broken_connections(field: FaultyCluster) -> Iterator[None]:
     """Between two nodes each connection ends in RST, for a while."""
     some = field.pick()
     other = field.random.choice(field.nodes.others(some))
@@ -328,7 +328,7 @@ def broken_connections(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def flapping_connections(field: Battlefield) -> Iterator[None]:
+def flapping_connections(field: FaultyCluster) -> Iterator[None]:
     """A cable that is loose."""
     some = field.pick()
     for _ in range(5):
@@ -340,14 +340,14 @@ def flapping_connections(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def slow_connections(field: Battlefield) -> Iterator[None]:
+def slow_connections(field: FaultyCluster) -> Iterator[None]:
     """To and from one node everything takes its time."""
     some = field.pick()
     others = field.nodes.others(some)
     with healed(field):
         field.network.delay([some], others, 0.2)
         field.network.delay(others, [some], 0.2)
-        field.scene.wait_for_progress()
+        field.workload.wait_for_progress()
         yield
 
 
@@ -355,7 +355,7 @@ def slow_connections(field: Battlefield) -> Iterator[None]:
 
 
 @contextmanager
-def full_disk(field: Battlefield, *, disk: SmallDisk, node_id: int) -> Iterator[None]:
+def full_disk(field: FaultyCluster, *, disk: SmallDisk, node_id: int) -> Iterator[None]:
     """A node's disk takes nothing more. What it leads is led by others, and taken there. It cannot
     write down that it leads no more, so that who reads from it may go on to do so until it can."""
     disk.fill()
@@ -365,7 +365,7 @@ def full_disk(field: Battlefield, *, disk: SmallDisk, node_id: int) -> Iterator[
             timeout_s=WAIT_S,
             what=f"node {node_id} leads nothing",
         )
-        field.scene.wait_for_progress(AVAILABLE_S, reads=False)
+        field.workload.wait_for_progress(AVAILABLE_S, reads=False)
         yield
     finally:
         disk.empty()
@@ -378,29 +378,29 @@ FAKETIME: Final = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 HOUR_S: Final = 3_600
 
 
-def clock_jumps(field: Battlefield, seconds: int) -> AbstractContextManager[None]:
+def clock_jumps(field: FaultyCluster, seconds: int) -> AbstractContextManager[None]:
     """A node's clock is set to another time, and back later. The clock that does not go back is
     left alone, as it is when a machine's time is set."""
     return _set_clock(field, field.leader(), seconds)
 
 
 @contextmanager
-def _set_clock(field: Battlefield, node_id: int, seconds: int) -> Iterator[None]:
+def _set_clock(field: FaultyCluster, node_id: int, seconds: int) -> Iterator[None]:
     clock = field.clocks[node_id]
     clock.write_text(f"{seconds:+d}")
     try:
-        field.scene.wait_for_progress()
+        field.workload.wait_for_progress()
         field.hold(2.0)
         yield
     finally:
         clock.write_text("+0")
 
 
-def clock_forward(field: Battlefield) -> AbstractContextManager[None]:
+def clock_forward(field: FaultyCluster) -> AbstractContextManager[None]:
     return clock_jumps(field, HOUR_S)
 
 
-def clock_back(field: Battlefield) -> AbstractContextManager[None]:
+def clock_back(field: FaultyCluster) -> AbstractContextManager[None]:
     return clock_jumps(field, -HOUR_S)
 
 
@@ -439,16 +439,16 @@ CLOCK_FAULTS: Final = ("clock_forward", "clock_back")
 
 
 @contextmanager
-def battlefield(
+def faulty_cluster(
     folder: Path,
     seed: int,
     *,
     has_clocks: bool = False,
     prepare: Callable[[Cluster], None] = lambda _nodes: None,
-) -> Iterator[Battlefield]:
+) -> Iterator[FaultyCluster]:
     """A cluster under load. `prepare` is called before the start. What a failure shows has the seed
     in it."""
-    layout = Layout(
+    layout = ClusterLayout(
         "cluster-of-the-test",
         tuple(LocalNode(n, free_port(), free_pair()) for n in range(3)),
     )
@@ -468,10 +468,10 @@ def battlefield(
             ",".join(f"127.0.0.1:{gate.port}" for gate in gates if gate.kind == side)
             for side in (NEAR, FAR)
         )
-        scene = Scene(near, TOPIC, PARTITIONS, aside=[far], pace_s=PACE_S, is_patient=True)
+        workload = Workload(near, TOPIC, PARTITIONS, aside=[far], pace_s=PACE_S, is_patient=True)
         try:
-            scene.begin()
-            field = Battlefield(nodes, network, scene, random.Random(seed), clocks)
+            workload.begin()
+            field = FaultyCluster(nodes, network, workload, random.Random(seed), clocks)
             yield field
             field.end()
         except BaseException as error:

@@ -71,7 +71,7 @@ class _Flow:
     delay_s: float = 0.0
     is_reset: bool = False
 
-    def suffer(self, order: "_Order") -> None:
+    def inject(self, order: "_Order") -> None:
         """Put it in force."""
         match order.what:
             case "cut":
@@ -230,7 +230,7 @@ class _Gatekeeper:
         for source, destination in product(order.sources, order.destinations):
             for kind in order.kinds or self._kinds:
                 if source != destination:
-                    self._flow(_Way(source, destination, kind)).suffer(order)
+                    self._flow(_Way(source, destination, kind)).inject(order)
         for writer, way in self._links.items():
             if self._flow(way).is_reset:
                 _abort(writer)

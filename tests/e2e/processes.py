@@ -48,7 +48,7 @@ def dropped_but_held(pids: Mapping[str, int], folder: Path) -> list[str]:
     return held
 
 
-def in_words(values: Mapping[str, float], unit: str) -> str:
+def as_text(values: Mapping[str, float], unit: str) -> str:
     """`total unit (name value, ...)` with two decimals."""
     parts = ", ".join(f"{name} {value:.2f}" for name, value in values.items())
     return f"{sum(values.values()):.2f} {unit} ({parts})"

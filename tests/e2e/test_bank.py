@@ -19,9 +19,9 @@ from tests.e2e.bank import (
     Auditor,
     Bank,
     StableWatch,
+    as_text,
     audit,
     ends_of,
-    in_words,
     progress,
 )
 from tests.e2e.cluster import Cluster, running_cluster
@@ -88,6 +88,6 @@ def test_sums_hold_whoever_is_killed(tmp_path: Path, report: Report) -> None:
             error.add_note(f"TEST_SEED={seed}, kills: {', '.join(kills)}")
             raise
     report(
-        f"{in_words(banks)}, {len(kills)} kills in {DURATION_S:.0f} s;"
+        f"{as_text(banks)}, {len(kills)} kills in {DURATION_S:.0f} s;"
         f" a last stable offset stood still for {behind_s:.1f} s at most"
     )

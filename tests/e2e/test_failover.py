@@ -14,19 +14,19 @@ from tests.e2e.checker import History, anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
 from tests.e2e.conftest import Report
 from tests.e2e.load import Writer, read_log
-from tests.e2e.scene import Scene
+from tests.e2e.workload import Workload
 from tests.support.waiting import wait_until
 
 TOPIC = "orders"
 PARTITIONS = 6
 
 
-def kill(nodes: Cluster, scene: Scene, node_id: int) -> float:
+def kill(nodes: Cluster, workload: Workload, node_id: int) -> float:
     """SIGKILL a node under load, start it again; the longest gap a partition has seen."""
-    gap_s = scene.measure(nodes[node_id].kill)
+    gap_s = workload.measure(nodes[node_id].kill)
     nodes[node_id].start()
     nodes.wait_until_whole(TOPIC)
-    scene.wait_for_progress()
+    workload.wait_for_progress()
     return gap_s
 
 
@@ -35,13 +35,16 @@ def test_nothing_is_lost_or_doubled_when_nodes_die(tmp_path: Path, report: Repor
     with running_cluster(tmp_path) as nodes:
         nodes[0].create_topic(TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
         nodes.wait_until_whole(TOPIC)
-        scene = Scene(nodes.bootstrap_servers, TOPIC, PARTITIONS)
-        scene.begin()
-        gaps = [kill(nodes, scene, nodes.leader_of(TOPIC)), kill(nodes, scene, nodes.leader())]
-        gaps.append(kill(nodes, scene, random.Random(8).randrange(3)))
-        scene.end()
+        workload = Workload(nodes.bootstrap_servers, TOPIC, PARTITIONS)
+        workload.begin()
+        gaps = [
+            kill(nodes, workload, nodes.leader_of(TOPIC)),
+            kill(nodes, workload, nodes.leader()),
+        ]
+        gaps.append(kill(nodes, workload, random.Random(8).randrange(3)))
+        workload.end()
         report(f"longest gaps of a producer {', '.join(f'{gap:.2f}' for gap in gaps)} s")
-        assert anomalies(scene.history) == []
+        assert anomalies(workload.history) == []
 
 
 def test_a_minority_takes_no_record_that_must_be_on_two_nodes(tmp_path: Path) -> None:

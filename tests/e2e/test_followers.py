@@ -19,7 +19,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     ElectLeadersRequest,
     ElectLeadersResponse,
-    TopicPartitions,
+    ElectLeadersTopicPartitions,
 )
 from odradek.protocol.messages.fetch import (
     FetchPartition,
@@ -32,7 +32,7 @@ from odradek.protocol.messages.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    TopicRequest,
+    DescribeTopicPartitionsTopicRequest,
 )
 from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -54,7 +54,7 @@ from tests.conformance.dialogue import append, batch_of, values_of
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, cluster
 from tests.e2e.conftest import Report
-from tests.e2e.scene import Scene
+from tests.e2e.workload import Workload
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
@@ -224,7 +224,7 @@ def test_whoever_asks_a_former_leader_is_told_the_new_one_by_every_api(nodes: Cl
         append(wire, "led", b"a", b"b", b"c")
         before = nodes.partitions("led")[0].leader_epoch
         nodes.reassign("led", {0: [1, 0, 2]})
-        named = [TopicPartitions(topic="led", partitions=[0])]
+        named = [ElectLeadersTopicPartitions(topic="led", partitions=[0])]
         elected = wire.ask(ElectLeadersRequest(topic_partitions=named), 2, ElectLeadersResponse)
         assert elected.replica_election_results[0].partition_result[0].error_code == ErrorCode.NONE
         wait_until(
@@ -301,7 +301,10 @@ def test_partitions_are_described_page_by_page(nodes: Cluster) -> None:
     with WireClient(nodes[2].bootstrap_servers) as wire:
         for _ in range(2):
             request = DescribeTopicPartitionsRequest(
-                topics=[TopicRequest(name="paged-too"), TopicRequest(name="paged")],
+                topics=[
+                    DescribeTopicPartitionsTopicRequest(name="paged-too"),
+                    DescribeTopicPartitionsTopicRequest(name="paged"),
+                ],
                 response_partition_limit=2,
                 cursor=cursor,
             )
@@ -341,17 +344,17 @@ def test_readers_of_followers_lose_and_double_nothing_when_nodes_die(
 ) -> None:
     nodes[0].create_topic("watched", partitions=6, configs={"min.insync.replicas": "2"})
     nodes.wait_until_whole("watched")
-    scene = Scene(nodes.bootstrap_servers, "watched", 6, racks=["rack-1", "rack-2"])
-    scene.begin()
+    workload = Workload(nodes.bootstrap_servers, "watched", 6, racks=["rack-1", "rack-2"])
+    workload.begin()
     gaps = []
     for victim in (1, 2, 1):
-        gaps.append(scene.measure(nodes[victim].kill))
+        gaps.append(workload.measure(nodes[victim].kill))
         nodes[victim].start()
         nodes.wait_until_whole("watched")
-        scene.wait_for_progress()
-    scene.end()
+        workload.wait_for_progress()
+    workload.end()
     report(f"longest gaps of a producer {', '.join(f'{gap:.2f}' for gap in gaps)} s")
-    assert anomalies(scene.history) == []
+    assert anomalies(workload.history) == []
 
 
 def listed(wire: WireClient, topic: str, epoch: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.e2e.conftest import Report, StartNode
-from tests.e2e.processes import cpu_seconds, in_words, pids_of, resident_mib
+from tests.e2e.processes import as_text, cpu_seconds, pids_of, resident_mib
 from tests.support.wire import WireClient
 
 START_S_PROMISED = 1.0
@@ -44,7 +44,7 @@ def test_an_idle_node_needs_little_memory_and_next_to_no_processor(
         after, watched_s = cpu_seconds(pids), time.monotonic() - began_at
     shares = {name: 100 * (after[name] - before[name]) / watched_s for name in pids}
     resident = resident_mib(pids)
-    report(f"idle: {in_words(resident, 'MiB resident')}")
-    report(f"idle: {in_words(shares, '% of a core')}")
+    report(f"idle: {as_text(resident, 'MiB resident')}")
+    report(f"idle: {as_text(shares, '% of a core')}")
     assert sum(resident.values()) < RESIDENT_MIB_PROMISED * SLACK
     assert sum(shares.values()) < 100 * IDLE_CPU_PROMISED * SLACK

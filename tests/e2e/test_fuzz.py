@@ -27,10 +27,10 @@ from odradek.protocol.messages.groups import JoinGroupRequest
 from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.records import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, Record, build_batch
 from tests.e2e.conftest import Report, StartNode
+from tests.support.background_client import BackgroundClient
 from tests.support.message_samples import random_message
 from tests.support.waiting import wait_until
 from tests.support.wire import versions_of
-from tests.support.witness import Witness
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -220,7 +220,7 @@ def test_nonsense_hurts_nobody_but_its_sender(start_node: StartNode, report: Rep
         async with asyncio.timeout(TIME_LIMIT_S):
             await attack.run()
 
-    with Witness(broker.bootstrap_servers, "witness") as witness:
+    with BackgroundClient(broker.bootstrap_servers, "witness") as witness:
         wait_until(lambda: witness.consumed_count > 100, what="the witness is at work")
         before = memory_of(broker)
         asyncio.run(attack_in_time())

@@ -24,7 +24,7 @@ from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, cluster, running_cluster
 from tests.e2e.conftest import Report
-from tests.e2e.scene import Scene
+from tests.e2e.workload import Workload
 from tests.support.waiting import wait_until
 
 TOPIC = "orders"
@@ -135,8 +135,8 @@ def test_a_cluster_grows_from_one_to_three_and_loses_its_first_node_under_load(
 ) -> None:
     with running_cluster(tmp_path, 1) as nodes:
         nodes[0].create_topic(TOPIC, partitions=PARTITIONS)
-        scene = Scene(nodes.bootstrap_servers, TOPIC, PARTITIONS)
-        scene.begin()
+        workload = Workload(nodes.bootstrap_servers, TOPIC, PARTITIONS)
+        workload.begin()
 
         def grow() -> None:
             for node_id in (1, 2):
@@ -144,10 +144,10 @@ def test_a_cluster_grows_from_one_to_three_and_loses_its_first_node_under_load(
                 nodes.start(node_id)
                 odradek(nodes, 0, "node", "add", str(node_id))
 
-        growing_s = scene.measure(grow)
+        growing_s = workload.measure(grow)
         assert voters(nodes, 2) == [0, 1, 2]
         assert "hosts replicas" in refusal(nodes, 1, "node", "remove", "0")
-        moving_s = scene.measure(lambda: move_everything(nodes, 1, [1, 2]))
+        moving_s = workload.measure(lambda: move_everything(nodes, 1, [1, 2]))
         assert nodes.leader(1) == 0
         assert "it runs still" in refusal(nodes, 1, "node", "remove", "0")
         assert voters(nodes, 1) == [1, 2]
@@ -158,15 +158,15 @@ def test_a_cluster_grows_from_one_to_three_and_loses_its_first_node_under_load(
             left = odradek(nodes, 1, "node", "remove", "0")
             assert left["is_unregistered"]
 
-        leaving_s = scene.measure(leave)
+        leaving_s = workload.measure(leave)
         nodes.wait_for_brokers(2, {1, 2})
-        scene.bootstrap = f"{nodes[1].bootstrap_servers},{nodes[2].bootstrap_servers}"
-        scene.end()
+        workload.bootstrap = f"{nodes[1].bootstrap_servers},{nodes[2].bootstrap_servers}"
+        workload.end()
         report(
             f"longest gaps of a producer: {growing_s:.2f} s while two nodes joined,"
             f" {moving_s:.2f} s while everything moved, {leaving_s:.2f} s while the first one left"
         )
-        assert anomalies(scene.history) == []
+        assert anomalies(workload.history) == []
 
 
 def wipe(nodes: Cluster, node_id: int) -> None:

@@ -24,9 +24,9 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.records import Record, build_batch
 from tests.e2e.conftest import Report, StartNode
+from tests.support.background_client import BackgroundClient
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient, frame_of
-from tests.support.witness import Witness
 
 MIB = 1 << 20
 LARGE = "large"
@@ -66,7 +66,7 @@ def memory_of(broker: EmbeddedBroker) -> int:
 class Watch:
     """What others notice, and what the node needs, while a block of a test does harm."""
 
-    def __init__(self, broker: EmbeddedBroker, witness: Witness) -> None:
+    def __init__(self, broker: EmbeddedBroker, witness: BackgroundClient) -> None:
         self.broker = broker
         self.witness = witness
         self.before = memory_of(broker)
@@ -86,7 +86,7 @@ def watch(
     topic = f"witness-{request.node.name}"[:200].translate(str.maketrans("[]", "--"))
     broker.create_topic(topic)
     pids = broker.processes
-    with Witness(broker.bootstrap_servers, topic) as witness:
+    with BackgroundClient(broker.bootstrap_servers, topic) as witness:
         wait_until(lambda: witness.consumed_count > 100, what="the witness is at work")
         watch = Watch(broker, witness)
         yield watch

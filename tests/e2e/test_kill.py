@@ -23,7 +23,7 @@ from odradek.protocol.messages.groups import (
 )
 from tests.e2e.checker import anomalies
 from tests.e2e.conftest import Report, StartNode
-from tests.e2e.scene import WAIT_S, Scene
+from tests.e2e.workload import WAIT_S, Workload
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -44,13 +44,13 @@ class Room:
         self.node = node
         self.random = random.Random(seed)
         node.create_topic(TOPIC, partitions=PARTITIONS)
-        self.scene = Scene(
+        self.workload = Workload(
             node.bootstrap_servers, TOPIC, PARTITIONS, group=GROUP, reader_count=READERS
         )
 
     def kill(self, how: Callable[[], None]) -> float:
         """Do it in the midst of work; the longest gap that a partition's producer has seen."""
-        (writer,) = self.scene.writers
+        (writer,) = self.workload.writers
         target = writer.next_number + self.random.randrange(500, 2500)
         wait_until(lambda: writer.next_number >= target, timeout_s=WAIT_S)
 
@@ -58,7 +58,7 @@ class Room:
             how()
             self.node.wait_until_ready()
 
-        return self.scene.measure(kill)
+        return self.workload.measure(kill)
 
 
 def membership(node: EmbeddedBroker, group: str) -> tuple[int, set[str]]:
@@ -93,18 +93,18 @@ def room(start_node: StartNode, workers: int) -> Iterator[Room]:
     seed = int(os.environ.get("TEST_SEED", "0")) or random.randrange(1, 2**31)
     node = start_node({"workers": str(workers)})
     running = Room(node, seed)
-    scene = running.scene
+    workload = running.workload
     try:
-        scene.begin()
-        before, assignments = membership(node, GROUP), scene.assignments()
+        workload.begin()
+        before, assignments = membership(node, GROUP), workload.assignments()
         yield running
         assert membership(node, GROUP) == before
-        assert scene.assignments() == assignments, "somebody was made to join again"
-        scene.end()
-        assert anomalies(scene.history) == []
-        assert len(scene.history.acknowledged) == scene.writers[0].next_number
+        assert workload.assignments() == assignments, "somebody was made to join again"
+        workload.end()
+        assert anomalies(workload.history) == []
+        assert len(workload.history.acknowledged) == workload.writers[0].next_number
         node.restart()
-        assert scene.log() == scene.history.log, "a restart changed the log"
+        assert workload.log() == workload.history.log, "a restart changed the log"
     except BaseException as error:
         error.add_note(f"TEST_SEED={seed}\n{node.log()[-6000:]}")
         raise

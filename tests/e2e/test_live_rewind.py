@@ -44,14 +44,14 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    FetchPartition,
-    FetchTopic,
+    ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
+    ShareAcknowledgeTopic,
+    ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     ShareGroupHeartbeatRequest,
@@ -394,9 +394,9 @@ class ShareMember:
             max_records=100,
             batch_size=100,
             topics=[
-                FetchTopic(
+                ShareFetchTopic(
                     topic_id=self.topic_id,
-                    partitions=[FetchPartition(partition_index=index) for index in (0, 1)],
+                    partitions=[ShareFetchPartition(partition_index=index) for index in (0, 1)],
                 )
             ]
             if self.session_epoch == 0
@@ -423,10 +423,10 @@ class ShareMember:
             member_id=self.member_id,
             share_session_epoch=self.session_epoch,
             topics=[
-                AcknowledgeTopic(
+                ShareAcknowledgeTopic(
                     topic_id=self.topic_id,
                     partitions=[
-                        AcknowledgePartition(
+                        ShareAcknowledgePartition(
                             partition_index=partition, acknowledgement_batches=[batch]
                         )
                     ],

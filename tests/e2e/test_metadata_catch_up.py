@@ -17,17 +17,17 @@ from odradek.cluster.controller.commands import (
     encode_command,
 )
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.node.bus.endpoint import Link, drain, encode, ipc_address
+from odradek.node.bus.endpoint import DealerLink, drain, encode, ipc_address
 from odradek.node.bus.messages import (
-    Applied,
+    CommandSubmitted,
     DescribeQuorum,
-    Follow,
     FromController,
+    MetadataApplied,
     MetadataRecords,
     MetadataSnapshot,
     QuorumDescribed,
-    Submit,
-    Submitted,
+    SubmitCommand,
+    SubscribeMetadata,
 )
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.storage.metadata_log import MetadataLog
@@ -52,12 +52,12 @@ class Follower:
         self.name = name
         self.image = MetadataImage.empty()
         self.heard: list[FromController] = []
-        self.link = Link(context, address, name.encode())
+        self.link = DealerLink(context, address, name.encode())
         self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
 
     def look(self) -> None:
         if self.link.take_connected():
-            self.link.socket.send(encode([Follow(self.name, 1, self.image.offset)]))
+            self.link.socket.send(encode([SubscribeMetadata(self.name, 1, self.image.offset)]))
         for payload in drain(self.link.socket):
             for message in self._decode(payload):
                 self.heard.append(message)
@@ -65,7 +65,7 @@ class Follower:
                     image = apply_metadata(self.image, message)
                     assert image is not None, "entries are missing"
                     self.image = image
-                    self.link.socket.send(encode([Applied(self.name, image.offset)]))
+                    self.link.socket.send(encode([MetadataApplied(self.name, image.offset)]))
 
 
 class Member:
@@ -149,10 +149,10 @@ class Trio:
             wanted.add(self._next_id)
             topic = NewTopic(name, name.encode().ljust(16, b"-"), 1, 1)
             command = encode_command(CreateTopics((topic,)))
-            router.link.socket.send(encode([Submit(self._next_id, command, FAR_MS)]))
+            router.link.socket.send(encode([SubmitCommand(self._next_id, command, FAR_MS)]))
 
         def are_answered() -> bool:
-            answers = [m for m in router.heard if isinstance(m, Submitted)]
+            answers = [m for m in router.heard if isinstance(m, CommandSubmitted)]
             replies = [decode_reply(answer.reply) for answer in answers]
             for reply in replies:
                 assert isinstance(reply, TopicsReply)

@@ -25,8 +25,8 @@ from tests.e2e.nemesis import (
     CLOCK_FAULTS,
     FAKETIME,
     FAULTS,
-    Battlefield,
-    battlefield,
+    FaultyCluster,
+    faulty_cluster,
     full_disk,
 )
 from tests.support.disks import SmallDisk, small_disk
@@ -62,9 +62,9 @@ def seed_of_a_run() -> int:
     return SEED or random.randrange(1, 2**31)
 
 
-def suffer(field: Battlefield, names: Iterable[str], report: Report) -> None:
+def inject(field: FaultyCluster, names: Iterable[str], report: Report) -> None:
     """One after the other; how long a producer had to wait is printed."""
-    waits = [f"{name} {field.suffer(FAULTS[name]):.1f}" for name in names]
+    waits = [f"{name} {field.inject(FAULTS[name]):.1f}" for name in names]
     report(f"longest waits of a producer in s: {', '.join(waits)}")
 
 
@@ -81,15 +81,15 @@ def suffer(field: Battlefield, names: Iterable[str], report: Report) -> None:
 def test_nothing_is_lost_and_all_is_well_again(
     names: Sequence[str], tmp_path: Path, report: Report
 ) -> None:
-    with battlefield(tmp_path, seed_of_a_run()) as field:
-        suffer(field, names, report)
+    with faulty_cluster(tmp_path, seed_of_a_run()) as field:
+        inject(field, names, report)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FAKETIME, reason="needs libfaketime")
 def test_a_clock_that_jumps_harms_nobody(tmp_path: Path, report: Report) -> None:
-    with battlefield(tmp_path, seed_of_a_run(), has_clocks=True) as field:
-        suffer(field, CLOCK_FAULTS, report)
+    with faulty_cluster(tmp_path, seed_of_a_run(), has_clocks=True) as field:
+        inject(field, CLOCK_FAULTS, report)
 
 
 @pytest.mark.slow
@@ -100,8 +100,8 @@ def test_others_lead_where_a_disk_is_full(tmp_path: Path, report: Report) -> Non
         def mount(nodes: Cluster) -> None:
             disks[0] = stack.enter_context(small_disk(nodes[0].data, DISK_BYTES))
 
-        with battlefield(tmp_path, seed_of_a_run(), prepare=mount) as field:
-            gap_s = field.suffer(partial(full_disk, disk=disks[0], node_id=0))
+        with faulty_cluster(tmp_path, seed_of_a_run(), prepare=mount) as field:
+            gap_s = field.inject(partial(full_disk, disk=disks[0], node_id=0))
             report(f"longest wait of a producer in s: full_disk {gap_s:.1f}")
 
 
@@ -117,5 +117,5 @@ def test_faults_in_any_order(tmp_path: Path, report: Report) -> None:
         if number and time.monotonic() >= until:
             break
         seed = SEED if SEED and not number else seeds.randrange(1, 2**31)
-        with battlefield(tmp_path / f"round-{number}", seed, has_clocks=bool(FAKETIME)) as field:
-            suffer(field, field.random.choices(chosen, k=FAULTS_OF_A_ROUND), report)
+        with faulty_cluster(tmp_path / f"round-{number}", seed, has_clocks=bool(FAKETIME)) as field:
+            inject(field, field.random.choices(chosen, k=FAULTS_OF_A_ROUND), report)

@@ -8,11 +8,11 @@ from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    ElectLeadersTopicPartitions,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
-    TopicPartitions,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
@@ -65,7 +65,7 @@ def is_moving(nodes: Cluster, at: int) -> bool:
 
 
 def elect(nodes: Cluster, at: int) -> int:
-    named = [TopicPartitions(topic=TOPIC, partitions=[0])]
+    named = [ElectLeadersTopicPartitions(topic=TOPIC, partitions=[0])]
     with WireClient(nodes[at].bootstrap_servers) as wire:
         answer = wire.ask(ElectLeadersRequest(topic_partitions=named), 2, ElectLeadersResponse)
     return answer.replica_election_results[0].partition_result[0].error_code

@@ -20,7 +20,7 @@ from odradek.protocol.messages.topics import (
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report
-from tests.e2e.scene import Scene
+from tests.e2e.workload import Workload
 from tests.support.waiting import wait_until
 
 TOPIC = "orders"
@@ -78,8 +78,8 @@ def test_a_new_node_gets_its_part_and_another_is_drained_under_load(
         create(nodes, BULK, BULK_PARTITIONS, 2)
         fill(nodes)
         nodes.wait_until_whole(TOPIC)
-        scene = Scene(nodes.bootstrap_servers, TOPIC, PARTITIONS)
-        scene.begin()
+        workload = Workload(nodes.bootstrap_servers, TOPIC, PARTITIONS)
+        workload.begin()
         nodes.join(3).start()
         nodes.wait_for_brokers(0, {0, 1, 2, 3})
         assert replicas(nodes)[3] == 0
@@ -95,12 +95,12 @@ def test_a_new_node_gets_its_part_and_another_is_drained_under_load(
         told = [line for line in ran.stderr.splitlines() if " partitions, " in line]
         assert len(told) > 2, f"progress is shown: {ran.stderr}"
         assert replicas(nodes)[3] > 0
-        scene.wait_for_progress()
+        workload.wait_for_progress()
 
         drained = odradek(nodes, "node", "drain", "0", "--yes", "-o", "json")
         assert drained.returncode == 0, drained.stderr
         assert replicas(nodes)[0] == 0
-        scene.wait_for_progress()
+        workload.wait_for_progress()
 
         back = odradek(nodes, "cluster", "rebalance", "--yes", "--include", "0", "-o", "json")
         assert back.returncode == 0, back.stderr
@@ -111,7 +111,7 @@ def test_a_new_node_gets_its_part_and_another_is_drained_under_load(
         assert max(counts) - min(counts) <= 1
         leads = [node["leaders"] for node in outcome["nodes"]]
         assert max(leads) - min(leads) <= 1
-        scene.wait_for_progress()
+        workload.wait_for_progress()
         wait_until(lambda: nodes.is_whole(TOPIC), what="all replicas are in sync")
-        scene.end()
-        assert anomalies(scene.history) == []
+        workload.end()
+        assert anomalies(workload.history) == []

@@ -15,19 +15,19 @@ from odradek.protocol.messages.cluster import ElectLeadersRequest, ElectLeadersR
 from odradek.protocol.messages.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    TopicRequest,
+    DescribeTopicPartitionsTopicRequest,
 )
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report
-from tests.e2e.scene import Scene
+from tests.e2e.workload import Workload
 from tests.support.waiting import wait_until
 
 TOPIC = "orders"
 PARTITIONS = 6
 
 
-def restart(nodes: Cluster, scene: Scene, node_id: int) -> tuple[float, float, float]:
+def restart(nodes: Cluster, workload: Workload, node_id: int) -> tuple[float, float, float]:
     """Stop a node and start it again; how long it took to stop, and the longest gaps of a producer
     while it stopped and while it came back."""
     took_s = 0.0
@@ -42,7 +42,7 @@ def restart(nodes: Cluster, scene: Scene, node_id: int) -> tuple[float, float, f
         nodes.start(node_id)
         nodes.wait_until_whole(TOPIC)
 
-    return scene.measure(stop), scene.measure(come_back), took_s
+    return workload.measure(stop), workload.measure(come_back), took_s
 
 
 def elect_preferred_leaders(nodes: Cluster) -> None:
@@ -58,21 +58,21 @@ def test_no_client_has_a_failed_request_when_nodes_are_restarted_in_turn(
     with running_cluster(tmp_path) as nodes:
         nodes[0].create_topic(TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
         nodes.wait_until_whole(TOPIC)
-        scene = Scene(nodes.bootstrap_servers, TOPIC, PARTITIONS)
-        scene.begin()
-        assignments = scene.assignments()
+        workload = Workload(nodes.bootstrap_servers, TOPIC, PARTITIONS)
+        workload.begin()
+        assignments = workload.assignments()
         first = nodes.leader()
         for node_id in (first, *nodes.others(first)):
-            stopping_s, starting_s, took_s = restart(nodes, scene, node_id)
+            stopping_s, starting_s, took_s = restart(nodes, workload, node_id)
             report(
                 f"node {node_id}: longest gap of a producer {stopping_s:.2f} s while it stopped"
                 f" (for {took_s:.2f} s), {starting_s:.2f} s while it came back"
             )
-        gap_s = scene.measure(lambda: elect_preferred_leaders(nodes))
+        gap_s = workload.measure(lambda: elect_preferred_leaders(nodes))
         report(f"leaders go back: longest gap {gap_s:.2f} s")
-        scene.end()
-        assert anomalies(scene.history) == []
-        assert scene.assignments() == assignments, "no rebalance"
+        workload.end()
+        assert anomalies(workload.history) == []
+        assert workload.assignments() == assignments, "no rebalance"
 
 
 def test_who_left_an_isr_that_was_too_small_is_shown_as_an_eligible_leader(tmp_path: Path) -> None:
@@ -83,7 +83,9 @@ def test_who_left_an_isr_that_was_too_small_is_shown_as_an_eligible_leader(tmp_p
         away, near = nodes.others(nodes.leader_of(TOPIC))
 
         def shown() -> tuple[set[int], list[int] | None]:
-            request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)])
+            request = DescribeTopicPartitionsRequest(
+                topics=[DescribeTopicPartitionsTopicRequest(name=TOPIC)]
+            )
             answer = nodes[near].ask(request, DescribeTopicPartitionsResponse)
             (partition,) = answer.topics[0].partitions
             return set(partition.isr_nodes), partition.eligible_leader_replicas

@@ -17,7 +17,7 @@ from odradek.node.embedded import EmbeddedBroker
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.e2e.conftest import Report, StartNode
-from tests.e2e.processes import cpu_seconds, in_words, pids_of, resident_mib
+from tests.e2e.processes import as_text, cpu_seconds, pids_of, resident_mib
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -111,7 +111,7 @@ def test_ten_thousand_partitions_are_made_rest_and_come_back(
     creation_s = time.monotonic() - begin
     report(f"{topics} x {partitions} partitions created and told in {creation_s:.2f} s")
     shares = idle_shares(node)
-    report(f"idle with them {in_words(shares, '% of a core')}")
+    report(f"idle with them {as_text(shares, '% of a core')}")
 
     everywhere = [(f"topic-{t}", p) for t in range(topics) for p in range(partitions)]
     some = random.Random(1).sample(everywhere, 100)
@@ -120,8 +120,8 @@ def test_ten_thousand_partitions_are_made_rest_and_come_back(
     report(f"a record into each of them in {time.monotonic() - begin:.2f} s")
     assert consume(node.bootstrap_servers, some) == dict.fromkeys(some, "before")
     shares_used = idle_shares(node)
-    report(f"idle with a record in each {in_words(shares_used, '% of a core')}")
-    report(f"{in_words(resident_mib(pids_of(node)), 'MiB resident')}")
+    report(f"idle with a record in each {as_text(shares_used, '% of a core')}")
+    report(f"{as_text(resident_mib(pids_of(node)), 'MiB resident')}")
 
     begin = time.monotonic()
     node.stop()
@@ -215,8 +215,8 @@ def test_two_thousand_idle_consumers_cost_little_and_only_those_concerned_wake(
             f"{CONSUMERS} consumers connected and waiting after {time.monotonic() - begin:.2f} s"
         )
         shares = idle_shares(node)
-        report(f"while they wait {in_words(shares, '% of a core')}")
-        report(f"{resident:.0f} MiB before them, {in_words(resident_mib(pids_of(node)), 'MiB')}")
+        report(f"while they wait {as_text(shares, '% of a core')}")
+        report(f"{resident:.0f} MiB before them, {as_text(resident_mib(pids_of(node)), 'MiB')}")
         assert waiting.woken(0) == set()
 
         begin = time.monotonic()

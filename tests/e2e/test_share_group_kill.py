@@ -25,14 +25,14 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    FetchPartition,
-    FetchTopic,
+    ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
+    ShareAcknowledgeTopic,
+    ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
@@ -117,7 +117,9 @@ class Member:
             batch_size=AT_ONCE,
             share_acquire_mode=1,
             topics=[
-                FetchTopic(topic_id=self._topic_id, partitions=[FetchPartition(partition_index=0)])
+                ShareFetchTopic(
+                    topic_id=self._topic_id, partitions=[ShareFetchPartition(partition_index=0)]
+                )
             ]
             if self._epoch == 0
             else [],
@@ -152,9 +154,9 @@ class Member:
             member_id=MEMBER,
             share_session_epoch=self._epoch,
             topics=[
-                AcknowledgeTopic(
+                ShareAcknowledgeTopic(
                     topic_id=self._topic_id,
-                    partitions=[AcknowledgePartition(acknowledgement_batches=held)],
+                    partitions=[ShareAcknowledgePartition(acknowledgement_batches=held)],
                 )
             ],
         )

@@ -18,8 +18,8 @@ from typing import TypeVar
 import pytest
 
 from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
-from odradek.coordinator.share.batches import RecordState
 from odradek.coordinator.share.requests import ShareKey
+from odradek.coordinator.share.state_batches import RecordState
 from odradek.node.router.handlers.groups import KEY_TYPE_SHARE
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse

@@ -16,8 +16,8 @@ from tests.e2e.bank import (
     SOURCE,
     TOPIC,
     Bank,
+    as_text,
     audit,
-    in_words,
     position_of,
     progress,
     read_committed,
@@ -33,7 +33,7 @@ BETWEEN_KILLS = 15
 KEY_TYPE_TRANSACTION = 1
 
 
-def work_through(
+def run_banks_while_killing(
     bootstrap: str, kills: list[Callable[[], None]], *, commits_offsets: bool = False
 ) -> list[Bank]:
     """Banks at work while something is killed, again and again."""
@@ -63,8 +63,8 @@ def test_nothing_is_torn_or_stuck_when_a_process_is_killed(
         node.kill_process(process)
         node.wait_until_ready()
 
-    banks = work_through(node.bootstrap_servers, [kill] * KILLS, commits_offsets=True)
-    report(in_words(banks))
+    banks = run_banks_while_killing(node.bootstrap_servers, [kill] * KILLS, commits_offsets=True)
+    report(as_text(banks))
 
 
 def make_topics(nodes: Cluster) -> None:
@@ -188,4 +188,4 @@ def test_nothing_is_torn_or_stuck_when_nodes_are_killed(tmp_path: Path, report: 
             nodes.wait_until_whole(TOPIC)
 
         kills: list[Callable[[], None]] = [partial(kill, node_id) for node_id in range(KILLS)]
-        report(in_words(work_through(nodes.bootstrap_servers, kills)))
+        report(as_text(run_banks_while_killing(nodes.bootstrap_servers, kills)))

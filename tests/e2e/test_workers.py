@@ -14,7 +14,7 @@ from odradek.protocol.messages.configs import (
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
 from tests.e2e.conftest import Report, StartNode
-from tests.e2e.scene import Scene
+from tests.e2e.workload import Workload
 from tests.support.waiting import wait_until
 
 TOPIC = "orders"
@@ -62,29 +62,29 @@ def test_stores_move_between_workers_under_load_and_data_stay(
 ) -> None:
     node = start_node({"workers": "1"})
     node.create_topic(TOPIC, partitions=PARTITIONS)
-    scene = Scene(node.bootstrap_servers, TOPIC, PARTITIONS)
-    scene.begin()
-    before, assignments = segments(node), scene.assignments()
+    workload = Workload(node.bootstrap_servers, TOPIC, PARTITIONS)
+    workload.begin()
+    before, assignments = segments(node), workload.assignments()
     router = node.processes["router-0"]
-    more_s = scene.measure(lambda: have_workers(node, 0, 4))
-    fewer_s = scene.measure(lambda: have_workers(node, 0, 2))
+    more_s = workload.measure(lambda: have_workers(node, 0, 4))
+    fewer_s = workload.measure(lambda: have_workers(node, 0, 2))
     report(f"1 to 4 and 4 to 2 workers: longest gaps of a producer {more_s:.2f}, {fewer_s:.2f} s")
     have_workers(node, 0, None)
-    scene.wait_for_progress()
+    workload.wait_for_progress()
     assert node.processes["router-0"] == router, "clients keep their connections"
-    assert scene.assignments() == assignments, "somebody was made to join again"
+    assert workload.assignments() == assignments, "somebody was made to join again"
     assert before <= segments(node), "no record was written anew"
 
     have_workers(node, 0, 3)
-    scene.end()
-    assert anomalies(scene.history) == []
+    workload.end()
+    assert anomalies(workload.history) == []
 
     # What is set while the node runs holds after a restart, too, whatever its configuration says.
     node.stop()
     node.settings["workers"] = "2"
     node.start()
     wait_for_workers(node, 3)
-    assert scene.log() == scene.history.log
+    assert workload.log() == workload.history.log
     assert before <= segments(node)
 
 
@@ -92,15 +92,15 @@ def test_followers_find_the_new_workers_of_a_leader(tmp_path: Path) -> None:
     with running_cluster(tmp_path, 2, settings={"min.insync.replicas": "2"}) as nodes:
         nodes[0].create_topic(TOPIC, partitions=PARTITIONS)
         nodes.wait_until_whole(TOPIC)
-        scene = Scene(nodes.bootstrap_servers, TOPIC, PARTITIONS)
-        scene.begin()
+        workload = Workload(nodes.bootstrap_servers, TOPIC, PARTITIONS)
+        workload.begin()
         for node_id in (0, 1):
             have_workers(nodes[node_id], node_id, 2)
             # With min.insync.replicas 2 nothing is acknowledged that did not reach the other node.
-            scene.wait_for_progress()
+            workload.wait_for_progress()
         assert_replicated(nodes)
-        scene.end()
-        assert anomalies(scene.history) == []
+        workload.end()
+        assert anomalies(workload.history) == []
 
 
 def assert_replicated(nodes: Cluster) -> None:

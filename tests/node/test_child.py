@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.child import Child, Patience, State, child_environment, python_command
-from odradek.node.observability import Stop
+from odradek.node.child import Child, ChildState, ChildTimeouts, child_environment, python_command
+from odradek.node.observability import StopProcess
 from tests.support.waiting import wait_until
 
 READY = """\
-from odradek.node.observability import ChildLink
-link = ChildLink.connect(None, "x")
+from odradek.node.observability import SupervisorLink
+link = SupervisorLink.connect(None, "x")
 link.ready()"""
 UNTIL_STOPPED = f"{READY}\nwhile not link.poll(): pass"
 
@@ -30,11 +30,11 @@ class Nursery:
         self.children: list[Child] = []
         self.became_ready: list[str] = []
 
-    def child(self, script: str, patience: Patience | None = None) -> Child:
+    def child(self, script: str, patience: ChildTimeouts | None = None) -> Child:
         child = Child(
             "worker-0",
             [sys.executable, "-c", script],
-            patience or Patience(),
+            patience or ChildTimeouts(),
             self.selector,
             lambda child: self.became_ready.append(child.name),
         )
@@ -45,7 +45,7 @@ class Nursery:
         for key, _ in self.selector.select(0.005):
             key.data()
 
-    def until(self, child: Child, state: State) -> None:
+    def until(self, child: Child, state: ChildState) -> None:
         def has_come() -> bool:
             self.turn()
             child.reap(time.monotonic())
@@ -67,11 +67,11 @@ def nursery() -> Iterator[Nursery]:
 def test_a_child_is_ready_when_it_says_so(nursery: Nursery) -> None:
     child = nursery.child(UNTIL_STOPPED)
     child.start(time.monotonic())
-    assert child.state is State.STARTING
-    nursery.until(child, State.READY)
+    assert child.state is ChildState.STARTING
+    nursery.until(child, ChildState.READY)
     assert nursery.became_ready == ["worker-0"]
-    child.stop(time.monotonic(), Stop())
-    nursery.until(child, State.ENDED)
+    child.stop(time.monotonic(), StopProcess())
+    nursery.until(child, ChildState.ENDED)
 
 
 def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> None:
@@ -79,20 +79,20 @@ def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> 
     child = nursery.child(f"{script}\nwhile not link.poll(): pass")
     assert not child.leave(), "it does not run yet"
     child.start(time.monotonic())
-    nursery.until(child, State.READY)
-    assert not child.has_released
+    nursery.until(child, ChildState.READY)
+    assert not child.can_shut_down
     assert child.leave()
 
-    def has_released() -> bool:
+    def can_shut_down() -> bool:
         nursery.turn()
-        return child.has_released
+        return child.can_shut_down
 
-    wait_until(has_released)
-    assert child.state is State.READY
+    wait_until(can_shut_down)
+    assert child.state is ChildState.READY
 
 
 def test_a_child_says_how_many_workers_the_node_shall_have(nursery: Nursery) -> None:
-    child = nursery.child(f"{READY}\nlink.regroup(3)\nwhile not link.poll(): pass")
+    child = nursery.child(f"{READY}\nlink.resize_workers(3)\nwhile not link.poll(): pass")
     assert child.wanted_workers is None
     child.start(time.monotonic())
 
@@ -104,7 +104,7 @@ def test_a_child_says_how_many_workers_the_node_shall_have(nursery: Nursery) -> 
 
 
 def test_waits_before_restarts_double_up_to_a_bound_and_are_forgotten(nursery: Nursery) -> None:
-    patience = Patience(restart_first=1.0, restart_max=5.0, stable=100.0)
+    patience = ChildTimeouts(restart_first=1.0, restart_max=5.0, stable=100.0)
     child = nursery.child("", patience)
     waits = []
     for began in (0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 200.0):
@@ -116,7 +116,7 @@ def test_waits_before_restarts_double_up_to_a_bound_and_are_forgotten(nursery: N
             return child.reap(at)
 
         wait_until(has_ended)
-        assert child.state is State.WAITING
+        assert child.state is ChildState.WAITING
         waits.append(child.deadline - ended)
     assert waits == [0.0, 1.0, 2.0, 4.0, 5.0, 5.0, 0.0]
     assert child.restart_count == 7
@@ -130,21 +130,21 @@ def test_nonsense_on_the_link_is_not_taken_for_a_death(nursery: Nursery) -> None
     )
     child = nursery.child(script)
     child.start(time.monotonic())
-    nursery.until(child, State.READY)
+    nursery.until(child, ChildState.READY)
 
 
 def test_a_child_that_is_still_starting_is_just_ended(nursery: Nursery) -> None:
     child = nursery.child("import signal; signal.pause()")
     child.start(time.monotonic())
-    child.stop(time.monotonic(), Stop())
-    nursery.until(child, State.ENDED)
+    child.stop(time.monotonic(), StopProcess())
+    nursery.until(child, ChildState.ENDED)
 
 
 def test_a_late_supervisor_does_not_blame_its_children(nursery: Nursery) -> None:
-    child = nursery.child(UNTIL_STOPPED, Patience(beat=5.0))
+    child = nursery.child(UNTIL_STOPPED, ChildTimeouts(beat=5.0))
     child.start(0.0)
-    nursery.until(child, State.READY)
-    child.excuse(1_000.0)
+    nursery.until(child, ChildState.READY)
+    child.extend_deadline(1_000.0)
     assert child.deadline == 1_005.0
 
 
@@ -169,8 +169,8 @@ def test_malloc_is_told_to_keep_megabytes_unless_the_user_says_otherwise() -> No
 def test_ctrl_c_in_the_terminal_is_not_for_children(nursery: Nursery) -> None:
     child = nursery.child(UNTIL_STOPPED)
     child.start(time.monotonic())
-    nursery.until(child, State.READY)
+    nursery.until(child, ChildState.READY)
     assert child.pid is not None
     assert os.getpgid(child.pid) != os.getpgid(0)
     os.kill(child.pid, signal.SIGKILL)
-    nursery.until(child, State.WAITING)
+    nursery.until(child, ChildState.WAITING)

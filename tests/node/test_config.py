@@ -13,7 +13,7 @@ from odradek.node.config import (
     default_worker_count,
     load,
 )
-from odradek.node.config_sources import ConfigFault
+from odradek.node.config_sources import ConfigurationError
 from odradek.storage.settings import Durability
 
 
@@ -24,7 +24,7 @@ def configured(**options: str) -> NodeConfig:
 
 
 def faults_of(**options: str) -> list[str]:
-    with pytest.raises(ConfigFault) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         configured(**options)
     return list(caught.value.faults)
 

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.config_sources import ConfigFault, Setting, from_environment, from_file, merge
+from odradek.node.config_sources import (
+    ConfigurationError,
+    Setting,
+    from_environment,
+    from_file,
+    merge,
+)
 
 
 def written(tmp_path: Path, name: str, text: str) -> Path:
@@ -66,7 +72,7 @@ def test_a_file_that_cannot_be_read_is_named(
     tmp_path: Path, name: str, content: bytes, says: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigFault, match=says):
+    with pytest.raises(ConfigurationError, match=says):
         from_file(tmp_path / name)
-    with pytest.raises(ConfigFault, match="cannot read"):
+    with pytest.raises(ConfigurationError, match="cannot read"):
         from_file(tmp_path / "missing.toml")

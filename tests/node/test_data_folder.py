@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from odradek.node.config import NodeConfig, load
-from odradek.node.config_sources import ConfigFault
+from odradek.node.config_sources import ConfigurationError
 from odradek.node.data_folder import (
     FolderLock,
-    Identity,
+    MetaProperties,
     StateFile,
-    adopt_identity,
+    adopt_meta_properties,
     format_folder,
     new_cluster_id,
-    read_identity,
+    read_meta_properties,
 )
 from tests.support.disks import small_disk
 
@@ -28,25 +28,25 @@ def config_for(folder: Path, **options: str) -> NodeConfig:
 
 def test_the_first_start_makes_the_folder_the_nodes_and_later_ones_find_it(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "data"
-    first = adopt_identity(config_for(folder), formats=True)
+    first = adopt_meta_properties(config_for(folder), formats=True)
     assert len(first.cluster_id) == 22
     assert first.store_count == 8
-    again = adopt_identity(config_for(folder), formats=True)
+    again = adopt_meta_properties(config_for(folder), formats=True)
     assert again == first
 
 
 def test_a_folder_keeps_its_number_of_stores(tmp_path: Path) -> None:
-    adopt_identity(config_for(tmp_path, stores="3"), formats=True)
-    config = adopt_identity(config_for(tmp_path, workers="4"), formats=True)
+    adopt_meta_properties(config_for(tmp_path, stores="3"), formats=True)
+    config = adopt_meta_properties(config_for(tmp_path, workers="4"), formats=True)
     assert (config.store_count, config.worker_count) == (3, 3)
-    with pytest.raises(ConfigFault, match=r"stores=5.*formatted with 3 stores"):
-        adopt_identity(config_for(tmp_path, stores="5"), formats=True)
+    with pytest.raises(ConfigurationError, match=r"stores=5.*formatted with 3 stores"):
+        adopt_meta_properties(config_for(tmp_path, stores="5"), formats=True)
 
 
 def test_a_lost_folder_is_not_made_anew_by_itself(tmp_path: Path) -> None:
-    with pytest.raises(ConfigFault, match="odradek format"):
-        adopt_identity(config_for(tmp_path), formats=False)
-    assert read_identity(tmp_path) is None
+    with pytest.raises(ConfigurationError, match="odradek format"):
+        adopt_meta_properties(config_for(tmp_path), formats=False)
+    assert read_meta_properties(tmp_path) is None
 
 
 @pytest.mark.parametrize("folder", ["stores", "metadata"])
@@ -55,37 +55,39 @@ def test_data_that_nobody_signs_for_are_not_given_to_a_new_node(
 ) -> None:
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "log").touch()
-    with pytest.raises(ConfigFault, match=rf"there is {folder} .* but no meta\.properties"):
-        adopt_identity(config_for(tmp_path), formats=True)
-    assert read_identity(tmp_path) is None
+    with pytest.raises(ConfigurationError, match=rf"there is {folder} .* but no meta\.properties"):
+        adopt_meta_properties(config_for(tmp_path), formats=True)
+    assert read_meta_properties(tmp_path) is None
 
 
 def test_the_data_of_others_are_refused(tmp_path: Path) -> None:
-    format_folder(tmp_path, Identity("cluster-a", 1, 8))
-    with pytest.raises(ConfigFault, match=r"node\.id=2: .* belong to node 1"):
-        adopt_identity(config_for(tmp_path, **{"node.id": "2"}), formats=True)
+    format_folder(tmp_path, MetaProperties("cluster-a", 1, 8))
+    with pytest.raises(ConfigurationError, match=r"node\.id=2: .* belong to node 1"):
+        adopt_meta_properties(config_for(tmp_path, **{"node.id": "2"}), formats=True)
     options = {"node.id": "1", "cluster.id": "cluster-b"}
-    with pytest.raises(ConfigFault, match=r"cluster\.id=cluster-b: .* belong to cluster cluster-a"):
-        adopt_identity(config_for(tmp_path, **options), formats=True)
+    with pytest.raises(
+        ConfigurationError, match=r"cluster\.id=cluster-b: .* belong to cluster cluster-a"
+    ):
+        adopt_meta_properties(config_for(tmp_path, **options), formats=True)
 
 
 def test_formatting_twice_is_refused(tmp_path: Path) -> None:
-    format_folder(tmp_path, Identity("cluster-a", 1, 8))
-    with pytest.raises(ConfigFault, match="formatted already"):
-        format_folder(tmp_path, Identity("cluster-b", 1, 8))
+    format_folder(tmp_path, MetaProperties("cluster-a", 1, 8))
+    with pytest.raises(ConfigurationError, match="formatted already"):
+        format_folder(tmp_path, MetaProperties("cluster-b", 1, 8))
 
 
 def test_a_newer_layout_is_left_to_the_newer_release(tmp_path: Path) -> None:
-    format_folder(tmp_path, Identity("cluster-a", 1, 8, version=2))
-    with pytest.raises(ConfigFault, match=r"layout version 2.*newer release"):
-        read_identity(tmp_path)
+    format_folder(tmp_path, MetaProperties("cluster-a", 1, 8, version=2))
+    with pytest.raises(ConfigurationError, match=r"layout version 2.*newer release"):
+        read_meta_properties(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "version=x\n", "version=1\ncluster.id=a\n"])
 def test_a_damaged_file_is_not_taken_for_a_new_folder(tmp_path: Path, text: str) -> None:
     (tmp_path / "meta.properties").write_text(text)
-    with pytest.raises(ConfigFault, match="is damaged"):
-        adopt_identity(config_for(tmp_path), formats=True)
+    with pytest.raises(ConfigurationError, match="is damaged"):
+        adopt_meta_properties(config_for(tmp_path), formats=True)
 
 
 def test_cluster_ids_are_new_and_no_options() -> None:
@@ -106,7 +108,9 @@ def test_a_held_folder_names_its_holder_and_is_free_when_that_dies(tmp_path: Pat
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(ConfigFault, match=rf"running in this folder \(process {holder.pid}\)"):
+        with pytest.raises(
+            ConfigurationError, match=rf"running in this folder \(process {holder.pid}\)"
+        ):
             FolderLock(tmp_path)
         holder.kill()
         holder.wait()
@@ -118,7 +122,7 @@ def test_a_folder_is_held_on_a_full_disk_as_well(tmp_path: Path) -> None:
         FolderLock(disk.folder).release()
         disk.fill()
         lock = FolderLock(disk.folder)
-        with pytest.raises(ConfigFault, match=rf"\(process {os.getpid()}\)"):
+        with pytest.raises(ConfigurationError, match=rf"\(process {os.getpid()}\)"):
             FolderLock(disk.folder)
         lock.release()
         disk.empty()
@@ -168,22 +172,27 @@ def test_a_state_for_which_there_is_no_room_is_not_left_behind_in_parts(tmp_path
 
 def test_nodes_of_one_cluster_are_not_formatted_with_an_id_each(tmp_path: Path) -> None:
     peers = {"peers": "0@127.0.0.1:1,1@127.0.0.1:2,2@127.0.0.1:3"}
-    with pytest.raises(ConfigFault, match=r"set cluster\.id, or run odradek format --cluster-id"):
-        adopt_identity(config_for(tmp_path, **peers), formats=True)
-    assert read_identity(tmp_path) is None
-    config = adopt_identity(config_for(tmp_path, **peers, **{"cluster.id": "c"}), formats=True)
+    with pytest.raises(
+        ConfigurationError, match=r"set cluster\.id, or run odradek format --cluster-id"
+    ):
+        adopt_meta_properties(config_for(tmp_path, **peers), formats=True)
+    assert read_meta_properties(tmp_path) is None
+    config = adopt_meta_properties(
+        config_for(tmp_path, **peers, **{"cluster.id": "c"}), formats=True
+    )
     assert config.cluster_id == "c"
 
 
 def test_every_formatting_makes_a_folder_of_its_own(tmp_path: Path) -> None:
     one, other = (
-        adopt_identity(config_for(tmp_path / name), formats=True).directory_id for name in "ab"
+        adopt_meta_properties(config_for(tmp_path / name), formats=True).directory_id
+        for name in "ab"
     )
     assert one != other
-    assert adopt_identity(config_for(tmp_path / "a"), formats=True).directory_id == one
+    assert adopt_meta_properties(config_for(tmp_path / "a"), formats=True).directory_id == one
 
 
 def test_a_folder_from_before_there_were_directory_ids_is_served(tmp_path: Path) -> None:
-    format_folder(tmp_path, Identity("c", 0, 8))
+    format_folder(tmp_path, MetaProperties("c", 0, 8))
     assert "directory.id" not in (tmp_path / "meta.properties").read_text()
-    assert adopt_identity(config_for(tmp_path), formats=True).directory_id == ""
+    assert adopt_meta_properties(config_for(tmp_path), formats=True).directory_id == ""

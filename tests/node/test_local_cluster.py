@@ -11,19 +11,19 @@ from odradek.node.local_cluster import (
     LAYOUT_NAME,
     NODES_MAX,
     SECRET_NAME,
-    Layout,
+    ClusterLayout,
     LocalCluster,
     LocalNode,
-    grown,
-    keep,
-    lay_out,
-    layout_of,
+    extended_layout,
+    new_layout,
+    read_layout,
+    write_layout,
 )
 from tests.support.ports import free_pair, free_port
 
 
 def test_no_two_ports_of_a_layout_are_the_same() -> None:
-    layout = lay_out(NODES_MAX, 9092)
+    layout = new_layout(NODES_MAX, 9092)
     assert [node.node_id for node in layout.nodes] == list(range(NODES_MAX))
     assert [node.port for node in layout.nodes] == list(range(9092, 9092 + NODES_MAX))
     peers = [node.peer_port for node in layout.nodes]
@@ -35,36 +35,36 @@ def test_no_two_ports_of_a_layout_are_the_same() -> None:
 @pytest.mark.parametrize("count", [0, NODES_MAX + 1])
 def test_too_few_and_too_many_nodes_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match="nodes"):
-        lay_out(count, 9092)
+        new_layout(count, 9092)
 
 
 def test_a_layout_is_found_again_and_its_secret_is_its_owner_s(tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    assert layout_of(folder) is None
-    layout = lay_out(3, 9092)
-    keep(folder, layout)
-    assert layout_of(folder) == layout
+    assert read_layout(folder) is None
+    layout = new_layout(3, 9092)
+    write_layout(folder, layout)
+    assert read_layout(folder) == layout
     mode = stat.S_IMODE((folder / SECRET_NAME).stat().st_mode)
     assert mode == 0o600
     assert len((folder / SECRET_NAME).read_text()) >= 32
-    assert lay_out(3, 9092).cluster_id != layout.cluster_id
+    assert new_layout(3, 9092).cluster_id != layout.cluster_id
 
 
 def test_a_layout_grows_at_its_end_and_keeps_its_founders_and_its_secret(tmp_path: Path) -> None:
-    layout = lay_out(1, 9092)
-    keep(tmp_path, layout)
+    layout = new_layout(1, 9092)
+    write_layout(tmp_path, layout)
     secret = (tmp_path / SECRET_NAME).read_text()
-    more = grown(grown(layout, 2), 4)
-    keep(tmp_path, more)
-    assert layout_of(tmp_path) == more
+    more = extended_layout(extended_layout(layout, 2), 4)
+    write_layout(tmp_path, more)
+    assert read_layout(tmp_path) == more
     assert (tmp_path / SECRET_NAME).read_text() == secret
-    assert more.nodes == lay_out(4, 9092).nodes
+    assert more.nodes == new_layout(4, 9092).nodes
     assert (more.founders, more.joined) == (more.nodes[:1], more.nodes[1:])
     assert (layout.founders, layout.joined) == (layout.nodes, ())
 
 
 def test_nodes_that_came_later_join_the_others_and_are_no_peers(tmp_path: Path) -> None:
-    keep(tmp_path, layout := grown(lay_out(1, 9092), 2))
+    write_layout(tmp_path, layout := extended_layout(new_layout(1, 9092), 2))
     nodes = LocalCluster(tmp_path, layout)
     added = nodes.join(LocalNode(2, 9094, 10200))
     first, second = nodes.nodes[0].settings, nodes.nodes[1].settings
@@ -80,15 +80,15 @@ def test_nodes_that_came_later_join_the_others_and_are_no_peers(tmp_path: Path) 
 def test_a_broken_layout_is_said_to_be_broken(tmp_path: Path) -> None:
     (tmp_path / LAYOUT_NAME).write_text("{")
     with pytest.raises(ValueError, match=LAYOUT_NAME):
-        layout_of(tmp_path)
+        read_layout(tmp_path)
 
 
 @pytest.mark.e2e
 def test_a_cluster_comes_up_again_with_its_topics_and_replicas(tmp_path: Path) -> None:
-    layout = Layout(
+    layout = ClusterLayout(
         "cluster-of-the-test", tuple(LocalNode(n, free_port(), free_pair()) for n in range(3))
     )
-    keep(tmp_path, layout)
+    write_layout(tmp_path, layout)
     settings = {"profile": "dev", "arena.bytes": "32MiB", "socket.request.max.bytes": "8388608"}
     nodes = LocalCluster(tmp_path, layout, settings=settings)
     try:
@@ -109,8 +109,8 @@ def test_a_cluster_comes_up_again_with_its_topics_and_replicas(tmp_path: Path) -
 
 
 def test_a_node_s_arguments_do_not_tell_the_secret(tmp_path: Path) -> None:
-    layout = lay_out(1, 9092)
-    keep(tmp_path, layout)
+    layout = new_layout(1, 9092)
+    write_layout(tmp_path, layout)
     (node,) = LocalCluster(tmp_path, layout).nodes.values()
     secret = (tmp_path / SECRET_NAME).read_text()
     assert secret not in os.sep.join(node.settings.values())

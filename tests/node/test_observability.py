@@ -16,20 +16,20 @@ from odradek.node.observability import (
     FLOOD_LINES_MAX,
     FLOOD_WINDOW_S,
     LINK_KIND,
-    Beat,
-    ChildLink,
-    Collect,
-    FloodFilter,
+    BeginControlledShutdown,
+    CollectMetrics,
     FromChild,
     JsonFormatter,
-    Leave,
     Metrics,
-    Ready,
-    Regroup,
-    Released,
-    Report,
+    MetricsReport,
+    ProcessHeartbeat,
+    ProcessReady,
+    RepeatedLineFilter,
+    ResizeWorkers,
     Sample,
-    Stop,
+    ShutdownAllowed,
+    StopProcess,
+    SupervisorLink,
     TextFormatter,
     configure_logging,
     decode_from_child,
@@ -71,7 +71,7 @@ def test_a_line_for_machines_is_one_json_object_also_with_an_exception() -> None
 
 def test_a_flood_of_lines_from_one_place_is_cut_and_counted() -> None:
     now = 100.0
-    flood = FloodFilter(lambda: now)
+    flood = RepeatedLineFilter(lambda: now)
     passed = [flood.filter(record("again %d", index)) for index in range(FLOOD_LINES_MAX + 30)]
     assert passed == [True] * FLOOD_LINES_MAX + [False] * 30
     now += FLOOD_WINDOW_S
@@ -163,10 +163,10 @@ def test_the_text_for_prometheus_has_one_family_for_all_processes() -> None:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, ChildLink]]:
+def pair() -> Iterator[tuple[socket.socket, SupervisorLink]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
     ours.setblocking(False)
-    link = ChildLink(theirs, "worker-0")
+    link = SupervisorLink(theirs, "worker-0")
     yield ours, link
     link.close()
     ours.close()
@@ -184,89 +184,89 @@ def heard(ours: socket.socket) -> list[FromChild]:
         messages.append(decode_from_child(payload))
 
 
-def poll_until_told(link: ChildLink) -> bool:
+def poll_until_told(link: SupervisorLink) -> bool:
     """Polls are cheap because most of them do not look: so poll until one has."""
     return any(link.poll() for _ in range(2_000_000))
 
 
-def test_a_child_beats_and_says_ready(pair: tuple[socket.socket, ChildLink]) -> None:
+def test_a_child_beats_and_says_ready(pair: tuple[socket.socket, SupervisorLink]) -> None:
     ours, link = pair
     assert not link.poll()
     link.ready({"ports": {"PLAINTEXT": 9092}})
-    assert heard(ours) == [Beat(), Ready({"ports": {"PLAINTEXT": 9092}})]
+    assert heard(ours) == [ProcessHeartbeat(), ProcessReady({"ports": {"PLAINTEXT": 9092}})]
 
 
-def test_a_child_is_told_to_stop(pair: tuple[socket.socket, ChildLink]) -> None:
+def test_a_child_is_told_to_stop(pair: tuple[socket.socket, SupervisorLink]) -> None:
     ours, link = pair
     assert not link.poll()
-    ours.send(encode_link(Stop()))
+    ours.send(encode_link(StopProcess()))
     assert poll_until_told(link)
     assert link.poll()
 
 
 def test_a_child_is_told_that_the_node_leaves_and_says_when_it_may(
-    pair: tuple[socket.socket, ChildLink],
+    pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     ours, link = pair
     before = link.is_leaving
-    ours.send(encode_link(Leave()))
+    ours.send(encode_link(BeginControlledShutdown()))
     assert not link.poll(), "leaving is not stopping"
     assert (before, link.is_leaving) == (False, True)
     link.released()
-    assert heard(ours) == [Beat(), Released()]
+    assert heard(ours) == [ProcessHeartbeat(), ShutdownAllowed()]
 
 
 def test_a_child_says_how_many_workers_the_node_shall_have(
-    pair: tuple[socket.socket, ChildLink],
+    pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     ours, link = pair
-    link.regroup(4)
-    assert heard(ours) == [Regroup(4)]
+    link.resize_workers(4)
+    assert heard(ours) == [ResizeWorkers(4)]
 
 
-def test_a_child_whose_supervisor_is_gone_stops(pair: tuple[socket.socket, ChildLink]) -> None:
+def test_a_child_whose_supervisor_is_gone_stops(pair: tuple[socket.socket, SupervisorLink]) -> None:
     ours, link = pair
     ours.close()
     assert poll_until_told(link)
     link.ready()
 
 
-def test_many_metrics_come_in_several_messages(pair: tuple[socket.socket, ChildLink]) -> None:
+def test_many_metrics_come_in_several_messages(pair: tuple[socket.socket, SupervisorLink]) -> None:
     ours, link = pair
     values = dict.fromkeys(map(str, range(900)), 1.0)
     link.metrics.gauge("bytes", "Bytes", lambda: values, label="n")
-    ours.send(encode_link(Collect()))
+    ours.send(encode_link(CollectMetrics()))
     link.poll()
-    reports = [message for message in heard(ours) if isinstance(message, Report)]
+    reports = [message for message in heard(ours) if isinstance(message, MetricsReport)]
     assert sum(len(report.samples) for report in reports) >= 900
     assert [report.is_last for report in reports] == [False] * (len(reports) - 1) + [True]
 
 
 def test_metrics_that_must_be_gathered_first_are_handed_over_then(
-    pair: tuple[socket.socket, ChildLink],
+    pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     ours, link = pair
     ready: list[Callable[[], None]] = []
     link.before_report = ready.append
-    ours.send(encode_link(Collect()))
+    ours.send(encode_link(CollectMetrics()))
     link.poll()
-    assert not [message for message in heard(ours) if isinstance(message, Report)]
+    assert not [message for message in heard(ours) if isinstance(message, MetricsReport)]
     ready.pop()()
-    assert [message for message in heard(ours) if isinstance(message, Report)]
+    assert [message for message in heard(ours) if isinstance(message, MetricsReport)]
 
 
-def test_what_is_true_or_false_is_one_or_zero(pair: tuple[socket.socket, ChildLink]) -> None:
+def test_what_is_true_or_false_is_one_or_zero(pair: tuple[socket.socket, SupervisorLink]) -> None:
     ours, link = pair
     link.metrics.gauge("leads", "Leads", lambda: True)
     link.metrics.gauge("votes", "Votes", lambda: {"a": False}, label="who")
-    ours.send(encode_link(Collect()))
+    ours.send(encode_link(CollectMetrics()))
     link.poll()
-    [report] = [message for message in heard(ours) if isinstance(message, Report)]
+    [report] = [message for message in heard(ours) if isinstance(message, MetricsReport)]
     assert [sample.value for sample in report.samples[-2:]] == [1.0, 0.0]
 
 
 def test_a_supervisor_that_does_not_listen_does_not_block_the_child(
-    pair: tuple[socket.socket, ChildLink],
+    pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     _, link = pair
     for _ in range(10_000):
@@ -275,19 +275,19 @@ def test_a_supervisor_that_does_not_listen_does_not_block_the_child(
 
 
 def test_what_the_supervisor_had_no_room_for_comes_later(
-    pair: tuple[socket.socket, ChildLink],
+    pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     ours, link = pair
     values = dict.fromkeys((f"{index}{'x' * 200}" for index in range(4_000)), 1.0)
     link.metrics.gauge("bytes", "Bytes", lambda: values, label="n")
-    ours.send(encode_link(Collect()))
+    ours.send(encode_link(CollectMetrics()))
     samples: list[Sample] = []
     is_last = False
     for _ in range(2_000_000):
         link.poll()
         for message in heard(ours):
             assert not is_last
-            if isinstance(message, Report):
+            if isinstance(message, MetricsReport):
                 samples += message.samples
                 is_last = message.is_last
         if is_last:
@@ -295,22 +295,22 @@ def test_what_the_supervisor_had_no_room_for_comes_later(
     assert [sample.labels[0][1] for sample in samples if sample.labels] == list(values)
 
 
-def test_an_event_loop_watches_the_link(pair: tuple[socket.socket, ChildLink]) -> None:
+def test_an_event_loop_watches_the_link(pair: tuple[socket.socket, SupervisorLink]) -> None:
     ours, link = pair
 
     async def scenario() -> None:
         stopped = asyncio.Event()
         link.watch(asyncio.get_running_loop(), stopped.set)
-        ours.send(encode_link(Stop()))
+        ours.send(encode_link(StopProcess()))
         await asyncio.wait_for(stopped.wait(), 5)
 
     asyncio.run(scenario())
-    assert Beat() in heard(ours)
+    assert ProcessHeartbeat() in heard(ours)
 
 
 def test_a_process_started_by_hand_has_no_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("_ODRADEK_LINK", raising=False)
-    with ChildLink.connect(None, "worker-0") as link:
+    with SupervisorLink.connect(None, "worker-0") as link:
         link.ready()
         assert not link.poll()
         assert list(link.sockets) == []
@@ -319,7 +319,7 @@ def test_a_process_started_by_hand_has_no_supervisor(monkeypatch: pytest.MonkeyP
 def test_the_link_is_found_by_its_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
     monkeypatch.setenv("_ODRADEK_LINK", str(theirs.detach()))
-    with ours, ChildLink.connect(None, "worker-0") as link:
+    with ours, SupervisorLink.connect(None, "worker-0") as link:
         link.ready()
         assert "_ODRADEK_LINK" not in os.environ
-        assert isinstance(decode_from_child(ours.recv(1_000)), Ready)
+        assert isinstance(decode_from_child(ours.recv(1_000)), ProcessReady)

@@ -15,7 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from odradek.node.controller.last_run import LOST, boot_id, note_run, previous_epoch
+from odradek.node.controller.clean_shutdown import (
+    UNCLEAN,
+    boot_id,
+    previous_broker_epoch,
+    record_run,
+)
 from odradek.storage.settings import Durability
 from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
@@ -40,10 +45,10 @@ class Node:
         self,
         *children: tuple[str, str, int],
         patience: dict[str, float] | None = None,
-        is_of_several: bool = False,
+        is_clustered: bool = False,
         **options: str,
     ) -> "Node":
-        if is_of_several:
+        if is_clustered:
             options = of_several() | options
         spec = {
             "options": {
@@ -165,11 +170,11 @@ def test_the_folder_says_whether_all_workers_have_closed_their_stores(
 ) -> None:
     worker = ("worker-0", behaviour, 1)
     node.start(CONTROLLER, worker, ROUTER, patience={"stop": 0.5}).wait_ready()
-    note_run(node.data, 17, "of a former start of the system")
+    record_run(node.data, 17, "of a former start of the system")
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
-    said = previous_epoch(node.data, boot_id(), Durability.INTERVAL)
-    assert said == (17 if behaviour == "works" else LOST)
+    said = previous_broker_epoch(node.data, boot_id(), Durability.INTERVAL)
+    assert said == (17 if behaviour == "works" else UNCLEAN)
 
 
 def of_several() -> dict[str, str]:
@@ -181,7 +186,7 @@ def of_several() -> dict[str, str]:
 
 
 def test_a_node_of_several_lets_others_take_over_before_anything_stops(node: Node) -> None:
-    node.start(("controller", "releases", 2), WORKER, ROUTER, is_of_several=True).wait_ready()
+    node.start(("controller", "releases", 2), WORKER, ROUTER, is_clustered=True).wait_ready()
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
     assert node.events("controller leaves|stops") == [
@@ -194,7 +199,7 @@ def test_a_node_of_several_lets_others_take_over_before_anything_stops(node: Nod
 
 
 def test_others_that_do_not_take_over_are_waited_for_in_bounded_time(node: Node) -> None:
-    node.start(is_of_several=True, controlled_shutdown_timeout_ms="300").wait_ready()
+    node.start(is_clustered=True, controlled_shutdown_timeout_ms="300").wait_ready()
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
     assert "have not taken over all that is led here in 0.3 s" in node.logged()
@@ -202,7 +207,7 @@ def test_others_that_do_not_take_over_are_waited_for_in_bounded_time(node: Node)
 
 
 def test_a_second_signal_waits_for_nobody_to_take_over(node: Node) -> None:
-    node.start(is_of_several=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
+    node.start(is_clustered=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
     node.signal(signal.SIGTERM)
     wait_until(lambda: node.events("controller leaves"))
     node.signal(signal.SIGTERM)
@@ -211,7 +216,7 @@ def test_a_second_signal_waits_for_nobody_to_take_over(node: Node) -> None:
 
 
 def test_a_controller_that_dies_while_others_take_over_is_told_again(node: Node) -> None:
-    node.start(is_of_several=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
+    node.start(is_clustered=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
     pid = node.pid("controller")
     node.signal(signal.SIGTERM)
     wait_until(lambda: node.events("controller leaves"))

@@ -20,7 +20,7 @@ from odradek.protocol.compression import (
     xxhash32_short,
 )
 from odradek.protocol.errors import ProtocolError
-from tests.support.twins import aiokafka_codec, kafka_codec
+from tests.support.reference_codecs import aiokafka_codec, kafka_codec
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 

@@ -22,7 +22,7 @@ from odradek.protocol.records import (
     iter_records,
     read_header,
 )
-from tests.support.twins import aiokafka_memory, kafka_memory
+from tests.support.reference_codecs import aiokafka_memory, kafka_memory
 
 NOW_MS = 1_700_000_000_000
 

@@ -28,7 +28,12 @@ from odradek.protocol.records import (
     read_header,
     set_log_append_time,
 )
-from tests.support.twins import aiokafka_legacy, aiokafka_memory, kafka_legacy, kafka_memory
+from tests.support.reference_codecs import (
+    aiokafka_legacy,
+    aiokafka_memory,
+    kafka_legacy,
+    kafka_memory,
+)
 
 NOW_MS = 1_700_000_000_000
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

@@ -38,7 +38,12 @@ from odradek.protocol.records import (
     read_header,
     set_log_append_time,
 )
-from tests.support.twins import aiokafka_default, aiokafka_memory, kafka_default, kafka_memory
+from tests.support.reference_codecs import (
+    aiokafka_default,
+    aiokafka_memory,
+    kafka_default,
+    kafka_memory,
+)
 
 NOW_MS = 1_700_000_000_000
 

@@ -6,7 +6,7 @@ import pytest
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
 from odradek.protocol.messages.produce import ProduceRequest, ProduceResponse
 from odradek.protocol.schema import (
-    Kind,
+    FieldKind,
     array,
     boolean,
     fields_of,
@@ -116,7 +116,7 @@ def test_the_declaration_is_kept_in_wire_order() -> None:
     fields = fields_of(Sample)
     assert [field.name for field in fields[:3]] == ["name", "nickname", "topic_id"]
     by_name = {field.name: field for field in fields}
-    assert by_name["replicas"].element is Kind.INT32
+    assert by_name["replicas"].element is FieldKind.INT32
     assert by_name["home"].element is Endpoint
     assert by_name["leader"].tag == 0
 

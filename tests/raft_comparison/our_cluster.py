@@ -11,7 +11,7 @@ import msgspec
 
 from odradek.cluster.raft.configuration import configuration_of
 from odradek.cluster.raft.messages import (
-    EVERYBODY,
+    ALL_MEMBERS,
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -112,7 +112,7 @@ class OurCluster:
         for own_id in sorted(self._running):
             member = self._members[own_id]
             for message in member.take_sent():
-                for to in MEMBERS if message.to == EVERYBODY else [message.to]:
+                for to in MEMBERS if message.to == ALL_MEMBERS else [message.to]:
                     if to != own_id:
                         self.network.post(_letter(message, to))
             if member.role is Role.LEADER:

@@ -1,10 +1,10 @@
 """The worker and the router of a simulated node.
 
 The worker is the real one below its loop: `Replication` with the real server and fetchers,
-`Partitions`, `Turns` and `Proposals`, over a store in memory and sockets that are simulated. The
-router hosts the real shards (`ShardHost`, `ShardRuntime`, `GroupShard`, `TransactionShard`) on a
-loop with the simulation's clock, takes produce requests to the worker and reads logs for consumers,
-as its handlers do.
+`HostedPartitions`, `TurnExecutor` and `AlterPartitionSender`, over a store in memory and sockets
+that are simulated. The router hosts the real shards (`ShardHost`, `ShardRuntime`, `GroupShard`,
+`TransactionShard`) on a loop with the simulation's clock, takes produce requests to the worker and
+reads logs for consumers, as its handlers do.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,28 +14,28 @@ from typing import NamedTuple, Protocol, cast
 import zmq
 
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
-from odradek.cluster.replication.leader import Proposal
+from odradek.cluster.replication.leader import IsrProposal
 from odradek.cluster.replication.partition import ANY_EPOCH
-from odradek.coordinator.group.requests import FollowTopics, Heartbeat
+from odradek.coordinator.group.requests import ConsumerHeartbeat, UpdateTopics
 from odradek.coordinator.group.shard import GroupShard
-from odradek.coordinator.group.topics import TopicCatalog, changed_names
-from odradek.coordinator.outcome import Command, Refusal
+from odradek.coordinator.group.topics import TopicCatalog, changed_topic_names
+from odradek.coordinator.outcome import Command, ErrorReply
 from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.node.bus.messages import (
     AppendBytes,
     Appended,
-    Failed,
+    CommandSubmitted,
     ProducersDescribed,
-    Submit,
-    Submitted,
+    RequestFailed,
+    SubmitCommand,
 )
 from odradek.node.bus.reply import Reply
-from odradek.node.router import fanout
-from odradek.node.router.transactions.enlistment import Producer
-from odradek.node.worker.partitions import Partitions
-from odradek.node.worker.proposals import Proposals
+from odradek.node.router import worker_client
+from odradek.node.router.transactions.partition_verification import TransactionalProducer
+from odradek.node.worker.alter_partition_sender import AlterPartitionSender
+from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replication import ReplicaNetwork, Replication
-from odradek.node.worker.turns import Request, RouterState, Turns
+from odradek.node.worker.turns import Request, RouterState, TurnExecutor
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
 from odradek.protocol.records import TRANSACTIONAL, read_header
@@ -85,7 +85,7 @@ class Node(Protocol):
 
     def clock_ms(self) -> int: ...
 
-    def submit_of_worker(self, identity: bytes, message: Submit) -> None: ...
+    def submit_of_worker(self, identity: bytes, message: SubmitCommand) -> None: ...
 
     def applied(self, process: str, offset: int) -> None: ...
 
@@ -105,7 +105,7 @@ class SimulatedWorker:
         self._requests: list[tuple[RouterState, Request]] = []
         now_ms = node.clock_ms()
         store = self.store
-        self.partitions = Partitions(
+        self.partitions = HostedPartitions(
             folder=_FOLDER,
             worker=0,
             worker_count=1,
@@ -117,8 +117,8 @@ class SimulatedWorker:
             # It does what a store does, as far as workers ask for it.
             open_store=lambda _folder, _options, _now_ms: cast("Store", store),
         )
-        self.turns = Turns(self.partitions, lambda _message: None)
-        self.proposals = Proposals(node.own_id, self._tell_controller)
+        self.turns = TurnExecutor(self.partitions, lambda _message: None)
+        self.proposals = AlterPartitionSender(node.own_id, self._tell_controller)
         self.replication = Replication(
             cast("zmq.Context[zmq.Socket[bytes]]", self._context),
             self.partitions,
@@ -188,16 +188,16 @@ class SimulatedWorker:
         offset, node = image.offset, self.node
         node.to_controller.put(lambda: None if self.is_ended else node.applied("worker", offset))
 
-    def answered(self, message: Submitted) -> None:
+    def on_response(self, message: CommandSubmitted) -> None:
         """The controller has answered a proposal."""
         now_ms = self.node.clock_ms()
-        for proposal, code in self.proposals.answered(message):
+        for proposal, code in self.proposals.on_response(message):
             self.replication.settled(proposal, code, now_ms)
 
-    def _propose(self, proposals: Sequence[Proposal]) -> None:
+    def _propose(self, proposals: Sequence[IsrProposal]) -> None:
         self.proposals.send(proposals, self.image, self.node.clock_ms())
 
-    def _tell_controller(self, message: Submit) -> None:
+    def _tell_controller(self, message: SubmitCommand) -> None:
         self.node.to_controller.put(lambda: self.node.submit_of_worker(self.identity, message))
 
     def _send_replies(self) -> None:
@@ -205,7 +205,7 @@ class SimulatedWorker:
         if replies:
             self._routers.replies = []
             router = self.node.router
-            self.node.to_router.put(lambda: router.answered(self, replies))
+            self.node.to_router.put(lambda: router.on_response(self, replies))
 
 
 def _address(node_id: int) -> str:
@@ -252,7 +252,7 @@ class SimulatedRouter:
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.image = MetadataImage.empty()
-        self._of_worker: dict[int, Reply[fanout.Answer]] = {}
+        self._of_worker: dict[int, Reply[worker_client.Answer]] = {}
         self._loop = Loop(node)
         self._next_id = 0
         settings = node.settings.group
@@ -266,7 +266,7 @@ class SimulatedRouter:
             TRANSACTION_TOPIC,
             lambda: TransactionShard(transaction),
             self._loop,
-            lambda shard, instruction: self.ends.carry_out(shard, instruction),
+            lambda shard, instruction: self.ends.run_effect(shard, instruction),
         )
         self.ends = TransactionEnds(self, self._loop, self._groups, self._transactions)
         self.shares = ShareHost(self, self._loop, node.watcher)
@@ -288,27 +288,27 @@ class SimulatedRouter:
         state = None if log is None else self.node.worker.store.partitions().get(log.number)
         return 0 if state is None else state.high_watermark
 
-    def ask_worker(self, request: Callable[[int], Request]) -> Reply[fanout.Answer]:
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[worker_client.Answer]:
         """Through the ring, in order."""
         self._next_id = key = self._next_id + 1
-        reply: Reply[fanout.Answer] = Reply()
+        reply: Reply[worker_client.Answer] = Reply()
         self._of_worker[key] = reply
         node, message = self.node, request(key)
         worker = node.worker
         if worker.is_ended:
             # Held until the next one is there; what became of it then is another matter.
             del self._of_worker[key]
-            reply.resolve(Failed(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            reply.resolve(RequestFailed(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return reply
         node.to_worker.put(lambda: node.worker.ask(message))
         return reply
 
-    def answered(self, worker: SimulatedWorker, replies: Sequence[object]) -> None:
+    def on_response(self, worker: SimulatedWorker, replies: Sequence[object]) -> None:
         """The worker's answers."""
         if worker is not self.node.worker:
             return
         for answer in replies:
-            assert isinstance(answer, Appended | Failed | ProducersDescribed)
+            assert isinstance(answer, Appended | RequestFailed | ProducersDescribed)
             reply = self._of_worker.pop(answer.request_id, None)
             if reply is not None:
                 reply.resolve(answer)
@@ -317,7 +317,7 @@ class SimulatedRouter:
         """What was asked of it has an unknown outcome."""
         waiting, self._of_worker = self._of_worker, {}
         for key, reply in waiting.items():
-            reply.resolve(Failed(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            reply.resolve(RequestFailed(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class SimulatedRouter:
             answer(Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
 
-        def append(leader_epoch: int) -> Reply[fanout.Answer]:
+        def append(leader_epoch: int) -> Reply[worker_client.Answer]:
             return self.ask_worker(
                 lambda key: AppendBytes(
                     key,
@@ -346,11 +346,15 @@ class SimulatedRouter:
         header = read_header(memoryview(request.batch))
         if header.attributes & TRANSACTIONAL:
             topic_id, index = request.identity
-            producer = Producer(request.transactional_id, header.producer_id, header.producer_epoch)
+            producer = TransactionalProducer(
+                request.transactional_id, header.producer_id, header.producer_epoch
+            )
             partition = self.image.topics_by_id[topic_id].name, index
-            enlistment = self.ends.enlistment
+            partition_verification = self.ends.partition_verification
             sequence = header.base_sequence
-            reply = enlistment.append(producer, partition, append, request.version, sequence)
+            reply = partition_verification.append(
+                producer, partition, append, request.version, sequence
+            )
         else:
             reply = append(ANY_EPOCH)
 
@@ -388,21 +392,21 @@ class SimulatedRouter:
             try:
                 reply.resolve(called.result())
             except ApiError as error:
-                reply.resolve(Refusal(0, error.code))
+                reply.resolve(ErrorReply(0, error.code))
 
         called.on_done(done)
-        if isinstance(request, Heartbeat | StreamsGroupHeartbeatRequest):
+        if isinstance(request, ConsumerHeartbeat | StreamsGroupHeartbeatRequest):
             self._tell_what_was_missed(group_id)
         return reply
 
     def _tell_what_was_missed(self, group_id: str) -> None:
-        """As `Coordinators.call_for_member`."""
+        """As `Coordinators.call_for_heartbeat`."""
         host = self._groups.hosts.get(self._groups.shard_of(group_id))
         if host is not None and host.is_active:
             shard = host.runtime.shard
             assert isinstance(shard, GroupShard)
             if shard.consumers.needs_topics:
-                host.execute(Command(request=FollowTopics(None, {})))
+                host.execute(Command(request=UpdateTopics(None, {})))
 
     # -- metadata ----------------------------------------------------------------------------------
 
@@ -410,7 +414,7 @@ class SimulatedRouter:
         """The controller has published an image; as `Coordinators.on_image`."""
         if self._loop.is_closed or image.offset <= self.image.offset:
             return
-        changed = changed_names(self.image, image)
+        changed = changed_topic_names(self.image, image)
         self.image = image
         if changed:
             self._tell_of_topics(changed)
@@ -427,7 +431,7 @@ class SimulatedRouter:
             assert isinstance(shard, GroupShard)
             shard.topics = self._topics
             if host.is_active:
-                host.execute(Command(request=FollowTopics(changed, {})))
+                host.execute(Command(request=UpdateTopics(changed, {})))
 
     def leader_of(self, identity: Identity) -> tuple[int, int]:
         """The leader and its epoch, as this router would tell a client."""

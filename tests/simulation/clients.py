@@ -11,7 +11,7 @@ from typing import Protocol
 
 from odradek.cluster.metadata.image import NO_LEADER
 from odradek.coordinator.group.requests import FetchOffsets
-from odradek.coordinator.outcome import Refusal
+from odradek.coordinator.outcome import ErrorReply
 from odradek.coordinator.ownership import shard_of
 from odradek.node.bus.reply import Reply
 from odradek.protocol.errors import ErrorCode
@@ -287,7 +287,7 @@ class Member(Client):
             reply.on_done(lambda: answer(reply.result()))
 
         def answered(response: object) -> None:
-            if response is None or isinstance(response, Refusal):
+            if response is None or isinstance(response, ErrorReply):
                 self._coordinator = None
             else:
                 then(response)

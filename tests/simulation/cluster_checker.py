@@ -8,12 +8,12 @@ later committed, read, led or cut is held against it.
 from collections.abc import Mapping, Sequence
 
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from odradek.coordinator.group.records import GroupStored, OffsetCommitted, decode
-from odradek.coordinator.loading import TransactionalEntry
-from odradek.coordinator.outcome import Marker
+from odradek.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode
+from odradek.coordinator.loader import TransactionalEntry
+from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.share.acquisition import AcquiredRange
-from odradek.node.router.shards.log import entries_of
-from odradek.node.router.share.partitions import Hosted
+from odradek.node.router.shards.shard_log import decode_entries
+from odradek.node.router.share.partitions import HostedSharePartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
@@ -164,10 +164,10 @@ class ClusterChecker:
         """What groups have said is committed."""
         for key, value in _plain_entries_of(batch):
             record = None if key is None else decode(key, value)
-            if isinstance(record, OffsetCommitted) and record.committed is not None:
+            if isinstance(record, OffsetCommitRecord) and record.committed is not None:
                 stored = record.group_id, record.partition
                 self._stored[stored] = max(record.committed.offset, self._stored.get(stored, -1))
-            elif isinstance(record, GroupStored) and record.metadata is not None:
+            elif isinstance(record, GroupMetadataRecord) and record.metadata is not None:
                 for member in record.metadata.members:
                     generation = record.group_id, record.metadata.generation_id
                     self._assigned.add((*generation, member.member_id, member.assignment))
@@ -307,16 +307,23 @@ class ClusterChecker:
     # -- share groups ------------------------------------------------------------------------------
 
     def share_acquired(
-        self, hosted: Hosted, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
+        self,
+        hosted: HostedSharePartition,
+        member: str,
+        taken: AcquiredRange,
+        now_ms: int,
+        until_ms: int,
     ) -> None:
         """A member has got records."""
         self.shares.acquired(hosted, member, taken, now_ms, until_ms)
 
-    def share_answered(self, hosted: Hosted, batches: Sequence[Acknowledgement]) -> None:
+    def share_answered(
+        self, hosted: HostedSharePartition, batches: Sequence[Acknowledgement]
+    ) -> None:
         """A member is told that its acknowledgements count."""
         self.shares.answered(hosted, batches)
 
-    def share_left(self, hosted: Hosted, member: str) -> None:
+    def share_left(self, hosted: HostedSharePartition, member: str) -> None:
         """A member has gone."""
         self.shares.left(hosted, member)
 
@@ -458,12 +465,12 @@ def _name(log: DiskLog) -> str:
 
 def _plain_entries_of(batch: StoredBatch) -> list[tuple[bytes | None, bytes | None]]:
     """Keys and values of a batch outside of transactions."""
-    entries = entries_of(memoryview(batch.data), batch.base_offset)
+    entries = decode_entries(memoryview(batch.data), batch.base_offset)
     return [
         (
             None if entry[0] is None else bytes(entry[0]),
             None if entry[1] is None else bytes(entry[1]),
         )
         for entry in entries
-        if not isinstance(entry, Marker | TransactionalEntry)
+        if not isinstance(entry, TransactionMarker | TransactionalEntry)
     ]

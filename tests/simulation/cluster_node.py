@@ -1,10 +1,10 @@
 """A whole node as a host of the simulation: controller, worker and router, each at its own pace.
 
 The controller is what node/controller makes of the cores: the Raft host persists, sends and
-applies; `Decisions` decides on whoever leads, `Errands` carries commands there and answers back,
-both the real ones. This module is process.py's part: what follows from an event, and the node's
-presence among the brokers. Worker and router are in `broker`; the three say things to each other in
-order and a little later, now and then much later.
+applies; `ActiveController` decides on whoever leads, `CommandForwarding` carries commands there and
+answers back, both the real ones. This module is process.py's part: what follows from an event, and
+the node's presence among the brokers. Worker and router are in `broker`; the three say things to
+each other in order and a little later, now and then much later.
 
 The node has a clock of its own, which may go faster or slower than the others', and leap ahead, as
 when a virtual machine was suspended.
@@ -33,13 +33,18 @@ from odradek.cluster.metadata.records import (
     encode_records,
 )
 from odradek.cluster.metadata.snapshot import image_records
-from odradek.cluster.raft.configuration import Configuration, Refusal
+from odradek.cluster.raft.configuration import Configuration, ProposalRefusal
 from odradek.cluster.raft.messages import Entry
-from odradek.cluster.raft.ready import Proposal, Ready, Role, Standing
-from odradek.node.bus.messages import Submit, Submitted
-from odradek.node.bus.peer_messages import Carried, ControlMessage, Forward, PeerHeader
-from odradek.node.controller.decisions import Decisions, NotNowError
-from odradek.node.controller.errands import Errands
+from odradek.cluster.raft.ready import Proposal, Ready, Role, SoftState
+from odradek.node.bus.messages import CommandSubmitted, SubmitCommand
+from odradek.node.bus.peer_messages import (
+    ControlMessage,
+    ForwardRequest,
+    ForwardResponse,
+    PeerHeader,
+)
+from odradek.node.controller.active_controller import ActiveController, NotProposedError
+from odradek.node.controller.command_forwarding import CommandForwarding
 from odradek.node.controller.raft_driver import RaftDriver
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.broker import SimulatedRouter, SimulatedWorker, Watcher
@@ -77,12 +82,12 @@ class Control:
 
 
 class _Driver:
-    """What `Decisions` asks of the Raft driver."""
+    """What `ActiveController` asks of the Raft driver."""
 
     def __init__(self, node: "ClusterNode") -> None:
         self._node = node
 
-    def propose(self, data: bytes) -> Proposal | Refusal:
+    def propose(self, data: bytes) -> Proposal | ProposalRefusal:
         self._node.is_asked = True
         return self._node.node.propose(data)
 
@@ -112,14 +117,14 @@ class ClusterNode(RaftHost):
         self.slow_share = 0.0
         self.incarnation = 0
         self.previous_broker_epoch: int | None = None
-        """What the last run has left behind (node/controller/last_run.py): its broker epoch, or -1
-        if the machine was started anew since, so that the logs may miss their ends."""
+        """What the last run has left behind (node/controller/clean_shutdown.py): its broker epoch,
+        or -1 if the machine was started anew since, so that the logs may miss their ends."""
         self.wants_shut_down = False
         self.should_shut_down = False
         self.is_asked = False
         self.worker: SimulatedWorker
         self.router: SimulatedRouter
-        self._entries: list[Entry | MetadataImage | Standing] = []
+        self._entries: list[Entry | MetadataImage | SoftState] = []
 
     # -- the life of a node ------------------------------------------------------------------------
 
@@ -127,7 +132,7 @@ class ClusterNode(RaftHost):
         self.incarnation += 1
         self.wants_shut_down = self.should_shut_down = False
         self.image = MetadataImage.empty()
-        self.decisions: Decisions | None = None
+        self.decisions: ActiveController | None = None
         self.broker_epoch: int | None = None
         self._published = -1
         self._is_asking = False
@@ -135,7 +140,7 @@ class ClusterNode(RaftHost):
         self._reached: dict[str, int] = {}
         self._is_serving = False
         self._entries = []
-        self.errands = Errands(
+        self.errands = CommandForwarding(
             own_id=self.own_id,
             send=self._send_control,
             tell=lambda identity, submitted: self.to_worker.put(
@@ -205,9 +210,11 @@ class ClusterNode(RaftHost):
             super().receive(message)
             return
         now_ms = self.clock_ms()
-        if isinstance(message.message, Forward):
-            self.errands.submit_peers(message.sender, message.incarnation, message.message, now_ms)
-        elif isinstance(message.message, Carried):
+        if isinstance(message.message, ForwardRequest):
+            self.errands.submit_forwarded(
+                message.sender, message.incarnation, message.message, now_ms
+            )
+        elif isinstance(message.message, ForwardResponse):
             self.errands.carried(message.message, now_ms)
         self._settle()
 
@@ -217,17 +224,19 @@ class ClusterNode(RaftHost):
         self._settle()
         self.worker.tick()
 
-    def submit(self, command: Command, answer: Callable[[Carried], None], timeout_ms: int) -> None:
+    def submit(
+        self, command: Command, answer: Callable[[ForwardResponse], None], timeout_ms: int
+    ) -> None:
         """As a router would have it carried out."""
         now_ms = self.clock_ms()
-        self.errands.submit_own(encode_command(command), now_ms + timeout_ms, answer, now_ms)
+        self.errands.submit_internal(encode_command(command), now_ms + timeout_ms, answer, now_ms)
         self._settle()
 
-    def _answer_worker(self, identity: bytes, submitted: Submitted) -> None:
+    def _answer_worker(self, identity: bytes, submitted: CommandSubmitted) -> None:
         if self.worker.identity == identity:
-            self.worker.answered(submitted)
+            self.worker.on_response(submitted)
 
-    def submit_of_worker(self, identity: bytes, message: Submit) -> None:
+    def submit_of_worker(self, identity: bytes, message: SubmitCommand) -> None:
         """What a worker asks of the controller."""
         self.errands.submit(identity, message, message.deadline_ms, self.clock_ms())
         self._settle()
@@ -259,8 +268,8 @@ class ClusterNode(RaftHost):
 
     def _finish(self, ready: Ready) -> None:
         super()._finish(ready)
-        if ready.standing is not None:
-            self._entries.append(ready.standing)
+        if ready.soft_state is not None:
+            self._entries.append(ready.soft_state)
 
     def _apply(self, entry: Entry) -> None:
         super()._apply(entry)
@@ -275,8 +284,8 @@ class ClusterNode(RaftHost):
                 delta.replay(record)
             self._entries.append(delta.apply(disk.snapshot.index))
 
-    def _on_event(self, event: Entry | MetadataImage | Standing) -> None:
-        if isinstance(event, Standing):
+    def _on_event(self, event: Entry | MetadataImage | SoftState) -> None:
+        if isinstance(event, SoftState):
             self._stand(event)
         elif isinstance(event, MetadataImage):
             self.image = event
@@ -295,19 +304,19 @@ class ClusterNode(RaftHost):
         if self.decisions is None and entry.term == self.node.term:
             self._lead_if_due()
 
-    def _stand(self, standing: Standing) -> None:
+    def _stand(self, soft_state: SoftState) -> None:
         decisions = self.decisions
         if decisions is not None and (
-            standing.role is not Role.LEADER or standing.term != decisions.term
+            soft_state.role is not Role.LEADER or soft_state.term != decisions.term
         ):
             self.decisions = None
-        self.errands.lead_by(standing.leader_id, self.decisions, self.clock_ms())
+        self.errands.set_leader(soft_state.leader_id, self.decisions, self.clock_ms())
 
     def _lead_if_due(self) -> None:
         node = self.node
         if node.role is not Role.LEADER or node.log.last_index != self.image.offset:
             return
-        decisions = Decisions(
+        decisions = ActiveController(
             cast("RaftDriver", _Driver(self)),
             self.image,
             term=node.term,
@@ -321,16 +330,16 @@ class ClusterNode(RaftHost):
             if self.settings.has_elr:
                 first.append(FeatureLevelChanged(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
             decisions.propose(first, makes_room=True)
-        decisions.controller.lead(self.clock_ms())
+        decisions.controller.activate(self.clock_ms())
         self.decisions = decisions
-        self.errands.lead_by(self.own_id, decisions, self.clock_ms())
+        self.errands.set_leader(self.own_id, decisions, self.clock_ms())
 
     def _tick_decisions(self) -> None:
         if self.decisions is not None:
             try:
                 self.decisions.tick(self.clock_ms())
-            except NotNowError:
-                self.decisions.controller.lead(self.clock_ms())
+            except NotProposedError:
+                self.decisions.controller.activate(self.clock_ms())
 
     def _send_control(self, node_id: int, message: ControlMessage) -> None:
         self.simulation.send(self.own_id, node_id, Control(self.own_id, self.incarnation, message))
@@ -395,11 +404,11 @@ class ClusterNode(RaftHost):
                 wants_shut_down=self.wants_shut_down,
             )
             timeout_ms = RETRY_MS * 2
-        self.errands.submit_own(
+        self.errands.submit_internal(
             encode_command(command), now_ms + timeout_ms, self._on_answer, now_ms
         )
 
-    def _on_answer(self, carried: Carried) -> None:
+    def _on_answer(self, carried: ForwardResponse) -> None:
         self._is_asking = False
         now_ms = self.clock_ms()
         self._due_ms = now_ms + RETRY_MS

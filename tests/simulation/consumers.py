@@ -11,8 +11,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, Protocol
 
-from odradek.coordinator.group.requests import Heartbeat, StreamsAnswer
-from odradek.coordinator.outcome import Refusal
+from odradek.coordinator.group.requests import ConsumerHeartbeat, StreamsHeartbeatResult
+from odradek.coordinator.outcome import ErrorReply
 from odradek.coordinator.ownership import shard_of
 from odradek.node.bus.reply import Reply
 from odradek.protocol.errors import ErrorCode
@@ -77,11 +77,11 @@ class ConsumerDialect:
 
     def heartbeat(
         self, member_id: str, epoch: int, owned: frozenset[Place], *, is_full: bool
-    ) -> Heartbeat:
+    ) -> ConsumerHeartbeat:
         """A heartbeat as the handler gives it to the coordinator."""
         indexes = sorted(place.number for place in owned)
         mine = ConsumerGroupHeartbeatTopicPartitions(topic_id=self._topic_id, partitions=indexes)
-        return Heartbeat(
+        return ConsumerHeartbeat(
             ConsumerGroupHeartbeatRequest(
                 group_id=self.group_id,
                 member_id=member_id,
@@ -148,7 +148,7 @@ class StreamsDialect:
 
     def told(self, response: object) -> Told:
         """What the coordinator's answer says."""
-        assert isinstance(response, StreamsAnswer)
+        assert isinstance(response, StreamsHeartbeatResult)
         answer: StreamsGroupHeartbeatResponse = response.response
         roles = (answer.active_tasks, answer.standby_tasks, answer.warmup_tasks)
         assigned = None
@@ -233,7 +233,7 @@ class ConsumerMember(Client):
             reply.on_done(lambda: answer(reply.result()))
 
         def answered(response: object) -> None:
-            self._has_missed_an_answer = response is None or isinstance(response, Refusal)
+            self._has_missed_an_answer = response is None or isinstance(response, ErrorReply)
             if self._has_missed_an_answer:
                 self._coordinator = None
             else:

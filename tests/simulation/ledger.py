@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from odradek.coordinator.group.records import OffsetCommitted, decode
-from odradek.coordinator.loading import TransactionalEntry
-from odradek.coordinator.outcome import Marker
-from odradek.node.router.shards.log import entries_of
+from odradek.coordinator.group.records import OffsetCommitRecord, decode
+from odradek.coordinator.loader import TransactionalEntry
+from odradek.coordinator.outcome import TransactionMarker
+from odradek.node.router.shards.shard_log import decode_entries
 from tests.simulation.simulation import Violation
 
 
@@ -51,8 +51,8 @@ class Reading:
 
     def take(self, data: bytes, offset: int) -> None:
         """The next batch."""
-        for entry in entries_of(memoryview(data), offset):
-            if isinstance(entry, Marker):
+        for entry in decode_entries(memoryview(data), offset):
+            if isinstance(entry, TransactionMarker):
                 for text in self._pending.pop(entry.producer_id, ()):
                     if entry.is_commit:
                         self._ledger.read(text, self._place)
@@ -143,15 +143,15 @@ class Ledger:
         pending: dict[int, dict[str, int]] = {}
         offsets: dict[str, int] = {}
         for offset, data in batches:
-            for entry in entries_of(memoryview(data), offset):
-                if isinstance(entry, Marker):
+            for entry in decode_entries(memoryview(data), offset):
+                if isinstance(entry, TransactionMarker):
                     ended = pending.pop(entry.producer_id, {})
                     offsets.update(ended if entry.is_commit else {})
                 elif isinstance(entry, TransactionalEntry):
                     assert entry.key is not None
                     value = None if entry.value is None else bytes(entry.value)
                     record = decode(bytes(entry.key), value)
-                    if isinstance(record, OffsetCommitted) and record.committed is not None:
+                    if isinstance(record, OffsetCommitRecord) and record.committed is not None:
                         mine = pending.setdefault(entry.producer_id, {})
                         mine[record.group_id] = record.committed.offset
         for text, payment in self.payments.items():

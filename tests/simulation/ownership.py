@@ -15,14 +15,18 @@ told something:
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-from odradek.coordinator.group.consumer.records import CurrentStored, MemberStored, PartitionEpochs
+from odradek.coordinator.group.consumer.records import (
+    ConsumerCurrentRecord,
+    ConsumerMemberRecord,
+    PartitionEpochs,
+)
 from odradek.coordinator.group.streams.group import tasks_by_role
 from odradek.coordinator.group.streams.records import (
-    HeldTasks,
-    StreamsCurrentStored,
-    StreamsMember,
-    StreamsMemberStored,
-    TaskSets,
+    StreamsCurrentRecord,
+    StreamsGroupMember,
+    StreamsMemberRecord,
+    TasksTuple,
+    TasksTupleWithEpochs,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import Uuid
@@ -53,12 +57,14 @@ def partitions_of(topics: PartitionEpochs) -> frozenset[Place]:
     )
 
 
-def tasks_of(held: HeldTasks | TaskSets) -> frozenset[Place]:
+def tasks_of(held: TasksTupleWithEpochs | TasksTuple) -> frozenset[Place]:
     """Tasks as places."""
     return frozenset(Place(part, index, role) for role, part, index in tasks_by_role(held))
 
 
-Stored: TypeAlias = MemberStored | CurrentStored | StreamsMemberStored | StreamsCurrentStored
+Stored: TypeAlias = (
+    ConsumerMemberRecord | ConsumerCurrentRecord | StreamsMemberRecord | StreamsCurrentRecord
+)
 
 
 class Ownership:
@@ -85,18 +91,20 @@ class Ownership:
     def stored(self, record: Stored) -> None:
         """A record has been committed."""
         who = record.group_id, record.member_id
-        if isinstance(record, MemberStored | StreamsMemberStored):
+        if isinstance(record, ConsumerMemberRecord | StreamsMemberRecord):
             if record.member is None:
                 self.removed_count += 1
                 self._members.pop(who, None)
                 self._removed.add(who)
             else:
                 member = record.member
-                self._members[who] = member.process_id if isinstance(member, StreamsMember) else ""
+                self._members[who] = (
+                    member.process_id if isinstance(member, StreamsGroupMember) else ""
+                )
         elif record.current is None:
             self._owned.pop(who, None)
             self._newest.pop(who, None)
-        elif isinstance(record, CurrentStored):
+        elif isinstance(record, ConsumerCurrentRecord):
             assigned = partitions_of(record.current.assigned)
             pending = partitions_of(record.current.pending_revocation)
             self._own(who, record.current.member_epoch, assigned, pending)

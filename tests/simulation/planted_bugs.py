@@ -9,14 +9,14 @@ import msgspec
 
 from odradek.cluster.raft.configuration import (
     MembershipChange,
-    Refusal,
-    changed,
+    ProposalRefusal,
+    apply_change,
     encode_configuration,
     majority_value,
 )
 from odradek.cluster.raft.election import Election
-from odradek.cluster.raft.following import Following
-from odradek.cluster.raft.incoming import IncomingSnapshot
+from odradek.cluster.raft.follower_log import FollowerLog
+from odradek.cluster.raft.incoming_snapshot import IncomingSnapshot
 from odradek.cluster.raft.leadership import Leadership
 from odradek.cluster.raft.log import RaftLog
 from odradek.cluster.raft.messages import (
@@ -69,7 +69,7 @@ class ForgetsItsVote(RaftNode):
 class CommitsOldTerms(RaftNode):
     """Counts replicas of entries of earlier terms (figure 8)."""
 
-    def _may_commit(self, index: int) -> bool:
+    def _can_commit(self, index: int) -> bool:
         return True
 
 
@@ -122,7 +122,7 @@ class TruncatesOnLateRequests(RaftNode):
 class CommitsWhatWasNotConfirmed(RaftNode):
     """Follows the leader's commit index beyond what the request has shown to match (figure 2)."""
 
-    class _Following(Following):
+    class _Following(FollowerLog):
         __slots__ = ()
 
         def append(self, message: AppendRequest) -> AppendAccepted | AppendRejected | None:
@@ -156,8 +156,8 @@ class TakesAnyChunk(RaftNode):
 class RehearsesNothing(RaftNode):
     """Stands for election without asking whether it could win."""
 
-    def _rehearse(self) -> None:
-        self._stand(is_transfer=False)
+    def _pre_campaign(self) -> None:
+        self._campaign(is_transfer=False)
 
 
 class RehearsesForTermsThatAreOver(RaftNode):
@@ -255,10 +255,10 @@ class ChangesManyVotersAtOnce(RaftNode):
 
     def propose_membership_change(
         self, change: MembershipChange, now_ms: int
-    ) -> Proposal | Refusal:
-        configuration = changed(self.configuration, change)
-        if self.leadership is None or isinstance(configuration, Refusal):
-            return Refusal.NOT_LEADER
+    ) -> Proposal | ProposalRefusal:
+        configuration = apply_change(self.configuration, change)
+        if self.leadership is None or isinstance(configuration, ProposalRefusal):
+            return ProposalRefusal.NOT_LEADER
         proposal = self._append(encode_configuration(configuration))
         self.leadership.follow_configuration(now_ms)
         return proposal

@@ -16,28 +16,28 @@ from odradek.cluster.controller.controller import Controller
 from odradek.cluster.controller.state import ControllerResult
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import Record, decode_records, encode_records
-from odradek.cluster.raft.configuration import Refusal
+from odradek.cluster.raft.configuration import ProposalRefusal
 from odradek.cluster.raft.messages import Entry
-from odradek.cluster.replication.follower import Conversation, Followed
+from odradek.cluster.replication.follower import FetchedPartition, ReplicaFetchSession
 from odradek.cluster.replication.leader import LeaderPartition
 from odradek.cluster.replication.partition import PartitionReplica
-from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.target_assignment import GroupStep
+from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder, RewindWaiter
 from odradek.coordinator.group.rewind.records import Rewind
-from odradek.coordinator.group.rewind.rewinding import Rewinding, Waiter
-from odradek.coordinator.outcome import Outcome, Reply
+from odradek.coordinator.outcome import Outcome, ShardReply
 from odradek.coordinator.runtime import ShardRuntime
-from odradek.coordinator.transaction.records import TransactionStored
+from odradek.coordinator.transaction.records import TransactionRecord
 from odradek.coordinator.transaction.requests import WriteMarkers
 from odradek.coordinator.transaction.shard import TransactionShard
-from odradek.coordinator.transaction.transaction import Partition
-from odradek.node.controller.decisions import Decisions, NotNowError
+from odradek.coordinator.transaction.transaction_metadata import Partition
+from odradek.node.controller.active_controller import ActiveController, NotProposedError
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.protocol.control_records import EndTransactionMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.producers import NO_EPOCH
-from odradek.storage.status import Role
+from odradek.storage.producer_state import NO_EPOCH
+from odradek.storage.status import ReplicaRole
 from odradek.storage.validation import Fields, check_coordinator_batch
 from tests.simulation import store
 from tests.simulation.cluster_node import ClusterNode
@@ -83,20 +83,20 @@ def _takes_every_log_for_whole(
 
 
 def decides_on_what_is_committed(
-    self: Decisions, records: Sequence[Record], *, makes_room: bool
+    self: ActiveController, records: Sequence[Record], *, makes_room: bool
 ) -> None:
     if records:
         proposal = self._driver.propose(encode_records(records))
-        if isinstance(proposal, Refusal):
-            raise NotNowError(proposal)
+        if isinstance(proposal, ProposalRefusal):
+            raise NotProposedError(proposal)
 
 
-def follows_what_is_committed(self: Decisions, entry: Entry) -> MetadataImage | None:
+def follows_what_is_committed(self: ActiveController, entry: Entry) -> MetadataImage | None:
     self.controller.replay(decode_records(entry.data) if entry.is_command else (), entry.index)
     return None
 
 
-_elected = partition_changes._elected
+_elected = partition_changes._elect
 
 
 def _elects_anybody(*arguments: object) -> int:
@@ -129,12 +129,12 @@ def _lets_anybody_join(
     return progress is not None and progress.contact is not None
 
 
-_follow = Conversation.follow
+_follow = ReplicaFetchSession.follow
 
 
 def _goes_on_in_a_new_epoch(
-    self: Conversation, topic_id: bytes, partition: int, **known: int
-) -> Followed:
+    self: ReplicaFetchSession, topic_id: bytes, partition: int, **known: int
+) -> FetchedPartition:
     followed = self._by_identity.get((topic_id, partition))
     if followed is not None:
         followed.leader_epoch = known["leader_epoch"]
@@ -151,10 +151,10 @@ _set_leader_epoch = SimulatedStore.set_leader_epoch
 
 
 def _cuts_to_its_high_watermark(
-    self: SimulatedStore, number: int, leader_epoch: int, role: Role
+    self: SimulatedStore, number: int, leader_epoch: int, role: ReplicaRole
 ) -> None:
     state = self.partitions()[number]
-    if role is Role.FOLLOWER and leader_epoch > state.leader_epoch:
+    if role is ReplicaRole.FOLLOWER and leader_epoch > state.leader_epoch:
         self.truncate({number: state.high_watermark}, 0)
     _set_leader_epoch(self, number, leader_epoch, role)
 
@@ -169,7 +169,7 @@ def answers_before_the_commit(
     self: ShardRuntime[object], outcome: Outcome[object], now_ms: int, answers: list[object]
 ) -> None:
     replies = tuple(
-        Reply(reply.request_id, reply.response, is_immediate=True) for reply in outcome.replies
+        ShardReply(reply.request_id, reply.response, is_immediate=True) for reply in outcome.replies
     )
     outcome = msgspec.structs.replace(outcome, replies=replies)
     _apply(self, outcome, now_ms, answers)  # type: ignore[arg-type]  # handed through
@@ -190,12 +190,12 @@ def _takes_its_log_for_committed(
 def _sends_before_the_commit(
     self: ShardRuntime[object], outcome: Outcome[object], now_ms: int, answers: list[object]
 ) -> None:
-    self._sends += outcome.sends
-    outcome = msgspec.structs.replace(outcome, sends=())
+    self._effects += outcome.effects
+    outcome = msgspec.structs.replace(outcome, effects=())
     _apply(self, outcome, now_ms, answers)  # type: ignore[arg-type]  # handed through
 
 
-def _forgets_what_is_open(_self: TransactionShard, _now_ms: int) -> Outcome[TransactionStored]:
+def _forgets_what_is_open(_self: TransactionShard, _now_ms: int) -> Outcome[TransactionRecord]:
     return Outcome()
 
 
@@ -210,12 +210,12 @@ _try = MarkerWriter._try
 
 
 def _rewinds_before_members_agree_anew(
-    self: Rewinding,
+    self: LiveRewinder,
     group_id: str,
     rewind: Rewind,
     _timeout_ms: int,
-    waiter: Waiter,
-    step: ConsumerStep,
+    waiter: RewindWaiter,
+    step: GroupStep,
 ) -> None:
     self._waiters.setdefault(group_id, []).append(waiter)
     self._finish(group_id, rewind, step)
@@ -256,10 +256,10 @@ PLANTED: dict[str, PlantedBug] = {
         brokers, "_unsettled", lambda *_: [], POWER, "without|none of|write to"
     ),
     "anybody may lead": PlantedBug(
-        partition_changes, "_elected", _elects_anybody, KILLS, "without|none of"
+        partition_changes, "_elect", _elects_anybody, KILLS, "without|none of"
     ),
     "commands are decided on what is committed": PlantedBug(
-        Decisions, "propose", decides_on_what_is_committed, KILLS, "."
+        ActiveController, "propose", decides_on_what_is_committed, KILLS, "."
     ),
     "who was not heard of does not count": PlantedBug(
         PartitionReplica,
@@ -282,7 +282,7 @@ PLANTED: dict[str, PlantedBug] = {
         PartitionReplica, "has_enough_in_sync", property(lambda _: True), KILLS, "which only"
     ),
     "followers go on in a new epoch": PlantedBug(
-        Conversation, "follow", _goes_on_in_a_new_epoch, MOVES, "."
+        ReplicaFetchSession, "follow", _goes_on_in_a_new_epoch, MOVES, "."
     ),
     "nobody looks at epochs for divergence": PlantedBug(
         SimulatedStore, "end_offset_for_epoch", _knows_of_no_divergence, CUTS, _COMMITTED_ANOTHER
@@ -298,7 +298,7 @@ PLANTED: dict[str, PlantedBug] = {
         ShardRuntime, "_apply", answers_before_the_commit, GROUPS, "offset|belongs to|owns"
     ),
     "offsets are set while the old generation may commit": PlantedBug(
-        Rewinding,
+        LiveRewinder,
         "_begin",
         _rewinds_before_members_agree_anew,
         replace(GROUPS, rewind_interval_ms=150),

@@ -4,20 +4,28 @@ import msgspec
 
 from odradek.coordinator.group.consumer import heartbeats, reconciliation
 from odradek.coordinator.group.consumer import records as consumer_records
-from odradek.coordinator.group.consumer.assigning import ConsumerStep
 from odradek.coordinator.group.consumer.group import ConsumerGroup
-from odradek.coordinator.group.consumer.records import ConsumerMember, CurrentAssignment, Partitions
+from odradek.coordinator.group.consumer.records import (
+    ConsumerCurrentAssignment,
+    ConsumerGroupMember,
+    Partitions,
+)
+from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.streams import heartbeats as streams_heartbeats
 from odradek.coordinator.group.streams import reconciliation as streams_reconciliation
 from odradek.coordinator.group.streams import records as streams_records
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.reconciliation import IsFree, reconcile
-from odradek.coordinator.group.streams.records import NOTHING_HELD, StreamsCurrent, TaskSets
-from odradek.coordinator.runtime import Batch, ShardRuntime
+from odradek.coordinator.group.streams.records import (
+    NO_TASKS_WITH_EPOCHS,
+    StreamsCurrentAssignment,
+    TasksTuple,
+)
+from odradek.coordinator.runtime import CoordinatorBatch, ShardRuntime
 from tests.simulation.planted_cluster_bugs import PlantedBug
 from tests.simulation.trouble import CONSUMERS, STALLED, STREAMS, UNSTEADY_STREAMS
 
-_advance = heartbeats.advance
+_advance = heartbeats.maybe_reconcile
 _encode_current = consumer_records._encode_current
 _encode_streams_current = streams_records._encode_current
 _take_batches = ShardRuntime.take_batches
@@ -25,12 +33,12 @@ _take_batches = ShardRuntime.take_batches
 
 def _keeps_epochs_to_itself(
     group: ConsumerGroup,
-    found: heartbeats.Found,
-    member: ConsumerMember,
+    found: heartbeats.ResolvedMember,
+    member: ConsumerGroupMember,
     goal: tuple[int, Partitions],
     owned: Partitions | None,
-    step: ConsumerStep,
-) -> CurrentAssignment:
+    step: GroupStep,
+) -> ConsumerCurrentAssignment:
     """Writes a member's step only if partitions change with it."""
     count = len(step.records)
     current = _advance(group, found, member, goal, owned, step)
@@ -39,24 +47,24 @@ def _keeps_epochs_to_itself(
     return current
 
 
-def _forgets_what_is_to_be_given_up(current: CurrentAssignment) -> bytes:
+def _forgets_what_is_to_be_given_up(current: ConsumerCurrentAssignment) -> bytes:
     return _encode_current(msgspec.structs.replace(current, pending_revocation={}))
 
 
-def _forgets_which_tasks_are_to_be_given_up(current: StreamsCurrent) -> bytes:
+def _forgets_which_tasks_are_to_be_given_up(current: StreamsCurrentAssignment) -> bytes:
     return _encode_streams_current(
-        msgspec.structs.replace(current, pending_revocation=NOTHING_HELD)
+        msgspec.structs.replace(current, pending_revocation=NO_TASKS_WITH_EPOCHS)
     )
 
 
 def _goes_back_to_the_epoch_before(
-    current: StreamsCurrent,
+    current: StreamsCurrentAssignment,
     *,
     target_epoch: int,
-    target: TaskSets,
-    owned: TaskSets | None,
+    target: TasksTuple,
+    owned: TasksTuple | None,
     is_free: IsFree,
-) -> StreamsCurrent:
+) -> StreamsCurrentAssignment:
     """Takes a member that has missed an answer for one that has still to hear of its epoch."""
     following = reconcile(
         current, target_epoch=target_epoch, target=target, owned=owned, is_free=is_free
@@ -66,7 +74,7 @@ def _goes_back_to_the_epoch_before(
     return following
 
 
-def _writes_behind_what_was_refused(self: ShardRuntime[object]) -> list[Batch[object]]:
+def _writes_behind_what_was_refused(self: ShardRuntime[object]) -> list[CoordinatorBatch[object]]:
     batches = _take_batches(self)
     for batch in batches:
         batch.expected_offset = -1

@@ -2,19 +2,19 @@
 
 import msgspec
 
-from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.loader import LogEntry
 from odradek.coordinator.outcome import Command, Outcome
 from odradek.coordinator.runtime import ShardRuntime
-from odradek.coordinator.share import batches as share_batches
 from odradek.coordinator.share import partition as share_partition
 from odradek.coordinator.share import shard as share_shard
-from odradek.coordinator.share.batches import RecordState, StateBatch, combine
-from odradek.coordinator.share.partition import NOTHING_TO_WRITE, SharePartition, Taken
-from odradek.coordinator.share.records import ShareStored
-from odradek.coordinator.share.requests import Read
+from odradek.coordinator.share import state_batches as share_batches
+from odradek.coordinator.share.partition import NOTHING_TO_WRITE, AcknowledgeResult, SharePartition
+from odradek.coordinator.share.records import ShareStateRecord
+from odradek.coordinator.share.requests import ReadShareState
 from odradek.coordinator.share.runs import Run
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.share.state import ShareState, ShareUpdate
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState, combine
 from tests.simulation.planted_cluster_bugs import PlantedBug, answers_before_the_commit
 from tests.simulation.shards import SimulatedShardLog
 from tests.simulation.trouble import SHARES, SUCCESSORS
@@ -28,24 +28,24 @@ _acknowledge = SharePartition.acknowledge
 
 
 def _answers_before_it_is_durable(
-    self: SharePartition, member_id: str, batches: object, **terms: object
-) -> Taken:
-    taken = _acknowledge(self, member_id, batches, **terms)  # type: ignore[arg-type]  # handed through
+    self: SharePartition, member_id: str, batches: object, **group_settings: object
+) -> AcknowledgeResult:
+    taken = _acknowledge(self, member_id, batches, **group_settings)  # type: ignore[arg-type]  # handed through
     return taken._replace(write_id=NOTHING_TO_WRITE)
 
 
-_is_free = share_partition._is_free
+is_available = share_partition.is_available
 
 
 def _gives_what_another_has(run: Run, now_ms: int) -> bool:
-    return _is_free(run, now_ms) or (run.state is RecordState.ACQUIRED and run.target is None)
+    return is_available(run, now_ms) or (run.state is RecordState.ACQUIRED and run.target is None)
 
 
 # -- the coordinator -------------------------------------------------------------------------------
 
 _checkpoint = ShareStateShard._checkpoint
 _read = ShareStateShard._read
-_lay = share_batches._lay
+_overlay = share_batches._overlay
 _log_read = SimulatedShardLog.read
 _apply = ShardRuntime._apply
 
@@ -58,16 +58,18 @@ def _answers_before_the_commit(
     wrong(self, outcome, now_ms, answers)  # type: ignore[arg-type]  # handed through
 
 
-def _fences_nobody(self: ShareStateShard, command: Command, now_ms: int) -> Outcome[ShareStored]:
+def _fences_nobody(
+    self: ShareStateShard, command: Command, now_ms: int
+) -> Outcome[ShareStateRecord]:
     asked = command.request
-    assert isinstance(asked, Read)
+    assert isinstance(asked, ReadShareState)
     looks = msgspec.structs.replace(command, request=asked._replace(leader_epoch=-1))
     return _read(self, looks, now_ms)
 
 
 def _writes_nothing_anew(
     self: ShareStateShard, command: Command, now_ms: int
-) -> Outcome[ShareStored]:
+) -> Outcome[ShareStateRecord]:
     return msgspec.structs.replace(_checkpoint(self, command, now_ms), records=())
 
 
@@ -79,7 +81,7 @@ def _compacts_its_log(
     return list(newest.values()), next_offset
 
 
-def _takes_the_last_word(batches: list[StateBatch], new: StateBatch) -> None:
+def _takes_the_last_word(batches: list[PersisterStateBatch], new: PersisterStateBatch) -> None:
     kept = []
     for old in batches:
         if old.first_offset < new.first_offset:
@@ -107,7 +109,7 @@ PLANTED: dict[str, PlantedBug] = {
         SharePartition, "acknowledge", _answers_before_it_is_durable, SHARES, _AGAIN
     ),
     "a member gets what another one has": PlantedBug(
-        share_partition, "_is_free", _gives_what_another_has, SHARES, "while"
+        share_partition, "is_available", _gives_what_another_has, SHARES, "while"
     ),
     "share coordinators answer before the commit": PlantedBug(
         ShardRuntime, "_apply", _answers_before_the_commit, SHARES, _AGAIN

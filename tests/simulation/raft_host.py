@@ -9,7 +9,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from odradek.cluster.raft.configuration import Configuration
-from odradek.cluster.raft.messages import EVERYBODY, Entry, Message, SnapshotChunk, SnapshotMark
+from odradek.cluster.raft.messages import (
+    ALL_MEMBERS,
+    Entry,
+    Message,
+    SnapshotChunk,
+    SnapshotMetadata,
+)
 from odradek.cluster.raft.node import RaftNode
 from odradek.cluster.raft.reads import ReadState
 from odradek.cluster.raft.ready import HardState, Ready, Restored
@@ -45,7 +51,7 @@ class RaftDisk:
         self.entries: list[Entry] = []
         self.previous_index = 0
         self.previous_term = 0
-        self.snapshot: SnapshotMark | None = None
+        self.snapshot: SnapshotMetadata | None = None
         self.content = b""
         self.incoming = b""  # lost in a crash: an unfinished file is dropped at the start
 
@@ -81,7 +87,7 @@ class RaftDisk:
             if chunk.is_last:
                 self.complete(chunk.snapshot, self.incoming)
 
-    def complete(self, mark: SnapshotMark, content: bytes) -> None:
+    def complete(self, mark: SnapshotMetadata, content: bytes) -> None:
         """A snapshot is whole; a log that does not reach it goes (as `MetadataLog` does it)."""
         if crc32c(content) != mark.checksum or len(content) != mark.size:
             raise Violation(f"the snapshot at {mark.index} is spoiled")
@@ -179,12 +185,14 @@ class RaftHost:
         index = self.applied_index
         log, disk = self.node.log, self.disk.state
         is_newer = disk.snapshot is None or index > disk.snapshot.index
-        if index == 0 or not is_newer or not self.node.may_take_snapshot:
+        if index == 0 or not is_newer or not self.node.can_take_snapshot:
             return
         head = self.command_count.to_bytes(8, "big") + self.digest.to_bytes(4, "big")
         content = head + self.state_content()
         configuration = log.configuration_at(index)
-        mark = SnapshotMark(index, self.applied_term, len(content), crc32c(content), configuration)
+        mark = SnapshotMetadata(
+            index, self.applied_term, len(content), crc32c(content), configuration
+        )
         first_index = max(disk.previous_index + 1, index + 1 - kept_entries)
         disk.complete(mark, content)
         disk.drop_prefix(first_index)
@@ -243,7 +251,7 @@ class RaftHost:
                 data,
             )
         self._observer.sent(self, message)
-        everybody = self._simulation.host_ids if message.to == EVERYBODY else [message.to]
+        everybody = self._simulation.host_ids if message.to == ALL_MEMBERS else [message.to]
         for to in everybody:
             if to != self.own_id:
                 self._simulation.send(self.own_id, to, message)

@@ -9,8 +9,8 @@ promise that an acknowledged offset is never lost holds exactly as long as old c
 from collections.abc import Callable
 from typing import Final
 
-from odradek.coordinator.group.requests import Position, RewindGroup, Rewound
-from odradek.coordinator.outcome import Refusal
+from odradek.coordinator.group.requests import RewindGroup, RewindPosition, RewindResult
+from odradek.coordinator.outcome import ErrorReply
 from odradek.coordinator.ownership import shard_of
 from odradek.node.bus.reply import Reply
 from odradek.protocol.errors import ErrorCode
@@ -67,7 +67,7 @@ class Rewinder(Client):
             group_id=self.group_id,
             rewind_id=self._number.to_bytes(16, "big"),
             positions=tuple(
-                Position(
+                RewindPosition(
                     topic=TOPIC,
                     topic_id=self.topic_id,
                     partition=partition,
@@ -91,10 +91,10 @@ class Rewinder(Client):
         return LEAP * self._number
 
     def _answered(self, response: object) -> None:
-        if response is None or isinstance(response, Refusal):
+        if response is None or isinstance(response, ErrorReply):
             self._lost_at_ms = self.simulation.now_ms
             return
-        assert isinstance(response, Rewound)
+        assert isinstance(response, RewindResult)
         if response.error_code is ErrorCode.OPERATION_NOT_ATTEMPTED:
             # It could not be written, and asking once more would not help.
             self._is_asking = False

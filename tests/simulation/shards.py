@@ -1,7 +1,7 @@
 """Coordinators' shards on the router of a simulated node: the real hosts, runtimes and shards.
 
-They have a loop with the node's clock, and read and write their logs as `node/router/shards/log.py`
-does, through the worker and its store.
+They have a loop with the node's clock, and read and write their logs as
+`node/router/shards/shard_log.py` does, through the worker and its store.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,15 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
-from odradek.coordinator.loading import LogEntry
-from odradek.coordinator.outcome import Answer, Command, Refusal
-from odradek.coordinator.ownership import claims, compare, shard_of
+from odradek.coordinator.loader import LogEntry
+from odradek.coordinator.outcome import Answer, Command, ErrorReply
+from odradek.coordinator.ownership import hosting_changes, shard_of, shards_to_host
 from odradek.coordinator.runtime import Shard, ShardRuntime
-from odradek.node.bus.messages import AppendBytes, DescribeProducers, Failed
+from odradek.node.bus.messages import AppendBytes, DescribeProducers, RequestFailed
 from odradek.node.bus.reply import Reply
-from odradek.node.router import fanout
-from odradek.node.router.shards.host import ShardHost
-from odradek.node.router.shards.log import entries_of
+from odradek.node.router import worker_client
+from odradek.node.router.shards.shard_host import ShardHost
+from odradek.node.router.shards.shard_log import decode_entries
 from odradek.node.worker.turns import Request
 from odradek.protocol.errors import ApiError, ErrorCode
 from tests.simulation.simulation import Simulation
@@ -53,7 +53,7 @@ class Router(Protocol):
 
     def high_watermark(self, identity: Identity) -> int: ...
 
-    def ask_worker(self, request: Callable[[int], Request]) -> Reply[fanout.Answer]: ...
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[worker_client.Answer]: ...
 
 
 class Loop:
@@ -101,7 +101,7 @@ class SimulatedShardLog:
         self._router = router
         self._identity = identity
 
-    def barrier(self) -> Reply[fanout.Answer]:
+    def barrier(self) -> Reply[worker_client.Answer]:
         number = self._router.locate(self._identity)
         if number is None:
             return _not_yet()
@@ -121,10 +121,12 @@ class SimulatedShardLog:
         for batch in log.batches[log.index_of(offset) :]:
             if batch.base_offset >= end_offset:
                 break
-            entries += entries_of(memoryview(batch.data), offset)
+            entries += decode_entries(memoryview(batch.data), offset)
         return entries, end_offset
 
-    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[fanout.Answer]:
+    def append(
+        self, batch: bytes, leader_epoch: int, base_offset: int
+    ) -> Reply[worker_client.Answer]:
         number = self._router.locate(self._identity)
         if number is None:
             return _not_yet()
@@ -142,9 +144,9 @@ class SimulatedShardLog:
         )
 
 
-def _not_yet() -> Reply[fanout.Answer]:
-    reply: Reply[fanout.Answer] = Reply()
-    reply.resolve(Failed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+def _not_yet() -> Reply[worker_client.Answer]:
+    reply: Reply[worker_client.Answer] = Reply()
+    reply.resolve(RequestFailed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
     return reply
 
 
@@ -157,14 +159,14 @@ class SimulatedShards:
         topic_name: str,
         new_shard: Callable[[], Shard[Any]],
         loop: Loop,
-        carry_out: Callable[[int, object], None] = lambda _shard, _instruction: None,
+        run_effect: Callable[[int, object], None] = lambda _shard, _instruction: None,
     ) -> None:
         self.hosts: dict[int, ShardHost] = {}
         self._router = router
         self._topic_name = topic_name
         self._new_shard = new_shard
         self._loop = loop
-        self._carry_out = carry_out
+        self._run_effect = run_effect
         self._waiting: dict[int, Reply[object]] = {}
         self._next_id = 0
 
@@ -214,7 +216,7 @@ class SimulatedShards:
         """Host what the router's image says; as `Coordinators.on_image`."""
         hosted = {shard: host.leader_epoch for shard, host in self.hosts.items()}
         topic, node = self.topic(), self._router.node
-        changes = compare(hosted, claims(topic, node_id=node.own_id))
+        changes = hosting_changes(hosted, shards_to_host(topic, node_id=node.own_id))
         for shard in changes.unload:
             self.hosts.pop(shard).close()
         for shard, leader_epoch in changes.load:
@@ -227,7 +229,7 @@ class SimulatedShards:
                 loop=cast("asyncio.AbstractEventLoop", self._loop),
                 now_ms=node.clock_ms,
                 deliver=self._deliver,
-                carry_out=partial(self._carry_out, shard),
+                run_effect=partial(self._run_effect, shard),
             )
             self.hosts[shard] = host
             host.start()
@@ -237,7 +239,7 @@ class SimulatedShards:
             reply = self._waiting.pop(answer.request_id, None)
             if reply is None:
                 continue
-            if isinstance(answer, Refusal):
+            if isinstance(answer, ErrorReply):
                 reply.fail(ApiError(answer.error_code))
             else:
                 reply.resolve(answer.response)

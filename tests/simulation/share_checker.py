@@ -8,13 +8,13 @@ or before, and an acceptance against all others.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from odradek.coordinator.share.acknowledging import AcknowledgeType
+from odradek.coordinator.share.acknowledgements import AcknowledgeType
 from odradek.coordinator.share.acquisition import AcquiredRange
-from odradek.coordinator.share.batches import RecordState, StateBatch
 from odradek.coordinator.share.records import decode
 from odradek.coordinator.share.requests import ShareKey
 from odradek.coordinator.share.state import ShareState, ShareUpdate
-from odradek.node.router.share.partitions import Hosted
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
+from odradek.node.router.share.partitions import HostedSharePartition
 from tests.simulation.share_host import GROUP, Acknowledgement
 from tests.simulation.simulation import Violation
 from tests.simulation.store import Identity
@@ -28,7 +28,7 @@ class _Stored:
         self.start_offset = -1
         self.records: dict[int, tuple[int, int]] = {}
 
-    def take(self, start_offset: int, batches: Iterable[StateBatch]) -> None:
+    def take(self, start_offset: int, batches: Iterable[PersisterStateBatch]) -> None:
         """The further stage of each record counts."""
         self.start_offset = max(start_offset, self.start_offset)
         for first, last, state, count in batches:
@@ -57,11 +57,16 @@ class ShareChecker:
         self.snapshot_count = 0
         self._accepted: dict[tuple[Identity, int], int] = {}
         self._seen: set[tuple[Identity, int]] = set()
-        self._holders: dict[Hosted, dict[int, tuple[str, int]]] = {}
+        self._holders: dict[HostedSharePartition, dict[int, tuple[str, int]]] = {}
         self._stored: dict[ShareKey, _Stored] = {}
 
     def acquired(
-        self, hosted: Hosted, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
+        self,
+        hosted: HostedSharePartition,
+        member: str,
+        taken: AcquiredRange,
+        now_ms: int,
+        until_ms: int,
     ) -> None:
         """A member has these records; for how long, by the clock of its leader."""
         holders = self._holders.setdefault(hosted, {})
@@ -82,7 +87,7 @@ class ShareChecker:
             self.again_count += record in self._seen
             self._seen.add(record)
 
-    def answered(self, hosted: Hosted, batches: Sequence[Acknowledgement]) -> None:
+    def answered(self, hosted: HostedSharePartition, batches: Sequence[Acknowledgement]) -> None:
         """A member is told that what it said of these records counts."""
         holders = self._holders.setdefault(hosted, {})
         for batch in batches:
@@ -98,7 +103,7 @@ class ShareChecker:
         self._accepted[record] = epoch
         self.accepted_count += 1
 
-    def left(self, hosted: Hosted, member: str) -> None:
+    def left(self, hosted: HostedSharePartition, member: str) -> None:
         """What a member had is nobody's."""
         holders = self._holders.get(hosted, {})
         for offset in [offset for offset, held in holders.items() if held[0] == member]:
@@ -140,5 +145,5 @@ class ShareChecker:
                 raise Violation(f"{offset} of {partition} was accepted, and nobody knows of it")
 
 
-def _identity(hosted: Hosted) -> Identity:
+def _identity(hosted: HostedSharePartition) -> Identity:
     return hosted.key.place.topic_id, hosted.key.place.partition

@@ -1,8 +1,8 @@
 """Share groups on the router of a simulated node: what they durably know, and who holds what.
 
 Real are the shards of `__share_group_state` with their hosts and runtimes, the handlers of the APIs
-between nodes, `ShareStates`, and `SharePartitions` with the machines of the partitions that are led
-here. This module is what the handlers of ShareFetch and ShareAcknowledge are to them. Nodes ask
+between nodes, `SharePersister`, and `SharePartitions` with the machines of the partitions that are
+led here. This module is what the handlers of ShareFetch and ShareAcknowledge are to them. Nodes ask
 each other over a network that loses, doubles and delays.
 """
 
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage
-from odradek.coordinator.share.acquisition import AcquiredRange, Wish
+from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions
+from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.requests import Checkpoint, DropLog, MeasureLog
 from odradek.coordinator.share.settings import ShareStateSettings
 from odradek.coordinator.share.shard import ShareStateShard
-from odradek.coordinator.share.terms import Terms
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.authorizer import Authorizer
-from odradek.node.router.context import Services, context_of_cluster
+from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.dispatch import Handler
 from odradek.node.router.handlers import share_states as handlers
-from odradek.node.router.share.partitions import Hosted, SharePartitions
-from odradek.node.router.share.sessions import ShareSession, TopicPartition
-from odradek.node.router.share.states import ShareStates
+from odradek.node.router.share.partitions import HostedSharePartition, SharePartitions
+from odradek.node.router.share.persister import SharePersister
+from odradek.node.router.share.sessions import ShareSession, TopicIdPartition
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import share_state as messages
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SHARE_TOPIC = "__share_group_state"
 GROUP = "shares"
-TERMS = Terms(lock_duration_ms=400, delivery_count_limit=4, record_locks_max=40)
+TERMS = ShareGroupSettings(lock_duration_ms=400, delivery_count_limit=4, record_locks_max=40)
 SETTINGS = ShareStateSettings(updates_per_snapshot=5, log_records_max=12)
 RECORDS_MAX = 6
 ASK_TIMEOUT_S = 0.6
@@ -106,18 +106,25 @@ class ShareWatcher(Protocol):
     """Who sees what share-partitions do. It must not change anything."""
 
     def share_acquired(
-        self, machine: Hosted, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
+        self,
+        machine: HostedSharePartition,
+        member: str,
+        taken: AcquiredRange,
+        now_ms: int,
+        until_ms: int,
     ) -> None: ...
 
-    def share_answered(self, machine: Hosted, batches: "Sequence[Acknowledgement]") -> None: ...
+    def share_answered(
+        self, machine: HostedSharePartition, batches: "Sequence[Acknowledgement]"
+    ) -> None: ...
 
-    def share_left(self, machine: Hosted, member: str) -> None: ...
+    def share_left(self, machine: HostedSharePartition, member: str) -> None: ...
 
 
 class _Partitions(SharePartitions):
     """On terms that bring trouble within seconds."""
 
-    def terms(self, group_id: str) -> Terms:
+    def group_settings(self, group_id: str) -> ShareGroupSettings:
         return TERMS
 
 
@@ -171,7 +178,7 @@ class _Nobody:
 
     def on_advanced(self, _store: int, _numbers: object) -> None: ...
 
-    def on_signal(self, _signal: object) -> None: ...
+    def on_available(self, _signal: object) -> None: ...
 
     def has_any(self, _group_id: str) -> bool:
         return True
@@ -192,14 +199,14 @@ class ShareHost:
             SHARE_TOPIC,
             lambda: ShareStateShard(SETTINGS, router.image.topics_by_id),
             loop,
-            self._carry_out,
+            self._run_effect,
         )
-        self.states = ShareStates(self, self, cast("asyncio.AbstractEventLoop", loop))
+        self.states = SharePersister(self, self, cast("asyncio.AbstractEventLoop", loop))
         self.authorizer = Authorizer()
         # What share partitions need of their router.
         self.static_configs: dict[str, str] = {}
         self.logs = _Logs(router)
-        self.fetch_waits = self.share_sessions = _Nobody()
+        self.fetch_purgatory = self.share_sessions = _Nobody()
         self.share_states = self.states
         self._partitions = _Partitions(
             cast("Services", self), cast("asyncio.AbstractEventLoop", loop)
@@ -217,7 +224,7 @@ class ShareHost:
         raise AssertionError("the router has it")
 
     @property
-    def share_coordinators(self) -> "ShareHost":
+    def share_coordinator(self) -> "ShareHost":
         return self
 
     def call(self, key: str, request: object, _asker: object = None) -> Reply[object]:
@@ -233,7 +240,7 @@ class ShareHost:
         if self.shards.topic() is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def ask(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: object) -> Reply[object]:
         """As `Neighbours.ask`."""
         self._next_id = number = self._next_id + 1
         reply = self._asked[number] = Reply()
@@ -262,7 +269,7 @@ class ShareHost:
                 reply.resolve(message.response)
             return
         key, handler = _HANDLERS[type(message.request)]
-        context = context_of_cluster(key, 1)
+        context = inter_broker_context(key, 1)
 
         def finish(response: object, error: BaseException | None) -> None:
             assert error is None, error
@@ -271,7 +278,7 @@ class ShareHost:
 
         drive(handler(message.request, context, cast("Services", self)), finish)
 
-    def _carry_out(self, shard: int, instruction: object) -> None:
+    def _run_effect(self, shard: int, instruction: object) -> None:
         """As `ShareKind.carry_out`."""
         topic = self.shards.topic()
         assert topic is not None
@@ -307,12 +314,14 @@ class ShareHost:
         if state is None:
             return ShareFetched(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partitions = self._partitions
-        hosted = partitions.get(GROUP, TopicPartition(*identity), state)
+        hosted = partitions.get(GROUP, TopicIdPartition(*identity), state)
         reading = partitions.read(hosted, RECORDS_MAX, 1 << 20, min_one_batch=True)
         if reading is None:
             return ShareFetched(hosted.error_code, hosted.leader_epoch)
         now_ms = partitions.now_ms()
-        acquired = partitions.acquire(hosted, reading, member, Wish(records_max=RECORDS_MAX))
+        acquired = partitions.acquire(
+            hosted, reading, member, AcquireOptions(records_max=RECORDS_MAX)
+        )
         for taken in acquired:
             until_ms = now_ms + TERMS.lock_duration_ms
             self._watcher.share_acquired(hosted, member, taken, now_ms, until_ms)
@@ -326,7 +335,7 @@ class ShareHost:
         answer: Callable[[ShareAcknowledged], None],
     ) -> None:
         """As the handler of ShareAcknowledge."""
-        place = TopicPartition(*identity)
+        place = TopicIdPartition(*identity)
         hosted = self._partitions.hosted(GROUP).get(place)
         if self._led(identity) is None or hosted is None:
             answer(ShareAcknowledged(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -346,7 +355,7 @@ class ShareHost:
 
     def release(self, identity: Identity, member: str) -> None:
         """The member has gone."""
-        hosted = self._partitions.hosted(GROUP).get(TopicPartition(*identity))
+        hosted = self._partitions.hosted(GROUP).get(TopicIdPartition(*identity))
         self._partitions.release(ShareSession(GROUP, member, 0), was_delivered=True)
         if hosted is not None:
             self._watcher.share_left(hosted, member)

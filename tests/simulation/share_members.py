@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from odradek.coordinator.share.acknowledging import AcknowledgeType
+from odradek.coordinator.share.acknowledgements import AcknowledgeType
 from odradek.coordinator.share.acquisition import AcquiredRange
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.clients import Client, Cluster

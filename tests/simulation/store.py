@@ -19,14 +19,14 @@ from odradek.protocol.types import Uuid
 from odradek.storage.append import AppendResult, Commit
 from odradek.storage.catalog import PartitionRow
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.producers import ProducerState, describe_producers
+from odradek.storage.producer_state import ActiveProducer, describe_producers
 from odradek.storage.reader import ReadResult
 from odradek.storage.settings import LogSettings
-from odradek.storage.status import Role
+from odradek.storage.status import ReplicaRole
 from odradek.storage.store import NewPartition
 from odradek.storage.validation import (
     AppendOrigin,
-    Refused,
+    BatchRejectedError,
     check_coordinator_batch,
     check_producer,
     unpack_header,
@@ -191,7 +191,7 @@ class SimulatedStore:
                 log = self.disk.logs[identity] = DiskLog(self.disk.next_number, new)
                 self.disk.next_number += 1
                 state = self._open(log)
-                if new.role is Role.LEADER and new.leader_epoch >= 0:
+                if new.role is ReplicaRole.LEADER and new.leader_epoch >= 0:
                     state.epochs.assign(new.leader_epoch, 0)
             self._logs[log.number].settings = log.settings = new.settings
             self.set_leader_epoch(log.number, new.leader_epoch, new.role)
@@ -206,12 +206,12 @@ class SimulatedStore:
                 del self.disk.logs[log.identity]
                 del self._logs[number]
 
-    def set_leader_epoch(self, number: int, leader_epoch: int, role: Role) -> None:
+    def set_leader_epoch(self, number: int, leader_epoch: int, role: ReplicaRole) -> None:
         state = self._logs[number]
         state.role = role
         if leader_epoch > state.leader_epoch:
             state.leader_epoch = leader_epoch
-            if role is Role.LEADER:
+            if role is ReplicaRole.LEADER:
                 state.epochs.assign(leader_epoch, state.log_end_offset)
 
     def set_replicated(self, number: int, is_replicated: bool) -> None:
@@ -226,7 +226,7 @@ class SimulatedStore:
     def set_high_watermark(self, number: int, offset: int) -> None:
         state = self._logs[number]
         state.high_watermark = max(state.high_watermark, min(offset, state.log_end_offset))
-        state.undecided.forget_below(state.high_watermark)
+        state.undecided.on_high_watermark_updated(state.high_watermark)
         log = self.by_number[number]
         log.high_watermark = state.high_watermark
         self.watcher.committed(self.node_id, log, state.high_watermark)
@@ -239,7 +239,7 @@ class SimulatedStore:
             del log.batches[log.index_of(end) :]
             self._cut(log, log.log_start_offset)
 
-    def restart_log(self, number: int, start_offset: int, _now_ms: int) -> None:
+    def truncate_fully_and_start_at(self, number: int, start_offset: int, _now_ms: int) -> None:
         log = self.by_number[number]
         log.batches.clear()
         self._cut(log, start_offset)
@@ -266,7 +266,7 @@ class SimulatedStore:
         """Nothing is deleted here."""
         return ()
 
-    def producers(self, number: int) -> list[ProducerState]:
+    def producers(self, number: int) -> list[ActiveProducer]:
         return describe_producers(self._logs[number].producers)
 
     def end_offset_for_epoch(self, number: int, leader_epoch: int) -> tuple[int, int]:
@@ -340,7 +340,7 @@ class SimulatedTurn:
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         request_version: int = 13,
-        may_scratch_before: bool = False,
+        has_headroom: bool = False,
     ) -> AppendResult:
         store = self._store
         log = store.by_number.get(number)
@@ -364,7 +364,7 @@ class SimulatedTurn:
                 if origin is AppendOrigin.CLIENT and fields[9] >= 0:
                     try:
                         known = check_producer(state, fields)
-                    except Refused as refused:
+                    except BatchRejectedError as refused:
                         return AppendResult(refused.code, error_message=refused.message)
                     if known is not None:
                         return AppendResult(
@@ -373,7 +373,7 @@ class SimulatedTurn:
                 if origin is AppendOrigin.COORDINATOR:
                     try:
                         check_coordinator_batch(state, memoryview(data), fields)
-                    except Refused as refused:
+                    except BatchRejectedError as refused:
                         return AppendResult(refused.code, error_message=refused.message)
                 base_offset = state.log_end_offset
                 head = base_offset.to_bytes(8, "big")

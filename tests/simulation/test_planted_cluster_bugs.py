@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.node.controller.decisions import Decisions
+from odradek.node.controller.active_controller import ActiveController
 from tests.simulation import planted_share_bugs
 from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.planted_cluster_bugs import (
@@ -22,7 +22,7 @@ ALL = PLANTED | planted_share_bugs.PLANTED | PLANTED_IN_GROUPS
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug) -> None:
     monkeypatch.setattr(bug.owner, bug.name, bug.wrong)
     if bug.wrong is decides_on_what_is_committed:
-        monkeypatch.setattr(Decisions, "committed", follows_what_is_committed)
+        monkeypatch.setattr(ActiveController, "committed", follows_what_is_committed)
     with pytest.raises(SimulationFailure, match=bug.finding):
         run_many(bug)
 

@@ -14,12 +14,16 @@ from odradek.cluster.raft.configuration import (
     decode_configuration,
     encode_configuration,
 )
-from odradek.cluster.raft.messages import Entry, SnapshotMark
+from odradek.cluster.raft.messages import Entry, SnapshotMetadata
 from odradek.cluster.raft.node import RaftNode
 from odradek.cluster.raft.ready import HardState, Ready, Restored
 from odradek.cluster.raft.settings import RaftSettings
-from odradek.storage.metadata_log import HardState as StoredHardState
-from odradek.storage.metadata_log import LogEntry, MetadataLog, SnapshotWriter
+from odradek.storage.metadata_log import (
+    MetadataLog,
+    MetadataLogEntry,
+    SnapshotWriter,
+    StoredHardState,
+)
 from tests.simulation.raft_host import RaftDisk
 from tests.simulation.raft_scenario import SNAPSHOTS, RaftScenario
 
@@ -36,7 +40,7 @@ class TwinDisk(RaftDisk):
         hard_state = ready.hard_state
         if hard_state is not None or ready.entries:
             self.log.append_entries(
-                [LogEntry(entry.index, entry.term, entry.data) for entry in ready.entries],
+                [MetadataLogEntry(entry.index, entry.term, entry.data) for entry in ready.entries],
                 hard_state=None
                 if hard_state is None
                 else StoredHardState(hard_state.term, hard_state.vote, hard_state.commit),
@@ -50,7 +54,7 @@ class TwinDisk(RaftDisk):
             self._writer.write(chunk.data)
         super().write(ready)
 
-    def complete(self, mark: SnapshotMark, content: bytes) -> None:
+    def complete(self, mark: SnapshotMetadata, content: bytes) -> None:
         super().complete(mark, content)
         writer = self._writer
         if writer is None or writer.size != mark.size:
@@ -64,7 +68,7 @@ class TwinDisk(RaftDisk):
         super().drop_prefix(first_index)
         self.log.truncate_prefix(first_index)
 
-    def _begin(self, mark: SnapshotMark) -> SnapshotWriter:
+    def _begin(self, mark: SnapshotMetadata) -> SnapshotWriter:
         configuration = encode_configuration(mark.configuration)
         return self.log.begin_snapshot(
             index=mark.index, term=mark.term, configuration=configuration
@@ -80,7 +84,7 @@ def restored_from(log: MetadataLog) -> Restored:
         previous_term=log.term_at(log.first_index - 1),
         snapshot=None
         if mark is None
-        else SnapshotMark(
+        else SnapshotMetadata(
             mark.index,
             mark.term,
             mark.size,

@@ -15,17 +15,17 @@ from odradek.coordinator.runtime import ShardState
 from odradek.coordinator.transaction.requests import WriteMarkers
 from odradek.node.bus.messages import WriteMarker
 from odradek.node.bus.reply import Reply
-from odradek.node.router import fanout
+from odradek.node.router import worker_client
 from odradek.node.router.authorizer import Authorizer
-from odradek.node.router.context import RequestContext, Services, context_of_cluster
+from odradek.node.router.context import RequestContext, Services, inter_broker_context
 from odradek.node.router.handlers.transactions import (
     handle_add_partitions_to_txn,
     handle_write_txn_markers,
 )
-from odradek.node.router.shards.coordinators import BROKER, Asker
-from odradek.node.router.shards.kinds import Errand
-from odradek.node.router.transactions.enlistment import Enlistment
-from odradek.node.router.transactions.markers import MarkerWriter, begin
+from odradek.node.router.shards.coordinator_service import INTERNAL_CALLER, ShardCaller
+from odradek.node.router.shards.coordinator_type import EffectContext
+from odradek.node.router.transactions.markers import MarkerWriter, start_coroutine
+from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.worker.turns import Request
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -78,7 +78,7 @@ class Router(Protocol):
 
     def locate(self, identity: Identity) -> int | None: ...
 
-    def ask_worker(self, request: Callable[[int], Request]) -> Reply[fanout.Answer]: ...
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[worker_client.Answer]: ...
 
 
 class _Coordinators:
@@ -89,11 +89,15 @@ class _Coordinators:
         self.shard_of = shards.shard_of
         self.coordinator_of = shards.coordinator_of
 
-    def call(self, key: str, request: object, asker: Asker = BROKER) -> Reply[object]:
-        return self._shards.call(key, request, asker.api_version)
+    def call(
+        self, key: str, request: object, caller: ShardCaller = INTERNAL_CALLER
+    ) -> Reply[object]:
+        return self._shards.call(key, request, caller.api_version)
 
-    def call_shard(self, shard: int, request: object, asker: Asker = BROKER) -> Reply[object]:
-        return self._shards.call_shard(shard, request, asker.api_version)
+    def call_shard(
+        self, shard: int, request: object, caller: ShardCaller = INTERNAL_CALLER
+    ) -> Reply[object]:
+        return self._shards.call_shard(shard, request, caller.api_version)
 
     async def ensure_topic(self) -> None:
         """It was made in the beginning."""
@@ -113,8 +117,8 @@ class _Fanout:
         coordinator_epoch: int,
         is_commit: bool,
         transaction_version: int,
-        only_if: tuple[int, int] | None = None,
-    ) -> Reply[fanout.Answer]:
+        expected_transaction: tuple[int, int] | None = None,
+    ) -> Reply[worker_client.Answer]:
         return self._router.ask_worker(
             lambda key: WriteMarker(
                 key,
@@ -126,7 +130,7 @@ class _Fanout:
                 is_commit,
                 transaction_version,
                 timeout_ms=_MARKER_TIMEOUT_MS,
-                only_if=only_if,
+                expected_transaction=expected_transaction,
             )
         )
 
@@ -159,14 +163,14 @@ class _Services:
     ) -> None:
         self._router = router
         self.node_id = router.node.own_id
-        self.fanout = _Fanout(router)
+        self.worker_client = _Fanout(router)
         self.logs = _Logs(router)
         self.authorizer = Authorizer()
         self.producer_ids = _ProducerIds(router.node)
         self.coordinators = _Coordinators(groups)
         self.transactions = _Coordinators(transactions)
         self.markers: MarkerWriter
-        self.enlistment: Enlistment
+        self.partition_verification: PartitionVerification
 
     @property
     def image(self) -> MetadataImage:
@@ -192,18 +196,18 @@ class TransactionEnds:
         self._held_up_until_ms = 0
         services = _Services(router, groups, transactions)
         self.services = cast("Services", services)
-        self.enlistment = services.enlistment = Enlistment(
+        self.partition_verification = services.partition_verification = PartitionVerification(
             self.services, self, cast("asyncio.AbstractEventLoop", loop)
         )
         self._markers = services.markers = MarkerWriter(self.services, self, self._pause)
 
-    def carry_out(self, shard: int, instruction: object) -> None:
+    def run_effect(self, shard: int, instruction: object) -> None:
         """What a shard of transactions asks for."""
         assert isinstance(instruction, WriteMarkers)
         host = self._transactions.hosts[shard]
         runtime = host.runtime
 
-        def is_wanted() -> bool:
+        def is_current() -> bool:
             return (
                 not self._loop.is_closed
                 and host.runtime is runtime
@@ -213,15 +217,15 @@ class TransactionEnds:
         def tell(request: object) -> Reply[object]:
             return self._transactions.call_shard(shard, request)
 
-        self._markers.write(instruction, Errand(host.leader_epoch, is_wanted, tell, shard))
+        self._markers.write(instruction, EffectContext(host.leader_epoch, is_current, tell, shard))
 
     def handle(self, handler: Handler, request: object, key: ApiKey, version: int) -> Reply[object]:
         """What comes of a client's request."""
-        return begin(handler(request, context_of_cluster(key, version), self.services))
+        return start_coroutine(handler(request, inter_broker_context(key, version), self.services))
 
     # -- other nodes -------------------------------------------------------------------------------
 
-    def ask(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: object) -> Reply[object]:
         """As `Neighbours.ask`."""
         node = self._router.node
         reply: Reply[object] = Reply()

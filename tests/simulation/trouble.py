@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from odradek.cluster.raft.settings import RaftSettings
-from odradek.coordinator.group.settings import GroupSettings, StreamsSettings
+from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
 from tests.simulation.node_parts import NodeSettings
 
 SETTINGS: Final = NodeSettings(
@@ -21,7 +21,7 @@ SETTINGS: Final = NodeSettings(
         new_member_join_timeout_ms=2_000,
         consumer_session_timeout_ms=800,
         consumer_assignment_interval_ms=50,
-        streams=StreamsSettings(
+        streams=StreamsGroupSettings(
             session_timeout_ms=800,
             initial_rebalance_delay_ms=100,
             assignment_interval_ms=50,

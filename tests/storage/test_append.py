@@ -95,7 +95,7 @@ def test_the_bytes_before_a_large_batch_may_be_scratched_and_are_put_back(store:
     number = create(store)
     batch = batch_of(1, size=20_000)
     turn = store.begin(NOW_MS)
-    append(turn, number, batch, may_scratch_before=True)  # compares what stands before
+    append(turn, number, batch, has_headroom=True)  # compares what stands before
     turn.commit()
     assert stored(store, number) == [as_stored(batch, 0)]
 
@@ -105,7 +105,7 @@ def test_a_batch_at_the_very_start_of_its_arena_needs_no_room_before_it(store: S
     batch = batch_of(1, size=20_000)
     turn = store.begin(NOW_MS)
     arena = memoryview(bytearray(batch))
-    turn.append(number, arena, 0, len(batch), leader_epoch=0, may_scratch_before=True)
+    turn.append(number, arena, 0, len(batch), leader_epoch=0, has_headroom=True)
     turn.commit()
     assert stored(store, number) == [as_stored(batch, 0)]
 

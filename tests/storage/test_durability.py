@@ -67,13 +67,13 @@ def test_interval_durability_syncs_once_for_all_turns_of_an_interval(
     assert not commit(store, number, now_ms=NOW_MS)
     assert not commit(store, number, now_ms=NOW_MS + 900)
     assert store.next_deadline_ms() == NOW_MS + 1_000
-    store.sync_due(NOW_MS + 999)
+    store.run_due_tasks(NOW_MS + 999)
     settle(store)
     assert synced == []
-    store.sync_due(NOW_MS + 1_000)
+    store.run_due_tasks(NOW_MS + 1_000)
     settle(store)
     assert synced == [store.catalog.active_segment_id]
-    store.sync_due(NOW_MS + 99_000)
+    store.run_due_tasks(NOW_MS + 99_000)
     settle(store)
     assert len(synced) == 1, "nothing new, nothing to sync"
     commit(store, number, now_ms=NOW_MS + 100_000)
@@ -124,11 +124,11 @@ def test_a_sync_that_fails_in_the_thread_stops_the_store_until_it_is_opened_agai
 
     with monkeypatch.context() as patch:
         patch.setattr(Segment, "sync", refuse)
-        store.sync_due(NOW_MS + 1_000)
+        store.run_due_tasks(NOW_MS + 1_000)
         while not store._flusher._syncer._done.qsize():
             pass
         with pytest.raises(StorageError, match="gone"):
-            store.sync_due(NOW_MS + 1_001)
+            store.run_due_tasks(NOW_MS + 1_001)
     with pytest.raises(StorageError, match="gone"):
         store.begin(NOW_MS)
     store.close()

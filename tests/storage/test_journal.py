@@ -113,7 +113,7 @@ def test_small_batches_are_in_the_journal_once_they_are_synced_and_large_ones_ar
     number = create(store)
     small, large = batch_of(size=100), batch_of(size=5_000)
     append_now(store, number, small, large, small)
-    store.sync_due(NOW_MS + INTERVAL.sync_interval_ms)
+    store.run_due_tasks(NOW_MS + INTERVAL.sync_interval_ms)
     (content,) = contents_of(journal_path(tmp_path, active_of(store)))
     value_size = STAMP.size + len(small)
     assert len(content) == 2 * value_size

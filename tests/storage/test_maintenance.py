@@ -15,7 +15,7 @@ from odradek.storage.compaction import scratch_path
 from odradek.storage.layout import segment_ids, segment_path
 from odradek.storage.reader import StoreReader
 from odradek.storage.settings import LogSettings, StoreOptions
-from odradek.storage.status import Role
+from odradek.storage.status import ReplicaRole
 from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
@@ -109,11 +109,11 @@ def test_a_follower_keeps_what_its_leader_keeps(tmp_path: Path) -> None:
     store = open_store(tmp_path, OPTIONS)
     number = create(store, retention_ms=1)
     append_now(store, number, batch_of(2))
-    store.set_leader_epoch(number, 1, Role.FOLLOWER)
+    store.set_leader_epoch(number, 1, ReplicaRole.FOLLOWER)
     assert store.maintenance(NOW_MS) is None
     drain(store, NOW_MS + 10_000)
     assert log_starts(store) == [0]
-    store.set_leader_epoch(number, 2, Role.LEADER)
+    store.set_leader_epoch(number, 2, ReplicaRole.LEADER)
     drain(store, NOW_MS + 20_000)
     assert log_starts(store) == [2]
     store.close()

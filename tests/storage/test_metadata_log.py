@@ -9,24 +9,24 @@ from pathlib import Path
 import pytest
 
 from odradek.storage.metadata_log import (
-    HardState,
-    LogEntry,
     MetadataLog,
+    MetadataLogEntry,
     MetadataLogError,
     MetadataLogFullError,
+    StoredHardState,
 )
 from tests.support.disks import small_disk
 
 APPENDER = """
 import sys
 from pathlib import Path
-from odradek.storage.metadata_log import HardState, MetadataLog
+from odradek.storage.metadata_log import StoredHardState, MetadataLog
 
 log = MetadataLog.open(Path(sys.argv[1]))
 while True:
     first = log.last_index + 1
     payloads = [b"%d:" % index + b"x" * (index * 977 % 9000) for index in range(first, first + 5)]
-    last = log.append(payloads, term=first, hard_state=HardState(first, 1, first - 1))
+    last = log.append(payloads, term=first, hard_state=StoredHardState(first, 1, first - 1))
     sys.stdout.write(f"{last}\\n")
     sys.stdout.flush()
 """
@@ -52,7 +52,7 @@ def write_snapshot(log: MetadataLog, *, index: int, term: int, content: bytes) -
 def test_a_new_log_is_empty_and_starts_at_index_one(folder: Path) -> None:
     log = MetadataLog.open(folder)
     assert (log.first_index, log.last_index) == (1, 0)
-    assert log.hard_state == HardState(term=0, vote=None, commit=0)
+    assert log.hard_state == StoredHardState(term=0, vote=None, commit=0)
     assert log.snapshot is None
     assert log.term_at(0) == 0
     assert log.read(1) == []
@@ -85,20 +85,20 @@ def test_an_entry_at_a_known_index_replaces_the_suffix(folder: Path) -> None:
     # that follow it."
     log = MetadataLog.open(folder)
     log.append([b"1", b"2" * 5000, b"3", b"4"], term=1)
-    log.append_entries([LogEntry(2, 2, b"two")])
+    log.append_entries([MetadataLogEntry(2, 2, b"two")])
     assert [(e.index, e.term, e.data) for e in log.read(1)] == [(1, 1, b"1"), (2, 2, b"two")]
     with pytest.raises(AssertionError, match="gap"):
-        log.append_entries([LogEntry(4, 2, b"four")])
+        log.append_entries([MetadataLogEntry(4, 2, b"four")])
     log.close()
 
 
 def test_hard_state_is_kept_with_the_entries_of_its_commit(folder: Path) -> None:
     log = MetadataLog.open(folder)
-    log.append([b"x"], term=7, hard_state=HardState(7, 2, 0))
-    log.append_entries((), hard_state=HardState(8, None, 1))
+    log.append([b"x"], term=7, hard_state=StoredHardState(7, 2, 0))
+    log.append_entries((), hard_state=StoredHardState(8, None, 1))
     log.close()
     log = MetadataLog.open(folder)
-    assert log.hard_state == HardState(8, None, 1)
+    assert log.hard_state == StoredHardState(8, None, 1)
     assert log.last_index == 1
     log.close()
 
@@ -219,7 +219,7 @@ def test_random_histories_equal_a_list(folder: Path, seed: int) -> None:
             case "replace" if model:
                 term += 1
                 at = dice.randrange(len(model))
-                entry = LogEntry(first + at, term, b"replaced")
+                entry = MetadataLogEntry(first + at, term, b"replaced")
                 log.append_entries([entry])
                 model[at:] = [(entry.index, entry.term, entry.data)]
             case "snapshot" if model:
@@ -254,7 +254,7 @@ def test_every_answered_append_survives_sigkill(folder: Path, answers: int) -> N
     log = MetadataLog.open(folder)
     assert log.last_index >= answered
     assert log.last_index % 5 == 0, "half a batch"
-    assert log.hard_state == HardState(log.last_index - 4, 1, log.last_index - 5)
+    assert log.hard_state == StoredHardState(log.last_index - 4, 1, log.last_index - 5)
     for entry in log.read(1):
         assert entry.data == b"%d:" % entry.index + b"x" * (entry.index * 977 % 9000)
         assert entry.term == (entry.index - 1) // 5 * 5 + 1
@@ -263,11 +263,11 @@ def test_every_answered_append_survives_sigkill(folder: Path, answers: int) -> N
 
 def test_who_was_to_vote_at_the_beginning_is_remembered(folder: Path) -> None:
     log = MetadataLog.open(folder)
-    assert log.founders is None
-    log.save_founders(b"0,1,2")
+    assert log.bootstrap_voters is None
+    log.save_bootstrap_voters(b"0,1,2")
     log.close()
     log = MetadataLog.open(folder)
-    assert log.founders == b"0,1,2"
+    assert log.bootstrap_voters == b"0,1,2"
     log.close()
 
 
@@ -286,11 +286,11 @@ def test_a_snapshot_tells_its_checksum_before_it_counts(folder: Path) -> None:
 def test_room_is_for_what_fits_without_what_is_kept_back(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16 << 20) as disk:
         log = MetadataLog.open(disk.folder)
-        assert log.has_room_for(1 << 20)
-        assert not log.has_room_for(8 << 20)
+        assert log.has_space_for(1 << 20)
+        assert not log.has_space_for(8 << 20)
         disk.fill(leave_bytes=1 << 20)
-        assert log.has_room_for(100)
-        assert not log.has_room_for(1 << 20)
+        assert log.has_space_for(100)
+        assert not log.has_space_for(1 << 20)
         disk.fill()
-        assert not log.has_room_for(100)
+        assert not log.has_space_for(100)
         log.close()

@@ -37,7 +37,7 @@ def frozen(log: PartitionLog) -> dict[str, object]:
     state = {name: deepcopy(getattr(log, name)) for name in PartitionLog.__slots__}
     state["epochs"] = log.epochs.entries
     state["indexer"] = (log.indexer.max_timestamp, log.indexer.unindexed_bytes)
-    state["undecided"] = (dict(log.undecided.ongoing), list(log.undecided.decided))
+    state["undecided"] = (dict(log.undecided.ongoing), list(log.undecided.unreplicated))
     del state["producer_undo"], state["dirty_producers"], state["unsealed_producers"]
     return state
 

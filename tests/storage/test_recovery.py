@@ -13,6 +13,17 @@ from odradek.storage.salvage import Truncation
 from odradek.storage.segment import Segment
 from odradek.storage.settings import Durability, StoreOptions
 from odradek.storage.store import Store
+from tests.support.power_loss import (
+    PAGE,
+    WriteHistory,
+    WrittenBatch,
+    make_batch,
+    mix_versions,
+    survivors,
+    tear,
+    write_history,
+    write_turn,
+)
 from tests.support.stores import (
     NOW_MS,
     append_now,
@@ -22,17 +33,6 @@ from tests.support.stores import (
     open_store,
     read_all,
 )
-from tests.support.tearing import (
-    PAGE,
-    History,
-    Written,
-    make_batch,
-    mix_versions,
-    survivors,
-    tear,
-    write_history,
-    write_turn,
-)
 
 TORN_CASES = 320
 TORN_STORES = 80
@@ -40,7 +40,7 @@ SYNCED_STORES = 80
 GROUPS = 8
 
 
-def examine(path: Path, content: bytes, history: History) -> Examination:
+def examine(path: Path, content: bytes, history: WriteHistory) -> Examination:
     path.write_bytes(content)
     return Examination(path, log_ends=history.log_ends)
 
@@ -53,7 +53,7 @@ def salvaged(examination: Examination) -> dict[int, list[bytes]]:
     return found
 
 
-def by_partition(batches: list[Written]) -> dict[int, list[bytes]]:
+def by_partition(batches: list[WrittenBatch]) -> dict[int, list[bytes]]:
     found: dict[int, list[bytes]] = {}
     for written in batches:
         found.setdefault(written.number, []).append(written.batch)
@@ -208,7 +208,7 @@ def test_only_another_run_of_the_machine_can_have_torn_what_was_not_closed() -> 
     assert boot_id() == boot_id()
 
 
-def pull_the_plug(store: Store, folder: Path, synced: bytes, dice: random.Random) -> History:
+def pull_the_plug(store: Store, folder: Path, synced: bytes, dice: random.Random) -> WriteHistory:
     """Copies an open store as the disk has it after a power loss; only the active segment was not
     synced. Returns what is needed to say what must survive."""
     folder.mkdir()
@@ -224,8 +224,8 @@ def pull_the_plug(store: Store, folder: Path, synced: bytes, dice: random.Random
             _, turn, before = STAMP.unpack_from(value)
             batch = bytes(value[STAMP.size :])
             end_offset = base_offset + struct.unpack_from(">i", batch, 23)[0] + 1
-            batches.append(Written(number, turn, before, base_offset, end_offset, batch))
-    history = History(synced, active.read_bytes(), batches, log_ends)
+            batches.append(WrittenBatch(number, turn, before, base_offset, end_offset, batch))
+    history = WriteHistory(synced, active.read_bytes(), batches, log_ends)
     for path in store.directory.iterdir():
         if not path.name.endswith("-lock"):
             (folder / path.name).write_bytes(path.read_bytes())
@@ -350,7 +350,7 @@ class Plug:
             elif not self.is_syncing and dice.random() < 0.2:
                 store._flusher._syncer.wait()
                 self._now_ms += store.options.sync_interval_ms
-                store.sync_due(self._now_ms)
+                store.run_due_tasks(self._now_ms)
                 self.begin_sync()
             elif dice.random() < 0.03:
                 store.roll(self._now_ms)

@@ -18,7 +18,7 @@ from odradek.storage.reserve import (
     FileReserve,
     RowReserve,
     free_bytes,
-    is_full,
+    is_disk_full_error,
     make_environment,
 )
 from odradek.storage.settings import LogSettings
@@ -95,7 +95,7 @@ def test_a_spent_row_makes_room_for_many_small_changes_in_its_file_alone(disk: S
     disk.fill()
     # Without what is kept there is room for a few.
     refusal = write_until_refused(file.write, count=SMALL_CHANGES)
-    assert is_full(refusal, disk.folder)
+    assert is_disk_full_error(refusal, disk.folder)
     assert file.reserve.spend()
     disk.fill()
     for number in range(SMALL_CHANGES):
@@ -167,12 +167,12 @@ def test_what_a_killed_maker_left_is_in_nobodys_way(disk: SmallDisk) -> None:
 def test_an_error_that_is_none_of_a_full_disk_is_told_apart(disk: SmallDisk) -> None:
     full = lmdb.DiskError("mdb_txn_commit: No space left on device")
     cut_short = lmdb.Error("mdb_txn_commit: Input/output error")
-    assert is_full(full, disk.folder)
-    assert not is_full(cut_short, disk.folder), "the disk is broken"
+    assert is_disk_full_error(full, disk.folder)
+    assert not is_disk_full_error(cut_short, disk.folder), "the disk is broken"
     disk.fill()
-    assert is_full(cut_short, disk.folder)
-    assert not is_full(lmdb.MapFullError("the map"), disk.folder)
-    assert not is_full(OSError("Input/output error"), disk.folder)
+    assert is_disk_full_error(cut_short, disk.folder)
+    assert not is_disk_full_error(lmdb.MapFullError("the map"), disk.folder)
+    assert not is_disk_full_error(OSError("Input/output error"), disk.folder)
 
 
 # -- a file of its own ---------------------------------------------------------------------------
@@ -218,15 +218,15 @@ def test_the_metadata_log_takes_what_gives_room_back_for_a_while(disk: SmallDisk
     assert isinstance(write_until_refused(append, count=SMALL_CHANGES), MetadataLogFullError)
     before = log.last_index
     for _ in range(SMALL_CHANGES):
-        log.append([bytes(100)], term=1, may_spend=True)
+        log.append([bytes(100)], term=1, may_use_reserve=True)
     assert log.last_index == before + SMALL_CHANGES
     assert [entry.index for entry in log.read(1)] == list(range(1, log.last_index + 1))
 
     disk.empty()
-    log.keep_reserve()
+    log.refill_reserve()
     disk.fill()
     write_until_refused(append, count=10_000)
-    log.append([b"again"], term=1, may_spend=True)
+    log.append([b"again"], term=1, may_use_reserve=True)
     log.close()
 
 

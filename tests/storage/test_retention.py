@@ -9,7 +9,7 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import read_header
 from odradek.storage.retention import (
-    Below,
+    CountedPrefix,
     live_bytes,
     offset_by_bytes,
     offset_by_time,
@@ -74,7 +74,7 @@ def by_bytes(
     bytes_min: int,
     *,
     log_start: int = 0,
-    known: dict[int, Below] | None = None,
+    known: dict[int, CountedPrefix] | None = None,
 ) -> int:
     return outcome(
         offset_by_bytes(
@@ -151,7 +151,7 @@ def test_what_was_counted_once_is_not_read_again(tmp_path: Path) -> None:
     number = create(store)
     append_now(store, number, *(batch_of(1, size=100) for _ in range(20)))
     size = len(batch_of(1, size=100))
-    known: dict[int, Below] = {}
+    known: dict[int, CountedPrefix] = {}
     start = by_bytes(store, number, 5 * size, known=known)
     assert start == 15
     (below,) = known.values()
@@ -220,7 +220,7 @@ def test_random_logs_are_cut_where_a_list_would_be(tmp_path: Path, seed: int) ->
         ends.append((base + len(timestamps), len(batch), read_header(batch).max_timestamp))
         if dice.random() < 0.15:
             store.roll(NOW_MS)
-    known: dict[int, Below] = {}
+    known: dict[int, CountedPrefix] = {}
     log_start = 0
     for _ in range(6):
         timestamp_min, bytes_min = dice.randint(0, 1100), dice.randint(0, 100_000)

@@ -23,9 +23,9 @@ from odradek.storage.rewrite import (
     Slices,
     drop_dead_segments,
     extents_by_segment,
-    mergeable,
+    mergeable_segments,
     rewrite_segments,
-    worth_rewriting,
+    segments_worth_rewriting,
 )
 from odradek.storage.settings import StoreOptions
 from odradek.storage.store import Store
@@ -313,9 +313,11 @@ def test_only_segments_that_are_mostly_dead_and_stay_so_are_worth_it(tmp_path: P
         append_now(store, number, *(batch_of(2, size=1000) for _ in range(20)))
     store.roll(NOW_MS)
 
-    def worth(now_ms: int, patience_ms: int) -> list[int]:
+    def worth(now_ms: int, expiry_window_ms: int) -> list[int]:
         logs = store.partitions()
-        return worth_rewriting(store.catalog, logs, now_ms=now_ms, patience_ms=patience_ms)
+        return segments_worth_rewriting(
+            store.catalog, logs, now_ms=now_ms, expiry_window_ms=expiry_window_ms
+        )
 
     assert worth(NOW_MS, 0) == []
     store.move_log_starts({0: 30, 1: 30})
@@ -341,13 +343,13 @@ def test_small_neighbours_are_merged_and_read_as_before(tmp_path: Path) -> None:
         store.roll(NOW_MS)
     expected = contents(store)
     sealed = [row.segment_id for row in store.catalog.segments.values() if row.state]
-    found = mergeable(store.catalog, segment_bytes=1 << 20)
+    found = mergeable_segments(store.catalog, segment_bytes=1 << 20)
     assert found == sealed[:8]
-    assert mergeable(store.catalog, segment_bytes=1 << 10) == []
+    assert mergeable_segments(store.catalog, segment_bytes=1 << 10) == []
     rewrite(store, *found)
     assert drop(store) == found
     assert contents(store) == expected
-    assert mergeable(store.catalog, segment_bytes=1 << 20) == []
+    assert mergeable_segments(store.catalog, segment_bytes=1 << 20) == []
     store.close()
     store = open_store(tmp_path)
     assert contents(store) == expected
@@ -360,9 +362,9 @@ def test_segments_with_something_between_them_are_not_merged(tmp_path: Path) -> 
     for _ in range(9):
         append_now(store, number, batch_of(3, size=3000))
         store.roll(NOW_MS)
-    assert len(mergeable(store.catalog, segment_bytes=1 << 20)) == 8
+    assert len(mergeable_segments(store.catalog, segment_bytes=1 << 20)) == 8
     with store.catalog.change() as change:
         row = store.catalog.segments[4]  # in the middle, and large: of another tier
         change.put_segment(msgspec.structs.replace(row, byte_count=50 << 20))
-    assert mergeable(store.catalog, segment_bytes=1 << 30) == []
+    assert mergeable_segments(store.catalog, segment_bytes=1 << 30) == []
     store.close()

@@ -7,9 +7,9 @@ from odradek.protocol.records import Record, build_batch
 from odradek.storage.journal import Journal, map_journal
 from odradek.storage.layout import STAMP, journal_path, segment_path
 from odradek.storage.pages import PageFile
-from odradek.storage.salvage import Salvage, Truncation, whole_value
+from odradek.storage.salvage import Salvage, Truncation, parse_whole_value
 from odradek.storage.segment import Segment
-from tests.support.tearing import write_turn
+from tests.support.power_loss import write_turn
 
 
 def batch_of(text: str, *, base_offset: int, count: int = 1) -> bytes:
@@ -35,20 +35,22 @@ def salvage_of(folder: Path, *puts: tuple[int, int, bytes]) -> Salvage:
 def test_a_value_is_whole_only_with_every_byte_of_its_batch() -> None:
     batch = batch_of("text", base_offset=10, count=3)
     value = value_of(batch, number=4, turn=9, before=8)
-    assert whole_value(value, is_exact=True) == (4, 9, 8, 10, 13, len(batch))
+    assert parse_whole_value(value, is_exact=True) == (4, 9, 8, 10, 13, len(batch))
     followed = memoryview(bytes(value) + b"rest of the page")
-    assert whole_value(followed, is_exact=False) == (4, 9, 8, 10, 13, len(batch))
-    assert whole_value(followed, is_exact=True) is None
+    assert parse_whole_value(followed, is_exact=False) == (4, 9, 8, 10, 13, len(batch))
+    assert parse_whole_value(followed, is_exact=True) is None
     for at in range(len(value)):
-        assert whole_value(value[:at], is_exact=False) is None
+        assert parse_whole_value(value[:at], is_exact=False) is None
     for at in range(16 + 16, len(value)):  # from the magic on; the CRC covers what is after it
         changed = bytearray(value)
         changed[at] ^= 0x40
-        assert whole_value(memoryview(changed), is_exact=False) is None
+        assert parse_whole_value(memoryview(changed), is_exact=False) is None
 
 
 def test_a_log_end_behind_the_batch_is_nonsense() -> None:
-    assert whole_value(value_of(batch_of("x", base_offset=5), before=6), is_exact=True) is None
+    assert (
+        parse_whole_value(value_of(batch_of("x", base_offset=5), before=6), is_exact=True) is None
+    )
 
 
 def test_a_chain_follows_the_log_ends_and_leaves_gaps_that_were_meant(tmp_path: Path) -> None:

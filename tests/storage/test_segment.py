@@ -8,7 +8,7 @@ from odradek.protocol.records import read_header
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import EPOCH_KEY, OFFSET, STAMP, segment_path
 from odradek.storage.segment import Extent, Segment, SegmentWriter
-from odradek.storage.transactions import AbortedTransaction
+from odradek.storage.transactions import AbortedTransactionRow
 from tests.support.stores import NOW_MS, as_stored, batch_of
 
 
@@ -28,7 +28,7 @@ def test_a_writer_fills_a_segment_that_reads_back(tmp_path: Path) -> None:
             )
             writer.put(number, 3 * i, batch, log_end_before=3 * i, append_ms=NOW_MS)
             written.append((number, 3 * i, batch, 3 * i))
-    writer.put_aborted(5, 30, AbortedTransaction(1, 2, 30, 31).encode())
+    writer.put_aborted(5, 30, AbortedTransactionRow(1, 2, 30, 31).encode())
     extents = writer.finish()
     del writer
     stored = [

@@ -14,7 +14,7 @@ from odradek.storage.status import (
     LOG_END_OFFSET,
     LOG_START_OFFSET,
     ROLE,
-    Role,
+    ReplicaRole,
     StatusTable,
 )
 from tests.support.disks import small_disk
@@ -27,7 +27,7 @@ def test_what_the_owner_writes_a_reader_sees(tmp_path: Path) -> None:
     reader = StatusTable.open(tmp_path / "status")
     for word, value in [
         (LOG_START_OFFSET, 1), (LAST_STABLE_OFFSET, 2), (HIGH_WATERMARK, 3),
-        (LOG_END_OFFSET, 2**62), (LEADER_EPOCH, 5), (ROLE, Role.FOLLOWER),
+        (LOG_END_OFFSET, 2**62), (LEADER_EPOCH, 5), (ROLE, ReplicaRole.FOLLOWER),
     ]:  # fmt: skip
         owner.set(63, word, value)
     assert reader.log_start_offset(63) == 1
@@ -35,10 +35,10 @@ def test_what_the_owner_writes_a_reader_sees(tmp_path: Path) -> None:
     assert reader.high_watermark(63) == 3
     assert reader.log_end_offset(63) == 2**62
     assert reader.leader_epoch(63) == 5
-    assert reader.role(63) is Role.FOLLOWER
-    assert reader.role(62) is Role.ABSENT
+    assert reader.role(63) is ReplicaRole.FOLLOWER
+    assert reader.role(62) is ReplicaRole.ABSENT
     owner.clear(63)
-    assert reader.role(63) is Role.ABSENT
+    assert reader.role(63) is ReplicaRole.ABSENT
     assert reader.log_end_offset(63) == 0
 
 
@@ -85,7 +85,7 @@ def test_a_watch_is_taken_once_with_all_who_asked(tmp_path: Path) -> None:
 
 def test_clearing_a_slot_leaves_the_watch_to_be_told(tmp_path: Path) -> None:
     owner = StatusTable.create(tmp_path / "status", 8)
-    owner.set(2, ROLE, Role.LEADER)
+    owner.set(2, ROLE, ReplicaRole.LEADER)
     owner.set_watch(2)
     owner.clear(2)
     assert owner.take_watch(2) == 1
@@ -151,14 +151,14 @@ def test_slots_for_which_the_disk_has_no_room_are_refused_before_they_are_writte
 ) -> None:
     with small_disk(tmp_path / "disk", 1 << 20) as disk:
         table = StatusTable.create(disk.folder / "status", 1 << 14)
-        table.make_room(64)
+        table.allocate_slots(64)
         disk.fill()
-        table.make_room(64)
+        table.allocate_slots(64)
         table.set(63, LOG_END_OFFSET, 7)
         with pytest.raises(StorageError, match="No space left"):
-            table.make_room(65)
+            table.allocate_slots(65)
         disk.empty()
-        table.make_room(65)
+        table.allocate_slots(65)
         table.set(64, LOG_END_OFFSET, 8)
         assert (table.log_end_offset(63), table.log_end_offset(64)) == (7, 8)
         table.close()

@@ -319,7 +319,7 @@ def test_the_segment_is_rolled_by_size_and_stays_readable(tmp_path: Path) -> Non
     batches = [batch_of(1, size=50_000, fill=i) for i in range(60)]
     for batch in batches:
         append_now(store, number, batch)
-        store.sync_due(NOW_MS)
+        store.run_due_tasks(NOW_MS)
     while len(store.catalog.segments) < 3:
         append_now(store, number, batches[0])
         batches.append(batches[0])
@@ -399,7 +399,7 @@ def test_what_lies_below_the_log_start_in_the_active_segment_counts_after_a_rest
 def roll_at(store: Store, now_ms: int) -> None:
     """Let time pass; the helper thread syncs before a roll, so ask until it has."""
     for _ in range(1000):
-        store.sync_due(now_ms)
+        store.run_due_tasks(now_ms)
         if store.next_deadline_ms() > now_ms:
             return
         store._flusher._syncer.wait()
@@ -420,7 +420,7 @@ def test_settings_are_kept_for_the_next_opening_without_a_change_for_each(tmp_pa
     changes = store.catalog.change_count
     for number in numbers:
         store.set_settings(number, LogSettings(retention_ms=5))
-    store.sync_due(NOW_MS)
+    store.run_due_tasks(NOW_MS)
     assert store.catalog.change_count == changes + 1
     assert store.catalog.partitions[numbers[7]].settings.retention_ms == 5
     store.close()
@@ -574,7 +574,7 @@ def test_a_roll_that_fails_leaves_the_old_segment_in_use(
         raise StorageError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("odradek.storage.opening.sync_directory", refuse)
+        patch.setattr("odradek.storage.log_loader.sync_directory", refuse)
         with pytest.raises(StorageError):
             store.roll(NOW_MS)
     assert store.catalog.active_segment_id == active

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from odradek.storage.transactions import AbortedTransaction, UndecidedTransactions
+from odradek.storage.transactions import AbortedTransactionRow, UndecidedTransactions
 
 
 def test_a_row_comes_back() -> None:
-    row = AbortedTransaction(5, 10, 20, 15)
-    assert AbortedTransaction.decode(row.encode()) == row
+    row = AbortedTransactionRow(5, 10, 20, 15)
+    assert AbortedTransactionRow.decode(row.encode()) == row
 
 
 def test_the_oldest_open_transaction_bounds_what_is_stable() -> None:
@@ -20,18 +20,18 @@ def test_the_oldest_open_transaction_bounds_what_is_stable() -> None:
     undecided.open(1, 30)
     assert undecided.last_stable_offset(100) == 10
     assert undecided.last_stable_offset(5) == 5
-    aborted = undecided.decide(1, 40, is_commit=False)
-    assert aborted == AbortedTransaction(1, 10, 40, 20)
+    aborted = undecided.complete(1, 40, is_commit=False)
+    assert aborted == AbortedTransactionRow(1, 10, 40, 20)
     assert undecided.last_stable_offset(100) == 10, "not decided for readers yet"
-    undecided.forget_below(40)
+    undecided.on_high_watermark_updated(40)
     assert undecided.last_stable_offset(100) == 10
-    undecided.forget_below(41)
+    undecided.on_high_watermark_updated(41)
     assert undecided.last_stable_offset(100) == 20
 
 
 def test_a_marker_without_a_transaction_decides_nothing() -> None:
     undecided = UndecidedTransactions()
-    assert undecided.decide(9, 40, is_commit=False) is None
+    assert undecided.complete(9, 40, is_commit=False) is None
     assert undecided.last_stable_offset(50) == 50
 
 
@@ -39,10 +39,10 @@ def test_a_copy_is_independent() -> None:
     undecided = UndecidedTransactions()
     undecided.open(1, 10)
     copied = undecided.copy()
-    copied.decide(1, 11, is_commit=True)
+    copied.complete(1, 11, is_commit=True)
     copied.open(2, 12)
     assert undecided.ongoing == {1: 10}
-    assert undecided.decided == []
+    assert undecided.unreplicated == []
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -50,7 +50,7 @@ def test_stable_offset_and_aborted_rows_agree_with_the_log_itself(seed: int) -> 
     chance = random.Random(seed)
     undecided = UndecidedTransactions()
     log: list[tuple[int, str]] = []
-    rows: list[AbortedTransaction] = []
+    rows: list[AbortedTransactionRow] = []
     high_watermark = 0
     for _ in range(60):
         producer = chance.randrange(4)
@@ -60,11 +60,11 @@ def test_stable_offset_and_aborted_rows_agree_with_the_log_itself(seed: int) -> 
         if kind == "data":
             undecided.open(producer, offset)
         elif kind in ("commit", "abort"):
-            row = undecided.decide(producer, offset, is_commit=kind == "commit")
+            row = undecided.complete(producer, offset, is_commit=kind == "commit")
             if row is not None:
                 rows.append(row)
         high_watermark = chance.randrange(high_watermark, len(log) + 1)
-        undecided.forget_below(high_watermark)
+        undecided.on_high_watermark_updated(high_watermark)
         assert undecided.last_stable_offset(high_watermark) == stable(log, high_watermark)
     assert [(r.producer_id, r.first_offset, r.last_offset) for r in rows] == aborted(log)
     # Whoever stops at a row whose stable offset reaches the end of his range misses nothing.

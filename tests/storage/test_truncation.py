@@ -19,7 +19,7 @@ from odradek.storage.partition_log import PartitionLog
 from odradek.storage.reader import StoreReader
 from odradek.storage.rewrite import rewrite_segments
 from odradek.storage.settings import LogSettings
-from odradek.storage.status import Role
+from odradek.storage.status import ReplicaRole
 from odradek.storage.store import NewPartition, Store
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
@@ -161,7 +161,7 @@ def test_leader_epochs_end_with_the_log(store: Store) -> None:
         turn.commit()
     store.truncate({number: 4}, NOW_MS)
     assert store.partitions()[number].epochs.entries == ((1, 0), (2, 2))
-    store.set_leader_epoch(number, 5, Role.FOLLOWER)
+    store.set_leader_epoch(number, 5, ReplicaRole.FOLLOWER)
     replicate(store, number, as_stored(batch_of(), 4, leader_epoch=3))
     assert store.partitions()[number].epochs.entries == ((1, 0), (2, 2), (3, 4))
     assert store.end_offset_for_epoch(number, 2) == (2, 4)
@@ -223,7 +223,7 @@ def test_a_log_that_starts_anew_has_nothing_below_its_start(store: Store) -> Non
     number = create(store)
     append_now(store, number, *(idempotent(n) for n in range(5)))
     store.set_replicated(number, True)
-    store.restart_log(number, 1_000, NOW_MS)
+    store.truncate_fully_and_start_at(number, 1_000, NOW_MS)
     log = store.partitions()[number]
     assert (log.log_start_offset, log.log_end_offset) == (1_000, 1_000)
     assert (log.producers, log.epochs.entries) == ({}, ())
@@ -351,10 +351,10 @@ def test_rewriting_leaves_out_what_was_cut(store: Store) -> None:
 
 
 def test_a_followers_new_log_knows_no_epoch_before_its_records_tell(store: Store) -> None:
-    new = NewPartition(TOPIC_ID, "topic", 0, 7, LogSettings(), Role.FOLLOWER)
+    new = NewPartition(TOPIC_ID, "topic", 0, 7, LogSettings(), ReplicaRole.FOLLOWER)
     (number,) = store.create_partitions([new])
     log = store.partitions()[number]
     assert (log.epochs.entries, store.status.leader_epoch(number)) == ((), 7)
     replicate(store, number, as_stored(batch_of(), 0, leader_epoch=3))
     assert log.epochs.entries == ((3, 0),)
-    assert store.status.role(number) is Role.FOLLOWER
+    assert store.status.role(number) is ReplicaRole.FOLLOWER

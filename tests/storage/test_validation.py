@@ -18,11 +18,19 @@ from odradek.protocol.records import (
     iter_records,
 )
 from odradek.storage.settings import LogSettings, TimestampType
-from odradek.storage.validation import Refused, check_batch, recompress, split, unpack_header
+from odradek.storage.validation import (
+    BatchRejectedError,
+    check_batch,
+    recompress,
+    split,
+    unpack_header,
+)
 from tests.support.stores import NOW_MS, batch_of
 
 
-def refusal(batch: bytes, request_version: int = 13, **settings: object) -> Refused | None:
+def refusal(
+    batch: bytes, request_version: int = 13, **settings: object
+) -> BatchRejectedError | None:
     view = memoryview(bytearray(batch))
     try:
         check_batch(
@@ -32,7 +40,7 @@ def refusal(batch: bytes, request_version: int = 13, **settings: object) -> Refu
             request_version,
             NOW_MS,
         )
-    except Refused as refused:
+    except BatchRejectedError as refused:
         return refused
     return None
 
@@ -204,7 +212,7 @@ def test_batches_are_recompressed_at_the_topics_level(
 def test_recompressing_what_is_no_stream_of_its_codec_is_invalid() -> None:
     batch = with_crc(lambda data: data.__setitem__(22, 1), batch_of(1, size=50))
     view = memoryview(batch)
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(BatchRejectedError) as raised:
         recompress(view, unpack_header(view, 0), Codec.LZ4, LogSettings())
     assert raised.value.code is ErrorCode.INVALID_RECORD
 
@@ -223,5 +231,5 @@ def test_garbage_is_refused_and_never_anything_else(seed: int) -> None:
             settings = LogSettings(cleanup_compact=True)
             check_batch(batch, fields, settings, 13, NOW_MS)
             recompress(batch, fields, Codec.NONE, settings)
-    except Refused:
+    except BatchRejectedError:
         pass  # Anything else that is raised fails the test.

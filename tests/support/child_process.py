@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from odradek.node.child import child_environment
 from odradek.node.config import NodeConfig, load
-from odradek.node.data_folder import adopt_identity
+from odradek.node.data_folder import adopt_meta_properties
 from odradek.node.observability import (
     LINK_KIND,
     MESSAGE_BYTES_MAX,
-    Collect,
-    Ready,
-    Report,
-    Stop,
+    CollectMetrics,
+    MetricsReport,
+    ProcessReady,
+    StopProcess,
     ToChild,
     decode_from_child,
     encode_link,
@@ -47,7 +47,7 @@ def node_config(folder: Path, **options: str) -> NodeConfig:
     config = load(environment={}, options=settings)
     config.data_folder.mkdir(parents=True, exist_ok=True)
     config.run_folder.mkdir(parents=True, exist_ok=True)
-    return adopt_identity(config, formats=True)
+    return adopt_meta_properties(config, formats=True)
 
 
 class ChildProcess:
@@ -75,7 +75,7 @@ class ChildProcess:
         """What it says when it can do its work; the details it gives."""
         while True:
             message = self._receive()
-            if isinstance(message, Ready):
+            if isinstance(message, ProcessReady):
                 return message.details
 
     def wait_for(self, kind: type[M]) -> M:
@@ -87,11 +87,11 @@ class ChildProcess:
 
     def metrics(self) -> dict[str, float]:
         """Its metrics now, without labels: what has several is summed up."""
-        self._send(Collect())
+        self._send(CollectMetrics())
         found: dict[str, float] = {}
         while True:
             message = self._receive()
-            if isinstance(message, Report):
+            if isinstance(message, MetricsReport):
                 for sample in message.samples:
                     found[sample.name] = found.get(sample.name, 0) + sample.value
                 if message.is_last:
@@ -99,7 +99,7 @@ class ChildProcess:
 
     def stop(self) -> int:
         """Tell it to stop; its exit code."""
-        self._send(Stop())
+        self._send(StopProcess())
         return self.wait()
 
     def kill(self) -> None:

@@ -3,23 +3,23 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from odradek.coordinator.group.classic.roster import Member
+from odradek.coordinator.group.classic.members import ClassicGroupMember
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from tests.support.group_cases import (
     NONE,
     STRANGER,
     Act,
-    Case,
     Told,
+    TransitionCase,
     leave_classic,
     offsets_of,
 )
 from tests.support.group_playbook import NO_DELAY, REBALANCE_MS, SESSION_MS, Call, Playbook
-from tests.support.transition_table import NOTHING, Place
+from tests.support.transition_table import NOTHING, TransitionKey
 
 
-class Classic:
+class ClassicGroupScenario:
     """A classic group on stage, and everything that may happen to it just now."""
 
     def __init__(self, settings: GroupSettings = NO_DELAY) -> None:
@@ -34,13 +34,15 @@ class Classic:
         group = self.play.shard.group("g")
         return NONE if group is None else str(group.state)
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[TransitionCase]:
         """What may happen; of several that are at the same place any may be taken."""
         at_once = (*self._anybody(), *self._pending(), *self._lost(), *self._members())
         for place_event, condition, act in at_once:
-            yield Case(Place(self.state(), place_event, condition), act)
+            yield TransitionCase(TransitionKey(self.state(), place_event, condition), act)
         for place_event, condition, act in self._timed():
-            yield Case(Place(self.state(), place_event, condition), act, takes_time=True)
+            yield TransitionCase(
+                TransitionKey(self.state(), place_event, condition), act, takes_time=True
+            )
 
     def _offsets(self) -> str:
         return offsets_of(self.play, self.state())
@@ -51,12 +53,12 @@ class Classic:
         group = self.play.shard.group("g")
         if group is None:
             return 0
-        absent = {member.member_id for member in group.roster if not member.is_joining}
+        absent = {member.member_id for member in group.members if not member.is_joining}
         return len((absent | group.pending) - set(but))
 
     def _others(self, but: str) -> int:
         group = self.play.shard.group("g")
-        return 0 if group is None else len([m for m in group.roster if m.member_id != but])
+        return 0 if group is None else len([m for m in group.members if m.member_id != but])
 
     def _phase(self, who: str) -> str:
         return "others are missing" if self._missing(who) else "nobody else is missing"
@@ -89,7 +91,7 @@ class Classic:
             self._offsets(),
             lambda: play.commit_call({("t", 0): 1}, member_id=STRANGER, generation_id=1),
         )
-        if group is not None and len(group.roster):
+        if group is not None and len(group.members):
             yield (
                 "JoinGroup with no protocol in common",
                 NOTHING,
@@ -118,7 +120,7 @@ class Classic:
         group = self.play.shard.group("g")
         if group is not None:
             self.lost |= {
-                member.member_id for member in group.roster if member.group_instance_id is None
+                member.member_id for member in group.members if member.group_instance_id is None
             }
             self.lost |= group.pending
         self.play.reload()
@@ -136,7 +138,7 @@ class Classic:
         if group.state == "PreparingRebalance":
             condition = self._gone(who)
         else:
-            condition = "it has members" if len(group.roster) else "it has none"
+            condition = "it has members" if len(group.members) else "it has none"
         yield (
             "LeaveGroup of an id just given",
             condition,
@@ -175,15 +177,15 @@ class Classic:
 
     def _members(self) -> Iterator[Told]:
         group = self.play.shard.group("g")
-        for member in [] if group is None else list(group.roster):
+        for member in [] if group is None else list(group.members):
             yield from self._member(member)
 
-    def _member(self, member: Member) -> Iterator[Told]:
+    def _member(self, member: ClassicGroupMember) -> Iterator[Told]:
         play, group = self.play, self.play.shard.group("g")
         assert group is not None
         who, generation = member.member_id, group.generation_id
         instance = member.group_instance_id
-        leads = group.roster.leader_id == who
+        leads = group.members.leader_id == who
         role = "of the leader" if leads else "of a follower"
         phase = self._phase(who)
         if group.state == "PreparingRebalance":
@@ -281,7 +283,7 @@ class Classic:
         group = self.play.shard.group("g")
         if group is None:
             return
-        for member in list(group.roster):
+        for member in list(group.members):
             if not member.is_waiting and not group.pending:
                 yield (
                     "a member's session is over",
@@ -291,18 +293,18 @@ class Classic:
         if group.pending:
             condition = NOTHING
             if group.state == "PreparingRebalance":
-                joined = any(member.is_joining for member in group.roster)
+                joined = any(member.is_joining for member in group.members)
                 missing = self._missing(*group.pending)
                 condition = "others are missing" if missing else "nobody else is missing"
                 if not joined and not missing:
                     condition = "nobody is left"
             yield "an id just given is not used", condition, lambda: self._be_silent(*group.pending)
         elif group.state == "PreparingRebalance":
-            joined = any(member.is_joining for member in group.roster)
+            joined = any(member.is_joining for member in group.members)
             condition = "some have joined" if joined else "nobody has"
             yield "the rebalance timeout is over", condition, lambda: self._pass(REBALANCE_MS)
         if group.pending_sync and not group.pending and group.state != "PreparingRebalance":
-            waiting = [m for m in group.roster if m.member_id not in group.pending_sync]
+            waiting = [m for m in group.members if m.member_id not in group.pending_sync]
             condition = "some have synced" if waiting else "nobody has"
             yield "the rebalance timeout is over", condition, lambda: self._pass(REBALANCE_MS)
 
@@ -311,7 +313,7 @@ class Classic:
         for duration_ms in (SESSION_MS - 1_000, 1_000):
             group = self.play.shard.group("g")
             assert group is not None
-            for member in list(group.roster):
+            for member in list(group.members):
                 if member.member_id not in silent:
                     self.play.heartbeat(member.member_id, group.generation_id)
             self.play.tick(duration_ms)
@@ -321,30 +323,30 @@ class Classic:
         for _ in range(0, duration_ms, SESSION_MS // 2):
             group = self.play.shard.group("g")
             assert group is not None
-            for member in list(group.roster):
+            for member in list(group.members):
                 self.play.heartbeat(member.member_id, group.generation_id)
             self.play.tick(SESSION_MS // 2)
 
 
-Change = Callable[[Classic], object]
+Change = Callable[[ClassicGroupScenario], object]
 
 
-def classic_scenes() -> list[Callable[[], Classic]]:
+def classic_scenes() -> list[Callable[[], ClassicGroupScenario]]:
     """A group in each state, with those in it that make a difference."""
 
-    def member(scene: Classic, which: int) -> Member:
+    def member(scene: ClassicGroupScenario, which: int) -> ClassicGroupMember:
         group = scene.play.shard.group("g")
         assert group is not None
-        return list(group.roster)[which]
+        return list(group.members)[which]
 
-    def give_id(scene: Classic) -> None:
+    def give_id(scene: ClassicGroupScenario) -> None:
         scene.play.give_id()
 
-    def new(scene: Classic) -> None:
+    def new(scene: ClassicGroupScenario) -> None:
         scene.play.join(scene.play.give_id())
 
     def rejoin(which: int) -> Change:
-        def act(scene: Classic) -> None:
+        def act(scene: ClassicGroupScenario) -> None:
             who = member(scene, which)
             instance = who.group_instance_id
             scene.play.join(who.member_id, instance=instance, protocols=who.protocols)
@@ -359,9 +361,11 @@ def classic_scenes() -> list[Callable[[], Classic]]:
             member(scene, which).member_id, scene.play.generation()
         )
 
-    def scene(*acts: Change, members: int = 0, static: bool = False) -> Callable[[], Classic]:
-        def make() -> Classic:
-            made = Classic()
+    def scene(
+        *acts: Change, members: int = 0, static: bool = False
+    ) -> Callable[[], ClassicGroupScenario]:
+        def make() -> ClassicGroupScenario:
+            made = ClassicGroupScenario()
             if members:
                 made.play.stable(members, instances=["a", "b", "c"] if static else [])
             for act in acts:
@@ -370,10 +374,10 @@ def classic_scenes() -> list[Callable[[], Classic]]:
 
         return make
 
-    def commit(scene: Classic) -> None:
+    def commit(scene: ClassicGroupScenario) -> None:
         scene.play.commit({("t", 0): 1})
 
-    def move(scene: Classic) -> None:
+    def move(scene: ClassicGroupScenario) -> None:
         scene.move()
 
     return [

@@ -3,16 +3,23 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from odradek.coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup
-from odradek.coordinator.group.consumer.records import CurrentAssignment, MemberState
+from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH, ConsumerGroup
+from odradek.coordinator.group.consumer.records import ConsumerCurrentAssignment, MemberState
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse
 from odradek.protocol.types import Uuid
 from tests.coordinator.group.consumer.test_classic_members import Classic as ClassicConsumer
 from tests.support.consumer_playbook import NO_INTERVAL, REBALANCE_TIMEOUT_MS, Consumer, Stage
-from tests.support.group_cases import NONE, STRANGER, Case, Told, leave_classic, offsets_of
+from tests.support.group_cases import (
+    NONE,
+    STRANGER,
+    Told,
+    TransitionCase,
+    leave_classic,
+    offsets_of,
+)
 from tests.support.group_playbook import Call
-from tests.support.transition_table import NOTHING, Place
+from tests.support.transition_table import NOTHING, TransitionKey
 
 SLOW = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=1_000)
 SMALL = GroupSettings(
@@ -20,7 +27,7 @@ SMALL = GroupSettings(
 )
 
 
-class Consumers:
+class ConsumerGroupScenario:
     """A consumer group on stage, and everything that may happen to it just now."""
 
     def __init__(self, settings: GroupSettings = NO_INTERVAL) -> None:
@@ -39,21 +46,21 @@ class Consumers:
         self.members[member.member_id] = member
         return member
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[TransitionCase]:
         """What may happen; of several that are at the same place any may be taken."""
         state = self.state()
         if state == "classic group":
             return
         for event, condition, act in self._anybody():
-            yield Case(Place(state, event, condition), act)
+            yield TransitionCase(TransitionKey(state, event, condition), act)
         for member_id in list(self.members):
             for event, condition, act in self._member(self.members[member_id]):
-                yield Case(Place(state, event, condition), act)
+                yield TransitionCase(TransitionKey(state, event, condition), act)
         for classic in self.classic:
             for event, condition, act in self._classic(classic):
-                yield Case(Place(state, event, condition), act)
+                yield TransitionCase(TransitionKey(state, event, condition), act)
         for event, condition, act in self._timed():
-            yield Case(Place(state, event, condition), act, takes_time=True)
+            yield TransitionCase(TransitionKey(state, event, condition), act, takes_time=True)
 
     def _offsets(self) -> str:
         return offsets_of(self.play, self.state())
@@ -151,7 +158,7 @@ class Consumers:
         self.sizes[topic] += 1
         self.play.topics(self.sizes)
 
-    def _situation(self, member: Consumer, current: CurrentAssignment) -> str | None:
+    def _situation(self, member: Consumer, current: ConsumerCurrentAssignment) -> str | None:
         """What its next heartbeat is about."""
         group = self._group()
         assert group is not None
@@ -185,7 +192,7 @@ class Consumers:
             return
         who, current = member.member_id, group.current(member.member_id)
         instance = member.given.get("instance")
-        if current.member_epoch == LEFT_FOR_A_WHILE:
+        if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
             if self._due() == "assigned at once" and group.epoch == group.target_epoch:
                 yield (
                     "heartbeat of a new member",
@@ -329,7 +336,7 @@ class Consumers:
             or current.state is MemberState.UNREVOKED_PARTITIONS
             or (
                 current.state is MemberState.UNRELEASED_PARTITIONS
-                and not group.waits_for_others(who)
+                and not group.is_waiting_for_partitions(who)
             )
         )
         condition = "there is a step to take" if is_called else "there is none"
@@ -414,19 +421,19 @@ class Consumers:
         assert self.play.consumers().member(stubborn) is None
 
 
-Alter = Callable[[Consumers], object]
+Alter = Callable[[ConsumerGroupScenario], object]
 
 
-def consumer_scenes() -> list[Callable[[], Consumers]]:
+def consumer_scenes() -> list[Callable[[], ConsumerGroupScenario]]:
     """A group in each state, with those in it that make a difference."""
 
-    def new(scene: Consumers) -> None:
+    def new(scene: ConsumerGroupScenario) -> None:
         scene.member().beat()
 
-    def static(scene: Consumers) -> None:
+    def static(scene: ConsumerGroupScenario) -> None:
         scene.member(instance="i").beat()
 
-    def classic(scene: Consumers) -> None:
+    def classic(scene: ConsumerGroupScenario) -> None:
         member = ClassicConsumer(scene.play)
         scene.classic.append(member)
         member.join()
@@ -438,7 +445,7 @@ def consumer_scenes() -> list[Callable[[], Consumers]]:
     def leave(which: int) -> Alter:
         return lambda scene: scene._leave(list(scene.members.values())[which])
 
-    def rest(scene: Consumers) -> None:
+    def rest(scene: ConsumerGroupScenario) -> None:
         for _ in range(6):
             scene.play.tick(1_000)
             for member in scene.members.values():
@@ -447,26 +454,28 @@ def consumer_scenes() -> list[Callable[[], Consumers]]:
                 each.turn()
 
     def step_out(which: int) -> Alter:
-        def act(scene: Consumers) -> None:
+        def act(scene: ConsumerGroupScenario) -> None:
             member = list(scene.members.values())[which]
             instance = member.given["instance"]
             scene.play.beat(member.member_id, -2, instance=instance)
 
         return act
 
-    def wait(scene: Consumers) -> None:
+    def wait(scene: ConsumerGroupScenario) -> None:
         scene.play.tick(1_000)
 
-    def scene(*acts: Alter, settings: GroupSettings = NO_INTERVAL) -> Callable[[], Consumers]:
-        def make() -> Consumers:
-            made = Consumers(settings)
+    def scene(
+        *acts: Alter, settings: GroupSettings = NO_INTERVAL
+    ) -> Callable[[], ConsumerGroupScenario]:
+        def make() -> ConsumerGroupScenario:
+            made = ConsumerGroupScenario(settings)
             for act in acts:
                 act(made)
             return made
 
         return make
 
-    def commit(scene: Consumers) -> None:
+    def commit(scene: ConsumerGroupScenario) -> None:
         scene.play.commit({("a", 0): 1})
 
     def subscribe(which: int) -> Alter:

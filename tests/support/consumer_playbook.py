@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from odradek.coordinator.group.consumer.group import ConsumerGroup
-from odradek.coordinator.group.requests import DescribeConsumerGroup, FollowTopics, Heartbeat
+from odradek.coordinator.group.requests import (
+    ConsumerHeartbeat,
+    DescribeConsumerGroup,
+    UpdateTopics,
+)
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.group.topics import TopicCatalog, changed_names
-from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.group.topics import TopicCatalog, changed_topic_names
+from odradek.coordinator.loader import LogEntry
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
@@ -89,7 +93,7 @@ class Stage(Playbook):
         """From now on there are these topics."""
         old, self.image = self.image, image_of(topics, offset=self.image.offset + 1)
         self.shard.topics = TopicCatalog(self.image)
-        self.ask(FollowTopics(changed_names(old, self.image), regexes or {}))
+        self.ask(UpdateTopics(changed_topic_names(old, self.image), regexes or {}))
 
     def beat_call(
         self,
@@ -127,7 +131,7 @@ class Stage(Playbook):
                 for name, indexes in owned.items()
             ],
         )
-        heartbeat = Heartbeat(request, None if names is None else tuple(names))
+        heartbeat = ConsumerHeartbeat(request, None if names is None else tuple(names))
         return self.ask(heartbeat, version=version, connection=connection)
 
     def beat(

@@ -24,8 +24,8 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
 )
 from odradek.protocol.records import TRANSACTIONAL
-from tests.support.controller_room import topic_id
-from tests.support.router_room import Pending, RouterRoom
+from tests.support.controller_harness import topic_id
+from tests.support.router_harness import PendingRequest, RouterHarness
 from tests.support.stores import NOW_MS, batch_of, offsets_of, split_batches
 
 NEWEST = 18
@@ -33,14 +33,14 @@ NUMBERS = {"t": 1, "other": 2}
 
 
 @contextmanager
-def fetch_room(folder: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom]:
+def fetch_harness(folder: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterHarness]:
     """A router that leads three partitions of each topic."""
-    room = RouterRoom(folder, loop=loop)
+    harness = RouterHarness(folder, loop=loop)
     for name, number in NUMBERS.items():
-        room.controller.has(name, number, 3)
-    room.follow()
-    yield room
-    room.close()
+        harness.controller.has(name, number, 3)
+    harness.follow()
+    yield harness
+    harness.close()
 
 
 def request(
@@ -81,21 +81,23 @@ def order(response: FetchResponse) -> list[int]:
     return [data.partition_index for topic in response.responses for data in topic.partitions]
 
 
-def fetch(room: RouterRoom, asked: FetchRequest, version: int = NEWEST) -> dict[int, PartitionData]:
-    return answers(room.call(handle_fetch, asked, version))
+def fetch(
+    harness: RouterHarness, asked: FetchRequest, version: int = NEWEST
+) -> dict[int, PartitionData]:
+    return answers(harness.call(handle_fetch, asked, version))
 
 
 def one(
-    room: RouterRoom, offset: int, version: int = NEWEST, **options: int | str
+    harness: RouterHarness, offset: int, version: int = NEWEST, **options: int | str
 ) -> PartitionData:
-    return fetch(room, request({0: offset}, **options), version)[0]  # type: ignore[arg-type]  # what a request has
+    return fetch(harness, request({0: offset}, **options), version)[0]  # type: ignore[arg-type]  # what a request has
 
 
-def waiting(room: RouterRoom, asked: FetchRequest) -> Pending[FetchResponse]:
+def waiting(harness: RouterHarness, asked: FetchRequest) -> PendingRequest[FetchResponse]:
     """The fetch, handed in and parked."""
-    pending = room.hand_in(handle_fetch, asked, NEWEST)
+    pending = harness.begin_request(handle_fetch, asked, NEWEST)
     assert not pending.is_done
-    assert room.services.fetch_waits.parked_count == 1
+    assert harness.services.fetch_purgatory.parked_count == 1
     return pending
 
 
@@ -123,7 +125,7 @@ def transactional(count: int, sequence: int, producer_id: int = 7) -> bytes:
     )
 
 
-def end_transaction(room: RouterRoom, kind: ControlType, producer_id: int = 7) -> None:
+def end_transaction(harness: RouterHarness, kind: ControlType, producer_id: int = 7) -> None:
     """Write the marker that ends a producer's transaction in partition 0 of `t`."""
     marker = build_end_transaction_batch(
         EndTransactionMarker(kind, 0),
@@ -131,4 +133,4 @@ def end_transaction(room: RouterRoom, kind: ControlType, producer_id: int = 7) -
         producer_id=producer_id,
         producer_epoch=0,
     )
-    room.append("t", marker, is_client=False)
+    harness.append("t", marker, is_client=False)

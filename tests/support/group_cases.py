@@ -8,32 +8,32 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from odradek.coordinator.group.consumer.records import (
-    CurrentStored,
-    GroupEpochStored,
-    MemberStored,
-    RegexStored,
-    TargetEpochStored,
-    TargetStored,
+    ConsumerCurrentRecord,
+    ConsumerEpochRecord,
+    ConsumerMemberRecord,
+    ConsumerRegexRecord,
+    ConsumerTargetEpochRecord,
+    ConsumerTargetRecord,
 )
-from odradek.coordinator.group.records import GroupStored, OffsetCommitted, decode
-from odradek.coordinator.group.requests import StreamsAnswer
+from odradek.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode
+from odradek.coordinator.group.requests import StreamsHeartbeatResult
 from odradek.coordinator.group.share.records import (
-    PartitionStatesStored,
-    ShareCurrentStored,
-    ShareEpochStored,
-    ShareMemberStored,
-    ShareTargetEpochStored,
-    ShareTargetStored,
+    ShareCurrentRecord,
+    ShareEpochRecord,
+    ShareMemberRecord,
+    ShareStatePartitionsRecord,
+    ShareTargetEpochRecord,
+    ShareTargetRecord,
 )
 from odradek.coordinator.group.streams.records import (
-    StreamsCurrentStored,
-    StreamsEpochStored,
-    StreamsMemberStored,
-    StreamsTargetEpochStored,
-    StreamsTargetStored,
-    TopologyStored,
+    StreamsCurrentRecord,
+    StreamsEpochRecord,
+    StreamsMemberRecord,
+    StreamsTargetEpochRecord,
+    StreamsTargetRecord,
+    StreamsTopologyRecord,
 )
-from odradek.coordinator.outcome import Refusal
+from odradek.coordinator.outcome import ErrorReply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import OffsetCommitResponse
 from odradek.protocol.messages.groups import LeaveGroupResponse, MemberIdentity
@@ -42,7 +42,7 @@ from odradek.protocol.messages.share import (
     DeleteShareGroupOffsetsResponse,
 )
 from tests.support.group_playbook import Call, Playbook
-from tests.support.transition_table import NOTHING, Place, Row
+from tests.support.transition_table import NOTHING, TransitionKey, TransitionRow
 
 NONE = "none"
 STRANGER = "stranger"
@@ -53,57 +53,57 @@ Told = tuple[str, str, Act]
 """An event, its condition, and how to have it happen."""
 
 
-class Case(NamedTuple):
+class TransitionCase(NamedTuple):
     """Something that may happen now. `takes_time`: the clock moves with it."""
 
-    place: Place
+    place: TransitionKey
     act: Act
     takes_time: bool = False
 
 
 KINDS: Mapping[type, str] = {
-    GroupStored: "generation",
-    OffsetCommitted: "offset",
-    MemberStored: "member",
-    GroupEpochStored: "group epoch",
-    TargetStored: "assignment",
-    TargetEpochStored: "assignment",
-    CurrentStored: "current",
-    RegexStored: "expression",
-    StreamsMemberStored: "member",
-    StreamsEpochStored: "group epoch",
-    StreamsTargetStored: "assignment",
-    StreamsTargetEpochStored: "assignment",
-    StreamsCurrentStored: "current",
-    TopologyStored: "topology",
-    ShareMemberStored: "member",
-    ShareEpochStored: "group epoch",
-    ShareTargetStored: "assignment",
-    ShareTargetEpochStored: "assignment",
-    ShareCurrentStored: "current",
-    PartitionStatesStored: "states",
+    GroupMetadataRecord: "generation",
+    OffsetCommitRecord: "offset",
+    ConsumerMemberRecord: "member",
+    ConsumerEpochRecord: "group epoch",
+    ConsumerTargetRecord: "assignment",
+    ConsumerTargetEpochRecord: "assignment",
+    ConsumerCurrentRecord: "current",
+    ConsumerRegexRecord: "expression",
+    StreamsMemberRecord: "member",
+    StreamsEpochRecord: "group epoch",
+    StreamsTargetRecord: "assignment",
+    StreamsTargetEpochRecord: "assignment",
+    StreamsCurrentRecord: "current",
+    StreamsTopologyRecord: "topology",
+    ShareMemberRecord: "member",
+    ShareEpochRecord: "group epoch",
+    ShareTargetRecord: "assignment",
+    ShareTargetEpochRecord: "assignment",
+    ShareCurrentRecord: "current",
+    ShareStatePartitionsRecord: "states",
 }
 GONE: Mapping[type, str] = {
-    GroupStored: "generation gone",
-    OffsetCommitted: "offset gone",
-    MemberStored: "member gone",
-    TargetStored: "member gone",
-    CurrentStored: "member gone",
-    GroupEpochStored: "group gone",
-    TargetEpochStored: "group gone",
-    RegexStored: "expression gone",
-    StreamsMemberStored: "member gone",
-    StreamsTargetStored: "member gone",
-    StreamsCurrentStored: "member gone",
-    StreamsEpochStored: "group gone",
-    ShareMemberStored: "member gone",
-    ShareTargetStored: "member gone",
-    ShareCurrentStored: "member gone",
-    ShareEpochStored: "group gone",
-    ShareTargetEpochStored: "group gone",
-    PartitionStatesStored: "group gone",
-    StreamsTargetEpochStored: "group gone",
-    TopologyStored: "group gone",
+    GroupMetadataRecord: "generation gone",
+    OffsetCommitRecord: "offset gone",
+    ConsumerMemberRecord: "member gone",
+    ConsumerTargetRecord: "member gone",
+    ConsumerCurrentRecord: "member gone",
+    ConsumerEpochRecord: "group gone",
+    ConsumerTargetEpochRecord: "group gone",
+    ConsumerRegexRecord: "expression gone",
+    StreamsMemberRecord: "member gone",
+    StreamsTargetRecord: "member gone",
+    StreamsCurrentRecord: "member gone",
+    StreamsEpochRecord: "group gone",
+    ShareMemberRecord: "member gone",
+    ShareTargetRecord: "member gone",
+    ShareCurrentRecord: "member gone",
+    ShareEpochRecord: "group gone",
+    ShareTargetEpochRecord: "group gone",
+    ShareStatePartitionsRecord: "group gone",
+    StreamsTargetEpochRecord: "group gone",
+    StreamsTopologyRecord: "group gone",
 }
 
 
@@ -121,10 +121,10 @@ def code_of(call: Call) -> str:
     """The answer's error code by name; `waits` without one."""
     if call.answer is None:
         return "waits"
-    if isinstance(call.answer, Refusal):
+    if isinstance(call.answer, ErrorReply):
         return call.answer.error_code.name
     response = call.answer.response
-    if isinstance(response, StreamsAnswer):
+    if isinstance(response, StreamsHeartbeatResult):
         response = response.response
     if isinstance(response, LeaveGroupResponse):
         return ErrorCode(response.members[0].error_code).name
@@ -148,7 +148,7 @@ def _first(results: Iterable[_Result]) -> str:
     return next((code.name for code in codes if code), ErrorCode.NONE.name)
 
 
-def seen(play: Playbook, state_of: Callable[[], str], act: Act) -> Row:
+def seen(play: Playbook, state_of: Callable[[], str], act: Act) -> TransitionRow:
     """Do it, and tell what came of it."""
     waiting = {at: call for at, call in play.calls.items() if call.answer is None}
     length = len(play.log)
@@ -156,7 +156,7 @@ def seen(play: Playbook, state_of: Callable[[], str], act: Act) -> Row:
     told = {
         code_of(each) for each in waiting.values() if each is not call and each.answer is not None
     }
-    return Row(
+    return TransitionRow(
         state_of(),
         kinds_of(play.log[length:]),
         NOTHING if call is None else code_of(call),

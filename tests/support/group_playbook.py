@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from odradek.coordinator.group.requests import (
     DeleteGroup,
     DescribeGroup,
+    DropTopicOffsets,
     ExplainGroup,
     FetchOffsets,
-    ForgetTopics,
 )
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.shard import GroupShard
-from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.loader import LogEntry
 from odradek.coordinator.runtime import BATCH_BYTES_MAX
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.diagnostics import ExplainedGroup
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -45,7 +46,6 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from odradek.protocol.messages.insight import ExplainedGroup
 from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.support import shard_playbook
 from tests.support.shard_playbook import ShardPlaybook
@@ -279,7 +279,7 @@ class Playbook(ShardPlaybook[GroupShard, Call]):
         return self.ask(request).response(OffsetDeleteResponse)
 
     def forget_topics(self, *topics: tuple[str, Uuid]) -> None:
-        self.ask(ForgetTopics(topics))
+        self.ask(DropTopicOffsets(topics))
 
     def describe(self, group: str = "g", *, version: int = 6) -> DescribedGroup:
         return self.ask(DescribeGroup(group), version=version).response(DescribedGroup)

@@ -22,7 +22,7 @@ from kio.serial import entity_reader, entity_writer
 
 from odradek.protocol.apis import APIS, Api
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
-from odradek.protocol.schema import Field, Kind, fields_of
+from odradek.protocol.schema import Field, FieldKind, fields_of
 
 ROUNDS = 12
 KioField = dataclasses.Field[object]
@@ -32,7 +32,7 @@ _OLD_NAMES = {
     "acceptable_recovery_lag_legacy": "acceptable_recovery_lag",
     "generation_id_or_member_epoch": "generation_id",
 }
-_INTEGER_BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
+_INTEGER_BITS = {FieldKind.INT8: 8, FieldKind.INT16: 16, FieldKind.INT32: 32, FieldKind.INT64: 64}
 
 
 def cases(*names: str) -> list[tuple[str, str, int]]:
@@ -136,18 +136,18 @@ def _value(random: Random, field: Field, kio_field: KioField, version: int) -> o
         assert field.is_nullable(version) == _is_optional(kio_field), f"nullability of {field}"
     if field.is_nullable(version) and random.random() < 0.3:
         return None
-    if field.kind is Kind.STRUCT:
+    if field.kind is FieldKind.STRUCT:
         assert isinstance(field.element, type)
         value = sample(random, field.element, _element(kio_field), version)
         while field.tag is not None and value == field.element():
             value = sample(random, field.element, _element(kio_field), version)
         return value
-    if field.kind is Kind.ARRAY:
+    if field.kind is FieldKind.ARRAY:
         count = random.choice((0, 1, 1, 2, 3))
         if isinstance(field.element, type):
             inner = _element(kio_field)
             return [sample(random, field.element, inner, version) for _ in range(count)]
-        assert isinstance(field.element, Kind)
+        assert isinstance(field.element, FieldKind)
         count = random.choice((count, count, 130))
         return [_scalar(random, field.element, kafka_type) for _ in range(count)]
     if kafka_type == "datetime_i64" and _is_optional(kio_field) and random.random() < 0.3:
@@ -155,7 +155,7 @@ def _value(random: Random, field: Field, kio_field: KioField, version: int) -> o
     return _scalar(random, field.kind, kafka_type)
 
 
-def _scalar(random: Random, kind: Kind, kafka_type: str) -> object:
+def _scalar(random: Random, kind: FieldKind, kafka_type: str) -> object:
     if kafka_type == "error_code":
         return int(random.choice(list(KioErrorCode)))
     if kafka_type == "datetime_i64":
@@ -166,19 +166,19 @@ def _scalar(random: Random, kind: Kind, kafka_type: str) -> object:
         half = 1 << (_INTEGER_BITS[kind] - 1)
         return random.choice((-half, -1, 0, 1, half - 1, random.randrange(-half, half)))
     match kind:
-        case Kind.BOOLEAN:
+        case FieldKind.BOOLEAN:
             return random.random() < 0.5
-        case Kind.UINT16:
+        case FieldKind.UINT16:
             return random.choice((0, 1, 9092, 32768, 65535))
-        case Kind.FLOAT64:
+        case FieldKind.FLOAT64:
             return random.choice((0.0, -1.5, 1e300, random.random()))
-        case Kind.UUID:
+        case FieldKind.UUID:
             return random.choice((bytes(16), random.randbytes(16)))
-        case Kind.STRING:
+        case FieldKind.STRING:
             return random.choice(("", "a", "topic", "größe", "\N{SNOWMAN}" * 50, "x" * 127))
-        case Kind.BYTES:
+        case FieldKind.BYTES:
             return random.randbytes(random.choice((0, 1, 126, 127, 128, 300)))
-        case Kind.RECORDS:
+        case FieldKind.RECORDS:
             return memoryview(random.randbytes(random.choice((0, 1, 126, 127, 128, 300))))
         case _:
             raise AssertionError(kind)

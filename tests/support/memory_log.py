@@ -1,10 +1,10 @@
 """A shard's partition in memory: storage, bus and worker, with time and failure in hand."""
 
-from odradek.coordinator.loading import LogEntry
-from odradek.node.bus.messages import Appended, Failed, ProducersDescribed
+from odradek.coordinator.loader import LogEntry
+from odradek.node.bus.messages import Appended, ProducersDescribed, RequestFailed
 from odradek.node.bus.reply import Reply
-from odradek.node.router.fanout import Answer
-from odradek.node.router.shards.log import entries_of
+from odradek.node.router.shards.shard_log import decode_entries
+from odradek.node.router.worker_client import Answer
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import iter_batches
 
@@ -47,7 +47,7 @@ class MemoryLog:
     def _enqueue(self, batch: bytes | None, base_offset: int = -1) -> Reply[Answer]:
         reply: Reply[Answer] = Reply()
         if self.refusals and batch is not None:
-            reply.resolve(Failed(0, self.refusals.pop(0)))
+            reply.resolve(RequestFailed(0, self.refusals.pop(0)))
             return reply
         self.queue.append((batch, base_offset, reply))
         if self.is_serving:
@@ -62,7 +62,7 @@ class MemoryLog:
             if batch is None:
                 reply.resolve(ProducersDescribed(0, ErrorCode.NONE, ()))
             elif base_offset != len(self.entries):
-                reply.resolve(Failed(0, ErrorCode.OFFSET_OUT_OF_RANGE))
+                reply.resolve(RequestFailed(0, ErrorCode.OFFSET_OUT_OF_RANGE))
             else:
                 reply.resolve(Appended(0, base_offset=self.write(batch)))
 
@@ -70,7 +70,7 @@ class MemoryLog:
         """What an append does; returns the base offset."""
         base_offset = len(self.entries)
         self.batch_sizes += [header.record_count for _, header in iter_batches(batch)]
-        self.entries += entries_of(memoryview(batch), 0)
+        self.entries += decode_entries(memoryview(batch), 0)
         return base_offset
 
     def fail(self, error_code: ErrorCode, *, is_written: bool = False) -> None:
@@ -78,4 +78,4 @@ class MemoryLog:
         batch, _, reply = self.queue.pop(0)
         if is_written and batch is not None:
             self.write(batch)
-        reply.resolve(Failed(0, error_code))
+        reply.resolve(RequestFailed(0, error_code))

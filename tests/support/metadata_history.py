@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from odradek.cluster.metadata.image import (
     BrokerImage,
+    BrokerListener,
     ConfigResource,
     ConfigResourceType,
     ConfigsImage,
-    Listener,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -31,7 +31,7 @@ from odradek.cluster.metadata.records import (
 
 
 @dataclass
-class Twin:
+class ModelImage:
     """Everything in plain dictionaries, changed in place: what the image must amount to."""
 
     cluster_id: str = ""
@@ -172,7 +172,7 @@ def history(seed: int, count: int) -> Iterator[Record]:
                 broker,
                 step,
                 chance.randbytes(16),
-                (Listener("PLAINTEXT", "host", broker + 1),),
+                (BrokerListener("PLAINTEXT", "host", broker + 1),),
                 log_dirs=(chance.randbytes(16),),
             )
 

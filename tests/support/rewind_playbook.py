@@ -1,23 +1,23 @@
 """Groups that are rewound on the playbook's stage, with members that read, commit and give up.
 
-A `Reader` is a member as client libraries have it, of the eager or the cooperative classic protocol
-or of the consumer protocol. A silent one goes on where it was in what it is given once more, and
-has no words to say so in advance (version 0 of the subscription; kafka-python from 3.0 on). It
-commits what it has read before it gives a partition up, and reads from the committed offset when it
-is given one. So every record is delivered once, until somebody rewinds: `Ledger` says which record
-of a partition must come next.
+A `RewindMember` is a member as client libraries have it, of the eager or the cooperative classic
+protocol or of the consumer protocol. A silent one goes on where it was in what it is given once
+more, and has no words to say so in advance (version 0 of the subscription; kafka-python from 3.0
+on). It commits what it has read before it gives a partition up, and reads from the committed offset
+when it is given one. So every record is delivered once, until somebody rewinds: `Ledger` says which
+record of a partition must come next.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from odradek.coordinator.group.records import GroupRecord
-from odradek.coordinator.group.requests import Position, RewindGroup, Rewound
+from odradek.coordinator.group.requests import RewindGroup, RewindPosition, RewindResult
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.runtime import Batch
-from odradek.protocol.embedded import (
+from odradek.coordinator.runtime import CoordinatorBatch
+from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
+    ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
-    TopicPartitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -54,10 +54,10 @@ class RewindStage(Stage):
         # How long the log was after each batch: what a coordinator may be left with.
         self.batch_ends: list[int] = []
         # Which batches the log refuses.
-        self.refuses: Callable[[Batch[GroupRecord]], bool] = lambda _batch: False
+        self.refuses: Callable[[CoordinatorBatch[GroupRecord]], bool] = lambda _batch: False
         super().__init__({TOPIC: partition_count}, settings, log=log)
 
-    def _commit(self, batch: Batch[GroupRecord]) -> None:
+    def _commit(self, batch: CoordinatorBatch[GroupRecord]) -> None:
         if self.refuses(batch):
             error = ErrorCode.KAFKA_STORAGE_ERROR
             self._hear(self.runtime.append_failed(batch, error, self.now_ms))
@@ -80,7 +80,7 @@ class RewindStage(Stage):
         end: int = END,
     ) -> Call:
         positions = tuple(
-            Position(
+            RewindPosition(
                 topic=topic,
                 topic_id=id_of(topic),
                 partition=index,
@@ -101,9 +101,9 @@ class RewindStage(Stage):
         )
         return self.ask(request)
 
-    def rewind(self, to: Mapping[Key, int | None], **given: object) -> Rewound:
+    def rewind(self, to: Mapping[Key, int | None], **given: object) -> RewindResult:
         """A rewind that is over at once."""
-        return self.rewind_call(to, **given).response(Rewound)  # type: ignore[arg-type]  # as rewind_call has them
+        return self.rewind_call(to, **given).response(RewindResult)  # type: ignore[arg-type]  # as rewind_call has them
 
     def undo_call(self, group: str = "g") -> Call:
         """Undo the last rewind, as the router would have it."""
@@ -131,7 +131,7 @@ class Ledger:
             self.expected[key] = max(committed_offset, 0)
 
 
-class Reader:
+class RewindMember:
     """See the module's docstring."""
 
     def __init__(self, stage: RewindStage, ledger: Ledger, kind: str, name: str) -> None:
@@ -260,7 +260,9 @@ class Reader:
         owned = sorted(index for _, index in self.positions) if self.kind == COOPERATIVE else []
         subscription = ConsumerProtocolSubscription(
             topics=[TOPIC],
-            owned_partitions=[TopicPartitions(topic=TOPIC, partitions=owned)] if owned else [],
+            owned_partitions=[ConsumerProtocolPartitions(topic=TOPIC, partitions=owned)]
+            if owned
+            else [],
         )
         version = 0 if self.kind == SILENT else 1
         protocols = [(self.kind, encode_subscription(subscription, version))]
@@ -382,7 +384,7 @@ def _assign(
     return {
         name: encode_assignment(
             ConsumerProtocolAssignment(
-                assigned_partitions=[TopicPartitions(topic=TOPIC, partitions=indexes)]
+                assigned_partitions=[ConsumerProtocolPartitions(topic=TOPIC, partitions=indexes)]
                 if indexes
                 else []
             ),
@@ -392,7 +394,7 @@ def _assign(
     }
 
 
-def settle(stage: RewindStage, *readers: Reader, rounds: int = 40) -> None:
+def settle(stage: RewindStage, *readers: RewindMember, rounds: int = 40) -> None:
     """Everybody does what is next, until nothing changes any more."""
     for _ in range(rounds):
         before = [(reader.generation, dict(reader.positions)) for reader in readers]

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from odradek.coordinator.loading import LogEntry, TransactionalEntry
-from odradek.coordinator.outcome import NO_REQUEST, Answer, Command, Refusal
-from odradek.coordinator.runtime import BATCH_BYTES_MAX, Batch, Shard, ShardRuntime
+from odradek.coordinator.loader import LogEntry, TransactionalEntry
+from odradek.coordinator.outcome import NO_REQUEST, Answer, Command, ErrorReply
+from odradek.coordinator.runtime import BATCH_BYTES_MAX, CoordinatorBatch, Shard, ShardRuntime
 from odradek.protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -34,16 +34,16 @@ class Call:
 
     @property
     def refused_with(self) -> ErrorCode | None:
-        return self.answer.error_code if isinstance(self.answer, Refusal) else None
+        return self.answer.error_code if isinstance(self.answer, ErrorReply) else None
 
     def response(self, kind: type[T]) -> T:
         assert self.answer is not None, "the request is still parked"
-        assert not isinstance(self.answer, Refusal), self.answer
+        assert not isinstance(self.answer, ErrorReply), self.answer
         assert isinstance(self.answer.response, kind)
         return self.answer.response
 
 
-def log_entries(batch: Batch[Any]) -> list[LogEntry]:
+def log_entries(batch: CoordinatorBatch[Any]) -> list[LogEntry]:
     """What whoever reads the log will find of a batch."""
     if batch.marker is not None:
         return [batch.marker]
@@ -70,7 +70,7 @@ class ShardPlaybook(Generic[S, C]):
         self.log: list[Any] = list(log)
         self.sent: list[object] = []
         self.is_log_held = False
-        self.held: list[Batch[Any]] = []
+        self.held: list[CoordinatorBatch[Any]] = []
         self.calls: dict[int, C] = {}
         self.batch_bytes_max = batch_bytes_max
         self._new_shard = new_shard
@@ -153,14 +153,14 @@ class ShardPlaybook(Generic[S, C]):
             else:
                 self._commit(batch)
 
-    def _commit(self, batch: Batch[Any]) -> None:
+    def _commit(self, batch: CoordinatorBatch[Any]) -> None:
         base_offset = len(self.log)
         self.log.extend(log_entries(batch))
         self._hear(self.runtime.appended(batch, base_offset))
-        self._hear(self.runtime.committed_below(len(self.log), self.now_ms))
+        self._hear(self.runtime.on_high_watermark_updated(len(self.log), self.now_ms))
 
     def _hear(self, answers: Sequence[Answer]) -> None:
-        self.sent += (send.instruction for send in self.runtime.take_sends())
+        self.sent += (send.instruction for send in self.runtime.take_effects())
         for answer in answers:
             if answer.request_id != NO_REQUEST:
                 call = self.calls[answer.request_id]

@@ -18,32 +18,32 @@ from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.node.bus.reply import drive
 from odradek.node.router.context import RequestContext
 from odradek.node.router.dispatch import HANDLERS
-from odradek.node.router.fetch_waits import FetchWaits
-from odradek.node.router.share.dead_letters import DeadLetters
+from odradek.node.router.fetch_purgatory import FetchPurgatory
+from odradek.node.router.share.dead_letter_queue import DeadLetters
 from odradek.node.router.share.partitions import SharePartitions
-from odradek.node.router.share.reloads import ShareReloads
-from odradek.node.router.share.sessions import ShareSessions, TopicPartition
+from odradek.node.router.share.sessions import ShareSessions, TopicIdPartition
+from odradek.node.router.share.state_reload import ShareStateReloader
 from odradek.protocol.apis import APIS
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
+    ShareAcknowledgePartition,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
+    ShareAcknowledgeTopic,
+    ShareFetchForgottenTopic,
+    ShareFetchPartition,
     ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
 )
 from odradek.protocol.records import iter_batches
-from tests.support.group_room import NoNeighbours
-from tests.support.router_room import LOCAL_HOST, LOCAL_PORT
-from tests.support.share_room import GROUP, ShareRoom
+from tests.support.group_harness import NoInterBrokerClient
+from tests.support.router_harness import LOCAL_HOST, LOCAL_PORT
+from tests.support.share_harness import GROUP, ShareHarness
 
 Response = TypeVar("Response")
 Pending = "asyncio.Future[Response]"
@@ -69,7 +69,7 @@ def base_offsets(data: ShareFetchPartitionData) -> list[int]:
     return [header.base_offset for _, header in iter_batches(data.records)]
 
 
-class ShareFetchRoom(ShareRoom):
+class ShareFetchHarness(ShareHarness):
     """A topic of three partitions, whose state is initialised for the group from the earliest."""
 
     def __init__(
@@ -86,10 +86,10 @@ class ShareFetchRoom(ShareRoom):
         begun = self.loop.time()
         # Long polls end by this clock: it goes on as the loop's does.
         services.now_ms = lambda: self.now_ms + int((self.loop.time() - begun) * 1000)
-        services.fetch_waits = FetchWaits(self.loop, services.logs.set_watch)
+        services.fetch_purgatory = FetchPurgatory(self.loop, services.logs.set_watch)
         services.share_sessions = ShareSessions(lambda: self.sessions_max)
         self.sessions_max = 10
-        self.letters = DeadLetters(services, NoNeighbours(), self.loop)
+        self.letters = DeadLetters(services, NoInterBrokerClient(), self.loop)
         services.dead_letters = self.letters
         self.host()
         self.configure(GROUP, {"share.auto.offset.reset": "earliest", **(group or {})})
@@ -101,7 +101,9 @@ class ShareFetchRoom(ShareRoom):
         """The share partitions anew, as after a restart."""
         self.led = SharePartitions(self.services, self.loop)
         self.services.share_partitions = self.led
-        self.services.share_reloads = ShareReloads(self.services, NoNeighbours())
+        self.services.share_state_reloader = ShareStateReloader(
+            self.services, NoInterBrokerClient()
+        )
 
     def follow(self) -> None:
         before = self.image
@@ -127,16 +129,18 @@ class ShareFetchRoom(ShareRoom):
         assert not reply.results[0].error_code, reply
         self.follow()
 
-    def member(self, name: str = "a", *, connection: int = 1, group: str = GROUP) -> "ShareMember":
-        return ShareMember(self, name, connection, group)
+    def member(
+        self, name: str = "a", *, connection: int = 1, group: str = GROUP
+    ) -> "ShareFetchMember":
+        return ShareFetchMember(self, name, connection, group)
 
-    def spot(self, partition: int = 0) -> TopicPartition:
+    def spot(self, partition: int = 0) -> TopicIdPartition:
         """A partition of the one topic there is."""
-        return TopicPartition(self.topic_id, partition)
+        return TopicIdPartition(self.topic_id, partition)
 
     def disconnect(self, connection: int) -> None:
         self.led.on_disconnected(connection)
-        self.services.fetch_waits.abandon(connection)
+        self.services.fetch_purgatory.abandon(connection)
 
     def ask(self, request: object, version: int, connection: int) -> "asyncio.Future[object]":
         """Ask as a client does, and do not wait."""
@@ -174,11 +178,11 @@ class ShareFetchRoom(ShareRoom):
         return future
 
 
-class ShareMember:
+class ShareFetchMember:
     """One member with its share session; it counts epochs as clients do."""
 
-    def __init__(self, room: ShareFetchRoom, name: str, connection: int, group: str) -> None:
-        self.room = room
+    def __init__(self, harness: ShareFetchHarness, name: str, connection: int, group: str) -> None:
+        self.harness = harness
         self.name = name
         self.connection = connection
         self.group = group
@@ -202,7 +206,7 @@ class ShareMember:
     ) -> "asyncio.Future[object]":
         named = dict.fromkeys(partitions, ())
         asked: dict[int, Sequence[AcknowledgementBatch]] = {**named, **(acknowledge or {})}
-        own_id = self.room.topic_id if topic_id is None else topic_id
+        own_id = self.harness.topic_id if topic_id is None else topic_id
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.name,
@@ -215,25 +219,29 @@ class ShareMember:
             share_acquire_mode=mode,
             is_renew_ack=is_renewal,
             topics=[
-                FetchTopic(
+                ShareFetchTopic(
                     topic_id=own_id,
                     partitions=[
-                        FetchPartition(partition_index=index, acknowledgement_batches=list(batches))
+                        ShareFetchPartition(
+                            partition_index=index, acknowledgement_batches=list(batches)
+                        )
                         for index, batches in asked.items()
                     ],
                 )
             ]
             if asked
             else [],
-            forgotten_topics_data=[ForgottenTopic(topic_id=own_id, partitions=list(forget))]
+            forgotten_topics_data=[
+                ShareFetchForgottenTopic(topic_id=own_id, partitions=list(forget))
+            ]
             if forget
             else [],
         )
         self.epoch += 1
-        return self.room.ask(request, version, self.connection)
+        return self.harness.ask(request, version, self.connection)
 
     def end_fetch(self, pending: "asyncio.Future[object]") -> ShareFetchResponse:
-        return cast("ShareFetchResponse", self.room.wait(pending))
+        return cast("ShareFetchResponse", self.harness.wait(pending))
 
     def respond(self, *partitions: int, **options: object) -> ShareFetchResponse:
         """The whole response."""
@@ -257,19 +265,23 @@ class ShareMember:
         topic_id: bytes | None = None,
     ) -> ShareAcknowledgeResponse:
         partitions = [
-            AcknowledgePartition(partition_index=partition, acknowledgement_batches=list(batches))
+            ShareAcknowledgePartition(
+                partition_index=partition, acknowledgement_batches=list(batches)
+            )
         ]
-        own_id = self.room.topic_id if topic_id is None else topic_id
+        own_id = self.harness.topic_id if topic_id is None else topic_id
         request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.name,
             share_session_epoch=self.epoch if epoch is None else epoch,
             is_renew_ack=is_renewal,
-            topics=[AcknowledgeTopic(topic_id=own_id, partitions=partitions)] if batches else [],
+            topics=[ShareAcknowledgeTopic(topic_id=own_id, partitions=partitions)]
+            if batches
+            else [],
         )
         self.epoch += 1
-        pending = self.room.ask(request, version, self.connection)
-        return cast("ShareAcknowledgeResponse", self.room.wait(pending))
+        pending = self.harness.ask(request, version, self.connection)
+        return cast("ShareAcknowledgeResponse", self.harness.wait(pending))
 
     def fate(
         self, *batches: AcknowledgementBatch, **options: object

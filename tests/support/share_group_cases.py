@@ -8,10 +8,10 @@ from odradek.coordinator.group.share.requests import InitializeStates
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import ShareGroupHeartbeatResponse
 from tests.support.consumer_playbook import id_of
-from tests.support.group_cases import NONE, STRANGER, Case, Told
+from tests.support.group_cases import NONE, STRANGER, Told, TransitionCase
 from tests.support.group_playbook import Call
-from tests.support.share_group_playbook import AT_ONCE, SESSION_MS, Sharer, ShareStage
-from tests.support.transition_table import NOTHING, Place
+from tests.support.share_group_playbook import AT_ONCE, SESSION_MS, ShareConsumerMember, ShareStage
+from tests.support.transition_table import NOTHING, TransitionKey
 
 GROUP = "g"
 INTERVAL_MS = 1_000
@@ -24,28 +24,28 @@ SMALL_SHARE = GroupSettings(
 FAILURE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-class Shares:
+class ShareGroupScenario:
     """A share group on stage, and everything that may happen to it just now."""
 
     def __init__(self, settings: GroupSettings = AT_ONCE) -> None:
         self.sizes = {"a": 2, "b": 1, "unread": 1}
         self.play = ShareStage(self.sizes, settings)
-        self.members: dict[str, Sharer] = {}
+        self.members: dict[str, ShareConsumerMember] = {}
 
     def state(self) -> str:
         group = self._group()
         return NONE if group is None else str(group.state)
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[TransitionCase]:
         """What may happen; of several that are at the same place any may be taken."""
         state = self.state()
         for event, condition, act in (*self._anybody(), *self._offsets(), *self._reports()):
-            yield Case(Place(state, event, condition), act)
+            yield TransitionCase(TransitionKey(state, event, condition), act)
         for member in list(self.members.values()):
             for event, condition, act in self._member(member):
-                yield Case(Place(state, event, condition), act)
+                yield TransitionCase(TransitionKey(state, event, condition), act)
         for event, condition, act in self._timed():
-            yield Case(Place(state, event, condition), act, takes_time=True)
+            yield TransitionCase(TransitionKey(state, event, condition), act, takes_time=True)
 
     def _group(self) -> ShareGroup | None:
         return self.play.shard.shares.get(GROUP)
@@ -77,7 +77,7 @@ class Shares:
 
     # -- anybody ----------------------------------------------------------------------------------
 
-    def ask(self, member: Sharer) -> Call:
+    def ask(self, member: ShareConsumerMember) -> Call:
         """Its next heartbeat, and what it makes of the answer."""
         topics = member.topics if member.epoch == 0 else None
         return self._hear(member, self._call(member.member_id, member.epoch, topics))
@@ -85,14 +85,14 @@ class Shares:
     def _call(self, member_id: str, epoch: int = 0, topics: list[str] | None = None) -> Call:
         return self.play.share_call(member_id, epoch, group=GROUP, topics=topics)
 
-    def _hear(self, member: Sharer, call: Call) -> Call:
+    def _hear(self, member: ShareConsumerMember, call: Call) -> Call:
         member.epoch = call.response(ShareGroupHeartbeatResponse).member_epoch
         return call
 
-    def member(self, *topics: str) -> Sharer:
+    def member(self, *topics: str) -> ShareConsumerMember:
         """Somebody who is about to join."""
         name = f"m{len(self.play.calls)}-{len(self.members)}"
-        member = Sharer(self.play, name, topics=topics or ("a",))
+        member = ShareConsumerMember(self.play, name, topics=topics or ("a",))
         self.members[member.member_id] = member
         return member
 
@@ -187,7 +187,7 @@ class Shares:
 
     # -- members ----------------------------------------------------------------------------------
 
-    def _member(self, member: Sharer) -> Iterator[Told]:
+    def _member(self, member: ShareConsumerMember) -> Iterator[Told]:
         group = self._group()
         if group is None or group.member(member.member_id) is None or not member.epoch:
             return
@@ -244,11 +244,11 @@ class Shares:
                 return ", states are missing"
         return ""
 
-    def _subscribe(self, member: Sharer, topic: str) -> Call:
+    def _subscribe(self, member: ShareConsumerMember, topic: str) -> Call:
         member.topics = [topic]
         return self._hear(member, self._call(member.member_id, member.epoch, [topic]))
 
-    def _leave(self, member: Sharer) -> Call:
+    def _leave(self, member: ShareConsumerMember) -> Call:
         self.members.pop(member.member_id)
         return self._call(member.member_id, -1)
 
@@ -278,7 +278,7 @@ class Shares:
         self.play.tick(SESSION_MS // 2 + 1)
 
 
-def _made(scene: Shares, *members: Sharer) -> Shares:
+def _made(scene: ShareGroupScenario, *members: ShareConsumerMember) -> ShareGroupScenario:
     """Members join, states are made, everybody hears of it."""
     for member in members:
         scene.ask(member)
@@ -288,8 +288,10 @@ def _made(scene: Shares, *members: Sharer) -> Shares:
     return scene
 
 
-def _joined(settings: GroupSettings = AT_ONCE, count: int = 1, *, is_made: bool = True) -> Shares:
-    scene = Shares(settings)
+def _joined(
+    settings: GroupSettings = AT_ONCE, count: int = 1, *, is_made: bool = True
+) -> ShareGroupScenario:
+    scene = ShareGroupScenario(settings)
     members = [scene.member() for _ in range(count)]
     if is_made:
         return _made(scene, *members)
@@ -298,7 +300,7 @@ def _joined(settings: GroupSettings = AT_ONCE, count: int = 1, *, is_made: bool 
     return scene
 
 
-def _left(*, is_made: bool) -> Shares:
+def _left(*, is_made: bool) -> ShareGroupScenario:
     scene = _joined(is_made=is_made)
     for member_id in list(scene.members):
         scene.play.share_call(member_id, -1, group=GROUP)
@@ -306,14 +308,16 @@ def _left(*, is_made: bool) -> Shares:
     return scene
 
 
-def _altered() -> Shares:
-    scene = Shares()
+def _altered() -> ShareGroupScenario:
+    scene = ShareGroupScenario()
     scene.play.alter({"a": {0: 5}}, group=GROUP)
     return scene
 
 
-def _with(make: Callable[[], Shares], *acts: Callable[[Shares], object]) -> Callable[[], Shares]:
-    def scene() -> Shares:
+def _with(
+    make: Callable[[], ShareGroupScenario], *acts: Callable[[ShareGroupScenario], object]
+) -> Callable[[], ShareGroupScenario]:
+    def scene() -> ShareGroupScenario:
         made = make()
         for act in acts:
             act(made)
@@ -322,45 +326,45 @@ def _with(make: Callable[[], Shares], *acts: Callable[[Shares], object]) -> Call
     return scene
 
 
-def share_scenes() -> list[Callable[[], Shares]]:
+def share_scenes() -> list[Callable[[], ShareGroupScenario]]:
     """Groups in every state and situation that the table tells apart."""
 
-    def join(scene: Shares) -> object:
+    def join(scene: ShareGroupScenario) -> object:
         return scene.ask(scene.member())
 
-    def join_other(scene: Shares) -> object:
+    def join_other(scene: ShareGroupScenario) -> object:
         return scene.ask(scene.member("b"))
 
-    def fail(scene: Shares) -> None:
+    def fail(scene: ShareGroupScenario) -> None:
         scene._report(FAILURE)
 
-    def forget(scene: Shares) -> object:
+    def forget(scene: ShareGroupScenario) -> object:
         return scene.play.forget("a", group=GROUP)
 
-    def delete(scene: Shares) -> object:
+    def delete(scene: ShareGroupScenario) -> object:
         return scene.play.delete_call(GROUP)
 
-    def wait(scene: Shares) -> None:
+    def wait(scene: ShareGroupScenario) -> None:
         scene.play.tick(INTERVAL_MS)
 
-    def pend(scene: Shares) -> None:
+    def pend(scene: ShareGroupScenario) -> None:
         """An assignment is due that no timer has made yet."""
         scene.play.now_ms += INTERVAL_MS
 
-    def keep(scene: Shares) -> object:
+    def keep(scene: ShareGroupScenario) -> object:
         return scene.play.keep_states()
 
-    def alter(scene: Shares) -> object:
+    def alter(scene: ShareGroupScenario) -> object:
         return scene.play.alter({"a": {0: 9}}, group=GROUP)
 
-    def report(scene: Shares) -> None:
+    def report(scene: ShareGroupScenario) -> None:
         scene._report(None)
 
-    def leave(scene: Shares) -> None:
+    def leave(scene: ShareGroupScenario) -> None:
         for member in list(scene.members.values()):
             scene._leave(member)
 
-    def stay(scene: Shares) -> object:
+    def stay(scene: ShareGroupScenario) -> object:
         return [scene.ask(member) for member in scene.members.values()]
 
     at_rest = lambda: _left(is_made=True)  # noqa: E731
@@ -368,7 +372,7 @@ def share_scenes() -> list[Callable[[], Shares]]:
     made = lambda: _joined()  # noqa: E731
     slow = lambda: _joined(SLOW_SHARE)  # noqa: E731
     return [
-        Shares,
+        ShareGroupScenario,
         lambda: _joined(is_made=False),
         made,
         lambda: _joined(count=2),
@@ -411,7 +415,7 @@ def share_scenes() -> list[Callable[[], Shares]]:
         _with(slow, leave, forget, keep),
         _with(slow, leave, forget, join),
         _with(lambda: _joined(SLOW_SHARE, is_made=False), keep),
-        _with(Shares, join_other, keep),
-        _with(lambda: Shares(SLOW_SHARE), join, join_other, keep),
-        _with(lambda: Shares(SLOW_SHARE), join_other, keep),
+        _with(ShareGroupScenario, join_other, keep),
+        _with(lambda: ShareGroupScenario(SLOW_SHARE), join, join_other, keep),
+        _with(lambda: ShareGroupScenario(SLOW_SHARE), join_other, keep),
     ]

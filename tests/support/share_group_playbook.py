@@ -6,7 +6,7 @@ unless a test says what fails.
 
 from collections.abc import Mapping, Sequence
 
-from odradek.coordinator.group.requests import DeleteGroup, FollowTopics
+from odradek.coordinator.group.requests import DeleteGroup, UpdateTopics
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.requests import (
@@ -23,7 +23,7 @@ from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
-    DescribedGroup,
+    ShareGroupDescribedGroup,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
@@ -152,12 +152,12 @@ class ShareStage(Stage):
         assert found is not None
         return found
 
-    def describe_shares(self, group: str = "s") -> DescribedGroup:
-        return self.ask(DescribeShareGroup(group)).response(DescribedGroup)
+    def describe_shares(self, group: str = "s") -> ShareGroupDescribedGroup:
+        return self.ask(DescribeShareGroup(group)).response(ShareGroupDescribedGroup)
 
     def catch_up(self) -> None:
         """Any topic may have changed."""
-        self.ask(FollowTopics(None, {}))
+        self.ask(UpdateTopics(None, {}))
 
     def assigned(self, response: ShareGroupHeartbeatResponse) -> Assigned | None:
         """What an answer assigns, None if it does not tell."""
@@ -169,7 +169,7 @@ class ShareStage(Stage):
         }
 
 
-class Sharer:
+class ShareConsumerMember:
     """A member that behaves as a client library has it."""
 
     def __init__(
@@ -192,7 +192,7 @@ class Sharer:
         return response
 
 
-def settle(stage: ShareStage, *members: Sharer, rounds: int = 12) -> None:
+def settle(stage: ShareStage, *members: ShareConsumerMember, rounds: int = 12) -> None:
     """Heartbeats of all in turn, and states made, until nothing changes any more."""
     for _ in range(rounds):
         before = [(member.epoch, member.reads) for member in members]

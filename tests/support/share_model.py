@@ -6,17 +6,17 @@ computes anew each time from a dictionary.
 
 from dataclasses import dataclass
 
-from odradek.coordinator.share.acquisition import AcquiredRange, LogBatch, Wish
-from odradek.coordinator.share.batches import RecordState
+from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions, LogBatch
+from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.partition import StateWrite
-from odradek.coordinator.share.terms import Terms
+from odradek.coordinator.share.state_batches import RecordState
 
 DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 Durable = dict[int, tuple[int, int]]
 
 
 @dataclass
-class Entry:
+class ModelOffset:
     """What is known of one offset."""
 
     state: RecordState = RecordState.AVAILABLE
@@ -33,7 +33,7 @@ class ShareModel:
     def __init__(self, start: int) -> None:
         self.start = start
         self.end = start
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, ModelOffset] = {}
         self.queued: set[int] = set()
         self.writing: set[int] = set()
 
@@ -49,32 +49,34 @@ class ShareModel:
         entry = self.entries[offset]
         return entry.state is RecordState.AVAILABLE and entry.due <= now
 
-    def position(self, now: int, records_max: int, terms: Terms) -> tuple[int, int | None] | None:
+    def position(
+        self, now: int, records_max: int, group_settings: ShareGroupSettings
+    ) -> tuple[int, int | None] | None:
         free = [offset for offset in range(self.start, self.end) if self.is_free(offset, now)]
         if len(free) >= records_max:
             return free[0], free[records_max - 1] + 1
-        if self.open_count() < terms.record_locks_max:
+        if self.open_count() < group_settings.record_locks_max:
             return free[0] if free else self.end, None
         return (free[0], free[-1] + 1) if free else None
 
     def grow(self, end: int) -> None:
         for offset in range(self.end, end):
-            self.entries[offset] = Entry()
+            self.entries[offset] = ModelOffset()
         self.end = max(self.end, end)
 
-    def archive(self, entry: Entry) -> None:
+    def archive(self, entry: ModelOffset) -> None:
         entry.state, entry.member, entry.due = RecordState.ARCHIVED, "", 0
 
-    def give_up(self, entry: Entry, terms: Terms) -> None:
+    def give_up(self, entry: ModelOffset, group_settings: ShareGroupSettings) -> None:
         self.archive(entry)
-        if terms.dead_letter_topic:
+        if group_settings.dead_letter_topic:
             entry.state = RecordState.ARCHIVING
 
-    def let_go(self, entry: Entry, now: int, terms: Terms) -> None:
-        if entry.count >= terms.delivery_count_limit:
-            self.give_up(entry, terms)
+    def let_go(self, entry: ModelOffset, now: int, group_settings: ShareGroupSettings) -> None:
+        if entry.count >= group_settings.delivery_count_limit:
+            self.give_up(entry, group_settings)
             return
-        delay = terms.delay_ms(entry.count)
+        delay = group_settings.delay_ms(entry.count)
         entry.state, entry.member = RecordState.AVAILABLE, ""
         entry.due = now + delay if delay else 0
 
@@ -91,24 +93,26 @@ class ShareModel:
         member: str,
         offset: int,
         batches: list[LogBatch],
-        wish: Wish,
+        options: AcquireOptions,
         now: int,
-        terms: Terms,
+        group_settings: ShareGroupSettings,
     ) -> list[int]:
         """The offsets acquired, in order."""
         acquired: list[int] = []
         at = offset
         for batch in batches:
-            if len(acquired) >= wish.records_max:
+            if len(acquired) >= options.records_max:
                 break
             start = max(at, batch.start)
             self.skip(at, start)
             if batch.is_void:
                 self.skip(start, batch.end)
             else:
-                room = terms.record_locks_max - self.open_count()
+                room = group_settings.record_locks_max - self.open_count()
                 self.grow(min(batch.end, self.end + room))
-                if not self.acquire_batch(member, start, batch, acquired, wish, now, terms):
+                if not self.acquire_batch(
+                    member, start, batch, acquired, options, now, group_settings
+                ):
                     break
                 if self.end < batch.end:
                     break
@@ -122,21 +126,21 @@ class ShareModel:
         start: int,
         batch: LogBatch,
         acquired: list[int],
-        wish: Wish,
+        options: AcquireOptions,
         now: int,
-        terms: Terms,
+        group_settings: ShareGroupSettings,
     ) -> bool:
         suspects: int | None = None
-        limit = terms.delivery_count_limit
+        limit = group_settings.delivery_count_limit
         throttle_from = max(2, -(-limit // 2))
         for offset in range(start, min(batch.end, self.end)):
             entry = self.entries.get(offset)
             if entry is None or not self.is_free(offset, now):
                 continue
             if entry.count >= limit:
-                self.give_up(entry, terms)
+                self.give_up(entry, group_settings)
                 continue
-            if wish.is_exact and len(acquired) >= wish.records_max:
+            if options.is_exact and len(acquired) >= options.records_max:
                 return False
             is_last = limit > 2 and entry.count == limit - 1
             if is_last and acquired:
@@ -150,7 +154,7 @@ class ShareModel:
                 suspects -= 1
             entry.state, entry.member = RecordState.ACQUIRED, member
             entry.count += 1
-            entry.due = now + terms.lock_duration_ms
+            entry.due = now + group_settings.lock_duration_ms
             acquired.append(offset)
             if is_last or suspects == 0:
                 return False
@@ -165,14 +169,18 @@ class ShareModel:
             and entry.due > now
         )
 
-    def acknowledge(self, offset: int, kind: int, now: int, terms: Terms) -> None:
+    def acknowledge(
+        self, offset: int, kind: int, now: int, group_settings: ShareGroupSettings
+    ) -> None:
         entry = self.entries[offset]
         if kind == 4:
-            entry.due = now + terms.lock_duration_ms
+            entry.due = now + group_settings.lock_duration_ms
             return
-        given_up = RecordState.ARCHIVING if terms.dead_letter_topic else RecordState.ARCHIVED
-        if kind == 2 and entry.count < terms.delivery_count_limit:
-            delay = terms.delay_ms(entry.count)
+        given_up = (
+            RecordState.ARCHIVING if group_settings.dead_letter_topic else RecordState.ARCHIVED
+        )
+        if kind == 2 and entry.count < group_settings.delivery_count_limit:
+            delay = group_settings.delay_ms(entry.count)
             entry.target = RecordState.AVAILABLE
             entry.target_due = now + delay if delay else 0
         else:
@@ -184,25 +192,27 @@ class ShareModel:
             }[kind]
         self.queued.add(offset)
 
-    def release(self, member: str, was_delivered: bool, now: int, terms: Terms) -> None:
+    def release(
+        self, member: str, was_delivered: bool, now: int, group_settings: ShareGroupSettings
+    ) -> None:
         for entry in self.entries.values():
             if entry.member != member or entry.state is not RecordState.ACQUIRED:
                 continue
             if entry.target is not None:
                 entry.due = now
             elif was_delivered:
-                self.let_go(entry, now, terms)
+                self.let_go(entry, now, group_settings)
             else:
                 entry.count -= 1
                 entry.state, entry.member, entry.due = RecordState.AVAILABLE, "", 0
         self.advance()
 
-    def on_time(self, now: int, terms: Terms) -> None:
+    def on_deadline(self, now: int, group_settings: ShareGroupSettings) -> None:
         for entry in self.entries.values():
             if entry.target is not None or not entry.due or entry.due > now:
                 continue
             if entry.state is RecordState.ACQUIRED:
-                self.let_go(entry, now, terms)
+                self.let_go(entry, now, group_settings)
             else:
                 entry.due = 0
         self.advance()
@@ -217,7 +227,7 @@ class ShareModel:
     def begin_write(self) -> None:
         self.writing, self.queued = self.queued, set()
 
-    def end_write(self, is_done: bool, now: int, terms: Terms) -> None:
+    def end_write(self, is_done: bool, now: int, group_settings: ShareGroupSettings) -> None:
         for offset in self.writing:
             entry = self.entries.get(offset)
             if entry is None or entry.target is None:
@@ -227,7 +237,7 @@ class ShareModel:
                 entry.state, entry.member = target, ""
                 entry.due = entry.target_due if target is RecordState.AVAILABLE else 0
             elif entry.due <= now:
-                self.let_go(entry, now, terms)
+                self.let_go(entry, now, group_settings)
         self.writing = set()
         self.advance()
 

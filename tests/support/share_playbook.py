@@ -3,27 +3,27 @@
 from collections.abc import Sequence
 
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
-from odradek.coordinator.loading import LogEntry
-from odradek.coordinator.share.batches import NO_OFFSET, StateBatch
+from odradek.coordinator.loader import LogEntry
 from odradek.coordinator.share.requests import (
     Checkpoint,
-    Delete,
+    DeleteShareState,
     DropLog,
-    Initialize,
+    InitializeShareState,
     MeasureLog,
-    Read,
-    Refused,
+    PersistedShareState,
+    ReadShareState,
     ShareKey,
-    StateRead,
-    Summarize,
-    Summary,
-    Write,
+    ShareStateError,
+    ShareStateSummary,
+    SummarizeShareState,
+    WriteShareState,
 )
 from odradek.coordinator.share.settings import ShareStateSettings
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.share.state import NO_COUNT
+from odradek.coordinator.share.state_batches import NO_OFFSET, PersisterStateBatch
 from odradek.protocol.errors import ErrorCode
-from tests.support.controller_room import topic_id
+from tests.support.controller_harness import topic_id
 from tests.support.shard_playbook import START_MS, Call, ShardPlaybook
 
 TOPIC = topic_id(1)
@@ -58,39 +58,43 @@ class SharePlaybook(ShardPlaybook[ShareStateShard, Call]):
     def outcome(self, request: object) -> ErrorCode:
         """NONE, or why it was refused."""
         answer: object = self.ask(request).response(object)
-        return answer.code if isinstance(answer, Refused) else ErrorCode.NONE
+        return answer.code if isinstance(answer, ShareStateError) else ErrorCode.NONE
 
     def initialize(
         self, key: ShareKey = KEY, *, state_epoch: int = 1, start_offset: int = 0
     ) -> ErrorCode:
-        return self.outcome(Initialize(key, state_epoch, start_offset))
+        return self.outcome(InitializeShareState(key, state_epoch, start_offset))
 
-    def read(self, key: ShareKey = KEY, *, leader_epoch: int = 1) -> StateRead | ErrorCode:
-        answer: object = self.ask(Read(key, leader_epoch)).response(object)
-        if isinstance(answer, Refused):
+    def read(
+        self, key: ShareKey = KEY, *, leader_epoch: int = 1
+    ) -> PersistedShareState | ErrorCode:
+        answer: object = self.ask(ReadShareState(key, leader_epoch)).response(object)
+        if isinstance(answer, ShareStateError):
             return answer.code
-        assert isinstance(answer, StateRead)
+        assert isinstance(answer, PersistedShareState)
         return answer
 
     def write(
         self,
-        *batches: StateBatch,
+        *batches: PersisterStateBatch,
         key: ShareKey = KEY,
         state_epoch: int = 1,
         leader_epoch: int = 1,
         start_offset: int = NO_OFFSET,
         count: int = NO_COUNT,
     ) -> ErrorCode:
-        return self.outcome(Write(key, state_epoch, leader_epoch, start_offset, count, batches))
+        return self.outcome(
+            WriteShareState(key, state_epoch, leader_epoch, start_offset, count, batches)
+        )
 
     def delete(self, key: ShareKey = KEY) -> ErrorCode:
-        return self.outcome(Delete(key))
+        return self.outcome(DeleteShareState(key))
 
-    def summary(self, key: ShareKey = KEY) -> Summary | ErrorCode:
-        answer: object = self.ask(Summarize(key)).response(object)
-        if isinstance(answer, Refused):
+    def summary(self, key: ShareKey = KEY) -> ShareStateSummary | ErrorCode:
+        answer: object = self.ask(SummarizeShareState(key)).response(object)
+        if isinstance(answer, ShareStateError):
             return answer.code
-        assert isinstance(answer, Summary)
+        assert isinstance(answer, ShareStateSummary)
         return answer
 
     def carry_out(self) -> int:

@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final, NamedTuple
 
-from odradek.coordinator.share.acknowledging import AcknowledgeType
-from odradek.coordinator.share.acquisition import LogBatch, Wish
-from odradek.coordinator.share.batches import RecordState, StateBatch
-from odradek.coordinator.share.partition import SharePartition, StateWrite, Taken
+from odradek.coordinator.share.acknowledgements import AcknowledgeType
+from odradek.coordinator.share.acquisition import AcquireOptions, LogBatch
+from odradek.coordinator.share.group_settings import ShareGroupSettings
+from odradek.coordinator.share.partition import AcknowledgeResult, SharePartition, StateWrite
 from odradek.coordinator.share.runs import Run
-from odradek.coordinator.share.terms import Terms
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.protocol.messages.share import AcknowledgementBatch
-from tests.support.transition_table import NOTHING, Place, Row
+from tests.support.transition_table import NOTHING, TransitionKey, TransitionRow
 
 AT: Final = 1
 MEMBER: Final = "m"
 LIMIT: Final = 3
 DELAY_MS: Final = 500
-WISH: Final = Wish(records_max=10)
+WISH: Final = AcquireOptions(records_max=10)
 GONE: Final = "gone"
 WRITING: Final = "in transition"
 
 
-class Kind(NamedTuple):
+class RecordSituation(NamedTuple):
     """What a record is like before something happens to it."""
 
     state: str
@@ -47,13 +47,13 @@ class Kind(NamedTuple):
         return self.deliveries >= LIMIT
 
 
-class Record:
+class RecordScenario:
     """A partition with one record that matters."""
 
-    def __init__(self, kind: Kind, *, rests_ms: int = 0) -> None:
+    def __init__(self, kind: RecordSituation, *, rests_ms: int = 0) -> None:
         self.now_ms = 1_000
         self.kind = kind
-        self.terms = Terms(
+        self.group_settings = ShareGroupSettings(
             delivery_count_limit=LIMIT,
             dead_letter_topic="dead" if kind.has_topic else "",
             redelivery_delay_ms=rests_ms,
@@ -62,8 +62,10 @@ class Record:
         held = kind.state in ("Acquired", WRITING)
         state = RecordState.AVAILABLE if held else RecordState[kind.state.upper()]
         count = kind.deliveries - 1 if held else kind.deliveries
-        loaded = [StateBatch(AT, AT, int(state), count)]
-        self.partition = SharePartition(0, loaded, now_ms=self.now_ms, terms=self.terms)
+        loaded = [PersisterStateBatch(AT, AT, int(state), count)]
+        self.partition = SharePartition(
+            0, loaded, now_ms=self.now_ms, group_settings=self.group_settings
+        )
         self._acquire("other", 0)
         if held:
             self._acquire(MEMBER, AT)
@@ -90,7 +92,12 @@ class Record:
         batches = [LogBatch(offset, offset + 1)]
         return bool(
             self.partition.acquire(
-                member, offset, batches, WISH, now_ms=self.now_ms, terms=self.terms
+                member,
+                offset,
+                batches,
+                WISH,
+                now_ms=self.now_ms,
+                group_settings=self.group_settings,
             )
         )
 
@@ -98,10 +105,12 @@ class Record:
         """Somebody reads here."""
         return "acquired" if self._acquire("new", AT) else "not acquired"
 
-    def acknowledge(self, kind: AcknowledgeType, member: str = MEMBER) -> Taken:
+    def acknowledge(self, kind: AcknowledgeType, member: str = MEMBER) -> AcknowledgeResult:
         """The member says what became of it."""
         batch = AcknowledgementBatch(first_offset=AT, last_offset=AT, acknowledge_types=[int(kind)])
-        return self.partition.acknowledge(member, [batch], now_ms=self.now_ms, terms=self.terms)
+        return self.partition.acknowledge(
+            member, [batch], now_ms=self.now_ms, group_settings=self.group_settings
+        )
 
     def acknowledged(self, kind: AcknowledgeType, member: str = MEMBER) -> str:
         """The answer's error code."""
@@ -109,14 +118,17 @@ class Record:
 
     def let_time_pass(self) -> str:
         """The lock ends."""
-        self.now_ms += self.terms.lock_duration_ms
-        self.partition.on_time(self.now_ms, self.terms)
+        self.now_ms += self.group_settings.lock_duration_ms
+        self.partition.on_deadline(self.now_ms, self.group_settings)
         return NOTHING
 
     def leave(self, *, was_delivered: bool) -> str:
         """The member has gone."""
         self.partition.release_member(
-            MEMBER, was_delivered=was_delivered, now_ms=self.now_ms, terms=self.terms
+            MEMBER,
+            was_delivered=was_delivered,
+            now_ms=self.now_ms,
+            group_settings=self.group_settings,
         )
         return NOTHING
 
@@ -128,7 +140,7 @@ class Record:
             [LogBatch(AT, AT + 1, is_void=True)],
             WISH,
             now_ms=self.now_ms,
-            terms=self.terms,
+            group_settings=self.group_settings,
         )
         return NOTHING
 
@@ -139,13 +151,15 @@ class Record:
 
     def written(self, *, is_done: bool) -> str:
         """The write that is under way has come to its end."""
-        self.partition.on_written(is_done=is_done, now_ms=self.now_ms, terms=self.terms)
+        self.partition.on_written(
+            is_done=is_done, now_ms=self.now_ms, group_settings=self.group_settings
+        )
         return NOTHING
 
     def lose_lock(self, *, is_done: bool) -> str:
         """So it has, after the lock was over."""
-        self.now_ms += self.terms.lock_duration_ms
-        self.partition.on_time(self.now_ms, self.terms)
+        self.now_ms += self.group_settings.lock_duration_ms
+        self.partition.on_deadline(self.now_ms, self.group_settings)
         return self.written(is_done=is_done)
 
     def lose_member(self, *, is_done: bool) -> str:
@@ -167,48 +181,50 @@ class Record:
         return NOTHING
 
 
-Act = Callable[[Record], str]
+Act = Callable[[RecordScenario], str]
 """Does what the place's event says, and tells the answer."""
 
 
 class RecordCase(NamedTuple):
     """Something that may happen to a record."""
 
-    place: Place
-    kind: Kind
+    place: TransitionKey
+    kind: RecordSituation
     act: Act
     rests_ms: int = 0
 
-    def play(self) -> Row:
+    def play(self) -> TransitionRow:
         """Do it, and tell what came of it: what is to be written, the answer, and by how much the
         count of deliveries has changed."""
-        record = Record(self.kind, rests_ms=self.rests_ms)
+        record = RecordScenario(self.kind, rests_ms=self.rests_ms)
         run = record.run()
         assert run is not None
         before = run.delivery_count
         answer = self.act(record)
         after = record.run()
         change = 0 if after is None else after.delivery_count - before
-        return Row(record.name(), record.written_as(), answer, f"{change:+}" if change else NOTHING)
+        return TransitionRow(
+            record.name(), record.written_as(), answer, f"{change:+}" if change else NOTHING
+        )
 
 
-def _kinds() -> Iterator[Kind]:
+def _kinds() -> Iterator[RecordSituation]:
     states = ("Available", "Acquired", "Acknowledged", "Archiving", "Archived")
     for state, deliveries, has_topic in product(states, (1, LIMIT), (False, True)):
-        yield Kind(state, deliveries, has_topic)
+        yield RecordSituation(state, deliveries, has_topic)
     for becomes, deliveries, has_topic in product((*AcknowledgeType,), (1, LIMIT), (False, True)):
         if becomes is not AcknowledgeType.RENEW:
-            yield Kind(WRITING, deliveries, has_topic, becomes)
+            yield RecordSituation(WRITING, deliveries, has_topic, becomes)
 
 
-def _fate(kind: Kind) -> str:
+def _fate(kind: RecordSituation) -> str:
     """What decides on a record that nobody answers for."""
     if not kind.is_last:
         return "deliveries are left"
     return "it was the last delivery" + (", dead-letter topic" if kind.has_topic else "")
 
 
-def _where(kind: Kind) -> str:
+def _where(kind: RecordSituation) -> str:
     return "dead-letter topic" if kind.has_topic else "no dead-letter topic"
 
 
@@ -222,21 +238,23 @@ def record_cases() -> Iterator[RecordCase]:
             yield from _writes(kind)
 
 
-def _at(kind: Kind, event: str, condition: str, act: Act) -> RecordCase:
-    return RecordCase(Place(kind.place, event, condition), kind, act)
+def _at(kind: RecordSituation, event: str, condition: str, act: Act) -> RecordCase:
+    return RecordCase(TransitionKey(kind.place, event, condition), kind, act)
 
 
-def _readings(kind: Kind) -> Iterator[RecordCase]:
+def _readings(kind: RecordSituation) -> Iterator[RecordCase]:
     is_free = kind.state == "Available"
-    yield _at(kind, "acquire", _fate(kind) if is_free else NOTHING, Record.acquire)
+    yield _at(kind, "acquire", _fate(kind) if is_free else NOTHING, RecordScenario.acquire)
     if is_free and not kind.is_last:
-        resting = _at(kind, "acquire", "it rests (share.redelivery.delay.ms)", Record.acquire)
+        resting = _at(
+            kind, "acquire", "it rests (share.redelivery.delay.ms)", RecordScenario.acquire
+        )
         yield resting._replace(rests_ms=DELAY_MS)
-    yield _at(kind, "the log has nothing there", NOTHING, Record.is_void)
-    yield _at(kind, "the log begins behind it", NOTHING, Record.begin_later)
+    yield _at(kind, "the log has nothing there", NOTHING, RecordScenario.is_void)
+    yield _at(kind, "the log begins behind it", NOTHING, RecordScenario.begin_later)
 
 
-def _acknowledgements(kind: Kind) -> Iterator[RecordCase]:
+def _acknowledgements(kind: RecordSituation) -> Iterator[RecordCase]:
     for verdict in AcknowledgeType:
         condition = NOTHING
         if kind.state == "Acquired":
@@ -247,14 +265,14 @@ def _acknowledgements(kind: Kind) -> Iterator[RecordCase]:
                 condition += f", {_where(kind)}"
         name = verdict.name.lower()
 
-        def by_holder(record: Record, verdict: AcknowledgeType = verdict) -> str:
+        def by_holder(record: RecordScenario, verdict: AcknowledgeType = verdict) -> str:
             return record.acknowledged(verdict)
 
-        def by_another(record: Record, verdict: AcknowledgeType = verdict) -> str:
+        def by_another(record: RecordScenario, verdict: AcknowledgeType = verdict) -> str:
             return record.acknowledged(verdict, "other")
 
-        def too_late(record: Record, verdict: AcknowledgeType = verdict) -> str:
-            record.now_ms += record.terms.lock_duration_ms
+        def too_late(record: RecordScenario, verdict: AcknowledgeType = verdict) -> str:
+            record.now_ms += record.group_settings.lock_duration_ms
             return record.acknowledged(verdict)
 
         yield _at(kind, name, condition, by_holder)
@@ -263,17 +281,17 @@ def _acknowledgements(kind: Kind) -> Iterator[RecordCase]:
             yield _at(kind, name, "by its holder, after the lock's end", too_late)
 
 
-def _ends(kind: Kind) -> Iterator[RecordCase]:
+def _ends(kind: RecordSituation) -> Iterator[RecordCase]:
     fate = _fate(kind) if kind.state == "Acquired" else NOTHING
-    yield _at(kind, "the lock ends", fate, Record.let_time_pass)
+    yield _at(kind, "the lock ends", fate, RecordScenario.let_time_pass)
     yield _at(kind, "its member is gone", fate, lambda record: record.leave(was_delivered=True))
     yield _at(
         kind, "its member says goodbye", NOTHING, lambda record: record.leave(was_delivered=False)
     )
-    yield _at(kind, "it is in the dead-letter topic", NOTHING, Record.bury)
+    yield _at(kind, "it is in the dead-letter topic", NOTHING, RecordScenario.bury)
 
 
-def _writes(kind: Kind) -> Iterator[RecordCase]:
+def _writes(kind: RecordSituation) -> Iterator[RecordCase]:
     assert kind.becomes is not None
     name = kind.becomes.name.lower()
     if kind.becomes is AcknowledgeType.RELEASE:

@@ -4,32 +4,32 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final, NamedTuple
 
-from odradek.coordinator.group.share.groups import STATES_AGAIN_MS
+from odradek.coordinator.group.share.groups import STATE_RETRY_MS
 from odradek.coordinator.group.share.requests import InitializeStates
-from odradek.coordinator.share.batches import RecordState, StateBatch
 from odradek.coordinator.share.records import decode
 from odradek.coordinator.share.requests import ForgetTopicStates
 from odradek.coordinator.share.state import ShareState, ShareUpdate
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import id_of
 from tests.support.group_cases import kinds_of
-from tests.support.share_group_cases import FAILURE, GROUP, Shares
+from tests.support.share_group_cases import FAILURE, GROUP, ShareGroupScenario
 from tests.support.share_playbook import KEY, TOPIC, SharePlaybook, topics
-from tests.support.transition_table import NOTHING, Place, Row
+from tests.support.transition_table import NOTHING, TransitionKey, TransitionRow
 
 NO_STATE: Final = "none"
 
 # -- on its way: what the group's coordinator knows ------------------------------------------------
 
 
-class Knowing(NamedTuple):
+class GroupShareStateCase(NamedTuple):
     """Something that may happen to what a group knows of a partition's state."""
 
-    place: Place
-    make: Callable[[], Shares]
-    act: Callable[[Shares], object]
+    place: TransitionKey
+    make: Callable[[], ShareGroupScenario]
+    act: Callable[[ShareGroupScenario], object]
 
-    def play(self) -> Row:
+    def play(self) -> TransitionRow:
         """Do it, and tell what came of it, and what is asked of the share coordinator."""
         scene = self.make()
         assert known(scene) == self.place.state, (self.place, known(scene))
@@ -41,14 +41,14 @@ class Knowing(NamedTuple):
             for each in scene.play.sent
         }
         written = kinds_of(scene.play.log[length:])
-        return Row(
+        return TransitionRow(
             known(scene),
             "states" if "states" in written else NOTHING,
             ", ".join(sorted(asked)) or NOTHING,
         )
 
 
-def known(scene: Shares) -> str:
+def known(scene: ShareGroupScenario) -> str:
     """What is known of the state of the partition a-0."""
     group = scene.play.shard.shares.get(GROUP)
     if group is None:
@@ -64,14 +64,14 @@ def known(scene: Shares) -> str:
     return ", ".join(found) or NO_STATE
 
 
-def _unread() -> Shares:
-    scene = Shares()
+def _unread() -> ShareGroupScenario:
+    scene = ShareGroupScenario()
     scene.ask(scene.member("b"))
     scene.play.keep_states()
     return scene
 
 
-def _bare() -> Shares:
+def _bare() -> ShareGroupScenario:
     """A group that has no states at all."""
     scene = _left(_unread())
     scene.play.forget("b", group=GROUP)
@@ -79,84 +79,86 @@ def _bare() -> Shares:
     return scene
 
 
-def _on_its_way() -> Shares:
-    scene = Shares()
+def _on_its_way() -> ShareGroupScenario:
+    scene = ShareGroupScenario()
     scene.ask(scene.member())
     return scene
 
 
-def _failed() -> Shares:
+def _failed() -> ShareGroupScenario:
     scene = _on_its_way()
     _report(scene, FAILURE)
     return scene
 
 
-def _made() -> Shares:
+def _made() -> ShareGroupScenario:
     scene = _on_its_way()
     scene.play.keep_states()
     return scene
 
 
-def _left(scene: Shares) -> Shares:
+def _left(scene: ShareGroupScenario) -> ShareGroupScenario:
     for member_id in list(scene.members):
         scene.play.share_call(member_id, -1, group=GROUP)
     scene.members.clear()
     return scene
 
 
-def _going() -> Shares:
+def _going() -> ShareGroupScenario:
     scene = _left(_made())
     scene.play.forget("a", group=GROUP)
     return scene
 
 
-def _going_and_read() -> Shares:
+def _going_and_read() -> ShareGroupScenario:
     scene = _going()
     scene.ask(scene.member())
     return scene
 
 
-def _going_anyway(make: Callable[[], Shares]) -> Shares:
+def _going_anyway(make: Callable[[], ShareGroupScenario]) -> ShareGroupScenario:
     """It was made while it was being deleted: the one had been asked for before the other."""
     scene = make()
     _then(_on_its_way)(scene)
     return scene
 
 
-def _kept() -> Shares:
+def _kept() -> ShareGroupScenario:
     scene = _going()
     _report(scene, FAILURE)
     return scene
 
 
-def _report(scene: Shares, code: ErrorCode | None = None) -> None:
+def _report(scene: ShareGroupScenario, code: ErrorCode | None = None) -> None:
     scene.play.report(scene.play.sent.pop(0), None if code is None else {"a": code})
 
 
-def _then(make: Callable[[], Shares], *, code: ErrorCode | None = None) -> Callable[[Shares], None]:
+def _then(
+    make: Callable[[], ShareGroupScenario], *, code: ErrorCode | None = None
+) -> Callable[[ShareGroupScenario], None]:
     """A report on what was asked for when the scene was made."""
     return lambda scene: scene.play.report(
         make().play.sent[0], None if code is None else {"a": code}
     )
 
 
-def _remove_topic(scene: Shares) -> None:
+def _remove_topic(scene: ShareGroupScenario) -> None:
     scene.play.topics({name: count for name, count in scene.sizes.items() if name != "a"})
     scene.play.forget_topics(("a", id_of("a")))
 
 
-def _tick(scene: Shares) -> None:
-    scene.play.tick(STATES_AGAIN_MS)
+def _tick(scene: ShareGroupScenario) -> None:
+    scene.play.tick(STATE_RETRY_MS)
 
 
-def _move(scene: Shares) -> None:
+def _move(scene: ShareGroupScenario) -> None:
     scene.play.reload()
     scene.play.tick(0)
 
 
-def knowing_cases() -> Iterator[Knowing]:
+def knowing_cases() -> Iterator[GroupShareStateCase]:
     """Every event in every state."""
-    scenes: list[tuple[str, Callable[[], Shares], str]] = [
+    scenes: list[tuple[str, Callable[[], ShareGroupScenario], str]] = [
         ("none", _unread, "the group has members"),
         ("none", _bare, "the group has none"),
         ("initializing", _on_its_way, "the group has members"),
@@ -180,31 +182,39 @@ def knowing_cases() -> Iterator[Knowing]:
             ("DeleteGroups", lambda scene: scene.play.delete_call(GROUP)),
         ):
             condition = NOTHING if event == "somebody subscribes" else rest
-            yield Knowing(Place(state, event, condition), make, act)
-        yield Knowing(Place(state, "the topic is deleted", NOTHING), make, _remove_topic)
-        yield Knowing(Place(state, "the coordinator moves", NOTHING), make, _move)
+            yield GroupShareStateCase(TransitionKey(state, event, condition), make, act)
+        yield GroupShareStateCase(
+            TransitionKey(state, "the topic is deleted", NOTHING), make, _remove_topic
+        )
+        yield GroupShareStateCase(
+            TransitionKey(state, "the coordinator moves", NOTHING), make, _move
+        )
         made, failed = "its state has been made", "its state could not be made"
-        yield Knowing(Place(state, made, NOTHING), make, _then(_on_its_way))
-        yield Knowing(Place(state, failed, NOTHING), make, _then(_on_its_way, code=FAILURE))
+        yield GroupShareStateCase(TransitionKey(state, made, NOTHING), make, _then(_on_its_way))
+        yield GroupShareStateCase(
+            TransitionKey(state, failed, NOTHING), make, _then(_on_its_way, code=FAILURE)
+        )
         gone, kept = "its state has been deleted", "its state could not be deleted"
-        yield Knowing(Place(state, gone, rest), make, _then(_going))
-        yield Knowing(Place(state, kept, rest), make, _then(_going, code=FAILURE))
+        yield GroupShareStateCase(TransitionKey(state, gone, rest), make, _then(_going))
+        yield GroupShareStateCase(
+            TransitionKey(state, kept, rest), make, _then(_going, code=FAILURE)
+        )
     again = "a second after that it could not be made"
-    yield Knowing(Place("initializing", again, NOTHING), _failed, _tick)
+    yield GroupShareStateCase(TransitionKey("initializing", again, NOTHING), _failed, _tick)
     again = "a second after that it could not be deleted"
-    yield Knowing(Place("deleting", again, NOTHING), _kept, _tick)
+    yield GroupShareStateCase(TransitionKey("deleting", again, NOTHING), _kept, _tick)
 
 
 # -- where it is kept ------------------------------------------------------------------------------
 
 
-class Keeping(NamedTuple):
+class DurableShareStateCase(NamedTuple):
     """Something that may happen to the durable state of a share-partition."""
 
-    place: Place
+    place: TransitionKey
     act: Callable[[SharePlaybook], ErrorCode]
 
-    def play(self) -> Row:
+    def play(self) -> TransitionRow:
         """Do it, and tell what came of it."""
         playbook = SharePlaybook()
         if self.place.state == "known":
@@ -224,22 +234,24 @@ class Keeping(NamedTuple):
             kinds = {ShareState: "snapshot", ShareUpdate: "update", type(None): "tombstone"}
             written = kinds[type(record.value)]
         state = "known" if KEY in playbook.shard.states else "unknown"
-        return Row(state, written, code.name)
+        return TransitionRow(state, written, code.name)
 
 
 _EPOCHS: Final = {"lower": 4, "the same": 5, "higher": 6, "not named": -1}
 
 
-def keeping_cases() -> Iterator[Keeping]:
+def keeping_cases() -> Iterator[DurableShareStateCase]:
     """Every request in both states, with every relation of its epochs to those that are known."""
     yield from _beginnings()
     yield from _readings()
     yield from _writes()
     for state in ("unknown", "known"):
-        yield Keeping(Place(state, "Delete"), SharePlaybook.delete)
-        yield Keeping(Place(state, "Summarize"), lambda book: _code(book.summary()))
-        yield Keeping(Place(state, "the topic is deleted"), _lose_topic)
-        yield Keeping(Place(state, "the coordinator moves"), _move_shard)
+        yield DurableShareStateCase(TransitionKey(state, "Delete"), SharePlaybook.delete)
+        yield DurableShareStateCase(
+            TransitionKey(state, "Summarize"), lambda book: _code(book.summary())
+        )
+        yield DurableShareStateCase(TransitionKey(state, "the topic is deleted"), _lose_topic)
+        yield DurableShareStateCase(TransitionKey(state, "the coordinator moves"), _move_shard)
 
 
 def _code(answer: object) -> ErrorCode:
@@ -257,7 +269,7 @@ def _move_shard(book: SharePlaybook) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _beginnings() -> Iterator[Keeping]:
+def _beginnings() -> Iterator[DurableShareStateCase]:
     for (relation, epoch), start in product(_EPOCHS.items(), (10, 11)):
 
         def begin(book: SharePlaybook, epoch: int = epoch, start: int = start) -> ErrorCode:
@@ -267,25 +279,31 @@ def _beginnings() -> Iterator[Keeping]:
             where = ""
             if relation == "the same":
                 where = ", from where it begins" if start == 10 else ", from somewhere else"
-            yield Keeping(Place("known", "Initialize", f"state epoch {relation}{where}"), begin)
-            yield Keeping(Place("unknown", "Initialize"), begin)
+            yield DurableShareStateCase(
+                TransitionKey("known", "Initialize", f"state epoch {relation}{where}"), begin
+            )
+            yield DurableShareStateCase(TransitionKey("unknown", "Initialize"), begin)
         else:
             for state in ("known", "unknown"):
-                yield Keeping(Place(state, "Initialize", "without a state epoch"), begin)
+                yield DurableShareStateCase(
+                    TransitionKey(state, "Initialize", "without a state epoch"), begin
+                )
 
 
-def _readings() -> Iterator[Keeping]:
+def _readings() -> Iterator[DurableShareStateCase]:
     for relation, epoch in _EPOCHS.items():
 
         def read(book: SharePlaybook, epoch: int = epoch) -> ErrorCode:
             return _code(book.read(leader_epoch=epoch))
 
-        yield Keeping(Place("known", "Read", f"leader epoch {relation}"), read)
-        yield Keeping(Place("unknown", "Read"), read)
+        yield DurableShareStateCase(
+            TransitionKey("known", "Read", f"leader epoch {relation}"), read
+        )
+        yield DurableShareStateCase(TransitionKey("unknown", "Read"), read)
 
 
-def _writes() -> Iterator[Keeping]:
-    batch = StateBatch(11, 12, RecordState.ACKNOWLEDGED, 1)
+def _writes() -> Iterator[DurableShareStateCase]:
+    batch = PersisterStateBatch(11, 12, RecordState.ACKNOWLEDGED, 1)
     for (leads, leader), (relation, epoch) in product(_EPOCHS.items(), _EPOCHS.items()):
 
         def write(book: SharePlaybook, leader: int = leader, epoch: int = epoch) -> ErrorCode:
@@ -296,5 +314,5 @@ def _writes() -> Iterator[Keeping]:
             condition = "leader epoch lower"
         elif relation in ("the same", "not named"):
             condition = f"leader epoch {leads}, state epoch the same or not named"
-        yield Keeping(Place("known", "Write", condition), write)
-        yield Keeping(Place("unknown", "Write"), write)
+        yield DurableShareStateCase(TransitionKey("known", "Write", condition), write)
+        yield DurableShareStateCase(TransitionKey("unknown", "Write"), write)

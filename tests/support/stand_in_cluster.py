@@ -31,7 +31,7 @@ from odradek.cluster.controller.commands import (
     TopicReference,
 )
 from odradek.cluster.controller.reassignment import ongoing_reassignments
-from odradek.cluster.metadata.image import ConfigResourceType, Listener, PartitionImage
+from odradek.cluster.metadata.image import BrokerListener, ConfigResourceType, PartitionImage
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import (
     decode_request,
@@ -47,13 +47,13 @@ from odradek.protocol.messages.cluster import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    ElectLeadersPartitionResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
-    PartitionResult,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
     ReplicaElectionResult,
@@ -79,7 +79,7 @@ from odradek.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.support.controller_room import ControllerRoom, topic_id
+from tests.support.controller_harness import ControllerHarness, topic_id
 
 _LENGTH: Final = Struct(">i")
 _DYNAMIC: Final = {ConfigResourceType.TOPIC: 1, ConfigResourceType.BROKER: 2}
@@ -89,7 +89,7 @@ class StandInCluster:
     """Brokers 0 to `count` - 1, all of them serving; `requests` is all that was asked of whom."""
 
     def __init__(self, count: int, racks: str = "") -> None:
-        self.room = ControllerRoom(brokers=0)
+        self.harness = ControllerHarness(brokers=0)
         self.step_bytes = 1 << 40
         self.sizes: dict[tuple[str, int], int] = {}
         self.copied: dict[tuple[str, int], int] = {}
@@ -101,11 +101,11 @@ class StandInCluster:
             server = _Server(self, node)
             self._servers[node] = server
             threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-            self.room.do(
+            self.harness.do(
                 RegisterBroker(
                     broker_id=node,
                     incarnation_id=topic_id(1000 + node),
-                    listeners=(Listener("PLAINTEXT", *server.server_address),),
+                    listeners=(BrokerListener("PLAINTEXT", *server.server_address),),
                     rack=racks[node] if racks else None,
                 )
             )
@@ -118,23 +118,23 @@ class StandInCluster:
     def has(self, topic: str, *replicas: Sequence[int], size: int = 0) -> None:
         """Have a topic whose partitions lie there, all in sync, led by the first."""
         states = [PartitionImage(tuple(r), tuple(r), r[0]) for r in replicas]
-        self.room.place(topic, len(self.room.image.topics_by_id) + 1, *states)
+        self.harness.place(topic, len(self.harness.image.topics_by_id) + 1, *states)
         for number in range(len(replicas)):
             self.sizes[topic, number] = size
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
-        self.room.topics(DeleteTopics((TopicReference(topic),)))
+        self.harness.topics(DeleteTopics((TopicReference(topic),)))
 
     def reassign(self, topic: str, number: int, *replicas: int) -> None:
         """Somebody begins a reassignment."""
-        self.room.do(AlterPartitionReassignments((Reassignment(topic, number, replicas),)))
+        self.harness.do(AlterPartitionReassignments((Reassignment(topic, number, replicas),)))
 
     def replicas(self, topic: str) -> list[tuple[int, ...]]:
-        return [partition.replicas for partition in self.room.partitions(topic)]
+        return [partition.replicas for partition in self.harness.partitions(topic)]
 
     def configs(self, kind: ConfigResourceType, name: str) -> dict[str, str]:
-        return dict(self.room.image.configs.of(kind, name))
+        return dict(self.harness.image.configs.of(kind, name))
 
     def hang_up(self, node: int) -> None:
         """A broker ends all connections."""
@@ -146,7 +146,7 @@ class StandInCluster:
     def stop(self, node: int) -> None:
         """A broker is heard of no more, and fenced."""
         self._servers[node].close()
-        self.room.fence(node)
+        self.harness.fence(node)
 
     def close(self) -> None:
         for server in self._servers.values():
@@ -172,7 +172,7 @@ class StandInCluster:
 
     def _cluster(self, _node: int, _request: DescribeClusterRequest) -> DescribeClusterResponse:
         brokers = []
-        for broker in self.room.image.brokers.values():
+        for broker in self.harness.image.brokers.values():
             listener = broker.listeners[0]
             brokers.append(
                 DescribeClusterBroker(
@@ -186,7 +186,7 @@ class StandInCluster:
         return DescribeClusterResponse(cluster_id="cluster", brokers=brokers)
 
     def _metadata(self, _node: int, request: MetadataRequest) -> MetadataResponse:
-        image = self.room.image
+        image = self.harness.image
         names = list(image.topics_by_name)
         if request.topics is not None:
             names = [topic.name for topic in request.topics if topic.name is not None]
@@ -211,7 +211,7 @@ class StandInCluster:
     ) -> ListPartitionReassignmentsResponse:
         self._copy()
         topics: dict[str, OngoingTopicReassignment] = {}
-        for topic, number, state in ongoing_reassignments(self.room.image, None):
+        for topic, number, state in ongoing_reassignments(self.harness.image, None):
             entry = topics.setdefault(topic.name, OngoingTopicReassignment(name=topic.name))
             entry.partitions.append(
                 OngoingPartitionReassignment(
@@ -225,8 +225,8 @@ class StandInCluster:
 
     def _copy(self) -> None:
         """Copy a step of everything that is under way and can be."""
-        for topic, number, state in list(ongoing_reassignments(self.room.image, None)):
-            brokers = self.room.image.brokers
+        for topic, number, state in list(ongoing_reassignments(self.harness.image, None)):
+            brokers = self.harness.image.brokers
             if any(brokers[node].is_fenced for node in state.adding_replicas):
                 continue
             name = (topic.name, number)
@@ -242,7 +242,7 @@ class StandInCluster:
                     tuple(InSyncReplica(node, -1) for node in sorted(in_sync)),
                 )
                 leader = brokers[state.leader]
-                self.room.do(AlterPartition(leader.broker_id, leader.broker_epoch, (change,)))
+                self.harness.do(AlterPartition(leader.broker_id, leader.broker_epoch, (change,)))
 
     def _altered(
         self, _node: int, request: AlterPartitionReassignmentsRequest
@@ -256,7 +256,7 @@ class StandInCluster:
             for topic in request.topics
             for partition in topic.partitions
         )
-        reply = self.room.do(AlterPartitionReassignments(wanted))
+        reply = self.harness.do(AlterPartitionReassignments(wanted))
         assert isinstance(reply, PartitionsReply)
         return AlterPartitionReassignmentsResponse(
             error_message=None,
@@ -281,14 +281,14 @@ class StandInCluster:
             for topic in request.topic_partitions or ()
             for number in topic.partitions
         )
-        reply = self.room.do(ElectLeaders(request.election_type, partitions))
+        reply = self.harness.do(ElectLeaders(request.election_type, partitions))
         assert isinstance(reply, PartitionsReply)
         return ElectLeadersResponse(
             replica_election_results=[
                 ReplicaElectionResult(
                     topic=result.topic,
                     partition_result=[
-                        PartitionResult(
+                        ElectLeadersPartitionResult(
                             partition_id=result.partition,
                             error_code=result.error_code,
                             error_message=result.error_message,
@@ -300,7 +300,7 @@ class StandInCluster:
         )
 
     def _log_dirs(self, node: int, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        image = self.room.image
+        image = self.harness.image
         asked = None
         if request.topics is not None:
             asked = {(topic.topic, n) for topic in request.topics for n in topic.partitions}
@@ -346,7 +346,7 @@ class StandInCluster:
     def _configured(
         self, _node: int, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
-        reply = self.room.do(
+        reply = self.harness.do(
             IncrementalAlterConfigs(
                 tuple(
                     ResourceOperations(

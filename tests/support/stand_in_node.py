@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 from odradek.node import supervisor
-from odradek.node.child import Patience
+from odradek.node.child import ChildTimeouts
 from odradek.node.config import NodeConfig, load
-from odradek.node.config_sources import ConfigFault
-from odradek.node.observability import ChildLink, configure_logging
+from odradek.node.config_sources import ConfigurationError
+from odradek.node.observability import SupervisorLink, configure_logging
 from odradek.node.supervisor import ChildPlan
 
 
@@ -28,11 +28,11 @@ def note(config: NodeConfig, event: str) -> None:
     os.close(file)
 
 
-def wish_workers(config: NodeConfig, link: ChildLink) -> None:
+def wish_workers(config: NodeConfig, link: SupervisorLink) -> None:
     """Have as many workers as a test has written into a file."""
     wish = config.data_folder / "wanted-workers"
     if wish.exists():
-        link.regroup(int(wish.read_text()))
+        link.resize_workers(int(wish.read_text()))
         wish.unlink()
 
 
@@ -45,7 +45,7 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
     note(config, f"{name} starts {os.getpid()}")
     if behaviour == "fails":
         return 3
-    with ChildLink.connect(config, name) as link:
+    with SupervisorLink.connect(config, name) as link:
         link.metrics.counter("odradek_stand_ins", "Turns", lambda: {"a": 1, 'b"': 2}, label="kind")
         if behaviour != "never ready":
             ports = {listener.name: listener.port or 40_000 for listener in config.listeners}
@@ -90,8 +90,8 @@ def run_node(spec: dict[str, object]) -> int:
         ]
 
     try:
-        return supervisor.run(load(options=options), plan=plan, patience=Patience(**patience))
-    except ConfigFault as fault:
+        return supervisor.run(load(options=options), plan=plan, patience=ChildTimeouts(**patience))
+    except ConfigurationError as fault:
         print(fault, file=sys.stderr)  # noqa: T201 - a script
         return 2
 

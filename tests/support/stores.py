@@ -58,7 +58,7 @@ def append(
     leader_epoch: int = 0,
     origin: AppendOrigin = AppendOrigin.CLIENT,
     request_version: int = 13,
-    may_scratch_before: bool = False,
+    has_headroom: bool = False,
 ) -> AppendResult:
     """Append from an arena, with other bytes before and behind."""
     joined = batch if isinstance(batch, bytes) else b"".join(batch)
@@ -71,7 +71,7 @@ def append(
         leader_epoch=leader_epoch,
         origin=origin,
         request_version=request_version,
-        may_scratch_before=may_scratch_before,
+        has_headroom=has_headroom,
     )
     assert arena[:32] == b"\xee" * 32
     assert arena[32 + len(joined) :] == b"\xee" * 32
@@ -94,7 +94,7 @@ def open_store(directory: Path, options: StoreOptions = OPTIONS, now_ms: int = N
 def tend(store: Store, now_ms: int) -> None:
     """Do all that is due, as the owner does between turns, and wait for the helper thread."""
     for _ in range(2):
-        store.sync_due(now_ms)
+        store.run_due_tasks(now_ms)
         store._flusher._syncer.wait()
     for _ in store.maintenance(now_ms) or ():
         pass

@@ -2,59 +2,63 @@
 
 from collections.abc import Callable, Iterator
 
-from odradek.coordinator.group.consumer.group import LEFT_FOR_A_WHILE
-from odradek.coordinator.group.settings import GroupSettings, StreamsSettings
+from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH
+from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
 from odradek.coordinator.group.streams.group import StreamsGroup, tasks_by_role
-from odradek.coordinator.group.streams.records import StreamsCurrent, StreamsMemberState, TaskSets
-from tests.support.group_cases import NONE, STRANGER, Case, Told, offsets_of
+from odradek.coordinator.group.streams.records import (
+    StreamsCurrentAssignment,
+    StreamsMemberState,
+    TasksTuple,
+)
+from tests.support.group_cases import NONE, STRANGER, Told, TransitionCase, offsets_of
 from tests.support.group_playbook import Call
 from tests.support.streams_playbook import (
     REBALANCE_TIMEOUT_MS,
     STREAMS,
     StreamsStage,
-    Thread,
+    StreamsThread,
     subtopology,
     topology,
 )
-from tests.support.transition_table import NOTHING, Place
+from tests.support.transition_table import NOTHING, TransitionKey
 
 SLOW_STREAMS = GroupSettings(
-    streams=StreamsSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=1_000)
+    streams=StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=1_000)
 )
 SMALL_STREAMS = GroupSettings(
-    streams=StreamsSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0, size_max=2)
+    streams=StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0, size_max=2)
 )
 PLAN = topology(subtopology("0", "in"), subtopology("1", "side", changelogs=["store"]))
 SIZES = {"in": 3, "side": 1, "store": 1, "unread": 1}
 
 
-class Streams:
+class StreamsGroupScenario:
     """A streams group on stage, and everything that may happen to it just now."""
 
     def __init__(self, settings: GroupSettings = STREAMS) -> None:
         self.sizes = dict(SIZES)
         self.play = StreamsStage(self.sizes, settings)
-        self.members: dict[str, Thread] = {}
+        self.members: dict[str, StreamsThread] = {}
 
     def state(self) -> str:
         group = self._group()
         return NONE if group is None else str(group.state)
 
-    def member(self, instance: str | None = None) -> Thread:
-        member = Thread(self.play, f"m{len(self.play.calls)}", instance=instance)
+    def member(self, instance: str | None = None) -> StreamsThread:
+        member = StreamsThread(self.play, f"m{len(self.play.calls)}", instance=instance)
         self.members[member.member_id] = member
         return member
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[TransitionCase]:
         """What may happen; of several that are at the same place any may be taken."""
         state = self.state()
         for event, condition, act in self._anybody():
-            yield Case(Place(state, event, condition), act)
+            yield TransitionCase(TransitionKey(state, event, condition), act)
         for member_id in list(self.members):
             for event, condition, act in self._member(self.members[member_id]):
-                yield Case(Place(state, event, condition), act)
+                yield TransitionCase(TransitionKey(state, event, condition), act)
         for event, condition, act in self._timed():
-            yield Case(Place(state, event, condition), act, takes_time=True)
+            yield TransitionCase(TransitionKey(state, event, condition), act, takes_time=True)
 
     def _group(self) -> StreamsGroup | None:
         return self.play.shard.streams.get("g")
@@ -72,10 +76,10 @@ class Streams:
 
     def _call(
         self,
-        member: Thread,
+        member: StreamsThread,
         *,
         epoch: int | None = None,
-        owned: TaskSets | None = None,
+        owned: TasksTuple | None = None,
         endpoint: tuple[str, int] | None = None,
     ) -> Call:
         at = member.epoch if epoch is None else epoch
@@ -90,7 +94,7 @@ class Streams:
             endpoint=endpoint,
         )
 
-    def ask(self, member: Thread) -> Call:
+    def ask(self, member: StreamsThread) -> Call:
         """Its next heartbeat, and what it makes of the answer."""
         call = self._call(member, owned=member.tasks)
         member.hear(self.play.streams_answer(call).response)
@@ -174,11 +178,13 @@ class Streams:
             self.sizes[topic] = self.sizes.get(topic, 0) + by
         self.play.topics(self.sizes)
 
-    def _is_free(self, group: StreamsGroup, member: Thread, task: tuple[int, str, int]) -> bool:
+    def _is_free(
+        self, group: StreamsGroup, member: StreamsThread, task: tuple[int, str, int]
+    ) -> bool:
         runner = group.runner(task[1], task[2])
         return runner in (None, member.member_id)
 
-    def _situation(self, member: Thread, current: StreamsCurrent) -> str | None:
+    def _situation(self, member: StreamsThread, current: StreamsCurrentAssignment) -> str | None:
         """What its next heartbeat is about."""
         group = self._group()
         assert group is not None
@@ -207,13 +213,13 @@ class Streams:
             return f"{prefix}some of what it lacks is not free"
         return "nothing of what it lacks is free"
 
-    def _member(self, member: Thread) -> Iterator[Told]:
+    def _member(self, member: StreamsThread) -> Iterator[Told]:
         group, play = self._group(), self.play
         if group is None or group.member(member.member_id) is None or not member.epoch:
             return
         who, current = member.member_id, group.current(member.member_id)
         settled = group.epoch == group.target_epoch
-        if current.member_epoch == LEFT_FOR_A_WHILE:
+        if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
             if self._due() == "assigned at once" and settled and "in" in self.sizes:
                 yield (
                     "heartbeat of a new member",
@@ -240,14 +246,14 @@ class Streams:
         yield (
             "heartbeat of a member",
             "its epoch is too high",
-            lambda: self._call(member, epoch=member.epoch + 1, owned=TaskSets()),
+            lambda: self._call(member, epoch=member.epoch + 1, owned=TasksTuple()),
         )
         previous = current.previous_member_epoch
         if previous > 1:
             yield (
                 "heartbeat of a member",
                 "its epoch is too low",
-                lambda: self._call(member, epoch=previous - 1, owned=TaskSets()),
+                lambda: self._call(member, epoch=previous - 1, owned=TasksTuple()),
             )
         if situation == "it is where it shall be":
             if 0 < previous < current.member_epoch:
@@ -255,7 +261,7 @@ class Streams:
                     "heartbeat of a member",
                     "of its previous epoch, and it has what is not its own",
                     lambda: self._call(
-                        member, epoch=previous, owned=TaskSets({}, {"0": frozenset({0})})
+                        member, epoch=previous, owned=TasksTuple({}, {"0": frozenset({0})})
                     ),
                 )
                 yield (
@@ -265,7 +271,7 @@ class Streams:
                 )
             yield "heartbeat of a member", "it joins again", lambda: self._call(member, epoch=0)
         if "in" in self.sizes:
-            nowhere = TaskSets({"0": frozenset({99})})
+            nowhere = TasksTuple({"0": frozenset({99})})
             yield (
                 "heartbeat of a member",
                 "it has a task that there is not",
@@ -295,17 +301,17 @@ class Streams:
                 ),
             )
 
-    def _move(self, member: Thread) -> Call:
+    def _move(self, member: StreamsThread) -> Call:
         call = self._call(member, owned=member.tasks, endpoint=("host", len(self.play.calls)))
         member.hear(self.play.streams_answer(call).response)
         return call
 
-    def leave(self, member: Thread) -> Call:
+    def leave(self, member: StreamsThread) -> Call:
         """It goes."""
         self.members.pop(member.member_id)
         return self._call(member, epoch=-1)
 
-    def _replace(self, member: Thread) -> Call:
+    def _replace(self, member: StreamsThread) -> Call:
         self.members.pop(member.member_id)
         return self.ask(self.member(member.instance))
 
@@ -342,16 +348,16 @@ class Streams:
         self.play.tick(REBALANCE_TIMEOUT_MS)
 
 
-Alter = Callable[[Streams], object]
+Alter = Callable[[StreamsGroupScenario], object]
 
 
-def streams_scenes() -> list[Callable[[], Streams]]:
+def streams_scenes() -> list[Callable[[], StreamsGroupScenario]]:
     """A group in each state, with those in it that make a difference."""
 
-    def new(scene: Streams) -> None:
+    def new(scene: StreamsGroupScenario) -> None:
         scene.ask(scene.member())
 
-    def static(scene: Streams) -> None:
+    def static(scene: StreamsGroupScenario) -> None:
         scene.ask(scene.member("i"))
 
     def beat(which: int) -> Alter:
@@ -360,25 +366,25 @@ def streams_scenes() -> list[Callable[[], Streams]]:
     def leave(which: int) -> Alter:
         return lambda scene: scene.leave(list(scene.members.values())[which])
 
-    def rest(scene: Streams) -> None:
+    def rest(scene: StreamsGroupScenario) -> None:
         for _ in range(8):
             scene.play.tick(1_000)
             for member in scene.members.values():
                 scene.ask(member)
 
-    def wait(scene: Streams) -> None:
+    def wait(scene: StreamsGroupScenario) -> None:
         scene.play.tick(1_000)
 
-    def commit(scene: Streams) -> None:
+    def commit(scene: StreamsGroupScenario) -> None:
         scene.play.commit({("in", 0): 1})
 
-    def without(scene: Streams) -> None:
+    def without(scene: StreamsGroupScenario) -> None:
         scene._resize("in", None)
 
-    def again(scene: Streams) -> None:
+    def again(scene: StreamsGroupScenario) -> None:
         scene._resize("in", 3)
 
-    def grow(scene: Streams) -> None:
+    def grow(scene: StreamsGroupScenario) -> None:
         scene._resize("in", 1)
 
     def move(which: int) -> Alter:
@@ -387,9 +393,11 @@ def streams_scenes() -> list[Callable[[], Streams]]:
     def step_out(which: int) -> Alter:
         return lambda scene: scene._call(list(scene.members.values())[which], epoch=-2)
 
-    def scene(*acts: Alter, settings: GroupSettings = STREAMS) -> Callable[[], Streams]:
-        def make() -> Streams:
-            made = Streams(settings)
+    def scene(
+        *acts: Alter, settings: GroupSettings = STREAMS
+    ) -> Callable[[], StreamsGroupScenario]:
+        def make() -> StreamsGroupScenario:
+            made = StreamsGroupScenario(settings)
             for act in acts:
                 act(made)
             return made

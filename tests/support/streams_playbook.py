@@ -1,20 +1,20 @@
 """Streams groups (KIP-1071) on the playbook's stage: topologies, heartbeats, members that behave.
 
-`Thread` is a member as Kafka Streams has it: one thread of a process, which gives up what it is
-told to, takes what it is given, and says what it has; a test may lose its answers.
+`StreamsThread` is a member as Kafka Streams has it: one thread of a process, which gives up what it
+is told to, takes what it is given, and says what it has; a test may lose its answers.
 """
 
 from collections.abc import Sequence
 
-from odradek.coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
-from odradek.coordinator.group.settings import GroupSettings, StreamsSettings
+from odradek.coordinator.group.requests import DescribeStreamsGroup, StreamsHeartbeatResult
+from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
 from odradek.coordinator.group.streams.group import StreamsGroup
-from odradek.coordinator.group.streams.records import TaskSets
+from odradek.coordinator.group.streams.records import TasksTuple
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.streams import (
     CopartitionGroup,
-    DescribedGroup,
-    Endpoint,
+    StreamsGroupDescribedGroup,
+    StreamsGroupEndpoint,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsGroupHeartbeatSubtopology,
@@ -27,10 +27,12 @@ from tests.support.consumer_playbook import Stage
 from tests.support.group_playbook import Call
 
 REBALANCE_TIMEOUT_MS = 30_000
-AT_ONCE = StreamsSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0)
+AT_ONCE = StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0)
 STREAMS = GroupSettings(streams=AT_ONCE)
 STANDBY = GroupSettings(
-    streams=StreamsSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0, standby_count=1)
+    streams=StreamsGroupSettings(
+        initial_rebalance_delay_ms=0, assignment_interval_ms=0, standby_count=1
+    )
 )
 TOPICS = {"in": 3, "words": 3, "counts": 3}
 
@@ -93,7 +95,7 @@ class StreamsStage(Stage):
         *,
         group: str = "g",
         plan: StreamsGroupHeartbeatTopology | None = None,
-        owned: TaskSets | None = None,
+        owned: TasksTuple | None = None,
         instance: str | None = None,
         process: str | None = None,
         timeout_ms: int = -1,
@@ -115,7 +117,7 @@ class StreamsStage(Stage):
             process_id=process,
             user_endpoint=None
             if endpoint is None
-            else Endpoint(host=endpoint[0], port=endpoint[1]),
+            else StreamsGroupEndpoint(host=endpoint[0], port=endpoint[1]),
             shutdown_application=shutdown,
             task_offsets=None if offsets is None else list(offsets),
         )
@@ -136,7 +138,7 @@ class StreamsStage(Stage):
         *,
         group: str = "g",
         plan: StreamsGroupHeartbeatTopology | None = None,
-        owned: TaskSets | None = None,
+        owned: TasksTuple | None = None,
         instance: str | None = None,
         process: str | None = None,
         endpoint: tuple[str, int] | None = None,
@@ -150,7 +152,7 @@ class StreamsStage(Stage):
                 epoch,
                 group=group,
                 plan=word_count() if epoch == 0 and plan is None else plan,
-                owned=TaskSets() if epoch == 0 and owned is None else owned,
+                owned=TasksTuple() if epoch == 0 and owned is None else owned,
                 instance=instance,
                 process=process or (f"p-{member_id}" if epoch == 0 else None),
                 timeout_ms=REBALANCE_TIMEOUT_MS if epoch == 0 else -1,
@@ -161,19 +163,19 @@ class StreamsStage(Stage):
         ).response
 
     @staticmethod
-    def streams_answer(call: Call) -> StreamsAnswer:
-        return call.response(StreamsAnswer)
+    def streams_answer(call: Call) -> StreamsHeartbeatResult:
+        return call.response(StreamsHeartbeatResult)
 
     def streams(self, group: str = "g") -> StreamsGroup:
         found = self.shard.streams.get(group)
         assert found is not None
         return found
 
-    def describe_streams(self, group: str = "g") -> DescribedGroup:
-        return self.ask(DescribeStreamsGroup(group)).response(DescribedGroup)
+    def describe_streams(self, group: str = "g") -> StreamsGroupDescribedGroup:
+        return self.ask(DescribeStreamsGroup(group)).response(StreamsGroupDescribedGroup)
 
 
-class Thread:
+class StreamsThread:
     """A well-behaved member. `tasks` is what it runs."""
 
     def __init__(
@@ -184,7 +186,7 @@ class Thread:
         self.process = process or f"p-{member_id}"
         self.instance = instance
         self.epoch = 0
-        self.tasks = TaskSets()
+        self.tasks = TasksTuple()
         self.errors: list[ErrorCode] = []
         self.statuses: list[int] = []
 
@@ -211,12 +213,12 @@ class Thread:
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 ErrorCode.UNKNOWN_MEMBER_ID,
             ), response
-            self.tasks, self.epoch = TaskSets(), 0
+            self.tasks, self.epoch = TasksTuple(), 0
             return
         self.epoch = response.member_epoch
         self.statuses = [status.status_code for status in response.status or ()]
         if response.active_tasks is not None:
-            self.tasks = TaskSets(
+            self.tasks = TasksTuple(
                 told(response.active_tasks),
                 told(response.standby_tasks),
                 told(response.warmup_tasks),
@@ -235,7 +237,7 @@ class Thread:
         return {(name, index) for name, found in self.tasks.standby.items() for index in found}
 
 
-class Telling(Thread):
+class LagReportingThread(StreamsThread):
     """A member that tells how far its tasks have come: so many records before the end."""
 
     lag: int | None = None
@@ -263,7 +265,7 @@ class Telling(Thread):
             [TaskIds(subtopology_id=name, partitions=sorted(i)) for name, i in found.items()]
             for found in self.tasks
         )
-        self.hear(self.stage.ask(request, version=1).response(StreamsAnswer).response)
+        self.hear(self.stage.ask(request, version=1).response(StreamsHeartbeatResult).response)
 
 
 def told(tasks: list[TaskIds] | None) -> dict[str, frozenset[int]]:
@@ -271,7 +273,7 @@ def told(tasks: list[TaskIds] | None) -> dict[str, frozenset[int]]:
     return {each.subtopology_id: frozenset(each.partitions) for each in tasks}
 
 
-def settle_threads(*members: Thread, rounds: int = 15) -> None:
+def settle_threads(*members: StreamsThread, rounds: int = 15) -> None:
     """Heartbeats of all in turn until nothing changes any more."""
     for _ in range(rounds):
         before = [(member.epoch, member.tasks) for member in members]

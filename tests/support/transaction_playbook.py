@@ -1,6 +1,6 @@
 """A transaction shard on stage: its clients' requests, and the markers that it asks for."""
 
-from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.loader import LogEntry
 from odradek.coordinator.transaction.requests import (
     AddPartitions,
     DescribeTransaction,
@@ -12,7 +12,7 @@ from odradek.coordinator.transaction.requests import (
 )
 from odradek.coordinator.transaction.settings import TransactionSettings
 from odradek.coordinator.transaction.shard import TransactionShard
-from odradek.coordinator.transaction.transaction import Partition, is_exhausted
+from odradek.coordinator.transaction.transaction_metadata import Partition, is_epoch_exhausted
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsTransactionState,
@@ -98,7 +98,7 @@ class TransactionPlaybook(ShardPlaybook[TransactionShard, Call]):
             producer_epoch=owner[1],
             committed=is_commit,
         )
-        fresh = self.fresh_producer_id() if is_exhausted(owner[1]) else -1
+        fresh = self.fresh_producer_id() if is_epoch_exhausted(owner[1]) else -1
         return self.ask(EndTransaction(request, self.client_version, fresh), version=version)
 
     def end(self, owner: Owner, *, is_commit: bool = True) -> tuple[ErrorCode, Owner]:

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from tests.support.group_cases import Case, seen
+from tests.support.group_cases import TransitionCase, seen
 from tests.support.group_playbook import Playbook
-from tests.support.transition_table import Place, Row, Table, allows, never_seen
+from tests.support.transition_table import Table, TransitionKey, TransitionRow, allows, never_seen
 
 STEPS = 1_500
 
 
-class Scene(Protocol):
+class Scenario(Protocol):
     """A group on stage."""
 
     @property
@@ -21,16 +21,16 @@ class Scene(Protocol):
     def state(self) -> str:
         """The group's, as the table calls it."""
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[TransitionCase]:
         """What may happen to it just now."""
 
 
-S = TypeVar("S", bound=Scene)
+S = TypeVar("S", bound=Scenario)
 
 
-def observed(scenes: Sequence[Callable[[], S]]) -> dict[Place, list[Row]]:
+def observed(scenes: Sequence[Callable[[], S]]) -> dict[TransitionKey, list[TransitionRow]]:
     """Everything that may happen in every scene, and what came of it."""
-    found: dict[Place, list[Row]] = {}
+    found: dict[TransitionKey, list[TransitionRow]] = {}
     for make in scenes:
         for at, _ in enumerate(make().cases()):
             # Each case in a scene of its own.
@@ -40,7 +40,7 @@ def observed(scenes: Sequence[Callable[[], S]]) -> dict[Place, list[Row]]:
     return found
 
 
-def check(table: Table, found: Mapping[Place, list[Row]]) -> None:
+def check(table: Table, found: Mapping[TransitionKey, list[TransitionRow]]) -> None:
     """Every case has a row that says what is seen, and every row says nothing else."""
     assert [place for place in found if place not in table] == [], "cases without a row"
     assert [place for place in table if place not in found] == [], "rows without a case"

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "coordinators"
 NOTHING = "-"
 
 
-class Place(NamedTuple):
+class TransitionKey(NamedTuple):
     """Where in a table: what it is before, what happens, and which of its cases this is."""
 
     state: str
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     condition: str = NOTHING
 
 
-class Row(NamedTuple):
+class TransitionRow(NamedTuple):
     """What follows there."""
 
     next_state: str = NOTHING
@@ -31,16 +31,16 @@ class Row(NamedTuple):
     """What those are told whose requests have been waiting."""
 
 
-Table = Mapping[Place, Row]
+Table = Mapping[TransitionKey, TransitionRow]
 
 
-def read(name: str, heading: str) -> dict[Place, Row]:
+def read(name: str, heading: str) -> dict[TransitionKey, TransitionRow]:
     """The first table below a heading of docs/coordinators/`name`."""
     lines = iter((FOLDER / name).read_text().splitlines())
     for line in lines:
         if line.lstrip("#").strip() == heading and line.startswith("#"):
             break
-    table: dict[Place, Row] = {}
+    table: dict[TransitionKey, TransitionRow] = {}
     for line in lines:
         if not line.startswith("|"):
             if table:
@@ -49,9 +49,9 @@ def read(name: str, heading: str) -> dict[Place, Row]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) not in (6, 7) or cells[0] == "State" or not cells[0].strip("-"):
             continue
-        place = Place(*cells[:3])
+        place = TransitionKey(*cells[:3])
         assert place not in table, f"twice in {name}: {place}"
-        table[place] = Row(*cells[3:])
+        table[place] = TransitionRow(*cells[3:])
     assert table, f"no table below {heading} in {name}"
     return table
 
@@ -61,12 +61,12 @@ def alternatives(cell: str) -> frozenset[str]:
     return frozenset(cell.split(" or "))
 
 
-def allows(row: Row, seen: Row) -> bool:
+def allows(row: TransitionRow, seen: TransitionRow) -> bool:
     """Whether what was seen is what the table says."""
     return all(is_ in alternatives(cell) for cell, is_ in zip(row, seen, strict=True))
 
 
-def never_seen(row: Row, seen: list[Row]) -> list[str]:
+def never_seen(row: TransitionRow, seen: list[TransitionRow]) -> list[str]:
     """Possibilities that the table names and that no case has shown."""
     return [
         possibility

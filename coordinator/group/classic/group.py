@@ -41,12 +41,17 @@ Called by `shard`.
 from enum import StrEnum
 from typing import Final
 
-from odradek.coordinator.group.classic.roster import Member, Roster
-from odradek.coordinator.group.events import EventKind, EventRing
-from odradek.coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord, GroupStored
+from odradek.coordinator.group.classic.members import ClassicGroupMember, ClassicMembers
+from odradek.coordinator.group.events import EventBuffer, EventKind
+from odradek.coordinator.group.records import (
+    NO_TIMESTAMP,
+    GroupMetadata,
+    GroupMetadataRecord,
+    GroupRecord,
+)
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.outcome import Command, Draft, TimerKey
-from odradek.protocol.embedded import CONSUMER_PROTOCOL_TYPE, decode_subscription
+from odradek.coordinator.outcome import Command, OutcomeBuilder, TimerKey
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_subscription
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.groups import (
     JoinGroupResponse,
@@ -68,7 +73,7 @@ class GroupState(StrEnum):
     STABLE = "Stable"
 
 
-class Step(Draft[GroupRecord], eq=False):
+class Step(OutcomeBuilder[GroupRecord], eq=False):
     """The outcome of one transition in the making, with the time and settings it happens under."""
 
     now_ms: int
@@ -116,12 +121,12 @@ class ClassicGroup:
         "events",
         "generation_id",
         "group_id",
+        "members",
         "pending",
         "pending_sync",
         "protocol_name",
         "protocol_type",
         "rebalance_started_ms",
-        "roster",
         "state",
         "state_timestamp_ms",
     )
@@ -133,10 +138,10 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.state_timestamp_ms = NO_TIMESTAMP
-        self.roster = Roster()
+        self.members = ClassicMembers()
         self.pending: set[str] = set()
         self.pending_sync: set[str] = set()
-        self.events = EventRing()
+        self.events = EventBuffer()
         self.rebalance_started_ms = NO_TIMESTAMP
         # When the phase of the rebalance that is under way is over at the latest.
         self.deadline_ms = NO_TIMESTAMP
@@ -155,11 +160,11 @@ class ClassicGroup:
         group.protocol_name = metadata.protocol_name
         group.state_timestamp_ms = metadata.state_timestamp_ms
         for member in metadata.members:
-            group.roster.add(Member.of_metadata(member, metadata.protocol_name))
+            group.members.add(ClassicGroupMember.of_metadata(member, metadata.protocol_name))
         if metadata.members:
             group.state = GroupState.STABLE
-            if metadata.leader_id is not None and metadata.leader_id in group.roster:
-                group.roster.leader_id = metadata.leader_id
+            if metadata.leader_id is not None and metadata.leader_id in group.members:
+                group.members.leader_id = metadata.leader_id
         return group
 
     def to_metadata(self) -> GroupMetadata:
@@ -168,9 +173,9 @@ class ClassicGroup:
             protocol_type=self.protocol_type or "",
             generation_id=self.generation_id,
             protocol_name=self.protocol_name,
-            leader_id=self.roster.leader_id,
+            leader_id=self.members.leader_id,
             state_timestamp_ms=self.state_timestamp_ms,
-            members=tuple(member.to_metadata(self.protocol_name) for member in self.roster),
+            members=tuple(member.to_metadata(self.protocol_name) for member in self.members),
         )
 
     @property
@@ -192,7 +197,7 @@ class ClassicGroup:
         """The topics its consumers read; None if that cannot be known."""
         if not self.uses_consumer_protocol:
             return None
-        if not len(self.roster):
+        if not len(self.members):
             return frozenset()
         if self.protocol_name is None:
             return None
@@ -204,7 +209,7 @@ class ClassicGroup:
     def _read_topics(self) -> frozenset[str] | None:
         topics: set[str] = set()
         try:
-            for member in self.roster:
+            for member in self.members:
                 topics.update(decode_subscription(member.metadata_for(self.protocol_name)).topics)
         except ProtocolError:
             return None
@@ -215,9 +220,9 @@ class ClassicGroup:
     def on_loaded(self, step: Step) -> None:
         """Every stored member gets a whole new session: how long it was silent is not known."""
         self.events.add(step.now_ms, EventKind.LOADED)
-        for member in self.roster:
+        for member in self.members:
             self.refresh(member, step)
-        if len(self.roster) > step.settings.size_max:
+        if len(self.members) > step.settings.size_max:
             self._prepare(step, f"the group has more than {step.settings.size_max} members")
 
     def on_append_failed(self, step: Step) -> None:
@@ -229,44 +234,44 @@ class ClassicGroup:
         if self.state is GroupState.EMPTY:
             step.set_timer(store_key(self.group_id), step.now_ms + _STORE_AGAIN_MS)
         elif self.state is GroupState.STABLE:
-            for member in self.roster:
+            for member in self.members:
                 member.assignment = b""
             self.events.add(step.now_ms, EventKind.ASSIGNMENT_LOST)
             self._prepare(step, "the assignment could not be stored")
 
     def abandon(self, step: Step) -> None:
         """The group goes on as one of another kind: who waits is told to join that."""
-        for member in self.roster:
+        for member in self.members:
             self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
             step.cancel_timer(session_key(self.group_id, member.member_id))
         for member_id in list(self.pending):
-            self.forget_pending(member_id, step)
+            self.remove_pending(member_id, step)
         step.cancel_timer(join_key(self.group_id))
         self._end_sync_wait(step)
 
     def on_store_timer(self, step: Step) -> None:
         """Try once more to store that the group is Empty."""
         if self.state is GroupState.EMPTY and self.generation_id:
-            step.records.append(GroupStored(self.group_id, self.to_metadata()))
+            step.records.append(GroupMetadataRecord(self.group_id, self.to_metadata()))
 
     # -- joining ----------------------------------------------------------------------------------
 
-    def expect(self, member_id: str, deadline_ms: int, step: Step) -> None:
+    def add_pending(self, member_id: str, deadline_ms: int, step: Step) -> None:
         """Remember an id that was given out, until its holder joins with it (KIP-394)."""
         self.pending.add(member_id)
         step.set_timer(session_key(self.group_id, member_id), deadline_ms)
 
-    def forget_pending(self, member_id: str, step: Step) -> None:
+    def remove_pending(self, member_id: str, step: Step) -> None:
         """The holder of a given id will not come."""
         if member_id in self.pending:
             self.pending.discard(member_id)
             step.cancel_timer(session_key(self.group_id, member_id))
 
-    def note_arrival(self, now_ms: int) -> None:
+    def record_arrival(self, now_ms: int) -> None:
         """A new member came: the initial delay, if it runs, begins anew."""
         self._arrived_ms = now_ms
 
-    def expect_new(self, member: Member, step: Step) -> None:
+    def start_join_timer(self, member: ClassicGroupMember, step: Step) -> None:
         """Bound the wait of a new member.
 
         A client that has lost patience joins again under another id: this one must not stay.
@@ -274,36 +279,36 @@ class ClassicGroup:
         deadline_ms = step.now_ms + step.settings.new_member_join_timeout_ms
         step.set_timer(session_key(self.group_id, member.member_id), deadline_ms)
 
-    def rename(self, member: Member, new_id: str, step: Step) -> None:
+    def rename(self, member: ClassicGroupMember, new_id: str, step: Step) -> None:
         """A static member goes on under a new id."""
         old_id = member.member_id
         step.cancel_timer(session_key(self.group_id, old_id))
         if old_id in self.pending_sync:
             self.pending_sync.remove(old_id)
             self.pending_sync.add(new_id)
-        self.roster.rename(member, new_id)
+        self.members.rename(member, new_id)
 
-    def park_join(self, member: Member, command: Command, step: Step) -> None:
+    def park_join(self, member: ClassicGroupMember, command: Command, step: Step) -> None:
         """Let a member wait for the coming generation. An earlier request of it is answered now."""
-        superseded = self.roster.park_join(member, command)
+        superseded = self.members.park_join(member, command)
         if superseded is not None:
             code = ErrorCode.REBALANCE_IN_PROGRESS
             step.reply(superseded.request_id, join_error(superseded, code, member.member_id))
         member.joined_at_ms = step.now_ms
 
     def joined_response(
-        self, member: Member, *, with_members: bool | None = None
+        self, member: ClassicGroupMember, *, with_members: bool | None = None
     ) -> JoinGroupResponse:
         """The answer to who is in the current generation; the leader is told of all members."""
         if with_members is None:
-            with_members = self.roster.leader_id == member.member_id
+            with_members = self.members.leader_id == member.member_id
         return JoinGroupResponse(
             generation_id=self.generation_id,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
-            leader=self.roster.leader_id or "",
+            leader=self.members.leader_id or "",
             member_id=member.member_id,
-            members=self.roster.for_leader(self.protocol_name) if with_members else [],
+            members=self.members.for_leader(self.protocol_name) if with_members else [],
         )
 
     # -- the rebalance ----------------------------------------------------------------------------
@@ -317,7 +322,7 @@ class ClassicGroup:
 
     def _prepare(self, step: Step, reason: str) -> None:
         if self.state is GroupState.COMPLETING_REBALANCE:
-            for member in self.roster:
+            for member in self.members:
                 member.assignment = b""
                 if member.sync_request_id is not None:
                     self._answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
@@ -332,9 +337,9 @@ class ClassicGroup:
         if not self._is_initial:
             self.complete_if_all_joined(step)
             return
-        self._await(join_key(self.group_id), step.now_ms + delay_ms, step)
+        self._set_deadline(join_key(self.group_id), step.now_ms + delay_ms, step)
 
-    def _await(self, key: TimerKey, deadline_ms: int, step: Step) -> None:
+    def _set_deadline(self, key: TimerKey, deadline_ms: int, step: Step) -> None:
         self.deadline_ms = deadline_ms
         step.set_timer(key, deadline_ms)
 
@@ -342,11 +347,11 @@ class ClassicGroup:
         """End the join phase if nobody is missing, else when the rebalance timeout has passed."""
         if self._is_initial:
             return
-        if self.roster.has_all_joined and not self.pending:
+        if self.members.has_all_joined and not self.pending:
             self._complete(step)
         else:
-            deadline_ms = self.rebalance_started_ms + self.roster.rebalance_timeout_ms
-            self._await(join_key(self.group_id), max(deadline_ms, step.now_ms), step)
+            deadline_ms = self.rebalance_started_ms + self.members.rebalance_timeout_ms
+            self._set_deadline(join_key(self.group_id), max(deadline_ms, step.now_ms), step)
 
     def on_join_timer(self, step: Step) -> None:
         """The initial delay or the join phase is over."""
@@ -357,10 +362,10 @@ class ClassicGroup:
             # only when a delay is over and then adds another one: members that start together wait
             # for two.
             delay_ms = step.settings.initial_rebalance_delay_ms
-            end_ms = self.rebalance_started_ms + max(self.roster.rebalance_timeout_ms, delay_ms)
+            end_ms = self.rebalance_started_ms + max(self.members.rebalance_timeout_ms, delay_ms)
             due_ms = min(self._arrived_ms + delay_ms, end_ms)
             if due_ms > step.now_ms:
-                self._await(join_key(self.group_id), due_ms, step)
+                self._set_deadline(join_key(self.group_id), due_ms, step)
                 return
         self._complete(step)
 
@@ -368,18 +373,18 @@ class ClassicGroup:
         """End the join phase: whoever has joined is the next generation."""
         step.cancel_timer(join_key(self.group_id))
         self._is_initial = False
-        for member in [m for m in self.roster if not m.is_joining and m.group_instance_id is None]:
+        for member in [m for m in self.members if not m.is_joining and m.group_instance_id is None]:
             self.remove(member, step)
             reason = "did not join in time"
             self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member.member_id, reason)
-        if not len(self.roster):
+        if not len(self.members):
             self._become_empty(step)
-        elif not self.roster.elect_joined_leader():
+        elif not self.members.elect_joined_leader():
             # Static members only, and none of them back yet: wait until one is or their sessions
             # end.
             self.rebalance_started_ms = step.now_ms
-            deadline_ms = step.now_ms + self.roster.rebalance_timeout_ms
-            self._await(join_key(self.group_id), deadline_ms, step)
+            deadline_ms = step.now_ms + self.members.rebalance_timeout_ms
+            self._set_deadline(join_key(self.group_id), deadline_ms, step)
         else:
             self._start_generation(step)
 
@@ -389,25 +394,25 @@ class ClassicGroup:
         self.state = GroupState.EMPTY
         self.state_timestamp_ms = step.now_ms
         self.events.add(step.now_ms, EventKind.BECAME_EMPTY)
-        step.records.append(GroupStored(self.group_id, self.to_metadata()))
+        step.records.append(GroupMetadataRecord(self.group_id, self.to_metadata()))
 
     def _start_generation(self, step: Step) -> None:
         self.generation_id += 1
-        self.protocol_name = self.roster.select_protocol()
+        self.protocol_name = self.members.select_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
         self.state_timestamp_ms = step.now_ms
         self.pending_sync.clear()
-        for member in self.roster:
+        for member in self.members:
             member.is_new = False
             self.pending_sync.add(member.member_id)
             self.refresh(member, step)
-            command = self.roster.park_join(member, None)
+            command = self.members.park_join(member, None)
             if command is not None:
                 step.reply(command.request_id, self.joined_response(member))
-        deadline_ms = step.now_ms + self.roster.rebalance_timeout_ms
-        self._await(sync_key(self.group_id), deadline_ms, step)
+        deadline_ms = step.now_ms + self.members.rebalance_timeout_ms
+        self._set_deadline(sync_key(self.group_id), deadline_ms, step)
         took_ms = step.now_ms - self.rebalance_started_ms
-        what = f"generation {self.generation_id}, {len(self.roster)} members, {took_ms} ms"
+        what = f"generation {self.generation_id}, {len(self.members)} members, {took_ms} ms"
         self.events.add(step.now_ms, EventKind.GENERATION_STARTED, "", what)
 
     # -- SyncGroup --------------------------------------------------------------------------------
@@ -418,7 +423,7 @@ class ClassicGroup:
         if error is not ErrorCode.NONE:
             step.reply(command.request_id, SyncGroupResponse(error_code=error))
             return
-        member = self.roster.get(request.member_id)
+        member = self.members.get(request.member_id)
         assert member is not None
         if self.state is GroupState.STABLE:
             self._synced(member, step)
@@ -428,7 +433,7 @@ class ClassicGroup:
         self._answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
         member.sync_request_id = command.request_id
         self._synced(member, step)
-        if self.roster.leader_id == member.member_id:
+        if self.members.leader_id == member.member_id:
             self._store_assignments(request, step)
 
     def _sync_error(self, request: SyncGroupRequest) -> ErrorCode:
@@ -447,28 +452,28 @@ class ClassicGroup:
 
     def _store_assignments(self, request: SyncGroupRequest, step: Step) -> None:
         assignments = {given.member_id: given.assignment for given in request.assignments}
-        for member in self.roster:
+        for member in self.members:
             member.assignment = assignments.get(member.member_id, b"")
         self.state = GroupState.STABLE
-        step.records.append(GroupStored(self.group_id, self.to_metadata()))
+        step.records.append(GroupMetadataRecord(self.group_id, self.to_metadata()))
         took_ms = step.now_ms - self.rebalance_started_ms
         what = f"generation {self.generation_id}, {took_ms} ms after the rebalance began"
         self.events.add(step.now_ms, EventKind.ASSIGNMENT_STORED, request.member_id, what)
-        for member in self.roster:
+        for member in self.members:
             request_id = member.sync_request_id
             if request_id is not None:
                 member.sync_request_id = None
                 self.refresh(member, step)
                 step.reply(request_id, self._assigned(member))
 
-    def _assigned(self, member: Member) -> SyncGroupResponse:
+    def _assigned(self, member: ClassicGroupMember) -> SyncGroupResponse:
         return SyncGroupResponse(
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
             assignment=member.assignment,
         )
 
-    def _synced(self, member: Member, step: Step) -> None:
+    def _synced(self, member: ClassicGroupMember, step: Step) -> None:
         if member.member_id in self.pending_sync:
             member.synced_at_ms = step.now_ms
             self.pending_sync.discard(member.member_id)
@@ -483,7 +488,7 @@ class ClassicGroup:
         """Members that joined and never synced hold up the others: out with them."""
         if self.state is GroupState.PREPARING_REBALANCE or not self.pending_sync:
             return
-        late = [member for member in self.roster if member.member_id in self.pending_sync]
+        late = [member for member in self.members if member.member_id in self.pending_sync]
         for member in late:
             self.remove(member, step)
             reason = "joined but did not sync in time"
@@ -495,12 +500,12 @@ class ClassicGroup:
     def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """Whether the caller is who it says it is."""
         if group_instance_id is not None:
-            holder = self.roster.static_member_id(group_instance_id)
+            holder = self.members.static_member_id(group_instance_id)
             if holder is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if holder != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.roster else ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def heartbeat_error(
         self, member_id: str, group_instance_id: str | None, generation_id: int
@@ -532,7 +537,7 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def refresh(self, member: Member, step: Step) -> None:
+    def refresh(self, member: ClassicGroupMember, step: Step) -> None:
         """The member has given a sign of life: its session starts anew."""
         deadline_ms = step.now_ms + member.session_timeout_ms
         step.set_timer(session_key(self.group_id, member.member_id), deadline_ms)
@@ -544,7 +549,7 @@ class ClassicGroup:
             if self.state is GroupState.PREPARING_REBALANCE:
                 self.complete_if_all_joined(step)
             return
-        member = self.roster.get(member_id)
+        member = self.members.get(member_id)
         if member is None or (member.is_waiting and not member.is_new):
             return
         self.remove(member, step)
@@ -554,23 +559,23 @@ class ClassicGroup:
         self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member_id, reason)
         self.rebalance(step, f"member {member_id} expired: {reason}")
 
-    def remove(self, member: Member, step: Step) -> None:
+    def remove(self, member: ClassicGroupMember, step: Step) -> None:
         """Let a member go, and answer what it waits for. What follows is the caller's to decide."""
         self.answer_parked(member, ErrorCode.UNKNOWN_MEMBER_ID, step)
-        self.roster.remove(member.member_id)
+        self.members.remove(member.member_id)
         step.cancel_timer(session_key(self.group_id, member.member_id))
         self._synced(member, step)
 
-    def answer_parked(self, member: Member, error_code: ErrorCode, step: Step) -> None:
+    def answer_parked(self, member: ClassicGroupMember, error_code: ErrorCode, step: Step) -> None:
         """Refuse the requests that a member has waiting."""
-        command = self.roster.park_join(member, None)
+        command = self.members.park_join(member, None)
         if command is not None:
             # A client that is told so joins afresh, if there still is one.
             member_id = "" if error_code is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
             step.reply(command.request_id, join_error(command, error_code, member_id))
         self._answer_sync(member, error_code, step)
 
-    def _answer_sync(self, member: Member, error_code: ErrorCode, step: Step) -> None:
+    def _answer_sync(self, member: ClassicGroupMember, error_code: ErrorCode, step: Step) -> None:
         if member.sync_request_id is not None:
             step.reply(member.sync_request_id, SyncGroupResponse(error_code=error_code))
             member.sync_request_id = None

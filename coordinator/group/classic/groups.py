@@ -12,13 +12,13 @@ by `shard`, which has ruled out before that the id is another kind's.
 from collections.abc import Callable, Collection
 from typing import Final
 
-from odradek.coordinator.group.answers import no_group
+from odradek.coordinator.group.answers import unknown_group_error
 from odradek.coordinator.group.classic.group import ClassicGroup, Step
-from odradek.coordinator.group.classic.joining import given_id, join
-from odradek.coordinator.group.classic.leaving import leave
+from odradek.coordinator.group.classic.join_group import generated_member_id, join
+from odradek.coordinator.group.classic.leave_group import leave
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
-from odradek.coordinator.group.records import GroupMetadata, GroupRecord, GroupStored
-from odradek.coordinator.outcome import Command, Outcome, Reply, Timer, TimerKey
+from odradek.coordinator.group.records import GroupMetadata, GroupMetadataRecord, GroupRecord
+from odradek.coordinator.outcome import Command, Outcome, ShardReply, Timer, TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
@@ -40,14 +40,14 @@ class ClassicGroups:
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self.generations: TimelineTable[str, GroupMetadata] = TimelineTable(timeline)
-        self.objects: dict[str, ClassicGroup] = {}
+        self.live_groups: dict[str, ClassicGroup] = {}
         self.unstored = UnstoredMembers()
         # Deleted groups whose deletion may still be taken back, with the position before it.
-        self._buried: dict[str, tuple[int, ClassicGroup]] = {}
+        self._deleted: dict[str, tuple[int, ClassicGroup]] = {}
 
     # -- the log ----------------------------------------------------------------------------------
 
-    def replay(self, record: GroupStored) -> None:
+    def replay(self, record: GroupMetadataRecord) -> None:
         """A group has a new generation, or has gone."""
         if record.metadata is None:
             self.generations.remove(record.group_id)
@@ -60,7 +60,7 @@ class ClassicGroups:
         for group_id, metadata in self.generations.items():
             if metadata.members:
                 group = ClassicGroup.of_metadata(group_id, metadata)
-                self.objects[group_id] = group
+                self.live_groups[group_id] = group
                 group.on_loaded(step)
 
     def on_append_failed(
@@ -74,20 +74,20 @@ class ClassicGroups:
         newest = {
             record.group_id: record.metadata
             for record in records
-            if isinstance(record, GroupStored)
+            if isinstance(record, GroupMetadataRecord)
         }
         for group_id in group_ids:
-            group = self.objects.get(group_id)
+            group = self.live_groups.get(group_id)
             lost = newest.get(group_id)
             # Whether it went on to another generation meanwhile shows before a grave is opened.
             is_ahead = (
                 group is not None and lost is not None and lost.generation_id == group.generation_id
             )
-            self._dig_up(group_id)
+            self._restore_deleted(group_id)
             if group is not None and is_other_kind(group_id):
                 # It was to become a classic group, and has not.
-                self.objects.pop(group_id, None)
-                for member in group.roster:
+                self.live_groups.pop(group_id, None)
+                for member in group.members:
                     group.answer_parked(member, ErrorCode.COORDINATOR_NOT_AVAILABLE, step)
             elif group is not None and is_ahead:
                 group.on_append_failed(step)
@@ -95,50 +95,50 @@ class ClassicGroups:
     # -- finding groups ---------------------------------------------------------------------------
 
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self.objects or group_id in self.generations
+        return group_id in self.live_groups or group_id in self.generations
 
     def group(self, group_id: str) -> ClassicGroup | None:
         """The group's object; made from its stored generation if it has none yet."""
-        group = self.objects.get(group_id)
+        group = self.live_groups.get(group_id)
         if group is None:
             metadata = self.generations.get(group_id)
             if metadata is not None:
                 group = ClassicGroup.of_metadata(group_id, metadata)
-                self.objects[group_id] = group
+                self.live_groups[group_id] = group
         return group
 
     def adopt(self, group: ClassicGroup) -> None:
         """Take over what a group of another kind has become."""
-        self.objects[group.group_id] = group
+        self.live_groups[group.group_id] = group
 
     def end(self, group_id: str, step: Step) -> None:
         """The group has become one of another kind: who waits must join that."""
-        self.objects[group_id].abandon(step)
-        self.bury(group_id, step)
+        self.live_groups[group_id].abandon(step)
+        self.delete(group_id, step)
 
-    def _drop_if_ghost(self, group: ClassicGroup, step: Step) -> None:
+    def _drop_if_never_joined(self, group: ClassicGroup, step: Step) -> None:
         """Forget a group that was announced and never came to be."""
         is_stored = group.group_id in self.generations or bool(step.records)
         if group.is_empty and not group.pending and not is_stored:
-            self.objects.pop(group.group_id, None)
+            self.live_groups.pop(group.group_id, None)
 
-    def bury(self, group_id: str, step: Step) -> None:
+    def delete(self, group_id: str, step: Step) -> None:
         """Drop a group without members."""
         committed = self._timeline.committed
-        self._buried = {
-            known: buried for known, buried in self._buried.items() if buried[0] >= committed
+        self._deleted = {
+            known: buried for known, buried in self._deleted.items() if buried[0] >= committed
         }
-        group = self.objects.pop(group_id, None)
+        group = self.live_groups.pop(group_id, None)
         if group is not None:
-            self._buried[group_id] = (self._timeline.position, group)
+            self._deleted[group_id] = (self._timeline.position, group)
         if group_id in self.generations:
-            step.records.append(GroupStored(group_id, None))
+            step.records.append(GroupMetadataRecord(group_id, None))
 
-    def _dig_up(self, group_id: str) -> None:
+    def _restore_deleted(self, group_id: str) -> None:
         """Take back a deletion that was not written, in no earlier generation."""
-        position, buried = self._buried.pop(group_id, (-1, None))
+        position, buried = self._deleted.pop(group_id, (-1, None))
         if buried is not None and position >= self._timeline.committed:
-            group = self.objects.setdefault(group_id, buried)
+            group = self.live_groups.setdefault(group_id, buried)
             group.generation_id = max(group.generation_id, buried.generation_id)
 
     # -- members ----------------------------------------------------------------------------------
@@ -147,17 +147,19 @@ class ClassicGroups:
         """JoinGroup, whose texts and timeouts have been checked; the group may be a new one."""
         group = self.group(request.group_id)
         if group is None:
-            group = self.objects[request.group_id] = ClassicGroup(request.group_id)
+            group = self.live_groups[request.group_id] = ClassicGroup(request.group_id)
         is_unstored = self.unstored.may_include(request, command.client_id, step.now_ms)
         join(group, command, request, step, is_unstored=is_unstored)
         if is_unstored or not request.member_id:
-            self.unstored.note([request.member_id or given_id(command, request)], step.now_ms)
-        self._drop_if_ghost(group, step)
+            self.unstored.note(
+                [request.member_id or generated_member_id(command, request)], step.now_ms
+            )
+        self._drop_if_never_joined(group, step)
 
     def sync(self, command: Command, request: SyncGroupRequest, step: Step) -> None:
         """SyncGroup."""
-        group = self.objects.get(request.group_id)
-        error = no_group(request.group_id)
+        group = self.live_groups.get(request.group_id)
+        error = unknown_group_error(request.group_id)
         if group is not None and request.group_id:
             error = group.member_error(request.member_id, request.group_instance_id)
         if group is not None and error is ErrorCode.NONE:
@@ -171,14 +173,16 @@ class ClassicGroups:
         self, command: Command, request: HeartbeatRequest, now_ms: int
     ) -> Outcome[GroupRecord]:
         """Heartbeat."""
-        group = self.objects.get(request.group_id)
+        group = self.live_groups.get(request.group_id)
         member_id, generation_id = request.member_id, request.generation_id
-        error = no_group(request.group_id)
+        error = unknown_group_error(request.group_id)
         if group is not None and request.group_id:
             error = group.heartbeat_error(member_id, request.group_instance_id, generation_id)
         error = self.unstored.answer(error, request, generation_id, command.client_id, now_ms)
-        reply = Reply(command.request_id, HeartbeatResponse(error_code=error), is_immediate=True)
-        member = None if group is None else group.roster.get(member_id)
+        reply = ShardReply(
+            command.request_id, HeartbeatResponse(error_code=error), is_immediate=True
+        )
+        member = None if group is None else group.members.get(member_id)
         if member is None or error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             return Outcome(replies=(reply,))
         timer = Timer(("session", request.group_id, member_id), now_ms + member.session_timeout_ms)
@@ -190,14 +194,14 @@ class ClassicGroups:
             response = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
             step.reply(command.request_id, response)
             return
-        group = self.objects.get(request.group_id)
+        group = self.live_groups.get(request.group_id)
         leave(group, command, request, self.unstored, step)
         if group is not None:
-            self._drop_if_ghost(group, step)
+            self._drop_if_never_joined(group, step)
 
     def fire(self, key: TimerKey, step: Step) -> None:
         """A member's or a group's time has come."""
-        group = self.objects.get(key[1])
+        group = self.live_groups.get(key[1])
         if group is None:
             return
         match key[0]:
@@ -211,4 +215,4 @@ class ClassicGroups:
                 group.on_store_timer(step)
             case kind:
                 raise AssertionError(f"a timer of an unknown kind: {kind}")
-        self._drop_if_ghost(group, step)
+        self._drop_if_never_joined(group, step)

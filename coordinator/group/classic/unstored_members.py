@@ -12,12 +12,13 @@ a move: they go on under the ids they have, as members that are stored do.
 | SyncGroup, Heartbeat, OffsetCommit in a generation that was lost | REBALANCE_IN_PROGRESS: join |
 | LeaveGroup | NONE: they are gone |
 
-Who may be one is told by four things. The log was loaded less than REJOIN_MS ago. The id is one
-that a coordinator gives this client, so that a stranger's stays unknown. Nothing was heard of it
-here since the load: of others it is known what became of them. And where a generation is named, it
-is later than what the log held, so that who was removed before the move stays so. JoinGroup names
-none: who had left may come in again in that time, as a new member that owns nothing. That does no
-harm: ids are drawn once, so that it is nobody else, and the group's limits count for it too.
+Who may be one is told by four things. The log was loaded less than REJOIN_WINDOW_MS ago. The id is
+one that a coordinator gives this client, so that a stranger's stays unknown. Nothing was heard of
+it here since the load: of others it is known what became of them. And where a generation is named,
+it is later than what the log held, so that who was removed before the move stays so. JoinGroup
+names none: who had left may come in again in that time, as a new member that owns nothing. That
+does no harm: ids are drawn once, so that it is nobody else, and the group's limits count for it
+too.
 
 An instance id that the group knows belongs to who has it: another id of it is fenced as ever
 (KIP-345). TxnOffsetCommit comes from a producer, which knows a generation only when it was stored.
@@ -31,12 +32,12 @@ from typing import Final, Protocol
 from odradek.coordinator.group.records import GroupMetadata
 from odradek.protocol.errors import ErrorCode
 
-REJOIN_MS: Final = 60_000
+REJOIN_WINDOW_MS: Final = 60_000
 """For so long after a load: twice as long as clients wait for an answer that does not come."""
 _UUID: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Identity(Protocol):
+class IdentifiedRequest(Protocol):
     """Who a request says that it comes from."""
 
     @property
@@ -46,7 +47,7 @@ class Identity(Protocol):
     def group_instance_id(self) -> str | None: ...
 
 
-class IdentityInGroup(Identity, Protocol):
+class IdentifiedGroupRequest(IdentifiedRequest, Protocol):
     """The same, of which group."""
 
     @property
@@ -67,28 +68,28 @@ class UnstoredMembers:
 
     def on_loaded(self, stored: Iterable[tuple[str, GroupMetadata]], now_ms: int) -> None:
         """From now on members may come that are not in these generations."""
-        self._until_ms = now_ms + REJOIN_MS
+        self._until_ms = now_ms + REJOIN_WINDOW_MS
         for group_id, metadata in stored:
             self._generations[group_id] = metadata.generation_id
             self._known.update(member.member_id for member in metadata.members)
 
     def note(self, member_ids: Iterable[str], now_ms: int) -> None:
         """These are known here from now on, also when they have gone."""
-        if self._may_come(now_ms):
+        if self._is_in_window(now_ms):
             self._known.update(member_ids)
 
-    def may_include(self, identity: Identity, client_id: str, now_ms: int) -> bool:
+    def may_include(self, identity: IdentifiedRequest, client_id: str, now_ms: int) -> bool:
         """Whether it may be one, if its group does not know it, nor its instance id."""
         member_id, instance_id = identity.member_id, identity.group_instance_id
         prefix = client_id if instance_id is None else instance_id
         return (
-            self._may_come(now_ms)
+            self._is_in_window(now_ms)
             and member_id not in self._known
             and member_id.startswith(prefix)
             and _UUID.fullmatch(member_id, len(prefix)) is not None
         )
 
-    def dismiss(self, identity: Identity, client_id: str, now_ms: int) -> bool:
+    def accept_leave(self, identity: IdentifiedRequest, client_id: str, now_ms: int) -> bool:
         """Whether it may have been one; it is none from now on."""
         is_one = self.may_include(identity, client_id, now_ms)
         if is_one:
@@ -98,7 +99,7 @@ class UnstoredMembers:
     def answer(
         self,
         error: ErrorCode,
-        identity: IdentityInGroup,
+        identity: IdentifiedGroupRequest,
         generation_id: int,
         client_id: str,
         now_ms: int,
@@ -112,7 +113,7 @@ class UnstoredMembers:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error
 
-    def _may_come(self, now_ms: int) -> bool:
+    def _is_in_window(self, now_ms: int) -> bool:
         if now_ms < self._until_ms:
             return True
         self._known.clear()

@@ -24,7 +24,7 @@ RANGE: Final = "range"
 TopicPartition: TypeAlias = tuple[Uuid, int]
 
 
-class Candidate(NamedTuple):
+class MemberSpec(NamedTuple):
     """A member to assign to. `topics` it subscribes to and exist; `owned` is its target so far."""
 
     member_id: str
@@ -38,9 +38,9 @@ Topics: TypeAlias = Mapping[Uuid, TopicDigest]
 Assignment: TypeAlias = dict[str, dict[Uuid, frozenset[int]]]
 
 
-def assign(name: str, candidates: Sequence[Candidate], topics: Topics) -> Assignment:
+def assign(name: str, specs: Sequence[MemberSpec], topics: Topics) -> Assignment:
     """The target of every member; `name` must be one of ASSIGNORS."""
-    chosen = ASSIGNORS[name](candidates, topics) if candidates else {}
+    chosen = ASSIGNORS[name](specs, topics) if specs else {}
     return {member_id: _by_topic(partitions) for member_id, partitions in chosen.items()}
 
 
@@ -54,34 +54,32 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[Uuid, frozenset[int]
 # -- uniform --------------------------------------------------------------------------------------
 
 
-def _uniform(
-    candidates: Sequence[Candidate], topics: Topics
-) -> Mapping[str, Iterable[TopicPartition]]:
-    kept, free = _keep(candidates, topics)
-    first = candidates[0].topics
-    if all(candidate.topics == first for candidate in candidates):
-        _Even(candidates, topics, kept).fill(free)
+def _uniform(specs: Sequence[MemberSpec], topics: Topics) -> Mapping[str, Iterable[TopicPartition]]:
+    kept, free = _retain_current(specs, topics)
+    first = specs[0].topics
+    if all(spec.topics == first for spec in specs):
+        _HomogeneousAssignment(specs, topics, kept).fill(free)
     else:
-        _Uneven(candidates, topics, kept).fill(free)
+        _HeterogeneousAssignment(specs, topics, kept).fill(free)
     return kept
 
 
-def _keep(
-    candidates: Sequence[Candidate], topics: Topics
+def _retain_current(
+    specs: Sequence[MemberSpec], topics: Topics
 ) -> tuple[dict[str, list[TopicPartition]], list[TopicPartition]]:
     """What members keep if nothing is balanced, and what nobody has, in order."""
     taken: dict[Uuid, set[int]] = {}
     kept: dict[str, list[TopicPartition]] = {}
     subscribed: set[Uuid] = set()
-    for candidate in candidates:
-        mine = kept[candidate.member_id] = []
-        subscribed |= candidate.topics
-        for topic_id in sorted(candidate.owned):
-            if topic_id not in candidate.topics:
+    for spec in specs:
+        mine = kept[spec.member_id] = []
+        subscribed |= spec.topics
+        for topic_id in sorted(spec.owned):
+            if topic_id not in spec.topics:
                 continue
             count = topics[topic_id].partition_count
             others = taken.setdefault(topic_id, set())
-            for index in sorted(candidate.owned[topic_id]):
+            for index in sorted(spec.owned[topic_id]):
                 if index < count and index not in others:
                     others.add(index)
                     mine.append((topic_id, index))
@@ -99,7 +97,7 @@ def _racks_of(topics: Topics, partition: TopicPartition) -> frozenset[str]:
     return racks[partition[1]] if partition[1] < len(racks) else frozenset()
 
 
-class _Even:
+class _HomogeneousAssignment:
     """Members that all want the same: everybody gets the quota, the first few one more.
 
     Every member keeps what it has up to its quota, and those who have more than the quota are the
@@ -108,31 +106,35 @@ class _Even:
 
     def __init__(
         self,
-        candidates: Sequence[Candidate],
+        specs: Sequence[MemberSpec],
         topics: Topics,
         kept: dict[str, list[TopicPartition]],
     ) -> None:
         self._topics = topics
         self._kept = kept
-        self._rack_of = {member.member_id: member.rack_id for member in candidates}
-        count = sum(topics[topic_id].partition_count for topic_id in candidates[0].topics)
-        self._quota, self._extra_count = divmod(count, len(candidates))
+        self._rack_of = {member.member_id: member.rack_id for member in specs}
+        count = sum(topics[topic_id].partition_count for topic_id in specs[0].topics)
+        self._quota, self._extra_count = divmod(count, len(specs))
 
     def fill(self, free: list[TopicPartition]) -> None:
         """Take what is too much, and deal out what is free."""
-        free = sorted([*free, *self._take_surplus()])
-        waiting = deque(member_id for member_id in self._kept if self._can_take(member_id))
+        free = sorted([*free, *self._revoke_surplus()])
+        below_quota = deque(
+            member_id for member_id in self._kept if self._is_below_quota(member_id)
+        )
         by_rack: dict[str, deque[str]] = {}
-        for member_id in waiting:
+        for member_id in below_quota:
             rack = self._rack_of[member_id]
             if rack is not None:
                 by_rack.setdefault(rack, deque()).append(member_id)
         if by_rack:
-            free = [partition for partition in free if not self._deal_near(partition, by_rack)]
+            free = [
+                partition for partition in free if not self._assign_rack_local(partition, by_rack)
+            ]
         for partition in free:
-            self._deal(partition, waiting)
+            self._assign_to_next(partition, below_quota)
 
-    def _take_surplus(self) -> Iterable[TopicPartition]:
+    def _revoke_surplus(self) -> Iterable[TopicPartition]:
         by_size = sorted(self._kept, key=lambda member_id: -len(self._kept[member_id]))
         for member_id in by_size:
             mine = self._kept[member_id]
@@ -147,16 +149,16 @@ class _Even:
                 yield from mine[limit:]
                 del mine[limit:]
 
-    def _can_take(self, member_id: str) -> bool:
+    def _is_below_quota(self, member_id: str) -> bool:
         count = len(self._kept[member_id])
         return count < self._quota or (count == self._quota and self._extra_count > 0)
 
-    def _give(self, partition: TopicPartition, member_id: str) -> None:
+    def _assign(self, partition: TopicPartition, member_id: str) -> None:
         mine = self._kept[member_id]
         self._extra_count -= len(mine) == self._quota
         mine.append(partition)
 
-    def _deal_near(self, partition: TopicPartition, by_rack: dict[str, deque[str]]) -> bool:
+    def _assign_rack_local(self, partition: TopicPartition, by_rack: dict[str, deque[str]]) -> bool:
         """Give it to somebody on a rack of its replicas who is below the quota."""
         for rack in sorted(_racks_of(self._topics, partition)):
             members = by_rack.get(rack)
@@ -164,25 +166,25 @@ class _Even:
                 member_id = members[0]
                 if len(self._kept[member_id]) < self._quota:
                     members.rotate(-1)
-                    self._give(partition, member_id)
+                    self._assign(partition, member_id)
                     return True
                 members.popleft()
         return False
 
-    def _deal(self, partition: TopicPartition, waiting: deque[str]) -> None:
-        while not self._can_take(waiting[0]):
-            waiting.popleft()
+    def _assign_to_next(self, partition: TopicPartition, below_quota: deque[str]) -> None:
+        while not self._is_below_quota(below_quota[0]):
+            below_quota.popleft()
         # Who is below the quota comes before who gets one more: the quotas must be met.
-        for _ in range(len(waiting)):
-            member_id = waiting[0]
-            waiting.rotate(-1)
+        for _ in range(len(below_quota)):
+            member_id = below_quota[0]
+            below_quota.rotate(-1)
             if len(self._kept[member_id]) < self._quota:
-                self._give(partition, member_id)
+                self._assign(partition, member_id)
                 return
-        self._give(partition, next(who for who in waiting if self._can_take(who)))
+        self._assign(partition, next(who for who in below_quota if self._is_below_quota(who)))
 
 
-class _Uneven:
+class _HeterogeneousAssignment:
     """Members that want different topics: as even as that allows.
 
     Free partitions go to whoever of their subscribers has least. Then, as long as there is a chain
@@ -193,16 +195,16 @@ class _Uneven:
 
     def __init__(
         self,
-        candidates: Sequence[Candidate],
+        specs: Sequence[MemberSpec],
         topics: Topics,
         kept: dict[str, list[TopicPartition]],
     ) -> None:
         self._topics = topics
         self._kept = kept
-        self._rack_of = {member.member_id: member.rack_id for member in candidates}
-        self._owned = {member.member_id: member.owned for member in candidates}
+        self._rack_of = {member.member_id: member.rack_id for member in specs}
+        self._owned = {member.member_id: member.owned for member in specs}
         self._subscribers: dict[Uuid, list[str]] = {}
-        for member in candidates:
+        for member in specs:
             for topic_id in member.topics:
                 self._subscribers.setdefault(topic_id, []).append(member.member_id)
 
@@ -224,46 +226,48 @@ class _Uneven:
             if not loaded:
                 return
             heaviest = max(loaded, key=lambda member_id: len(self._kept[member_id]))
-            if not self._relieve(heaviest):
+            if not self._shift_load_from(heaviest):
                 settled.add(heaviest)
 
-    def _relieve(self, start: str) -> bool:
+    def _shift_load_from(self, start: str) -> bool:
         """Hand partitions on along the shortest chain that helps; False if there is none."""
         wanted = len(self._kept[start]) - 2
-        came_by: dict[str, tuple[str, Uuid]] = {}
+        predecessors: dict[str, tuple[str, Uuid]] = {}
         seen_topics: set[Uuid] = set()
         queue = deque([start])
         while queue:
-            giver = queue.popleft()
-            for topic_id in sorted({topic_id for topic_id, _ in self._kept[giver]} - seen_topics):
+            source = queue.popleft()
+            for topic_id in sorted({topic_id for topic_id, _ in self._kept[source]} - seen_topics):
                 seen_topics.add(topic_id)
-                takers = [
-                    taker
-                    for taker in self._subscribers[topic_id]
-                    if taker not in came_by and taker != start
+                destinations = [
+                    destination
+                    for destination in self._subscribers[topic_id]
+                    if destination not in predecessors and destination != start
                 ]
-                for taker in takers:
-                    came_by[taker] = (giver, topic_id)
-                    queue.append(taker)
-                best = min(takers, key=lambda who: len(self._kept[who]), default=None)
+                for destination in destinations:
+                    predecessors[destination] = (source, topic_id)
+                    queue.append(destination)
+                best = min(destinations, key=lambda who: len(self._kept[who]), default=None)
                 if best is not None and len(self._kept[best]) <= wanted:
-                    self._hand_on(start, best, came_by)
+                    self._move_along_path(start, best, predecessors)
                     return True
         return False
 
-    def _hand_on(self, start: str, end: str, came_by: Mapping[str, tuple[str, Uuid]]) -> None:
-        taker = end
-        while taker != start:
-            giver, topic_id = came_by[taker]
-            self._kept[taker].append(self._pick(giver, taker, topic_id))
-            taker = giver
+    def _move_along_path(
+        self, start: str, end: str, predecessors: Mapping[str, tuple[str, Uuid]]
+    ) -> None:
+        destination = end
+        while destination != start:
+            source, topic_id = predecessors[destination]
+            self._kept[destination].append(self._take_partition(source, destination, topic_id))
+            destination = source
 
-    def _pick(self, giver: str, taker: str, topic_id: Uuid) -> TopicPartition:
+    def _take_partition(self, source: str, destination: str, topic_id: Uuid) -> TopicPartition:
         """A partition of the topic: rather one that comes back to its owner or was new to the
         giver."""
-        mine = self._kept[giver]
-        was_takers = self._owned[taker].get(topic_id, frozenset())
-        was_givers = self._owned[giver].get(topic_id, frozenset())
+        mine = self._kept[source]
+        was_takers = self._owned[destination].get(topic_id, frozenset())
+        was_givers = self._owned[source].get(topic_id, frozenset())
         chosen = min(
             (partition for partition in mine if partition[0] == topic_id),
             key=lambda partition: (partition[1] not in was_takers, partition[1] in was_givers),
@@ -275,12 +279,10 @@ class _Uneven:
 # -- range ----------------------------------------------------------------------------------------
 
 
-def _range(
-    candidates: Sequence[Candidate], topics: Topics
-) -> Mapping[str, Iterable[TopicPartition]]:
+def _range(specs: Sequence[MemberSpec], topics: Topics) -> Mapping[str, Iterable[TopicPartition]]:
     """Runs of partitions, in an order of the members that changes as little as may be."""
-    assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in candidates}
-    in_order = sorted(candidates, key=_place)
+    assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in specs}
+    in_order = sorted(specs, key=_member_order)
     subscribers: dict[Uuid, list[str]] = {}
     for member in in_order:
         for topic_id in member.topics:
@@ -296,7 +298,7 @@ def _range(
     return assigned
 
 
-def _place(member: Candidate) -> tuple[bool, int, bool, str]:
+def _member_order(member: MemberSpec) -> tuple[bool, int, bool, str]:
     """Members with a run before come in the order of their runs, new ones behind them by name.
 
     The order is one for all topics: members at the same place in two topics of one size get the
@@ -308,6 +310,6 @@ def _place(member: Candidate) -> tuple[bool, int, bool, str]:
 
 
 Assignor: TypeAlias = Callable[
-    [Sequence[Candidate], Topics], Mapping[str, Iterable[TopicPartition]]
+    [Sequence[MemberSpec], Topics], Mapping[str, Iterable[TopicPartition]]
 ]
 ASSIGNORS: Final[Mapping[str, Assignor]] = {UNIFORM: _uniform, RANGE: _range}

@@ -19,27 +19,27 @@ removed. Called by `consumer.groups`.
 from typing import Final
 
 from odradek.coordinator.group.classic.group import join_error
-from odradek.coordinator.group.classic.joining import given_id
-from odradek.coordinator.group.classic.roster import Protocols, protocols_of, rebalance_timeout_of
-from odradek.coordinator.group.consumer.assigning import ConsumerStep, rejoin_key, sync_key
+from odradek.coordinator.group.classic.join_group import generated_member_id
+from odradek.coordinator.group.classic.members import Protocols, protocols_of, rebalance_timeout_of
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.heartbeats import (
-    Found,
-    advance,
-    check_room,
+    ResolvedMember,
+    check_group_size,
+    maybe_reconcile,
     refresh,
-    take_over,
+    update_member,
 )
 from odradek.coordinator.group.consumer.migration import assignment_bytes, by_id
 from odradek.coordinator.group.consumer.records import (
-    ClassicProtocols,
-    ConsumerMember,
-    CurrentAssignment,
+    ClassicMemberMetadata,
+    ConsumerCurrentAssignment,
+    ConsumerGroupMember,
     MemberState,
 )
-from odradek.coordinator.group.known_members import check_instance, unknown_member
+from odradek.coordinator.group.consumer.target_assignment import GroupStep, rejoin_key, sync_key
+from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
 from odradek.coordinator.outcome import Command
-from odradek.protocol.embedded import (
+from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolSubscription,
     can_name_owned,
@@ -60,25 +60,25 @@ _REQUIRES_KNOWN_ID_SINCE: Final = 4
 
 
 def join(
-    group: ConsumerGroup, command: Command, request: JoinGroupRequest, step: ConsumerStep
-) -> Found | None:
+    group: ConsumerGroup, command: Command, request: JoinGroupRequest, step: GroupStep
+) -> ResolvedMember | None:
     """JoinGroup; returns who has joined, or None if it is told an id to join with first."""
     member_id = request.member_id
     instance_id = request.group_instance_id
     protocols = protocols_of(request.protocols)
     subscription = _subscription(group, request.protocol_type, protocols)
     if not member_id:
-        member_id = given_id(command, request)
-    found = _find(group, member_id, request)
-    if found.member is None:
-        check_room(group, step.settings.consumer_size_max)
+        member_id = generated_member_id(command, request)
+    resolved = _find(group, member_id, request)
+    if resolved.member is None:
+        check_group_size(group, step.settings.consumer_size_max)
     is_id_required = command.api_version >= _REQUIRES_KNOWN_ID_SINCE
     if not request.member_id and instance_id is None and is_id_required:
         refusal = join_error(command, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         step.reply(command.request_id, refusal)
         return None
-    known = found.member or ConsumerMember()
-    member = ConsumerMember(
+    known = resolved.member or ConsumerGroupMember()
+    member = ConsumerGroupMember(
         instance_id=known.instance_id if instance_id is None else instance_id,
         rack_id=known.rack_id if subscription.rack_id is None else subscription.rack_id,
         client_id=command.client_id,
@@ -86,18 +86,18 @@ def join(
         topic_names=tuple(sorted(set(subscription.topics))),
         rebalance_timeout_ms=rebalance_timeout_of(command, request),
         server_assignor=known.server_assignor,
-        classic=ClassicProtocols(request.session_timeout_ms, protocols),
+        classic=ClassicMemberMetadata(request.session_timeout_ms, protocols),
     )
-    goal = take_over(group, found, member, None, step)
+    goal = update_member(group, resolved, member, None, step)
     owned = by_id(subscription.owned_partitions, step.topics)
-    current = advance(group, found, member, goal, owned, step)
-    group.awaited.discard(member_id)
+    current = maybe_reconcile(group, resolved, member, goal, owned, step)
+    group.awaiting_rejoin.discard(member_id)
     step.cancel_timer(rejoin_key(group.group_id, member_id))
     refresh(group, member_id, member, step)
     deadline_ms = step.now_ms + member.rebalance_timeout_ms
     step.set_timer(sync_key(group.group_id, member_id), deadline_ms)
     if not can_name_owned(protocols[0][1]):
-        group.unsynced.add(member_id)
+        group.awaiting_sync.add(member_id)
     response = JoinGroupResponse(
         generation_id=current.member_epoch,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -105,7 +105,7 @@ def join(
         member_id=member_id,
     )
     step.reply(command.request_id, response)
-    return found
+    return resolved
 
 
 def _subscription(
@@ -128,41 +128,41 @@ def _subscription(
         raise refusal from None
 
 
-def _find(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> Found:
+def _find(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> ResolvedMember:
     instance_id = request.group_instance_id
     if instance_id is not None and not request.member_id:
         holder = group.static_member_id(instance_id)
         if holder is not None:
             # A restart; who used the id before is fenced, whichever protocol it speaks.
             current = group.current(holder)
-            taken_over = CurrentAssignment(0, 0, current.state, current.assigned, {})
-            return Found(member_id, group.member(holder), taken_over, holder)
+            taken_over = ConsumerCurrentAssignment(0, 0, current.state, current.assigned, {})
+            return ResolvedMember(member_id, group.member(holder), taken_over, holder)
     elif instance_id is not None:
-        check_instance(group, member_id, instance_id)
-    return Found(member_id, group.member(member_id), group.current(member_id))
+        check_instance_id(group, member_id, instance_id)
+    return ResolvedMember(member_id, group.member(member_id), group.current(member_id))
 
 
 def _member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
-) -> tuple[ConsumerMember, ClassicProtocols]:
+) -> tuple[ConsumerGroupMember, ClassicMemberMetadata]:
     """The classic member that asks; else ApiError."""
-    check_instance(group, member_id, instance_id)
+    check_instance_id(group, member_id, instance_id)
     member = group.member(member_id)
     if member is None or member.classic is None:
         raise unknown_member(group.group_id, member_id)
     return member, member.classic
 
 
-def _await_rejoin(
-    group: ConsumerGroup, member_id: str, member: ConsumerMember, step: ConsumerStep
+def _schedule_rejoin_timeout(
+    group: ConsumerGroup, member_id: str, member: ConsumerGroupMember, step: GroupStep
 ) -> None:
-    if member_id not in group.awaited:
-        group.awaited.add(member_id)
+    if member_id not in group.awaiting_rejoin:
+        group.awaiting_rejoin.add(member_id)
         deadline_ms = step.now_ms + member.rebalance_timeout_ms
         step.set_timer(rejoin_key(group.group_id, member_id), deadline_ms)
 
 
-def sync(group: ConsumerGroup, request: SyncGroupRequest, step: ConsumerStep) -> SyncGroupResponse:
+def sync(group: ConsumerGroup, request: SyncGroupRequest, step: GroupStep) -> SyncGroupResponse:
     """SyncGroup: what the member may own. ApiError if it is refused."""
     member_id = request.member_id
     member, classic = _member(group, member_id, request.group_instance_id)
@@ -177,10 +177,10 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, step: ConsumerStep) ->
     # Who is to revoke has joined already: it comes again when it has.
     is_behind = group.epoch > current.member_epoch
     if is_behind and current.state is not MemberState.UNREVOKED_PARTITIONS:
-        _await_rejoin(group, member_id, member, step)
+        _schedule_rejoin_timeout(group, member_id, member, step)
         raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
     step.cancel_timer(sync_key(group.group_id, member_id))
-    group.unsynced.discard(member_id)
+    group.awaiting_sync.discard(member_id)
     refresh(group, member_id, member, step)
     return SyncGroupResponse(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -190,7 +190,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, step: ConsumerStep) ->
 
 
 def heartbeat(
-    group: ConsumerGroup, request: HeartbeatRequest, step: ConsumerStep
+    group: ConsumerGroup, request: HeartbeatRequest, step: GroupStep
 ) -> HeartbeatResponse:
     """Heartbeat, by the table above. ApiError if it is refused."""
     member_id = request.member_id
@@ -203,9 +203,12 @@ def heartbeat(
     if (
         current.member_epoch < group.epoch
         or state is MemberState.UNREVOKED_PARTITIONS
-        or (state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member_id))
+        or (
+            state is MemberState.UNRELEASED_PARTITIONS
+            and not group.is_waiting_for_partitions(member_id)
+        )
     ):
-        _await_rejoin(group, member_id, member, step)
+        _schedule_rejoin_timeout(group, member_id, member, step)
         return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
     return HeartbeatResponse()
 
@@ -218,7 +221,7 @@ def leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> str:
     member_id = identity.member_id
     if not member_id and identity.group_instance_id is not None:
         member_id = group.static_member_id(identity.group_instance_id) or ""
-    check_instance(group, member_id, identity.group_instance_id)
+    check_instance_id(group, member_id, identity.group_instance_id)
     if group.member(member_id) is None:
         raise unknown_member(group.group_id, member_id)
     return member_id

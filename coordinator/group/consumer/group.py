@@ -16,38 +16,38 @@ from typing import Final, TypeAlias
 
 from odradek.coordinator.group.consumer.records import (
     NO_PARTITIONS,
+    ConsumerCurrentAssignment,
+    ConsumerCurrentRecord,
+    ConsumerEpochRecord,
+    ConsumerGroupMember,
     ConsumerGroupRecord,
-    ConsumerMember,
-    CurrentAssignment,
-    CurrentStored,
+    ConsumerMemberRecord,
+    ConsumerRegexRecord,
+    ConsumerTargetEpochRecord,
+    ConsumerTargetRecord,
     GroupEpoch,
-    GroupEpochStored,
     MemberState,
-    MemberStored,
     Partitions,
-    RegexStored,
     ResolvedRegex,
     TargetEpoch,
-    TargetEpochStored,
-    TargetStored,
 )
-from odradek.coordinator.group.member_tables import MemberTables
+from odradek.coordinator.group.modern.group import ModernGroup
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
 from odradek.protocol.types import Uuid
 
-LEFT_FOR_A_WHILE: Final = -2
+LEAVE_GROUP_STATIC_EPOCH: Final = -2
 """The member epoch of a static member that has stepped out and may come back (KIP-345)."""
-NEW_MEMBER: Final = CurrentAssignment()
+NEW_MEMBER: Final = ConsumerCurrentAssignment()
 
 _GROUP: Final = "group"
 _TARGET: Final = "target"
 
 
-Want: TypeAlias = tuple[str, str]
+MemberAttribute: TypeAlias = tuple[str, str]
 """What members are counted by: ("topic", name), ("regex", expression) and the next two."""
-CLASSIC: Final[Want] = ("protocol", "classic")
+CLASSIC: Final[MemberAttribute] = ("protocol", "classic")
 """They speak the classic protocol."""
-RACK: Final[Want] = ("rack", "")
+RACK: Final[MemberAttribute] = ("rack", "")
 """They have told their rack, whichever it is."""
 
 
@@ -60,42 +60,42 @@ class ConsumerGroupState(StrEnum):
     STABLE = "Stable"
 
 
-SOMEWHERE_ELSE: Final = -1
+UNKNOWN_CONNECTION: Final = -1
 """No connection of this router's."""
 
 
-class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
+class ConsumerGroup(ModernGroup[ConsumerGroupMember, Partitions]):
     """See the module's docstring. It exists as long as its epoch is stored."""
 
     __slots__ = (
+        "_attribute_counts",
         "_currents",
         "_epochs",
         "_owners",
         "_regexes",
         "_settled",
         "_static",
-        "_wants",
-        "awaited",
-        "told_over",
-        "unsynced",
+        "awaiting_rejoin",
+        "awaiting_sync",
+        "unconfirmed_connections",
     )
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         super().__init__(group_id, timeline)
         # Soft: classic members that were told to join again, and have a timer for that.
-        self.awaited: set[str] = set()
+        self.awaiting_rejoin: set[str] = set()
         # Soft: classic members that cannot say what they keep, have joined, and have still to ask
         # for what they are given.
-        self.unsynced: set[str] = set()
+        self.awaiting_sync: set[str] = set()
         # Soft: over which connection members were told last of an epoch or of partitions, until
-        # they say that they know; SOMEWHERE_ELSE if another coordinator may have told them.
-        self.told_over: dict[str, int] = {}
+        # they say that they know; UNKNOWN_CONNECTION if another coordinator may have told them.
+        self.unconfirmed_connections: dict[str, int] = {}
         self._epochs: TimelineTable[str, GroupEpoch | TargetEpoch] = TimelineTable(timeline)
-        self._currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)
+        self._currents: TimelineTable[str, ConsumerCurrentAssignment] = TimelineTable(timeline)
         self._regexes: TimelineTable[str, ResolvedRegex] = TimelineTable(timeline)
         # What follows from the members: who holds an instance id, how many want the same.
         self._static: TimelineTable[str, str] = TimelineTable(timeline)
-        self._wants: TimelineTable[Want, int] = TimelineTable(timeline)
+        self._attribute_counts: TimelineTable[MemberAttribute, int] = TimelineTable(timeline)
         # What follows from what they own: whose a partition is, how many are Stable at an epoch.
         self._owners: TimelineTable[tuple[Uuid, int], str] = TimelineTable(timeline)
         self._settled: TimelineTable[int, int] = TimelineTable(timeline)
@@ -105,28 +105,28 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
     def replay(self, record: ConsumerGroupRecord) -> None:
         """Change the tables as the record says."""
         match record:
-            case CurrentStored():
+            case ConsumerCurrentRecord():
                 self._replay_current(record.member_id, record.current)
-            case GroupEpochStored():
+            case ConsumerEpochRecord():
                 self._epochs.assign(_GROUP, record.epoch)
-            case TargetEpochStored():
+            case ConsumerTargetEpochRecord():
                 self._epochs.assign(_TARGET, record.epoch)
-            case TargetStored():
+            case ConsumerTargetRecord():
                 self._targets.assign(record.member_id, record.target)
-            case MemberStored():
+            case ConsumerMemberRecord():
                 self._replay_member(record.member_id, record.member)
-            case RegexStored():
+            case ConsumerRegexRecord():
                 self._regexes.assign(record.regex, record.resolved)
 
-    def _replay_member(self, member_id: str, member: ConsumerMember | None) -> None:
+    def _replay_member(self, member_id: str, member: ConsumerGroupMember | None) -> None:
         old = self._members.get(member_id)
         self._members.assign(member_id, member)
         for known, step in ((old, -1), (member, 1)):
-            for want in () if known is None else wants_of(known):
-                count(self._wants, want, step)
+            for attribute in () if known is None else attributes_of(known):
+                count(self._attribute_counts, attribute, step)
         if member is None:
-            self.told_over.pop(member_id, None)
-            self.unsynced.discard(member_id)
+            self.unconfirmed_connections.pop(member_id, None)
+            self.awaiting_sync.discard(member_id)
         instance_id = None if old is None else old.instance_id
         # Whoever has taken the place of an old static member keeps it.
         if instance_id is not None and self._static.get(instance_id) == member_id:
@@ -134,7 +134,7 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         if member is not None and member.instance_id is not None:
             self._static.put(member.instance_id, member_id)
 
-    def _replay_current(self, member_id: str, current: CurrentAssignment | None) -> None:
+    def _replay_current(self, member_id: str, current: ConsumerCurrentAssignment | None) -> None:
         old = self._currents.get(member_id)
         was_at, is_at = _settled_at(old), _settled_at(current)
         if was_at != is_at:
@@ -155,10 +155,10 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         self._currents.assign(member_id, current)
 
     @property
-    def is_blank(self) -> bool:
+    def is_droppable(self) -> bool:
         """Whether nothing is left, neither newest nor committed: the object may be dropped."""
         tables = (self._epochs, self._members, self._targets, self._currents, self._regexes)
-        return all(table.is_blank for table in tables)
+        return all(table.is_droppable for table in tables)
 
     # -- questions about the group ----------------------------------------------------------------
 
@@ -212,32 +212,32 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
     @property
     def classic_count(self) -> int:
         """How many members speak the classic protocol."""
-        return self.count_of(CLASSIC)
+        return self.member_count_with(CLASSIC)
 
-    def wants(self) -> Iterator[Want]:
+    def attributes(self) -> Iterator[MemberAttribute]:
         """All that any member wants."""
-        return (want for want, _ in self._wants.items())
+        return (attribute for attribute, _ in self._attribute_counts.items())
 
-    def count_of(self, want: Want) -> int:
+    def member_count_with(self, attribute: MemberAttribute) -> int:
         """How many members want it."""
-        return self._wants.get(want) or 0
+        return self._attribute_counts.get(attribute) or 0
 
     def topic_names(self) -> set[str]:
         """Every topic that a member subscribes to, by name or expression, whether it exists."""
-        names = {name for kind, name in self.wants() if kind == "topic"}
+        names = {name for kind, name in self.attributes() if kind == "topic"}
         for regex, resolved in self._regexes.items():
-            if ("regex", regex) in self._wants:
+            if ("regex", regex) in self._attribute_counts:
                 names.update(resolved.topic_names)
         return names
 
-    def reads(self, name: str) -> bool:
+    def is_subscribed_to(self, name: str) -> bool:
         """Whether a member subscribes to the topic."""
-        if ("topic", name) in self._wants:
+        if ("topic", name) in self._attribute_counts:
             return True
         return any(
             name in resolved.topic_names
             for regex, resolved in self._regexes.items()
-            if ("regex", regex) in self._wants
+            if ("regex", regex) in self._attribute_counts
         )
 
     def regexes(self) -> Iterator[tuple[str, ResolvedRegex]]:
@@ -254,7 +254,7 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         """Who holds the instance id."""
         return self._static.get(instance_id)
 
-    def current(self, member_id: str) -> CurrentAssignment:
+    def current(self, member_id: str) -> ConsumerCurrentAssignment:
         """What the member may own; nothing, at epoch 0, if it has just come."""
         return self._currents.get(member_id) or NEW_MEMBER
 
@@ -262,7 +262,7 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         """What the member shall own."""
         return self._targets.get(member_id) or NO_PARTITIONS
 
-    def topics_of(self, member: ConsumerMember) -> set[str]:
+    def topics_of(self, member: ConsumerGroupMember) -> set[str]:
         """The topics that a member subscribes to."""
         names = set(member.topic_names)
         if member.topic_regex:
@@ -280,7 +280,7 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         owner = self._owners.get((topic_id, index))
         return owner is None or owner == member_id
 
-    def waits_for_others(self, member_id: str) -> bool:
+    def is_waiting_for_partitions(self, member_id: str) -> bool:
         """Whether a partition of the member's target still belongs to somebody else."""
         return any(
             not self.is_free_for(member_id, topic_id, index)
@@ -289,7 +289,7 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         )
 
 
-def wants_of(member: ConsumerMember) -> list[Want]:
+def attributes_of(member: ConsumerGroupMember) -> list[MemberAttribute]:
     """What a member is counted by."""
     found = [("topic", name) for name in set(member.topic_names)]
     if member.topic_regex:
@@ -301,13 +301,13 @@ def wants_of(member: ConsumerMember) -> list[Want]:
     return found
 
 
-def _settled_at(current: CurrentAssignment | None) -> int | None:
+def _settled_at(current: ConsumerCurrentAssignment | None) -> int | None:
     """The epoch at which a member has all that it shall have; None if it has not."""
     is_settled = current is not None and current.state is MemberState.STABLE
     return current.member_epoch if current is not None and is_settled else None
 
 
-def _partitions_of(current: CurrentAssignment) -> Iterator[tuple[Uuid, int]]:
+def _partitions_of(current: ConsumerCurrentAssignment) -> Iterator[tuple[Uuid, int]]:
     for topics in (current.assigned, current.pending_revocation):
         for topic_id, epochs in topics.items():
             for index in epochs:

@@ -20,12 +20,25 @@ from types import MappingProxyType
 from typing import Final, get_args
 
 from odradek.coordinator.group.classic.group import ClassicGroup, join_error
-from odradek.coordinator.group.classic.leaving import SEVERAL_MEMBERS_SINCE
+from odradek.coordinator.group.classic.leave_group import SEVERAL_MEMBERS_SINCE
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
 from odradek.coordinator.group.consumer import classic_members, heartbeats
-from odradek.coordinator.group.consumer.assigning import (
-    ConsumerStep,
-    Membership,
+from odradek.coordinator.group.consumer.group import UNKNOWN_CONNECTION, ConsumerGroup
+from odradek.coordinator.group.consumer.migration import (
+    can_upgrade,
+    classic_generation_of,
+    consumer_group_of,
+    tombstones,
+)
+from odradek.coordinator.group.consumer.records import (
+    ConsumerCurrentAssignment,
+    ConsumerEpochRecord,
+    ConsumerGroupRecord,
+    MemberState,
+)
+from odradek.coordinator.group.consumer.target_assignment import (
+    ConsumerTargetAssignmentBuilder,
+    GroupStep,
     assign_if_due,
     assign_now,
     assignment_key,
@@ -36,29 +49,16 @@ from odradek.coordinator.group.consumer.assigning import (
     revocation_key,
     start_epoch,
 )
-from odradek.coordinator.group.consumer.group import SOMEWHERE_ELSE, ConsumerGroup
-from odradek.coordinator.group.consumer.migration import (
-    downgraded,
-    may_upgrade,
-    tombstones,
-    upgraded,
-)
-from odradek.coordinator.group.consumer.records import (
-    ConsumerGroupRecord,
-    CurrentAssignment,
-    GroupEpochStored,
-    MemberState,
-)
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED
-from odradek.coordinator.group.family import FamilyHandler
-from odradek.coordinator.group.group_table import GroupTable
-from odradek.coordinator.group.known_members import check_instance, unknown_member
-from odradek.coordinator.group.recorded_events import RecordedEvents, why_of_beat
-from odradek.coordinator.group.records import GroupRecord, GroupStored
-from odradek.coordinator.group.requests import FollowTopics, Heartbeat
+from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
+from odradek.coordinator.group.modern.group_table import GroupTable
+from odradek.coordinator.group.modern.group_type import GroupTypeHandler
+from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
+from odradek.coordinator.group.records import GroupMetadataRecord, GroupRecord
+from odradek.coordinator.group.requests import ConsumerHeartbeat, UpdateTopics
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.coordinator.timeline import Timeline
-from odradek.protocol.embedded import CONSUMER_PROTOCOL_TYPE
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.messages.group_offsets import OffsetCommitRequest
 from odradek.protocol.messages.groups import (
@@ -109,13 +109,13 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             "member-sync",
         }
     )
-    handlers: Mapping[type, FamilyHandler] = MappingProxyType({})
+    handlers: Mapping[type, GroupTypeHandler] = MappingProxyType({})
 
     def __init__(self, timeline: Timeline, adopt: Adopt, unstored: UnstoredMembers) -> None:
         super().__init__(timeline, ConsumerGroup)
         self._adopt = adopt
         self._unstored = unstored
-        self.events = RecordedEvents()
+        self.events = EventHistory()
         # Whether the groups may have been loaded with topics that have changed since.
         self.needs_topics = True
 
@@ -123,31 +123,31 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
 
     def replay(self, record: ConsumerGroupRecord) -> None:
         """Change the group that the record is about."""
-        self._change(record)
-        if type(record) is GroupEpochStored and record.epoch is None:
+        self._replay_record(record)
+        if type(record) is ConsumerEpochRecord and record.epoch is None:
             self.events.forget(record.group_id)
 
-    def on_loaded(self, step: ConsumerStep) -> None:
+    def on_loaded(self, step: GroupStep) -> None:
         """Every member gets a whole session: how long it was silent is not known."""
         for group in self._groups.values():
-            self._arm(group, step)
-            self.events.note_loaded(group, step.now_ms)
+            self._schedule_timers(group, step)
+            self.events.add_loaded(group, step.now_ms)
             known = (id_ for id_, member in group.members() if member.classic is not None)
             self._unstored.note(known, step.now_ms)
             # What the coordinator before has told last may have been lost.
             others = (id_ for id_, member in group.members() if member.classic is None)
-            group.told_over.update(dict.fromkeys(others, SOMEWHERE_ELSE))
+            group.unconfirmed_connections.update(dict.fromkeys(others, UNKNOWN_CONNECTION))
 
-    def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
+    def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
         """The groups are as before; timers that were moved or cancelled meanwhile are set again."""
         for group_id in group_ids:
             group = self.get(group_id)
             if group is not None:
-                self._arm(group, step)
+                self._schedule_timers(group, step)
             else:
-                self._look_at_end(group_id)
+                self._drop_unless_stored(group_id)
 
-    def _arm(self, group: ConsumerGroup, step: ConsumerStep) -> None:
+    def _schedule_timers(self, group: ConsumerGroup, step: GroupStep) -> None:
         for member_id, member in group.members():
             heartbeats.refresh(group, member_id, member, step)
             is_revoking = group.current(member_id).state is MemberState.UNREVOKED_PARTITIONS
@@ -180,8 +180,8 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """Every expression by which a member subscribes."""
         return {regex for group in self for regex, _ in group.regexes()}
 
-    def become(
-        self, classic: ClassicGroup | None, beat: ConsumerGroupHeartbeatRequest, step: ConsumerStep
+    def create_or_convert(
+        self, classic: ClassicGroup | None, beat: ConsumerGroupHeartbeatRequest, step: GroupStep
     ) -> ConsumerGroup:
         """A group for the first member of the consumer protocol, with the classic ones if any.
 
@@ -189,16 +189,16 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         none.
         """
         group_id = beat.group_id
-        if beat.member_epoch != heartbeats.JOIN:
+        if beat.member_epoch != heartbeats.JOIN_GROUP_EPOCH:
             kind = "not found" if classic is None else "is not a consumer group"
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {kind}.")
-        if classic is None or not len(classic.roster):
+        if classic is None or not len(classic.members):
             return ConsumerGroup(group_id, Timeline())
-        if not may_upgrade(classic, step.settings):
+        if not can_upgrade(classic, step.settings):
             message = f"Group {group_id} is not a consumer group."
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
         try:
-            group, records = upgraded(classic, step.topics)
+            group, records = consumer_group_of(classic, step.topics)
         except ProtocolError as error:
             message = f"Group {group_id} cannot become a consumer group: {error}"
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message) from None
@@ -210,56 +210,56 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
     # -- members of the consumer protocol ---------------------------------------------------------
 
     def heartbeat(
-        self, group: ConsumerGroup, command: Command, request: Heartbeat, step: ConsumerStep
+        self, group: ConsumerGroup, command: Command, request: ConsumerHeartbeat, step: GroupStep
     ) -> None:
         """A checked heartbeat to a group that exists or is about to. ApiError if it is refused."""
         beat = request.request
         before = len(step.records)
         response: ConsumerGroupHeartbeatResponse
-        if beat.member_epoch >= heartbeats.JOIN:
+        if beat.member_epoch >= heartbeats.JOIN_GROUP_EPOCH:
             member_id = beat.member_id or command.fresh_id
             response = heartbeats.beat(group, command, request, member_id, step)
         else:
             if beat.instance_id is not None:
-                check_instance(group, beat.member_id, beat.instance_id)
+                check_instance_id(group, beat.member_id, beat.instance_id)
             if group.member(beat.member_id) is None:
                 raise unknown_member(group.group_id, beat.member_id)
-            if beat.member_epoch == heartbeats.LEAVE:
+            if beat.member_epoch == heartbeats.LEAVE_GROUP_EPOCH:
                 self.remove(group, [beat.member_id], step)
                 response = ConsumerGroupHeartbeatResponse(
                     member_id=beat.member_id, member_epoch=beat.member_epoch
                 )
             else:
-                response = heartbeats.step_out(group, beat, step)
+                response = heartbeats.leave_static(group, beat, step)
         if len(step.records) > before:
-            why = why_of_beat(command, beat.member_epoch)
+            why = heartbeat_reason(command, beat.member_epoch)
             self.events.note(group, step.records[before:], step.now_ms, why)
         step.reply(command.request_id, response)
 
-    def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep) -> None:
+    def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: GroupStep) -> None:
         """Members are gone. If only classic ones are left the group becomes a classic one."""
-        if not self._may_downgrade(group, member_ids, step):
+        if not self._can_downgrade(group, member_ids, step):
             heartbeats.remove(group, member_ids, step)
         else:
             self._downgrade(group, member_ids, step)
 
     def _downgrade(
-        self, group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep
+        self, group: ConsumerGroup, member_ids: Collection[str], step: GroupStep
     ) -> None:
-        metadata = downgraded(group, member_ids, step.topics, step.now_ms)
+        metadata = classic_generation_of(group, member_ids, step.topics, step.now_ms)
         for member_id, _ in group.members():
             cancel_timers(group.group_id, member_id, step)
         step.cancel_timer(assignment_key(group.group_id))
         step.records += tombstones(group)
-        step.records.append(GroupStored(group.group_id, metadata))
+        step.records.append(GroupMetadataRecord(group.group_id, metadata))
         classic = ClassicGroup.of_metadata(group.group_id, metadata)
         self._adopt(classic)
-        for member in classic.roster:
+        for member in classic.members:
             classic.refresh(member, step)
         classic.rebalance(step, "the last member of the consumer protocol has gone")
 
-    def _may_downgrade(
-        self, group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep
+    def _can_downgrade(
+        self, group: ConsumerGroup, member_ids: Collection[str], step: GroupStep
     ) -> bool:
         leaving = [group.member(member_id) for member_id in member_ids]
         staying_count = group.member_count - len(leaving)
@@ -273,7 +273,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
     # -- members of the classic protocol ----------------------------------------------------------
 
     def join(
-        self, group: ConsumerGroup, command: Command, request: JoinGroupRequest, step: ConsumerStep
+        self, group: ConsumerGroup, command: Command, request: JoinGroupRequest, step: GroupStep
     ) -> None:
         """JoinGroup to a consumer group."""
         try:
@@ -289,7 +289,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             step.reply(command.request_id, join_error(command, error.code, request.member_id))
 
     def sync(
-        self, group: ConsumerGroup, command: Command, request: SyncGroupRequest, step: ConsumerStep
+        self, group: ConsumerGroup, command: Command, request: SyncGroupRequest, step: GroupStep
     ) -> None:
         """SyncGroup to a consumer group."""
         try:
@@ -300,7 +300,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         step.reply(command.request_id, response)
 
     def classic_heartbeat(
-        self, group: ConsumerGroup, command: Command, request: HeartbeatRequest, step: ConsumerStep
+        self, group: ConsumerGroup, command: Command, request: HeartbeatRequest, step: GroupStep
     ) -> None:
         """Heartbeat to a consumer group."""
         try:
@@ -315,34 +315,34 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         code: ErrorCode,
         command: Command,
         request: SyncGroupRequest | HeartbeatRequest,
-        step: ConsumerStep,
+        step: GroupStep,
     ) -> ErrorCode:
         """The group may have been a classic one when its coordinator moved."""
         generation_id, client_id = request.generation_id, command.client_id
         return self._unstored.answer(code, request, generation_id, client_id, step.now_ms)
 
     def leave(
-        self, group: ConsumerGroup, command: Command, request: LeaveGroupRequest, step: ConsumerStep
+        self, group: ConsumerGroup, command: Command, request: LeaveGroupRequest, step: GroupStep
     ) -> None:
         """LeaveGroup to a consumer group: members of either protocol go."""
         identities = request.members
         if command.api_version < SEVERAL_MEMBERS_SINCE:
             identities = [MemberIdentity(member_id=request.member_id)]
         members = []
-        gone: list[str] = []
+        removed_ids: list[str] = []
         for identity in identities:
             answer = MemberResponse(
                 member_id=identity.member_id, group_instance_id=identity.group_instance_id
             )
             try:
                 member_id = classic_members.leaving_member(group, identity)
-                if member_id not in gone:
-                    gone.append(member_id)
+                if member_id not in removed_ids:
+                    removed_ids.append(member_id)
             except ApiError as error:
                 answer.error_code = error.code
             members.append(answer)
-        if gone:
-            self.remove(group, gone, step)
+        if removed_ids:
+            self.remove(group, removed_ids, step)
             why = next((identity.reason for identity in identities if identity.reason), None)
             self.events.note(group, step.records, step.now_ms, why or REASON_NOT_PROVIDED)
         response = LeaveGroupResponse(members=members)
@@ -352,32 +352,32 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
 
     # -- timers and topics ------------------------------------------------------------------------
 
-    def fire(self, key: TimerKey, step: ConsumerStep) -> None:
+    def fire(self, key: TimerKey, step: GroupStep) -> None:
         """A timer of a group or member is due."""
         group = self.get(key[1])
         if group is None:
             return
         if key[0] == "assignment":
             if group.epoch > group.target_epoch:
-                assign_now(group, group.epoch, Membership(group), step)
+                assign_now(group, group.epoch, ConsumerTargetAssignmentBuilder(group), step)
                 self.events.note(group, step.records, step.now_ms, "it was due")
             return
         if key[0] == "downgrade":
-            if self._may_downgrade(group, (), step):
+            if self._can_downgrade(group, (), step):
                 self._downgrade(group, (), step)
             return
         member_id = key[2]
         member = group.member(member_id)
         if member is None:
             return
-        why = f"no heartbeat for {heartbeats.session_of(group, member, step)} ms"
+        why = f"no heartbeat for {heartbeats.session_timeout_of(group, member, step)} ms"
         if key[0] == "member-revocation":
             state = group.current(member_id).state
             if state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
                 return
             why = f"did not give up its partitions within {member.rebalance_timeout_ms} ms"
         elif key[0] in ("member-rejoin", "member-sync"):
-            group.awaited.discard(member_id)
+            group.awaiting_rejoin.discard(member_id)
             if member.classic is None:
                 return
             what = "join again" if key[0] == "member-rejoin" else "ask for its assignment"
@@ -385,16 +385,14 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         self.remove(group, [member_id], step)
         self.events.note(group, step.records, step.now_ms, f"{member_id} {why}")
 
-    def follow_topics(self, request: FollowTopics, step: ConsumerStep) -> None:
+    def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
         """Start an epoch in every group whose topics are not what they were."""
         self.needs_topics = False
         for group in self:
             if not group.is_empty:
-                self._follow_topics(group, request, step)
+                self._update_topics(group, request, step)
 
-    def _follow_topics(
-        self, group: ConsumerGroup, request: FollowTopics, step: ConsumerStep
-    ) -> None:
+    def _update_topics(self, group: ConsumerGroup, request: UpdateTopics, step: GroupStep) -> None:
         stale = [
             regex
             for regex, resolved in group.regexes()
@@ -403,13 +401,13 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         names = request.names
         if not stale and names is not None and group.topic_names().isdisjoint(names):
             return
-        membership = Membership(group)
+        builder = ConsumerTargetAssignmentBuilder(group)
         for regex in stale:
-            resolve_regex(group, membership, regex, request.regexes[regex], step)
-        if stale or hash_of(group, membership, step) != group.metadata_hash:
+            resolve_regex(group, builder, regex, request.regexes[regex], step)
+        if stale or hash_of(group, builder, step) != group.metadata_hash:
             before = len(step.records)
-            epoch = start_epoch(group, membership, step)
-            assign_if_due(group, epoch, membership, step)
+            epoch = start_epoch(group, builder, step)
+            assign_if_due(group, epoch, builder, step)
             self.events.note(group, step.records[before:], step.now_ms, "topics have changed")
 
     # -- offsets and administration ---------------------------------------------------------------
@@ -459,11 +457,11 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         return ErrorCode.NONE
 
     @staticmethod
-    def assignor_of(group: ConsumerGroup, step: ConsumerStep) -> str:
+    def assignor_of(group: ConsumerGroup, step: GroupStep) -> str:
         """The assignor that makes the group's targets."""
         return choose_assignor(dict(group.members()), step.settings)
 
-    def describe(self, group: ConsumerGroup, step: ConsumerStep) -> ConsumerGroupDescribedGroup:
+    def describe(self, group: ConsumerGroup, step: GroupStep) -> ConsumerGroupDescribedGroup:
         """The group with what every member owns, also while it has to give it up, and shall own."""
         return ConsumerGroupDescribedGroup(
             group_id=group.group_id,
@@ -481,7 +479,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                     client_host=member.client_host,
                     subscribed_topic_names=list(member.topic_names),
                     subscribed_topic_regex=member.topic_regex,
-                    assignment=_described(_held(group.current(member_id)), step),
+                    assignment=_described(_owned_partitions(group.current(member_id)), step),
                     target_assignment=_described(group.target(member_id), step),
                     member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
                 )
@@ -490,7 +488,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         )
 
 
-def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:
+def _owned_partitions(current: ConsumerCurrentAssignment) -> dict[Uuid, set[int]]:
     """What the member may be reading: what it has to give up is its own until it says that it has
     done so."""
     assigned, pending = current.assigned, current.pending_revocation
@@ -501,7 +499,7 @@ def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:
 
 
 def _described(
-    topics: Mapping[Uuid, Collection[int]], step: ConsumerStep
+    topics: Mapping[Uuid, Collection[int]], step: GroupStep
 ) -> ConsumerGroupDescribeAssignment:
     """Partitions with their topics' names; topics that are gone are left out, as in Kafka."""
     named = ((topic_id, step.topics.name_of(topic_id), found) for topic_id, found in topics.items())

@@ -43,9 +43,29 @@ from typing import Final
 
 import msgspec
 
-from odradek.coordinator.group.consumer.assigning import (
-    ConsumerStep,
-    Membership,
+from odradek.coordinator.group.consumer.group import (
+    LEAVE_GROUP_STATIC_EPOCH,
+    ConsumerGroup,
+    ConsumerGroupState,
+)
+from odradek.coordinator.group.consumer.reconciliation import (
+    FencedMember,
+    is_reconciled_to,
+    reconcile,
+)
+from odradek.coordinator.group.consumer.records import (
+    ConsumerCurrentAssignment,
+    ConsumerCurrentRecord,
+    ConsumerGroupMember,
+    ConsumerMemberRecord,
+    ConsumerTargetRecord,
+    MemberState,
+    PartitionEpochs,
+    Partitions,
+)
+from odradek.coordinator.group.consumer.target_assignment import (
+    ConsumerTargetAssignmentBuilder,
+    GroupStep,
     assign_if_due,
     drop_unused_regexes,
     forget_member,
@@ -55,30 +75,14 @@ from odradek.coordinator.group.consumer.assigning import (
     session_key,
     start_epoch,
 )
-from odradek.coordinator.group.consumer.group import (
-    LEFT_FOR_A_WHILE,
-    ConsumerGroup,
-    ConsumerGroupState,
-)
-from odradek.coordinator.group.consumer.reconciliation import MustBeFenced, has_arrived, reconcile
-from odradek.coordinator.group.consumer.records import (
-    ConsumerMember,
-    CurrentAssignment,
-    CurrentStored,
-    MemberState,
-    MemberStored,
-    PartitionEpochs,
-    Partitions,
-    TargetStored,
-)
-from odradek.coordinator.group.known_members import (
-    check_instance,
-    fenced,
-    foreign_epoch,
+from odradek.coordinator.group.modern.member_checks import (
+    check_instance_id,
+    epoch_mismatch,
+    fenced_epoch,
     unknown_member,
 )
-from odradek.coordinator.group.records import TEXT_LETTERS_MAX
-from odradek.coordinator.group.requests import Heartbeat
+from odradek.coordinator.group.records import TEXT_LENGTH_MAX
+from odradek.coordinator.group.requests import ConsumerHeartbeat
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (
@@ -88,9 +92,9 @@ from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatTopicPartitions,
 )
 
-JOIN: Final = 0
-LEAVE: Final = -1
-CLIENT_MADE_ID_SINCE: Final = 1
+JOIN_GROUP_EPOCH: Final = 0
+LEAVE_GROUP_EPOCH: Final = -1
+CLIENT_GENERATED_ID_SINCE: Final = 1
 
 _HEARTBEATS_A_SECOND_MAX: Final = 200
 """How many heartbeats a process asks for while nothing happens: 1 to 2 % of a core."""
@@ -98,22 +102,22 @@ _HEARTBEATS_A_SECOND_MAX_RECONCILING: Final = 1_000
 _INTERVAL_MS_MIN: Final = 200
 """Half of what "a member joins" and "a member leaves" may take to be known to all."""
 _INTERVAL_MS_MIN_RECONCILING: Final = 100
-_LATENESS_FACTOR: Final = 5
+_LOOP_DELAY_FACTOR: Final = 5
 """Members are told to come again after so many times what a request waits here."""
 
-_fenced = partial(fenced, "consumer", "partitions")
+_fenced = partial(fenced_epoch, "consumer", "partitions")
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class ResolvedMember(msgspec.Struct, frozen=True, gc=False):
     """Whom a heartbeat comes from: the member as stored, if it is, and whose place it takes."""
 
     member_id: str
-    member: ConsumerMember | None
-    current: CurrentAssignment
+    member: ConsumerGroupMember | None
+    current: ConsumerCurrentAssignment
     replaced_id: str | None = None
 
 
-def is_blank(text: str | None) -> bool:
+def is_blank_text(text: str | None) -> bool:
     """Whether a text is there but says nothing: white space names nobody."""
     return text is not None and not text.strip()
 
@@ -121,34 +125,36 @@ def is_blank(text: str | None) -> bool:
 def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
     """Whether the request is one at all; else ApiError."""
     epoch = request.member_epoch
-    complaint = None
+    violation = None
     if not request.group_id.strip():
-        complaint = "GroupId can't be empty."
+        violation = "GroupId can't be empty."
     elif request.instance_id is not None and not request.instance_id.strip():
-        complaint = "InstanceId can't be empty."
+        violation = "InstanceId can't be empty."
     elif request.rack_id is not None and not request.rack_id.strip():
-        complaint = "RackId can't be empty."
-    elif not request.member_id.strip() and (version >= CLIENT_MADE_ID_SINCE or epoch != JOIN):
-        complaint = "MemberId can't be empty."
-    elif epoch == JOIN:
+        violation = "RackId can't be empty."
+    elif not request.member_id.strip() and (
+        version >= CLIENT_GENERATED_ID_SINCE or epoch != JOIN_GROUP_EPOCH
+    ):
+        violation = "MemberId can't be empty."
+    elif epoch == JOIN_GROUP_EPOCH:
         if request.rebalance_timeout_ms == -1:
-            complaint = "RebalanceTimeoutMs must be provided in first request."
+            violation = "RebalanceTimeoutMs must be provided in first request."
         elif request.topic_partitions is None or request.topic_partitions:
-            complaint = "TopicPartitions must be empty when (re-)joining."
+            violation = "TopicPartitions must be empty when (re-)joining."
         elif request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            complaint = (
+            violation = (
                 "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when"
                 " (re-)joining."
             )
-    elif epoch == LEFT_FOR_A_WHILE:
+    elif epoch == LEAVE_GROUP_STATIC_EPOCH:
         if request.instance_id is None:
-            complaint = "InstanceId can't be null."
-    elif epoch < LEFT_FOR_A_WHILE:
-        complaint = "MemberEpoch is invalid."
-    if complaint is None and not _can_be_stored(request):
-        complaint = f"A text of more than {TEXT_LETTERS_MAX} letters cannot be stored."
-    if complaint is not None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, complaint)
+            violation = "InstanceId can't be null."
+    elif epoch < LEAVE_GROUP_STATIC_EPOCH:
+        violation = "MemberEpoch is invalid."
+    if violation is None and not _can_be_stored(request):
+        violation = f"A text of more than {TEXT_LENGTH_MAX} letters cannot be stored."
+    if violation is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, violation)
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise ApiError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -159,11 +165,11 @@ def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
 
 def _can_be_stored(request: ConsumerGroupHeartbeatRequest) -> bool:
     return (
-        len(request.group_id) <= TEXT_LETTERS_MAX
-        and len(request.member_id) <= TEXT_LETTERS_MAX
-        and len(request.instance_id or "") <= TEXT_LETTERS_MAX
-        and len(request.rack_id or "") <= TEXT_LETTERS_MAX
-        and len(request.subscribed_topic_regex or "") <= TEXT_LETTERS_MAX
+        len(request.group_id) <= TEXT_LENGTH_MAX
+        and len(request.member_id) <= TEXT_LENGTH_MAX
+        and len(request.instance_id or "") <= TEXT_LENGTH_MAX
+        and len(request.rack_id or "") <= TEXT_LENGTH_MAX
+        and len(request.subscribed_topic_regex or "") <= TEXT_LENGTH_MAX
     )
 
 
@@ -171,23 +177,27 @@ def _can_be_stored(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def beat(
-    group: ConsumerGroup, command: Command, heartbeat: Heartbeat, member_id: str, step: ConsumerStep
+    group: ConsumerGroup,
+    command: Command,
+    heartbeat: ConsumerHeartbeat,
+    member_id: str,
+    step: GroupStep,
 ) -> ConsumerGroupHeartbeatResponse:
     """A heartbeat of a member that joins or is there. ApiError if it is refused."""
     request = heartbeat.request
     owned = _owned(request)
     # An answer that went over another connection may not have reached the member.
     connection_id = command.connection_id
-    may_be_lost = group.told_over.get(member_id, connection_id) != connection_id
-    found = _find(group, member_id, request, owned, step, may_be_lost=may_be_lost)
-    member = _updated(found.member, command, request)
-    goal = take_over(group, found, member, heartbeat.regex_names, step)
-    current = found.current
-    has_heard = request.member_epoch in (JOIN, current.member_epoch)
+    may_be_lost = group.unconfirmed_connections.get(member_id, connection_id) != connection_id
+    resolved = _find(group, member_id, request, owned, step, may_be_lost=may_be_lost)
+    member = _updated(resolved.member, command, request)
+    goal = update_member(group, resolved, member, heartbeat.regex_names, step)
+    current = resolved.current
+    has_heard = request.member_epoch in (JOIN_GROUP_EPOCH, current.member_epoch)
     if has_heard:
-        current = advance(group, found, member, goal, owned, step)
+        current = maybe_reconcile(group, resolved, member, goal, owned, step)
     refresh(group, member_id, member, step)
-    is_full = request.member_epoch == JOIN or (
+    is_full = request.member_epoch == JOIN_GROUP_EPOCH or (
         request.rebalance_timeout_ms != -1
         and (
             request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
@@ -200,29 +210,29 @@ def beat(
         heartbeat_interval_ms=_interval(group, step),
     )
     if owned is not None and may_be_lost and _is_exactly(owned, current.assigned):
-        del group.told_over[member_id]
+        del group.unconfirmed_connections[member_id]
         may_be_lost = False
-    is_news = not has_heard or may_be_lost or _has_other_partitions(found.current, current)
+    is_news = not has_heard or may_be_lost or _has_other_partitions(resolved.current, current)
     if is_full or is_news:
         response.assignment = _assignment(current)
-    if is_news or (current.member_epoch != request.member_epoch != JOIN):
-        group.told_over[member_id] = connection_id
+    if is_news or (current.member_epoch != request.member_epoch != JOIN_GROUP_EPOCH):
+        group.unconfirmed_connections[member_id] = connection_id
     return response
 
 
-def take_over(
+def update_member(
     group: ConsumerGroup,
-    found: Found,
-    member: ConsumerMember,
+    resolved: ResolvedMember,
+    member: ConsumerGroupMember,
     regex_names: tuple[str, ...] | None,
-    step: ConsumerStep,
+    step: GroupStep,
 ) -> tuple[int, Partitions]:
     """Write what is new of the member, and of the group with it; returns epoch and target."""
-    before = found.member
-    is_replacing = found.replaced_id is not None
+    before = resolved.member
+    is_replacing = resolved.replaced_id is not None
     is_as_before = member is before or member == before
     epoch, target_epoch = group.epoch, group.target_epoch
-    target = group.target(found.replaced_id or found.member_id)
+    target = group.target(resolved.replaced_id or resolved.member_id)
     if (
         is_as_before
         and not is_replacing
@@ -230,40 +240,40 @@ def take_over(
         and (epoch <= target_epoch or not is_due(group, step))
     ):
         return target_epoch, target
-    membership = Membership(group)
+    builder = ConsumerTargetAssignmentBuilder(group)
     if not is_as_before or is_replacing:
-        _store(group, found, member, membership, step)
-    is_news = before is None or _wants(before) != _wants(member)
+        _store(group, resolved, member, builder, step)
+    is_news = before is None or _subscription_of(before) != _subscription_of(member)
     if member.topic_regex and regex_names is not None:
-        is_resolved = resolve_regex(group, membership, member.topic_regex, regex_names, step)
+        is_resolved = resolve_regex(group, builder, member.topic_regex, regex_names, step)
         is_news = is_resolved or is_news
     if is_news:
-        drop_unused_regexes(group, membership, step)
-        epoch = start_epoch(group, membership, step)
-    targets = assign_if_due(group, epoch, membership, step)
+        drop_unused_regexes(group, builder, step)
+        epoch = start_epoch(group, builder, step)
+    targets = assign_if_due(group, epoch, builder, step)
     if targets is None:
         return target_epoch, target
-    return epoch, targets[found.member_id]
+    return epoch, targets[resolved.member_id]
 
 
-def _wants(member: ConsumerMember) -> tuple[object, ...]:
+def _subscription_of(member: ConsumerGroupMember) -> tuple[object, ...]:
     """What the group must be assigned anew for when it changes."""
     return (member.topic_names, member.topic_regex, member.server_assignor, member.rack_id)
 
 
-def advance(
+def maybe_reconcile(
     group: ConsumerGroup,
-    found: Found,
-    member: ConsumerMember,
+    resolved: ResolvedMember,
+    member: ConsumerGroupMember,
     goal: tuple[int, Partitions],
     owned: Partitions | None,
-    step: ConsumerStep,
-) -> CurrentAssignment:
+    step: GroupStep,
+) -> ConsumerCurrentAssignment:
     """The member's next step towards its target, written if there is one."""
-    member_id, before = found.member_id, found.current
-    if has_arrived(before, goal[0]):
+    member_id, before = resolved.member_id, resolved.current
+    if is_reconciled_to(before, goal[0]):
         return before
-    owners = (None, member_id, found.replaced_id)
+    owners = (None, member_id, resolved.replaced_id)
     try:
         current = reconcile(
             before,
@@ -272,11 +282,11 @@ def advance(
             owned=owned,
             is_free=lambda topic_id, index: group.owner(topic_id, index) in owners,
         )
-    except MustBeFenced:
+    except FencedMember:
         raise _fenced("is in a state that is not known here") from None
     if current is before:
         return before
-    step.records.append(CurrentStored(group.group_id, member_id, current))
+    step.records.append(ConsumerCurrentRecord(group.group_id, member_id, current))
     if member.classic is None:
         key = revocation_key(group.group_id, member_id)
         if current.state is MemberState.UNREVOKED_PARTITIONS:
@@ -286,7 +296,7 @@ def advance(
     return current
 
 
-def check_room(group: ConsumerGroup, size_max: int) -> None:
+def check_group_size(group: ConsumerGroup, size_max: int) -> None:
     """Whether the group may have one more member; else ApiError."""
     if group.member_count >= size_max:
         raise ApiError(
@@ -300,42 +310,42 @@ def _find(
     member_id: str,
     request: ConsumerGroupHeartbeatRequest,
     owned: Partitions | None,
-    step: ConsumerStep,
+    step: GroupStep,
     *,
     may_be_lost: bool,
-) -> Found:
+) -> ResolvedMember:
     """Who asks, by the table above."""
-    is_join = request.member_epoch == JOIN
+    is_join = request.member_epoch == JOIN_GROUP_EPOCH
     instance_id = request.instance_id
     holder = None if instance_id is None else group.static_member_id(instance_id)
     if is_join and holder is not None and holder != member_id:
         held = group.member(holder)
         assert held is not None
         current = group.current(holder)
-        if held.classic is None and current.member_epoch != LEFT_FOR_A_WHILE:
+        if held.classic is None and current.member_epoch != LEAVE_GROUP_STATIC_EPOCH:
             raise ApiError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {instance_id} cannot join the group"
                 f" because the instance id is owned by member {holder}.",
             )
-        taken_over = CurrentAssignment(0, 0, current.state, current.assigned, {})
-        return Found(member_id, held, taken_over, holder)
-    check_instance(group, member_id, None if is_join else instance_id)
+        taken_over = ConsumerCurrentAssignment(0, 0, current.state, current.assigned, {})
+        return ResolvedMember(member_id, held, taken_over, holder)
+    check_instance_id(group, member_id, None if is_join else instance_id)
     member = group.member(member_id)
     if member is None:
         if not is_join:
             raise unknown_member(group.group_id, member_id)
-        check_room(group, step.settings.consumer_size_max)
+        check_group_size(group, step.settings.consumer_size_max)
     current = group.current(member_id)
     _check_epoch(request.member_epoch, current, owned, may_be_lost=may_be_lost)
-    return Found(member_id, member, current)
+    return ResolvedMember(member_id, member, current)
 
 
 def _check_epoch(
-    epoch: int, current: CurrentAssignment, owned: Partitions | None, *, may_be_lost: bool
+    epoch: int, current: ConsumerCurrentAssignment, owned: Partitions | None, *, may_be_lost: bool
 ) -> None:
     known = current.member_epoch
-    if epoch in (JOIN, known):
+    if epoch in (JOIN_GROUP_EPOCH, known):
         return
     # Whoever did not get the answer of an epoch tells what it had before, as Kafka wants it. Where
     # the answer may indeed be lost it need not: it may send once more what it had to say.
@@ -347,7 +357,7 @@ def _check_epoch(
     else:
         is_its_own = owned is not None and _is_within(owned, current.assigned)
     if not (is_retry and is_its_own):
-        raise _fenced(foreign_epoch(epoch, known))
+        raise _fenced(epoch_mismatch(epoch, known))
 
 
 def _is_within(owned: Partitions, *known: PartitionEpochs) -> bool:
@@ -375,16 +385,16 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
 
 
 def _updated(
-    member: ConsumerMember | None, command: Command, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerMember:
+    member: ConsumerGroupMember | None, command: Command, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupMember:
     """The member with what it says anew; null says that nothing has changed."""
-    if member is not None and _is_as_known(member, command, request):
+    if member is not None and _is_unchanged(member, command, request):
         return member
-    known = member or ConsumerMember()
+    known = member or ConsumerGroupMember()
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
-    updated = ConsumerMember(
+    updated = ConsumerGroupMember(
         instance_id=known.instance_id if request.instance_id is None else request.instance_id,
         rack_id=known.rack_id if request.rack_id is None else request.rack_id,
         client_id=command.client_id,
@@ -400,8 +410,8 @@ def _updated(
     return known if updated == member else updated
 
 
-def _is_as_known(
-    member: ConsumerMember, command: Command, request: ConsumerGroupHeartbeatRequest
+def _is_unchanged(
+    member: ConsumerGroupMember, command: Command, request: ConsumerGroupHeartbeatRequest
 ) -> bool:
     """Whether a heartbeat says nothing of the member itself, as most do."""
     return (
@@ -419,27 +429,29 @@ def _is_as_known(
 
 def _store(
     group: ConsumerGroup,
-    found: Found,
-    member: ConsumerMember,
-    membership: Membership,
-    step: ConsumerStep,
+    resolved: ResolvedMember,
+    member: ConsumerGroupMember,
+    builder: ConsumerTargetAssignmentBuilder,
+    step: GroupStep,
 ) -> None:
-    group_id, member_id = group.group_id, found.member_id
-    if found.replaced_id is not None:
-        membership.replace(found.replaced_id, member_id, member)
-        target = group.target(found.replaced_id)
-        forget_member(group_id, found.replaced_id, step)
+    group_id, member_id = group.group_id, resolved.member_id
+    if resolved.replaced_id is not None:
+        builder.replace(resolved.replaced_id, member_id, member)
+        target = group.target(resolved.replaced_id)
+        forget_member(group_id, resolved.replaced_id, step)
         step.records += (
-            MemberStored(group_id, member_id, member),
-            TargetStored(group_id, member_id, target),
-            CurrentStored(group_id, member_id, found.current),
+            ConsumerMemberRecord(group_id, member_id, member),
+            ConsumerTargetRecord(group_id, member_id, target),
+            ConsumerCurrentRecord(group_id, member_id, resolved.current),
         )
         return
-    membership.put(member_id, member)
-    step.records.append(MemberStored(group_id, member_id, member))
+    builder.put(member_id, member)
+    step.records.append(ConsumerMemberRecord(group_id, member_id, member))
 
 
-def _has_other_partitions(before: CurrentAssignment, after: CurrentAssignment) -> bool:
+def _has_other_partitions(
+    before: ConsumerCurrentAssignment, after: ConsumerCurrentAssignment
+) -> bool:
     if before is after:
         return False
     return {topic: set(epochs) for topic, epochs in before.assigned.items()} != {
@@ -447,7 +459,7 @@ def _has_other_partitions(before: CurrentAssignment, after: CurrentAssignment) -
     }
 
 
-def _assignment(current: CurrentAssignment) -> ConsumerGroupHeartbeatAssignment:
+def _assignment(current: ConsumerCurrentAssignment) -> ConsumerGroupHeartbeatAssignment:
     return ConsumerGroupHeartbeatAssignment(
         topic_partitions=[
             ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
@@ -457,10 +469,10 @@ def _assignment(current: CurrentAssignment) -> ConsumerGroupHeartbeatAssignment:
     )
 
 
-def _interval(group: ConsumerGroup, step: ConsumerStep) -> int:
+def _interval(group: ConsumerGroup, step: GroupStep) -> int:
     """When the member should come again."""
     own = step.settings.consumer_overrides.get(group.group_id)
-    return fair_interval(
+    return fair_heartbeat_interval(
         step,
         is_busy=bool(step.records) or group.state is not ConsumerGroupState.STABLE,
         own_ms=None if own is None else own.heartbeat_interval_ms,
@@ -468,7 +480,9 @@ def _interval(group: ConsumerGroup, step: ConsumerStep) -> int:
     )
 
 
-def fair_interval(step: ConsumerStep, *, is_busy: bool, own_ms: int | None, longest_ms: int) -> int:
+def fair_heartbeat_interval(
+    step: GroupStep, *, is_busy: bool, own_ms: int | None, longest_ms: int
+) -> int:
     """When one of all the members of this process should come again, in ms.
 
     What was set for its group (`own_ms`) is kept to while nothing happens there. Else members come
@@ -482,47 +496,51 @@ def fair_interval(step: ConsumerStep, *, is_busy: bool, own_ms: int | None, long
         return own_ms
     else:
         rate, floor_ms = _HEARTBEATS_A_SECOND_MAX, _INTERVAL_MS_MIN
-    fair_ms = max(1000 * step.crowd_count // rate, _LATENESS_FACTOR * step.lateness_ms)
+    fair_ms = max(1000 * step.member_count_total // rate, _LOOP_DELAY_FACTOR * step.loop_delay_ms)
     return min(max(fair_ms, floor_ms), longest_ms)
 
 
 def refresh(
-    group: ConsumerGroup, member_id: str, member: ConsumerMember, step: ConsumerStep
+    group: ConsumerGroup, member_id: str, member: ConsumerGroupMember, step: GroupStep
 ) -> None:
     """The member has given a sign of life: its session starts anew."""
-    timeout_ms = session_of(group, member, step)
+    timeout_ms = session_timeout_of(group, member, step)
     step.set_timer(session_key(group.group_id, member_id), step.now_ms + timeout_ms)
 
 
-def session_of(group: ConsumerGroup, member: ConsumerMember, step: ConsumerStep) -> int:
+def session_timeout_of(group: ConsumerGroup, member: ConsumerGroupMember, step: GroupStep) -> int:
     """After how long a silence the member is taken for gone, in ms."""
     if member.classic is None:
-        return step.settings.consumer_session_of(group.group_id)
+        return step.settings.consumer_session_timeout_ms_of(group.group_id)
     return member.classic.session_timeout_ms
 
 
 # -- leaving --------------------------------------------------------------------------------------
 
 
-def step_out(
-    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, step: ConsumerStep
+def leave_static(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, step: GroupStep
 ) -> ConsumerGroupHeartbeatResponse:
     """A static member leaves for a while (-2): it owns what it owned until its session ends."""
     member_id = request.member_id
-    check_instance(group, member_id, request.instance_id)
+    check_instance_id(group, member_id, request.instance_id)
     before = group.current(member_id)
-    left = msgspec.structs.replace(before, member_epoch=LEFT_FOR_A_WHILE, pending_revocation={})
-    step.records.append(CurrentStored(group.group_id, member_id, left))
+    left = msgspec.structs.replace(
+        before, member_epoch=LEAVE_GROUP_STATIC_EPOCH, pending_revocation={}
+    )
+    step.records.append(ConsumerCurrentRecord(group.group_id, member_id, left))
     step.cancel_timer(revocation_key(group.group_id, member_id))
-    return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=LEFT_FOR_A_WHILE)
+    return ConsumerGroupHeartbeatResponse(
+        member_id=member_id, member_epoch=LEAVE_GROUP_STATIC_EPOCH
+    )
 
 
-def remove(group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep) -> None:
+def remove(group: ConsumerGroup, member_ids: Collection[str], step: GroupStep) -> None:
     """Members are gone, whatever the reason: the others share what they had."""
-    membership = Membership(group)
+    builder = ConsumerTargetAssignmentBuilder(group)
     for member_id in member_ids:
-        membership.remove(member_id)
+        builder.remove(member_id)
         forget_member(group.group_id, member_id, step)
-    drop_unused_regexes(group, membership, step)
-    epoch = start_epoch(group, membership, step)
-    assign_if_due(group, epoch, membership, step)
+    drop_unused_regexes(group, builder, step)
+    epoch = start_epoch(group, builder, step)
+    assign_if_due(group, epoch, builder, step)

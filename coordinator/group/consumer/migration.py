@@ -13,32 +13,32 @@ functions are pure. Called by `groups` and `classic_members`.
 from collections.abc import Collection
 
 from odradek.coordinator.group.classic.group import ClassicGroup
-from odradek.coordinator.group.classic.roster import Member
+from odradek.coordinator.group.classic.members import ClassicGroupMember
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.records import (
-    ClassicProtocols,
+    ClassicMemberMetadata,
+    ConsumerCurrentAssignment,
+    ConsumerCurrentRecord,
+    ConsumerEpochRecord,
+    ConsumerGroupMember,
     ConsumerGroupRecord,
-    ConsumerMember,
-    CurrentAssignment,
-    CurrentStored,
+    ConsumerMemberRecord,
+    ConsumerRegexRecord,
+    ConsumerTargetEpochRecord,
+    ConsumerTargetRecord,
     GroupEpoch,
-    GroupEpochStored,
     MemberState,
-    MemberStored,
     Partitions,
-    RegexStored,
     TargetEpoch,
-    TargetEpochStored,
-    TargetStored,
 )
 from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.topics import TopicCatalog
 from odradek.coordinator.timeline import Timeline
-from odradek.protocol.embedded import (
+from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolAssignment,
-    TopicPartitions,
+    ConsumerProtocolPartitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -49,16 +49,16 @@ ASSIGNMENT_VERSION = 0
 """All versions of an assignment look the same, and this one every client reads."""
 
 
-def may_upgrade(classic: ClassicGroup, settings: GroupSettings) -> bool:
+def can_upgrade(classic: ClassicGroup, settings: GroupSettings) -> bool:
     """Whether the classic group may become a consumer group with the members it has."""
     return (
         settings.migration_policy.allows_upgrade
         and classic.uses_consumer_protocol
-        and len(classic.roster) <= settings.consumer_size_max
+        and len(classic.members) <= settings.consumer_size_max
     )
 
 
-def upgraded(
+def consumer_group_of(
     classic: ClassicGroup, topics: TopicCatalog
 ) -> tuple[ConsumerGroup, list[ConsumerGroupRecord]]:
     """The classic group as a consumer group, and the records that make it one.
@@ -68,46 +68,46 @@ def upgraded(
     """
     group_id, epoch = classic.group_id, classic.generation_id
     records: list[ConsumerGroupRecord] = []
-    owned_by = {member.member_id: _assigned(member, topics) for member in classic.roster}
+    owned_by = {member.member_id: _assigned(member, topics) for member in classic.members}
     records += (
-        MemberStored(group_id, member.member_id, _consumer_member(member))
-        for member in classic.roster
+        ConsumerMemberRecord(group_id, member.member_id, _consumer_member(member))
+        for member in classic.members
     )
-    records.append(GroupEpochStored(group_id, GroupEpoch(epoch)))
-    records += (TargetStored(group_id, id_, owned) for id_, owned in owned_by.items())
-    records.append(TargetEpochStored(group_id, TargetEpoch(epoch)))
+    records.append(ConsumerEpochRecord(group_id, GroupEpoch(epoch)))
+    records += (ConsumerTargetRecord(group_id, id_, owned) for id_, owned in owned_by.items())
+    records.append(ConsumerTargetEpochRecord(group_id, TargetEpoch(epoch)))
     for member_id, owned in owned_by.items():
         assigned = {
             topic_id: dict.fromkeys(sorted(indexes), epoch) for topic_id, indexes in owned.items()
         }
-        current = CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned, {})
-        records.append(CurrentStored(group_id, member_id, current))
+        current = ConsumerCurrentAssignment(epoch, epoch, MemberState.STABLE, assigned, {})
+        records.append(ConsumerCurrentRecord(group_id, member_id, current))
     group = ConsumerGroup(group_id, Timeline())
     for record in records:
         group.replay(record)
     return group, records
 
 
-def _consumer_member(member: Member) -> ConsumerMember:
+def _consumer_member(member: ClassicGroupMember) -> ConsumerGroupMember:
     subscription = decode_subscription(member.metadata_for(member.protocols[0][0]))
-    return ConsumerMember(
+    return ConsumerGroupMember(
         instance_id=member.group_instance_id,
         rack_id=subscription.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
         topic_names=tuple(sorted(set(subscription.topics))),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
+        classic=ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
     )
 
 
-def _assigned(member: Member, topics: TopicCatalog) -> Partitions:
+def _assigned(member: ClassicGroupMember, topics: TopicCatalog) -> Partitions:
     if not member.assignment:
         return {}
     return by_id(decode_assignment(member.assignment).assigned_partitions, topics)
 
 
-def by_id(partitions: Collection[TopicPartitions], topics: TopicCatalog) -> Partitions:
+def by_id(partitions: Collection[ConsumerProtocolPartitions], topics: TopicCatalog) -> Partitions:
     """Partitions that were told by topic name; topics that are gone are left out."""
     found: dict[Uuid, frozenset[int]] = {}
     for named in partitions:
@@ -118,29 +118,29 @@ def by_id(partitions: Collection[TopicPartitions], topics: TopicCatalog) -> Part
     return found
 
 
-def assignment_bytes(current: CurrentAssignment, topics: TopicCatalog) -> bytes:
+def assignment_bytes(current: ConsumerCurrentAssignment, topics: TopicCatalog) -> bytes:
     """What a classic member is told by SyncGroup that it may own."""
     named = []
     for topic_id, epochs in current.assigned.items():
         name = topics.name_of(topic_id)
         if name is not None:
-            named.append(TopicPartitions(topic=name, partitions=sorted(epochs)))
+            named.append(ConsumerProtocolPartitions(topic=name, partitions=sorted(epochs)))
     named.sort(key=lambda topic: topic.topic)
     assignment = ConsumerProtocolAssignment(assigned_partitions=named)
     return encode_assignment(assignment, ASSIGNMENT_VERSION)
 
 
-def downgraded(
+def classic_generation_of(
     group: ConsumerGroup, leaving: Collection[str], topics: TopicCatalog, now_ms: int
 ) -> GroupMetadata:
     """The consumer group as a classic group's generation, without those who leave.
 
     All who stay must speak the classic protocol.
     """
-    staying = [(id_, member) for id_, member in group.members() if id_ not in leaving]
-    protocol_name = _common_protocol([member for _, member in staying])
+    remaining = [(id_, member) for id_, member in group.members() if id_ not in leaving]
+    protocol_name = _common_protocol([member for _, member in remaining])
     members = []
-    for member_id, member in staying:
+    for member_id, member in remaining:
         assert member.classic is not None
         members.append(
             MemberMetadata(
@@ -164,7 +164,7 @@ def downgraded(
     )
 
 
-def _common_protocol(members: list[ConsumerMember]) -> str:
+def _common_protocol(members: list[ConsumerGroupMember]) -> str:
     """The first member's favourite of those that all know; joining has seen to it that one is."""
     offers = [dict(member.classic.protocols) for member in members if member.classic is not None]
     return next(name for name in offers[0] if all(name in offer for offer in offers))
@@ -175,11 +175,11 @@ def tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
     group_id = group.group_id
     member_ids = [member_id for member_id, _ in group.members()]
     records: list[ConsumerGroupRecord] = []
-    records += (CurrentStored(group_id, id_, None) for id_ in member_ids)
-    records += (TargetStored(group_id, id_, None) for id_ in member_ids)
+    records += (ConsumerCurrentRecord(group_id, id_, None) for id_ in member_ids)
+    records += (ConsumerTargetRecord(group_id, id_, None) for id_ in member_ids)
     if group.has_target_epoch:
-        records.append(TargetEpochStored(group_id, None))
-    records += (MemberStored(group_id, id_, None) for id_ in member_ids)
-    records += (RegexStored(group_id, regex, None) for regex, _ in group.regexes())
-    records.append(GroupEpochStored(group_id, None))
+        records.append(ConsumerTargetEpochRecord(group_id, None))
+    records += (ConsumerMemberRecord(group_id, id_, None) for id_ in member_ids)
+    records += (ConsumerRegexRecord(group_id, regex, None) for regex, _ in group.regexes())
+    records.append(ConsumerEpochRecord(group_id, None))
     return records

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.coordinator.group.consumer.records import (
-    CurrentAssignment,
+    ConsumerCurrentAssignment,
     MemberState,
     PartitionEpochs,
     Partitions,
@@ -35,46 +35,46 @@ from odradek.protocol.types import Uuid
 _STABLE: Final = MemberState.STABLE
 
 
-class MustBeFenced(Exception):
+class FencedMember(Exception):
     """What the member owns cannot be known: it must drop everything and join again."""
 
 
-def has_arrived(current: CurrentAssignment, target_epoch: int) -> bool:
+def is_reconciled_to(current: ConsumerCurrentAssignment, target_epoch: int) -> bool:
     """Whether the member is where it shall be: most are, most of the time."""
     return current.member_epoch == target_epoch and current.state is _STABLE
 
 
 def reconcile(
-    current: CurrentAssignment,
+    current: ConsumerCurrentAssignment,
     *,
     target_epoch: int,
     target: Partitions,
     owned: Partitions | None,
     is_free: Callable[[Uuid, int], bool],
-) -> CurrentAssignment:
+) -> ConsumerCurrentAssignment:
     """The next step towards the target, or the same object if there is none just now.
 
     `owned` is what the member says it owns, None if it does not say. `is_free` tells whether nobody
     else has, or has still to give up, a partition.
     """
-    if has_arrived(current, target_epoch):
+    if is_reconciled_to(current, target_epoch):
         return current
     epoch = current.member_epoch
     match current.state:
         case MemberState.UNREVOKED_PARTITIONS:
-            if _owns_any(owned, current.pending_revocation):
+            if _owns_revoked(owned, current.pending_revocation):
                 return current
             # It has come one epoch further, whichever the target's is by now.
             epoch += 1
         case MemberState.UNKNOWN:
             if owned is None or owned:
-                raise MustBeFenced
+                raise FencedMember
             epoch = target_epoch
-    following = _next(current, epoch, target_epoch, target, owned, is_free)
-    return current if following == current else following
+    next_assignment = _compute_next_assignment(current, epoch, target_epoch, target, owned, is_free)
+    return current if next_assignment == current else next_assignment
 
 
-def _owns_any(owned: Partitions | None, partitions: PartitionEpochs) -> bool:
+def _owns_revoked(owned: Partitions | None, partitions: PartitionEpochs) -> bool:
     """Whether the member still has, or may still have, one of them."""
     if owned is None:
         return True
@@ -84,14 +84,14 @@ def _owns_any(owned: Partitions | None, partitions: PartitionEpochs) -> bool:
     )
 
 
-def _next(
-    current: CurrentAssignment,
+def _compute_next_assignment(
+    current: ConsumerCurrentAssignment,
     epoch: int,
     target_epoch: int,
     target: Partitions,
     owned: Partitions | None,
     is_free: Callable[[Uuid, int], bool],
-) -> CurrentAssignment:
+) -> ConsumerCurrentAssignment:
     kept: dict[Uuid, dict[int, int]] = {}
     to_revoke: dict[Uuid, dict[int, int]] = {}
     for topic_id, epochs in current.assigned.items():
@@ -102,8 +102,8 @@ def _next(
         for index, since in epochs.items():
             place = kept if index in wanted else to_revoke
             place.setdefault(topic_id, {})[index] = since
-    if to_revoke and _owns_any(owned, to_revoke):
-        return CurrentAssignment(
+    if to_revoke and _owns_revoked(owned, to_revoke):
+        return ConsumerCurrentAssignment(
             epoch,
             _previous(current, epoch),
             MemberState.UNREVOKED_PARTITIONS,
@@ -122,7 +122,7 @@ def _next(
                 kept.setdefault(topic_id, {})[index] = target_epoch
             else:
                 is_complete = False
-    return CurrentAssignment(
+    return ConsumerCurrentAssignment(
         target_epoch,
         _previous(current, target_epoch),
         MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS,
@@ -131,6 +131,6 @@ def _next(
     )
 
 
-def _previous(current: CurrentAssignment, epoch: int) -> int:
+def _previous(current: ConsumerCurrentAssignment, epoch: int) -> int:
     """The epoch before this one, with which the member may still come (its answer was lost)."""
     return current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch

@@ -58,7 +58,7 @@ _MEMBER_KEY: Final = 5
 _TARGET_EPOCH_KEY: Final = 6
 _TARGET_KEY: Final = 7
 _CURRENT_KEY: Final = 8
-_EXPRESSION_KEY: Final = 16
+_REGEX_KEY: Final = 16
 _EPOCHS_TAG: Final = 0
 
 
@@ -85,7 +85,7 @@ class TargetEpoch(msgspec.Struct, frozen=True, gc=False):
     assigned_at_ms: int = 0
 
 
-class ClassicProtocols(msgspec.Struct, frozen=True, gc=False):
+class ClassicMemberMetadata(msgspec.Struct, frozen=True, gc=False):
     """What a member is that speaks the classic protocol: its session, and its subscription bytes
     by assignor, the favourite first."""
 
@@ -93,7 +93,7 @@ class ClassicProtocols(msgspec.Struct, frozen=True, gc=False):
     protocols: tuple[tuple[str, bytes], ...]
 
 
-class ConsumerMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ConsumerGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A member and what it wants. `classic` is None if it speaks the consumer protocol."""
 
     instance_id: str | None = None
@@ -104,10 +104,10 @@ class ConsumerMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
-    classic: ClassicProtocols | None = None
+    classic: ClassicMemberMetadata | None = None
 
 
-class CurrentAssignment(msgspec.Struct, frozen=True):
+class ConsumerCurrentAssignment(msgspec.Struct, frozen=True):
     """What a member may own in its epoch, and what it has still to give up."""
 
     member_epoch: int = 0
@@ -125,29 +125,29 @@ class ResolvedRegex(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int = 0
 
 
-class GroupEpochStored(msgspec.Struct, frozen=True, gc=False):
+class ConsumerEpochRecord(msgspec.Struct, frozen=True, gc=False):
     """A consumer group's epoch, or (without one) that the group is gone."""
 
     group_id: str
     epoch: GroupEpoch | None
 
 
-class MemberStored(msgspec.Struct, frozen=True, gc=False):
+class ConsumerMemberRecord(msgspec.Struct, frozen=True, gc=False):
     """A member, or that it is gone."""
 
     group_id: str
     member_id: str
-    member: ConsumerMember | None
+    member: ConsumerGroupMember | None
 
 
-class TargetEpochStored(msgspec.Struct, frozen=True, gc=False):
+class ConsumerTargetEpochRecord(msgspec.Struct, frozen=True, gc=False):
     """The epoch of the target assignment, written after the targets that changed."""
 
     group_id: str
     epoch: TargetEpoch | None
 
 
-class TargetStored(msgspec.Struct, frozen=True, gc=False):
+class ConsumerTargetRecord(msgspec.Struct, frozen=True, gc=False):
     """What a member shall own."""
 
     group_id: str
@@ -155,15 +155,15 @@ class TargetStored(msgspec.Struct, frozen=True, gc=False):
     target: Partitions | None
 
 
-class CurrentStored(msgspec.Struct, frozen=True, gc=False):
+class ConsumerCurrentRecord(msgspec.Struct, frozen=True, gc=False):
     """What a member may own."""
 
     group_id: str
     member_id: str
-    current: CurrentAssignment | None
+    current: ConsumerCurrentAssignment | None
 
 
-class RegexStored(msgspec.Struct, frozen=True, gc=False):
+class ConsumerRegexRecord(msgspec.Struct, frozen=True, gc=False):
     """What an expression stands for."""
 
     group_id: str
@@ -172,7 +172,12 @@ class RegexStored(msgspec.Struct, frozen=True, gc=False):
 
 
 ConsumerGroupRecord: TypeAlias = (
-    GroupEpochStored | MemberStored | TargetEpochStored | TargetStored | CurrentStored | RegexStored
+    ConsumerEpochRecord
+    | ConsumerMemberRecord
+    | ConsumerTargetEpochRecord
+    | ConsumerTargetRecord
+    | ConsumerCurrentRecord
+    | ConsumerRegexRecord
 )
 
 
@@ -184,23 +189,23 @@ def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | 
     group_id = string(record.group_id)
     value: bytes | None
     match record:
-        case CurrentStored():
+        case ConsumerCurrentRecord():
             key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
             value = None if record.current is None else _encode_current(record.current)
-        case GroupEpochStored():
+        case ConsumerEpochRecord():
             key = INT16.pack(_GROUP_KEY) + group_id
             value = None if record.epoch is None else _encode_epoch(record.epoch)
-        case MemberStored():
+        case ConsumerMemberRecord():
             key = INT16.pack(_MEMBER_KEY) + group_id + string(record.member_id)
             value = None if record.member is None else _encode_member(record.member)
-        case TargetEpochStored():
+        case ConsumerTargetEpochRecord():
             key = INT16.pack(_TARGET_EPOCH_KEY) + group_id
             value = None if record.epoch is None else _encode_target_epoch(record.epoch)
-        case TargetStored():
+        case ConsumerTargetRecord():
             key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
             value = None if record.target is None else _encode_target(record.target)
-        case RegexStored():
-            key = INT16.pack(_EXPRESSION_KEY) + group_id + string(record.regex)
+        case ConsumerRegexRecord():
+            key = INT16.pack(_REGEX_KEY) + group_id + string(record.regex)
             value = None if record.resolved is None else _encode_resolved(record.resolved)
     return key, value
 
@@ -213,7 +218,7 @@ def _encode_target_epoch(epoch: TargetEpoch) -> bytes:
     return VALUE_VERSION + INT32.pack(epoch.epoch) + int64_tag(epoch.assigned_at_ms)
 
 
-def _encode_member(member: ConsumerMember) -> bytes:
+def _encode_member(member: ConsumerGroupMember) -> bytes:
     tags = NO_TAGS
     if member.classic is not None:
         # A nullable structure is led by a byte that says whether it is there.
@@ -243,7 +248,7 @@ def _encode_target(target: Partitions) -> bytes:
     return VALUE_VERSION + topic_partitions(target) + NO_TAGS
 
 
-def _encode_current(current: CurrentAssignment) -> bytes:
+def _encode_current(current: ConsumerCurrentAssignment) -> bytes:
     parts = [
         VALUE_VERSION,
         struct.pack(
@@ -281,18 +286,18 @@ def decode_consumer_record(
         reader.is_flexible = True
     match kind:
         case 3:
-            return GroupEpochStored(key.string(), _read(reader, _decode_epoch))
+            return ConsumerEpochRecord(key.string(), _read(reader, _decode_epoch))
         case 5:
-            return MemberStored(key.string(), key.string(), _read(reader, _decode_member))
+            return ConsumerMemberRecord(key.string(), key.string(), _read(reader, _decode_member))
         case 6:
-            return TargetEpochStored(key.string(), _read(reader, _decode_target_epoch))
+            return ConsumerTargetEpochRecord(key.string(), _read(reader, _decode_target_epoch))
         case 7:
             target = _read(reader, FieldReader.topic_partitions)
-            return TargetStored(key.string(), key.string(), target)
+            return ConsumerTargetRecord(key.string(), key.string(), target)
         case 8:
-            return CurrentStored(key.string(), key.string(), _read(reader, _decode_current))
+            return ConsumerCurrentRecord(key.string(), key.string(), _read(reader, _decode_current))
         case 16:
-            return RegexStored(key.string(), key.string(), _read(reader, _decode_resolved))
+            return ConsumerRegexRecord(key.string(), key.string(), _read(reader, _decode_resolved))
     return None
 
 
@@ -306,7 +311,7 @@ CONSUMER_RECORD_KINDS: Final[Mapping[int, str]] = {
     _TARGET_EPOCH_KEY: "ConsumerGroupTargetAssignmentMetadataValue",
     _TARGET_KEY: "ConsumerGroupTargetAssignmentMemberValue",
     _CURRENT_KEY: "ConsumerGroupCurrentMemberAssignmentValue",
-    _EXPRESSION_KEY: "ConsumerGroupRegularExpressionValue",
+    _REGEX_KEY: "ConsumerGroupRegularExpressionValue",
 }
 
 
@@ -318,7 +323,7 @@ def _decode_target_epoch(reader: FieldReader) -> TargetEpoch:
     return TargetEpoch(reader.int32(), reader.int64_tag())
 
 
-def _decode_member(reader: FieldReader) -> ConsumerMember:
+def _decode_member(reader: FieldReader) -> ConsumerGroupMember:
     instance_id = reader.nullable_string()
     rack_id = reader.nullable_string()
     client_id, client_host = reader.string(), reader.string()
@@ -327,7 +332,7 @@ def _decode_member(reader: FieldReader) -> ConsumerMember:
     rebalance_timeout_ms = reader.int32()
     server_assignor = reader.nullable_string()
     classic = reader.tags().get(0)
-    return ConsumerMember(
+    return ConsumerGroupMember(
         instance_id=instance_id,
         rack_id=rack_id,
         client_id=client_id,
@@ -340,7 +345,7 @@ def _decode_member(reader: FieldReader) -> ConsumerMember:
     )
 
 
-def _decode_classic(octets: bytes) -> ClassicProtocols | None:
+def _decode_classic(octets: bytes) -> ClassicMemberMetadata | None:
     reader = FieldReader(octets)
     reader.is_flexible = True
     if reader.int8() < 0:
@@ -350,14 +355,14 @@ def _decode_classic(octets: bytes) -> ClassicProtocols | None:
     for _ in range(reader.array_length()):
         protocols.append((reader.string(), reader.octets()))
         reader.tags()
-    return ClassicProtocols(session_timeout_ms, tuple(protocols))
+    return ClassicMemberMetadata(session_timeout_ms, tuple(protocols))
 
 
-def _decode_current(reader: FieldReader) -> CurrentAssignment:
+def _decode_current(reader: FieldReader) -> ConsumerCurrentAssignment:
     member_epoch, previous_member_epoch = reader.int32(), reader.int32()
     state = reader.int8()
     known = state in MemberState.__members__.values()
-    return CurrentAssignment(
+    return ConsumerCurrentAssignment(
         member_epoch,
         previous_member_epoch,
         MemberState(state) if known else MemberState.UNKNOWN,

@@ -18,7 +18,7 @@ from odradek.coordinator.group.record_fields import INT16, INT32, FieldReader, s
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.types import Uuid
 
-T = TypeVar("T", "RewindState", "UndoPoint", "Snapshot")
+T = TypeVar("T", "RewindState", "UndoPoint", "OffsetSnapshot")
 
 NO_OFFSET: Final = -1
 """Stands for a partition without a committed offset."""
@@ -29,7 +29,7 @@ _SNAPSHOT_KEY: Final = 20_003
 _VERSION: Final = 0
 
 
-class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class OffsetMove(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One partition that is rewound: to which offset and, as `previous`, from which."""
 
     topic: str
@@ -43,7 +43,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     previous_metadata: str = ""
 
 
-class Fence(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class CommitFence(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Commits of this partition count from that member epoch on (KIP-848)."""
 
     topic: str
@@ -59,7 +59,7 @@ class Rewind(msgspec.Struct, frozen=True, array_like=True):
 
     rewind_id: Uuid
     at_ms: int
-    moves: tuple[Move, ...]
+    moves: tuple[OffsetMove, ...]
     undoes: int = 0
 
 
@@ -70,7 +70,7 @@ class RewindState(msgspec.Struct, frozen=True, array_like=True):
 
     pending: Rewind | None = None
     last: Rewind | None = None
-    fences: tuple[Fence, ...] = ()
+    fences: tuple[CommitFence, ...] = ()
     newest_number: int = 0
     done_ids: tuple[Uuid, ...] = ()
     given_up_ids: tuple[Uuid, ...] = ()
@@ -80,24 +80,24 @@ class UndoPoint(msgspec.Struct, frozen=True, array_like=True):
     """A rewind that can be undone: its moves, backwards."""
 
     at_ms: int
-    moves: tuple[Move, ...]
+    moves: tuple[OffsetMove, ...]
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+class OffsetSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """A group's offsets as they were once."""
 
     at_ms: int
-    moves: tuple[Move, ...]
+    moves: tuple[OffsetMove, ...]
 
 
-class RewindStored(msgspec.Struct, frozen=True):
+class RewindStateRecord(msgspec.Struct, frozen=True):
     """What is to be known of a group's rewinds; without it, that there is nothing."""
 
     group_id: str
     state: RewindState | None
 
 
-class UndoPointStored(msgspec.Struct, frozen=True):
+class UndoPointRecord(msgspec.Struct, frozen=True):
     """A rewind can be undone, or (without a point) not any more. Numbers grow, from 1."""
 
     group_id: str
@@ -105,15 +105,15 @@ class UndoPointStored(msgspec.Struct, frozen=True):
     point: UndoPoint | None
 
 
-class SnapshotStored(msgspec.Struct, frozen=True):
+class OffsetSnapshotRecord(msgspec.Struct, frozen=True):
     """A named snapshot, or that it is gone."""
 
     group_id: str
     name: str
-    snapshot: Snapshot | None
+    snapshot: OffsetSnapshot | None
 
 
-RewindRecord: TypeAlias = RewindStored | UndoPointStored | SnapshotStored
+RewindRecord: TypeAlias = RewindStateRecord | UndoPointRecord | OffsetSnapshotRecord
 REWIND_RECORD_KINDS: Final = (_STATE_KEY, _UNDO_KEY, _SNAPSHOT_KEY)
 
 _pack: Final = msgspec.msgpack.Encoder().encode
@@ -123,12 +123,12 @@ def encode_rewind_record(record: RewindRecord) -> tuple[bytes, bytes | None]:
     """Key and value. ProtocolError if a text is too long for its place."""
     group = string(record.group_id)
     match record:
-        case RewindStored():
+        case RewindStateRecord():
             return INT16.pack(_STATE_KEY) + group, _value(record.state)
-        case UndoPointStored():
+        case UndoPointRecord():
             key = INT16.pack(_UNDO_KEY) + group + INT32.pack(record.number)
             return key, _value(record.point)
-        case SnapshotStored():
+        case OffsetSnapshotRecord():
             key = INT16.pack(_SNAPSHOT_KEY) + group + string(record.name)
             return key, _value(record.snapshot)
 
@@ -137,15 +137,17 @@ def decode_rewind_record(kind: int, reader: FieldReader, value: bytes | None) ->
     """The inverse; the key's type has been read. ProtocolError on a newer version."""
     group_id = reader.string()
     if kind == _STATE_KEY:
-        return RewindStored(group_id, None if value is None else _read(value, RewindState))
+        return RewindStateRecord(group_id, None if value is None else _read(value, RewindState))
     if kind == _UNDO_KEY:
         number = reader.int32()
-        return UndoPointStored(group_id, number, None if value is None else _read(value, UndoPoint))
+        return UndoPointRecord(group_id, number, None if value is None else _read(value, UndoPoint))
     name = reader.string()
-    return SnapshotStored(group_id, name, None if value is None else _read(value, Snapshot))
+    return OffsetSnapshotRecord(
+        group_id, name, None if value is None else _read(value, OffsetSnapshot)
+    )
 
 
-def _value(of: RewindState | UndoPoint | Snapshot | None) -> bytes | None:
+def _value(of: RewindState | UndoPoint | OffsetSnapshot | None) -> bytes | None:
     return None if of is None else INT16.pack(_VERSION) + _pack(of)
 
 
@@ -158,6 +160,6 @@ def _read(value: bytes, kind: type[T]) -> T:
         raise ProtocolError(f"a rewind's record is malformed: {error}") from error
 
 
-def key_of(move: Move) -> tuple[str, int]:
+def key_of(move: OffsetMove) -> tuple[str, int]:
     """The partition of a move, as tables of offsets have it."""
     return move.topic, move.partition

@@ -8,12 +8,25 @@ below which everything is done with; what it has acknowledged behind them is not
 import re
 from typing import Final
 
-from odradek.coordinator.group.consumer.assigning import ConsumerStep
-from odradek.coordinator.group.family import Occupant
-from odradek.coordinator.group.offsets import Offsets
-from odradek.coordinator.group.requests import DropSnapshot, RewindHistory, Rewound, TakeSnapshot
-from odradek.coordinator.group.rewind.points import MOVE_COUNT_MAX, SNAPSHOT_COUNT_MAX, Rewinds
-from odradek.coordinator.group.rewind.records import Move, Snapshot, SnapshotStored
+from odradek.coordinator.group.consumer.target_assignment import GroupStep
+from odradek.coordinator.group.modern.group_type import GroupTypeOf
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.requests import (
+    DropSnapshot,
+    RewindHistory,
+    RewindResult,
+    TakeSnapshot,
+)
+from odradek.coordinator.group.rewind.records import (
+    OffsetMove,
+    OffsetSnapshot,
+    OffsetSnapshotRecord,
+)
+from odradek.coordinator.group.rewind.rewind_tables import (
+    MOVE_COUNT_MAX,
+    SNAPSHOT_COUNT_MAX,
+    RewindTables,
+)
 from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
@@ -21,7 +34,7 @@ from odradek.protocol.errors import ErrorCode
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 
-def history(rewinds: Rewinds, group_id: str, group_type: str) -> RewindHistory:
+def history(rewinds: RewindTables, group_id: str, group_type: str) -> RewindHistory:
     """What can be undone or returned to."""
     state = rewinds.state(group_id)
     known = (rewind.rewind_id for rewind in (state.pending, state.last) if rewind is not None)
@@ -35,14 +48,18 @@ def history(rewinds: Rewinds, group_id: str, group_type: str) -> RewindHistory:
 
 
 def take(
-    command: Command, rewinds: Rewinds, offsets: Offsets, occupant: Occupant, step: ConsumerStep
+    command: Command,
+    rewinds: RewindTables,
+    offsets: CommittedOffsets,
+    group_type_of: GroupTypeOf,
+    step: GroupStep,
 ) -> None:
     """Remember where the group is."""
     request = command.request
     assert isinstance(request, TakeSnapshot)
     group_id = request.group_id
     known = rewinds.snapshots(group_id)
-    kind = occupant(group_id)
+    kind = group_type_of(group_id)
     moves = request.share_starts if kind == GROUP_TYPE_SHARE else _committed(offsets, group_id)
     error, message = ErrorCode.INVALID_REQUEST, None
     if kind is None:
@@ -59,16 +76,16 @@ def take(
     elif len(moves) > MOVE_COUNT_MAX:
         message = f"{len(moves)} offsets are more than the {MOVE_COUNT_MAX} of a snapshot."
     if message is not None:
-        step.reply(command.request_id, Rewound(error_code=error, error_message=message))
+        step.reply(command.request_id, RewindResult(error_code=error, error_message=message))
         return
-    snapshot = Snapshot(step.now_ms, moves)
-    step.records.append(SnapshotStored(group_id, request.name, snapshot))
-    step.reply(command.request_id, Rewound(moves=moves))
+    snapshot = OffsetSnapshot(step.now_ms, moves)
+    step.records.append(OffsetSnapshotRecord(group_id, request.name, snapshot))
+    step.reply(command.request_id, RewindResult(moves=moves))
 
 
-def _committed(offsets: Offsets, group_id: str) -> tuple[Move, ...]:
+def _committed(offsets: CommittedOffsets, group_id: str) -> tuple[OffsetMove, ...]:
     return tuple(
-        Move(
+        OffsetMove(
             topic,
             committed.topic_id,
             partition,
@@ -80,18 +97,20 @@ def _committed(offsets: Offsets, group_id: str) -> tuple[Move, ...]:
     )
 
 
-def drop(command: Command, rewinds: Rewinds, occupant: Occupant, step: ConsumerStep) -> None:
+def drop(
+    command: Command, rewinds: RewindTables, group_type_of: GroupTypeOf, step: GroupStep
+) -> None:
     """Forget a snapshot."""
     request = command.request
     assert isinstance(request, DropSnapshot)
     group_id = request.group_id
-    rewound = Rewound()
-    if occupant(group_id) is None:
+    rewound = RewindResult()
+    if group_type_of(group_id) is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND
-        rewound = Rewound(error_code=error, error_message=f"There is no group {group_id}.")
+        rewound = RewindResult(error_code=error, error_message=f"There is no group {group_id}.")
     elif request.name not in rewinds.snapshots(group_id):
         error, message = ErrorCode.RESOURCE_NOT_FOUND, f"There is no snapshot {request.name}."
-        rewound = Rewound(error_code=error, error_message=message)
+        rewound = RewindResult(error_code=error, error_message=message)
     else:
-        step.records.append(SnapshotStored(group_id, request.name, None))
+        step.records.append(OffsetSnapshotRecord(group_id, request.name, None))
     step.reply(command.request_id, rewound)

@@ -18,23 +18,23 @@ from odradek.coordinator.group.consumer.records import (
     Partitions,
     TargetEpoch,
 )
-from odradek.coordinator.group.member_tables import MemberTables
+from odradek.coordinator.group.modern.group import ModernGroup
 from odradek.coordinator.group.share.records import (
-    PartitionStates,
-    PartitionStatesStored,
-    ShareAssignment,
-    ShareCurrentStored,
-    ShareEpochStored,
+    ShareCurrentAssignment,
+    ShareCurrentRecord,
+    ShareEpochRecord,
+    ShareGroupMember,
     ShareGroupRecord,
-    ShareMember,
-    ShareMemberStored,
-    ShareTargetEpochStored,
-    ShareTargetStored,
+    ShareMemberRecord,
+    ShareStatePartitionsRecord,
+    ShareTargetEpochRecord,
+    ShareTargetRecord,
+    StatePartitions,
 )
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
 
-NEW_MEMBER: Final = ShareAssignment()
-NO_STATES: Final = PartitionStates()
+NEW_MEMBER: Final = ShareCurrentAssignment()
+NO_STATES: Final = StatePartitions()
 
 _GROUP: Final = "group"
 _TARGET: Final = "target"
@@ -48,7 +48,7 @@ class ShareGroupState(StrEnum):
     STABLE = "Stable"
 
 
-class ShareGroup(MemberTables[ShareMember, Partitions]):
+class ShareGroup(ModernGroup[ShareGroupMember, Partitions]):
     """See the module's docstring. It exists as long as its epoch is stored."""
 
     __slots__ = ("_currents", "_epochs", "_names", "_states")
@@ -56,8 +56,8 @@ class ShareGroup(MemberTables[ShareMember, Partitions]):
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         super().__init__(group_id, timeline)
         self._epochs: TimelineTable[str, GroupEpoch | TargetEpoch] = TimelineTable(timeline)
-        self._currents: TimelineTable[str, ShareAssignment] = TimelineTable(timeline)
-        self._states: TimelineTable[str, PartitionStates] = TimelineTable(timeline)
+        self._currents: TimelineTable[str, ShareCurrentAssignment] = TimelineTable(timeline)
+        self._states: TimelineTable[str, StatePartitions] = TimelineTable(timeline)
         # What follows from the members: how many read a topic.
         self._names: TimelineTable[str, int] = TimelineTable(timeline)
 
@@ -66,20 +66,20 @@ class ShareGroup(MemberTables[ShareMember, Partitions]):
     def replay(self, record: ShareGroupRecord) -> None:
         """Change the tables as the record says."""
         match record:
-            case ShareEpochStored():
+            case ShareEpochRecord():
                 self._epochs.assign(_GROUP, record.epoch)
-            case ShareTargetEpochStored():
+            case ShareTargetEpochRecord():
                 self._epochs.assign(_TARGET, record.epoch)
-            case ShareTargetStored():
+            case ShareTargetRecord():
                 self._targets.assign(record.member_id, record.target)
-            case ShareMemberStored():
+            case ShareMemberRecord():
                 self._replay_member(record.member_id, record.member)
-            case ShareCurrentStored():
+            case ShareCurrentRecord():
                 self._currents.assign(record.member_id, record.current)
-            case PartitionStatesStored():
+            case ShareStatePartitionsRecord():
                 self._states.assign(_STATES, record.states)
 
-    def _replay_member(self, member_id: str, member: ShareMember | None) -> None:
+    def _replay_member(self, member_id: str, member: ShareGroupMember | None) -> None:
         old = self._members.get(member_id)
         self._members.assign(member_id, member)
         for known, step in ((old, -1), (member, 1)):
@@ -87,10 +87,10 @@ class ShareGroup(MemberTables[ShareMember, Partitions]):
                 count(self._names, name, step)
 
     @property
-    def is_blank(self) -> bool:
+    def is_droppable(self) -> bool:
         """Whether nothing is left, neither newest nor committed: the object may be dropped."""
         tables = (self._epochs, self._members, self._targets, self._currents, self._states)
-        return all(table.is_blank for table in tables)
+        return all(table.is_droppable for table in tables)
 
     # -- questions about the group ----------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class ShareGroup(MemberTables[ShareMember, Partitions]):
         return epoch.assigned_at_ms if isinstance(epoch, TargetEpoch) else None
 
     @property
-    def states(self) -> PartitionStates:
+    def states(self) -> StatePartitions:
         """Which partitions have a share state, or are to get or lose it."""
         return self._states.get(_STATES) or NO_STATES
 
@@ -140,7 +140,7 @@ class ShareGroup(MemberTables[ShareMember, Partitions]):
 
     # -- questions about members ------------------------------------------------------------------
 
-    def current(self, member_id: str) -> ShareAssignment:
+    def current(self, member_id: str) -> ShareCurrentAssignment:
         """What the member reads; nothing, at epoch 0, if it has just come."""
         return self._currents.get(member_id) or NEW_MEMBER
 

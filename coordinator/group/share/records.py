@@ -69,7 +69,7 @@ TopicStates: TypeAlias = Mapping[Uuid, NamedPartitions]
 """Partitions by topic; a topic without any is not there."""
 
 
-class ShareMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ShareGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A member and what it wants."""
 
     rack_id: str | None = None
@@ -78,7 +78,7 @@ class ShareMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     topic_names: tuple[str, ...] = ()
 
 
-class ShareAssignment(msgspec.Struct, frozen=True):
+class ShareCurrentAssignment(msgspec.Struct, frozen=True):
     """What a member reads in its epoch."""
 
     member_epoch: int = 0
@@ -86,7 +86,7 @@ class ShareAssignment(msgspec.Struct, frozen=True):
     assigned: Partitions = NO_PARTITIONS
 
 
-class PartitionStates(msgspec.Struct, frozen=True):
+class StatePartitions(msgspec.Struct, frozen=True):
     """Which partitions have a share state: those that get one, those that have one, and topics
     (with their names) that lose theirs. A partition is in one of the first two at most."""
 
@@ -95,29 +95,29 @@ class PartitionStates(msgspec.Struct, frozen=True):
     deleting: Mapping[Uuid, str] = {}
 
 
-class ShareMemberStored(msgspec.Struct, frozen=True, gc=False):
+class ShareMemberRecord(msgspec.Struct, frozen=True, gc=False):
     """A member, or that it is gone."""
 
     group_id: str
     member_id: str
-    member: ShareMember | None
+    member: ShareGroupMember | None
 
 
-class ShareEpochStored(msgspec.Struct, frozen=True, gc=False):
+class ShareEpochRecord(msgspec.Struct, frozen=True, gc=False):
     """A share group's epoch, or (without one) that the group is gone."""
 
     group_id: str
     epoch: GroupEpoch | None
 
 
-class ShareTargetEpochStored(msgspec.Struct, frozen=True, gc=False):
+class ShareTargetEpochRecord(msgspec.Struct, frozen=True, gc=False):
     """The epoch of the target assignment, written after the targets that changed."""
 
     group_id: str
     epoch: TargetEpoch | None
 
 
-class ShareTargetStored(msgspec.Struct, frozen=True, gc=False):
+class ShareTargetRecord(msgspec.Struct, frozen=True, gc=False):
     """What a member shall read."""
 
     group_id: str
@@ -125,28 +125,28 @@ class ShareTargetStored(msgspec.Struct, frozen=True, gc=False):
     target: Partitions | None
 
 
-class ShareCurrentStored(msgspec.Struct, frozen=True, gc=False):
+class ShareCurrentRecord(msgspec.Struct, frozen=True, gc=False):
     """What a member reads."""
 
     group_id: str
     member_id: str
-    current: ShareAssignment | None
+    current: ShareCurrentAssignment | None
 
 
-class PartitionStatesStored(msgspec.Struct, frozen=True, gc=False):
+class ShareStatePartitionsRecord(msgspec.Struct, frozen=True, gc=False):
     """Which partitions have a share state."""
 
     group_id: str
-    states: PartitionStates | None
+    states: StatePartitions | None
 
 
 ShareGroupRecord: TypeAlias = (
-    ShareMemberStored
-    | ShareEpochStored
-    | ShareTargetEpochStored
-    | ShareTargetStored
-    | ShareCurrentStored
-    | PartitionStatesStored
+    ShareMemberRecord
+    | ShareEpochRecord
+    | ShareTargetEpochRecord
+    | ShareTargetRecord
+    | ShareCurrentRecord
+    | ShareStatePartitionsRecord
 )
 
 
@@ -158,28 +158,28 @@ def encode_share_record(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
     group_id = string(record.group_id)
     value: bytes | None
     match record:
-        case ShareMemberStored():
+        case ShareMemberRecord():
             key = INT16.pack(_MEMBER_KEY) + group_id + string(record.member_id)
             value = None if record.member is None else _encode_member(record.member)
-        case ShareEpochStored():
+        case ShareEpochRecord():
             key = INT16.pack(_GROUP_KEY) + group_id
             value = None if record.epoch is None else _encode_epoch(record.epoch)
-        case ShareTargetEpochStored():
+        case ShareTargetEpochRecord():
             key = INT16.pack(_TARGET_EPOCH_KEY) + group_id
             value = None if record.epoch is None else _encode_target_epoch(record.epoch)
-        case ShareTargetStored():
+        case ShareTargetRecord():
             key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
             value = None if record.target is None else _encode_target(record.target)
-        case ShareCurrentStored():
+        case ShareCurrentRecord():
             key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
             value = None if record.current is None else _encode_current(record.current)
-        case PartitionStatesStored():
+        case ShareStatePartitionsRecord():
             key = INT16.pack(_STATES_KEY) + group_id
             value = None if record.states is None else _encode_states(record.states)
     return key, value
 
 
-def _encode_member(member: ShareMember) -> bytes:
+def _encode_member(member: ShareGroupMember) -> bytes:
     return b"".join(
         (
             VALUE_VERSION,
@@ -204,12 +204,12 @@ def _encode_target(target: Partitions) -> bytes:
     return VALUE_VERSION + topic_partitions(target) + NO_TAGS
 
 
-def _encode_current(current: ShareAssignment) -> bytes:
+def _encode_current(current: ShareCurrentAssignment) -> bytes:
     epochs = struct.pack(">iib", current.member_epoch, current.previous_member_epoch, _STABLE)
     return VALUE_VERSION + epochs + topic_partitions(current.assigned) + NO_TAGS
 
 
-def _encode_states(states: PartitionStates) -> bytes:
+def _encode_states(states: StatePartitions) -> bytes:
     parts = [VALUE_VERSION]
     for topics in (states.initializing, states.initialized):
         parts.append(uvarint(len(topics) + 1))
@@ -238,17 +238,17 @@ def decode_share_record(
         reader.is_flexible = True
     match kind:
         case 10:
-            return ShareMemberStored(key.string(), key.string(), _read(reader, _decode_member))
+            return ShareMemberRecord(key.string(), key.string(), _read(reader, _decode_member))
         case 11:
-            return ShareEpochStored(key.string(), _read(reader, _decode_epoch))
+            return ShareEpochRecord(key.string(), _read(reader, _decode_epoch))
         case 12:
-            return ShareTargetEpochStored(key.string(), _read_tagged(reader, _decode_target_epoch))
+            return ShareTargetEpochRecord(key.string(), _read_tagged(reader, _decode_target_epoch))
         case 13:
-            return ShareTargetStored(key.string(), key.string(), _read(reader, _decode_target))
+            return ShareTargetRecord(key.string(), key.string(), _read(reader, _decode_target))
         case 14:
-            return ShareCurrentStored(key.string(), key.string(), _read(reader, _decode_current))
+            return ShareCurrentRecord(key.string(), key.string(), _read(reader, _decode_current))
         case 15:
-            return PartitionStatesStored(key.string(), _read(reader, _decode_states))
+            return ShareStatePartitionsRecord(key.string(), _read(reader, _decode_states))
     return None
 
 
@@ -275,8 +275,8 @@ SHARE_RECORD_KINDS: Final[Mapping[int, str]] = {
 }
 
 
-def _decode_member(reader: FieldReader) -> ShareMember:
-    return ShareMember(
+def _decode_member(reader: FieldReader) -> ShareGroupMember:
+    return ShareGroupMember(
         rack_id=reader.nullable_string(),
         client_id=reader.string(),
         client_host=reader.string(),
@@ -296,21 +296,21 @@ def _decode_target(reader: FieldReader) -> Partitions:
     return reader.topic_partitions()
 
 
-def _decode_current(reader: FieldReader) -> ShareAssignment:
+def _decode_current(reader: FieldReader) -> ShareCurrentAssignment:
     member_epoch, previous_member_epoch = reader.int32(), reader.int32()
     # The state: a member of a share group has nothing to give up and is always stable.
     reader.int8()
-    return ShareAssignment(member_epoch, previous_member_epoch, reader.topic_partitions())
+    return ShareCurrentAssignment(member_epoch, previous_member_epoch, reader.topic_partitions())
 
 
-def _decode_states(reader: FieldReader) -> PartitionStates:
+def _decode_states(reader: FieldReader) -> StatePartitions:
     initializing, initialized = _decode_topics(reader), _decode_topics(reader)
     deleting: dict[Uuid, str] = {}
     for _ in range(reader.array_length()):
         topic_id = reader.uuid()
         deleting[topic_id] = reader.string()
         reader.tags()
-    return PartitionStates(initializing, initialized, deleting)
+    return StatePartitions(initializing, initialized, deleting)
 
 
 def _decode_topics(reader: FieldReader) -> TopicStates:

@@ -3,8 +3,8 @@
 Where a share group begins to read a partition, and what it has acknowledged, is kept by the share
 coordinator, in shards of another topic (KIP-932). A group's shard has share states made and deleted
 there by sending an instruction, and is told by a command how that went; `request_id` is whoever
-waits for it, and comes back as it is. Called by the handlers and node/router/share/state_keeper.py,
-and understood by `share.groups`.
+waits for it, and comes back as it is. Called by the handlers and
+node/router/share/state_effects.py, and understood by `share.groups`.
 """
 
 from collections.abc import Mapping

@@ -13,43 +13,43 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from odradek.coordinator.group.streams.records import TaskSets
+from odradek.coordinator.group.streams.records import TasksTuple
 
 TaskId = tuple[str, int]
 """Subtopology and partition."""
 
 
-class Candidate(NamedTuple):
+class StreamsMemberSpec(NamedTuple):
     """A member as the assignor sees it: one thread of a process, and what it was to have so far."""
 
     member_id: str
     process_id: str
-    before: TaskSets
+    before: TasksTuple
 
 
 def assign(
-    candidates: Collection[Candidate],
+    specs: Collection[StreamsMemberSpec],
     task_counts: Mapping[str, int],
     stateful: Collection[str],
     standby_count: int,
-) -> dict[str, TaskSets]:
+) -> dict[str, TasksTuple]:
     """Everybody's tasks. `standby_count` members at most stand by for each task with state; fewer
     where there are not as many processes."""
-    if not candidates:
+    if not specs:
         return {}
-    desk = _Desk(candidates, task_counts, stateful, standby_count)
+    assignment = _StickyAssignment(specs, task_counts, stateful, standby_count)
     tasks = sorted(
         ((subtopology, index) for subtopology, n in task_counts.items() for index in range(n)),
         # Partition by partition: as they lie if they were dealt out in ranges before.
         key=lambda task: (task[1], task[0]),
     )
-    desk.assign_active(tasks)
+    assignment.assign_active(tasks)
     if standby_count:
-        desk.assign_standby([task for task in tasks if task[0] in stateful], standby_count)
-    return desk.outcome()
+        assignment.assign_standby([task for task in tasks if task[0] in stateful], standby_count)
+    return assignment.build()
 
 
-class _Share:
+class _FairShare:
     """A fair share of tasks: what is left for each of those who have not had theirs."""
 
     def __init__(self, task_count: int, member_count: int) -> None:
@@ -69,20 +69,20 @@ class _Share:
             self._count()
 
 
-class _Desk:
+class _StickyAssignment:
     """An assignment in the making."""
 
     def __init__(
         self,
-        candidates: Collection[Candidate],
+        specs: Collection[StreamsMemberSpec],
         task_counts: Mapping[str, int],
         stateful: Collection[str],
         standby_count: int,
     ) -> None:
         active_count = sum(task_counts.values())
         standby_total = standby_count * sum(task_counts[name] for name in stateful)
-        self._active_share = _Share(active_count, len(candidates))
-        self._total_share = _Share(active_count + standby_total, len(candidates))
+        self._active_share = _FairShare(active_count, len(specs))
+        self._total_share = _FairShare(active_count + standby_total, len(specs))
         self._process_of: dict[str, str] = {}
         self._threads: dict[str, list[str]] = defaultdict(list)
         self._loads: dict[str, int] = {}
@@ -90,20 +90,20 @@ class _Desk:
         self._held: dict[str, set[TaskId]] = defaultdict(set)
         self._active: dict[str, set[TaskId]] = {}
         self._standby: dict[str, set[TaskId]] = {}
-        self._had_active: dict[TaskId, str] = {}
-        self._had_standby: dict[TaskId, list[str]] = defaultdict(list)
-        for member_id, process_id, before in sorted(candidates):
+        self._previous_active: dict[TaskId, str] = {}
+        self._previous_standby: dict[TaskId, list[str]] = defaultdict(list)
+        for member_id, process_id, before in sorted(specs):
             self._process_of[member_id] = process_id
             self._threads[process_id].append(member_id)
             self._loads[member_id] = 0
             self._process_loads[process_id] = 0
             self._active[member_id], self._standby[member_id] = set(), set()
             for task in _task_ids(before.active):
-                self._had_active[task] = member_id
+                self._previous_active[task] = member_id
             for task in (*_task_ids(before.standby), *_task_ids(before.warmup)):
-                self._had_standby[task].append(member_id)
+                self._previous_standby[task].append(member_id)
 
-    def _give(self, member_id: str, task: TaskId, place: dict[str, set[TaskId]]) -> None:
+    def _assign(self, member_id: str, task: TaskId, place: dict[str, set[TaskId]]) -> None:
         process_id = self._process_of[member_id]
         place[member_id].add(task)
         self._held[process_id].add(task)
@@ -116,33 +116,35 @@ class _Desk:
     def _process_load(self, process_id: str) -> float:
         return self._process_loads[process_id] / len(self._threads[process_id])
 
-    def _lightest_thread(self, process_id: str) -> str:
+    def _least_loaded_thread(self, process_id: str) -> str:
         return min(self._threads[process_id], key=lambda member_id: self._loads[member_id])
 
     def assign_active(self, tasks: Iterable[TaskId]) -> None:
         rest = []
         for task in tasks:
-            member_id = self._had_active.get(task)
+            member_id = self._previous_active.get(task)
             if member_id is not None and self._loads[member_id] < self._active_share.size:
-                self._give(member_id, task, self._active)
+                self._assign(member_id, task, self._active)
             else:
                 rest.append(task)
-        homeless = []
+        unassigned = []
         for task in rest:
-            member_id = self._lightest(self._had_standby.get(task, ()))
+            member_id = self._least_loaded_member(self._previous_standby.get(task, ()))
             if member_id is not None and self._loads[member_id] < self._active_share.size:
-                self._give(member_id, task, self._active)
+                self._assign(member_id, task, self._active)
             else:
-                homeless.append(task)
+                unassigned.append(task)
         heap = [(self._process_load(process_id), process_id) for process_id in self._threads]
         heapq.heapify(heap)
         # Range by range: neighbouring subtopologies of one partition fall to different members.
-        for task in sorted(homeless):
+        for task in sorted(unassigned):
             process_id = heap[0][1]
-            self._give(self._lightest_thread(process_id), task, self._active)
+            self._assign(self._least_loaded_thread(process_id), task, self._active)
             heapq.heapreplace(heap, (self._process_load(process_id), process_id))
 
-    def _lightest(self, member_ids: Iterable[str], without: TaskId | None = None) -> str | None:
+    def _least_loaded_member(
+        self, member_ids: Iterable[str], without: TaskId | None = None
+    ) -> str | None:
         """Who has the least to do, of those whose process does not have the task already."""
         fit = [
             member_id
@@ -164,7 +166,7 @@ class _Desk:
         # The other way round, so that who was dealt active tasks last is dealt these first.
         for task in reversed(tasks):
             given = 0
-            while given < count and self._stay(task):
+            while given < count and self._assign_sticky_standby(task):
                 given += 1
             rest += [task] * (count - given)
         heap = [(self._process_load(process_id), process_id) for process_id in self._threads]
@@ -175,24 +177,27 @@ class _Desk:
                 _, process_id = heapq.heappop(heap)
                 passed.append(process_id)
                 if task not in self._held[process_id]:
-                    self._give(self._lightest_thread(process_id), task, self._standby)
+                    self._assign(self._least_loaded_thread(process_id), task, self._standby)
                     break
             for process_id in passed:
                 heapq.heappush(heap, (self._process_load(process_id), process_id))
 
-    def _stay(self, task: TaskId) -> bool:
+    def _assign_sticky_standby(self, task: TaskId) -> bool:
         """Have somebody stand by who has the task's state already; whether there is anybody."""
-        runner = self._had_active.get(task)
-        for member_ids in ([] if runner is None else [runner], self._had_standby.get(task, ())):
-            member_id = self._lightest(member_ids, without=task)
+        runner = self._previous_active.get(task)
+        for member_ids in (
+            [] if runner is None else [runner],
+            self._previous_standby.get(task, ()),
+        ):
+            member_id = self._least_loaded_member(member_ids, without=task)
             if member_id is not None and self._loads[member_id] < self._total_share.size:
-                self._give(member_id, task, self._standby)
+                self._assign(member_id, task, self._standby)
                 return True
         return False
 
-    def outcome(self) -> dict[str, TaskSets]:
+    def build(self) -> dict[str, TasksTuple]:
         return {
-            member_id: TaskSets(_by_subtopology(tasks), _by_subtopology(self._standby[member_id]))
+            member_id: TasksTuple(_by_subtopology(tasks), _by_subtopology(self._standby[member_id]))
             for member_id, tasks in self._active.items()
         }
 

@@ -16,31 +16,31 @@ from enum import StrEnum
 from typing import Final
 
 from odradek.coordinator.group.consumer.records import TargetEpoch
-from odradek.coordinator.group.member_tables import MemberTables
+from odradek.coordinator.group.modern.group import ModernGroup
 from odradek.coordinator.group.streams.records import (
     NO_TASKS,
-    HeldTasks,
-    StreamsCurrent,
-    StreamsCurrentStored,
-    StreamsEpoch,
-    StreamsEpochStored,
+    StreamsCurrentAssignment,
+    StreamsCurrentRecord,
+    StreamsEpochRecord,
+    StreamsGroupEpoch,
+    StreamsGroupMember,
     StreamsGroupRecord,
-    StreamsMember,
+    StreamsMemberRecord,
     StreamsMemberState,
-    StreamsMemberStored,
-    StreamsTargetEpochStored,
-    StreamsTargetStored,
-    TaskSets,
+    StreamsTargetEpochRecord,
+    StreamsTargetRecord,
+    StreamsTopologyRecord,
+    TasksTuple,
+    TasksTupleWithEpochs,
     Topology,
-    TopologyStored,
 )
-from odradek.coordinator.group.streams.topology import Configured, configure
+from odradek.coordinator.group.streams.topology import ConfiguredTopology, configure
 from odradek.coordinator.group.topics import TopicCatalog
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
 
 FIRST_EPOCH: Final = 1
 """Of a group that nobody has joined yet, and of the assignment that nobody has made."""
-NEW_STREAMS_MEMBER: Final = StreamsCurrent()
+NEW_STREAMS_MEMBER: Final = StreamsCurrentAssignment()
 
 _GROUP: Final = "group"
 _TARGET: Final = "target"
@@ -56,7 +56,7 @@ class StreamsGroupState(StrEnum):
     STABLE = "Stable"
 
 
-class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
+class StreamsGroup(ModernGroup[StreamsGroupMember, TasksTuple]):
     """See the module's docstring. It exists as long as its epoch is stored."""
 
     __slots__ = (
@@ -73,10 +73,10 @@ class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         super().__init__(group_id, timeline)
-        self._epochs: TimelineTable[str, StreamsEpoch] = TimelineTable(timeline)
+        self._epochs: TimelineTable[str, StreamsGroupEpoch] = TimelineTable(timeline)
         self._target_epochs: TimelineTable[str, TargetEpoch] = TimelineTable(timeline)
         self._topologies: TimelineTable[str, Topology] = TimelineTable(timeline)
-        self._currents: TimelineTable[str, StreamsCurrent] = TimelineTable(timeline)
+        self._currents: TimelineTable[str, StreamsCurrentAssignment] = TimelineTable(timeline)
         # What follows: who holds an instance id, who runs a task, how many members of a process
         # have a task in whatever role, how many members are Stable at an epoch.
         self._static: TimelineTable[str, str] = TimelineTable(timeline)
@@ -84,27 +84,27 @@ class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
         self._held: TimelineTable[tuple[str, int, str], int] = TimelineTable(timeline)
         self._settled: TimelineTable[int, int] = TimelineTable(timeline)
         # Soft: the newest answer of `configured`, and to which question.
-        self._configured: tuple[Topology, TopicCatalog, Configured] | None = None
+        self._configured: tuple[Topology, TopicCatalog, ConfiguredTopology] | None = None
 
     # -- what the log says ------------------------------------------------------------------------
 
     def replay(self, record: StreamsGroupRecord) -> None:
         """Change the tables as the record says."""
         match record:
-            case StreamsEpochStored():
+            case StreamsEpochRecord():
                 self._epochs.assign(_GROUP, record.epoch)
-            case StreamsTargetEpochStored():
+            case StreamsTargetEpochRecord():
                 self._target_epochs.assign(_TARGET, record.epoch)
-            case TopologyStored():
+            case StreamsTopologyRecord():
                 self._topologies.assign(_GROUP, record.topology)
-            case StreamsTargetStored():
+            case StreamsTargetRecord():
                 self._targets.assign(record.member_id, record.target)
-            case StreamsMemberStored():
+            case StreamsMemberRecord():
                 self._replay_member(record.member_id, record.member)
-            case StreamsCurrentStored():
+            case StreamsCurrentRecord():
                 self._replay_current(record.member_id, record.current)
 
-    def _replay_member(self, member_id: str, member: StreamsMember | None) -> None:
+    def _replay_member(self, member_id: str, member: StreamsGroupMember | None) -> None:
         old = self._members.get(member_id)
         current = self._currents.get(member_id)
         process_before = self._process_of(member_id)
@@ -121,7 +121,7 @@ class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
         if member is not None and member.instance_id is not None:
             self._static.put(member.instance_id, member_id)
 
-    def _replay_current(self, member_id: str, current: StreamsCurrent | None) -> None:
+    def _replay_current(self, member_id: str, current: StreamsCurrentAssignment | None) -> None:
         old = self._currents.get(member_id)
         process_id = self._process_of(member_id)
         if old is not None:
@@ -144,20 +144,20 @@ class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
         member = self._members.get(member_id)
         return "" if member is None else member.process_id
 
-    def _count_held(self, current: StreamsCurrent, process_id: str, step: int) -> None:
+    def _count_held(self, current: StreamsCurrentAssignment, process_id: str, step: int) -> None:
         for subtopology, index in _held_tasks(current):
             count(self._held, (subtopology, index, process_id), step)
 
     @property
-    def is_blank(self) -> bool:
+    def is_droppable(self) -> bool:
         """Whether nothing is left, neither newest nor committed: the object may be dropped."""
         return (
-            self._epochs.is_blank
-            and self._target_epochs.is_blank
-            and self._topologies.is_blank
-            and self._members.is_blank
-            and self._targets.is_blank
-            and self._currents.is_blank
+            self._epochs.is_droppable
+            and self._target_epochs.is_droppable
+            and self._topologies.is_droppable
+            and self._members.is_droppable
+            and self._targets.is_droppable
+            and self._currents.is_droppable
         )
 
     # -- questions about the group ----------------------------------------------------------------
@@ -168,9 +168,9 @@ class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
         return _GROUP in self._epochs
 
     @property
-    def stored_epoch(self) -> StreamsEpoch:
+    def stored_epoch(self) -> StreamsGroupEpoch:
         """The group epoch with what it was chosen for."""
-        return self._epochs.get(_GROUP) or StreamsEpoch(FIRST_EPOCH)
+        return self._epochs.get(_GROUP) or StreamsGroupEpoch(FIRST_EPOCH)
 
     @property
     def epoch(self) -> int:
@@ -214,7 +214,7 @@ class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
             return StreamsGroupState.RECONCILING
         return StreamsGroupState.STABLE
 
-    def configured(self, topology: Topology, topics: TopicCatalog) -> Configured:
+    def configured(self, topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
         """The topology, which is the group's or will be, beside the topics that there are."""
         known = self._configured
         if known is None or known[0] is not topology or known[1] is not topics:
@@ -227,11 +227,11 @@ class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
         """Who holds the instance id."""
         return self._static.get(instance_id)
 
-    def current(self, member_id: str) -> StreamsCurrent:
+    def current(self, member_id: str) -> StreamsCurrentAssignment:
         """The tasks that the member may have; none, at epoch 0, if it has just come."""
         return self._currents.get(member_id) or NEW_STREAMS_MEMBER
 
-    def target(self, member_id: str) -> TaskSets:
+    def target(self, member_id: str) -> TasksTuple:
         """The tasks that the member shall have."""
         return self._targets.get(member_id) or NO_TASKS
 
@@ -245,19 +245,19 @@ class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
         return self._held.get((subtopology, index, process_id)) or 0
 
 
-def _active_of(current: StreamsCurrent) -> Iterator[tuple[str, int]]:
+def _active_of(current: StreamsCurrentAssignment) -> Iterator[tuple[str, int]]:
     for held in (current.assigned, current.pending_revocation):
         for subtopology, epochs in held.active.items():
             for index in epochs:
                 yield subtopology, index
 
 
-def _held_tasks(current: StreamsCurrent) -> Iterator[tuple[str, int]]:
+def _held_tasks(current: StreamsCurrentAssignment) -> Iterator[tuple[str, int]]:
     for held in (current.assigned, current.pending_revocation):
         yield from tasks_of(held)
 
 
-def tasks_of(held: HeldTasks) -> Iterator[tuple[str, int]]:
+def tasks_of(held: TasksTupleWithEpochs) -> Iterator[tuple[str, int]]:
     """All tasks, in whatever role: (subtopology, partition)."""
     for tasks in held:
         for subtopology, indexes in tasks.items():
@@ -265,7 +265,7 @@ def tasks_of(held: HeldTasks) -> Iterator[tuple[str, int]]:
                 yield subtopology, index
 
 
-def tasks_by_role(held: HeldTasks | TaskSets) -> Iterator[tuple[int, str, int]]:
+def tasks_by_role(held: TasksTupleWithEpochs | TasksTuple) -> Iterator[tuple[int, str, int]]:
     """All tasks with their roles: (0 active, 1 standby, 2 warm-up; subtopology, partition)."""
     for role, tasks in enumerate(held):
         for subtopology, indexes in tasks.items():

@@ -16,42 +16,46 @@ from collections.abc import Collection, Mapping
 from typing import Final, get_args
 
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from odradek.coordinator.group.consumer.assigning import ConsumerStep
-from odradek.coordinator.group.consumer.heartbeats import JOIN, LEAVE
-from odradek.coordinator.group.family import FamilyHandler, Occupant
-from odradek.coordinator.group.group_table import GroupTable
-from odradek.coordinator.group.known_members import check_instance, unknown_member
-from odradek.coordinator.group.recorded_events import RecordedEvents, why_of_beat
+from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, LEAVE_GROUP_EPOCH
+from odradek.coordinator.group.consumer.target_assignment import GroupStep
+from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
+from odradek.coordinator.group.modern.group_table import GroupTable
+from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
+from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
 from odradek.coordinator.group.records import GroupRecord
-from odradek.coordinator.group.requests import DescribeStreamsGroup, FollowTopics, StreamsAnswer
+from odradek.coordinator.group.requests import (
+    DescribeStreamsGroup,
+    StreamsHeartbeatResult,
+    UpdateTopics,
+)
 from odradek.coordinator.group.streams import heartbeats
-from odradek.coordinator.group.streams.answers import (
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.group.streams.records import (
+    StreamsCurrentRecord,
+    StreamsEpochRecord,
+    StreamsGroupRecord,
+    StreamsMemberRecord,
+    StreamsMemberState,
+    StreamsTargetEpochRecord,
+    StreamsTargetRecord,
+    StreamsTopologyRecord,
+)
+from odradek.coordinator.group.streams.responses import (
     DescriptionStatus,
     described,
     heartbeat_response,
 )
-from odradek.coordinator.group.streams.assigning import (
-    Knowledge,
-    Roll,
+from odradek.coordinator.group.streams.target_assignment import (
+    AssignmentInputs,
+    StreamsTargetAssignmentBuilder,
     assign_if_due,
     assign_now,
     assignment_key,
     revocation_key,
     start_epoch,
 )
-from odradek.coordinator.group.streams.group import StreamsGroup
-from odradek.coordinator.group.streams.records import (
-    StreamsCurrentStored,
-    StreamsEpochStored,
-    StreamsGroupRecord,
-    StreamsMemberState,
-    StreamsMemberStored,
-    StreamsTargetEpochStored,
-    StreamsTargetStored,
-    TopologyStored,
-)
-from odradek.coordinator.group.streams.soft import OFFSET_INTERVAL_MS, SoftState
 from odradek.coordinator.group.streams.topology import check_description, topic_names
+from odradek.coordinator.group.streams.transient_state import OFFSET_INTERVAL_MS, TransientState
 from odradek.coordinator.group.streams.warmups import ACCEPTABLE_LAG
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.coordinator.timeline import Timeline
@@ -59,7 +63,7 @@ from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.group_offsets import OffsetCommitRequest
 from odradek.protocol.messages.groups import ListedGroup
 from odradek.protocol.messages.streams import (
-    DescribedGroup,
+    StreamsGroupDescribedGroup,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsGroupTopologyDescriptionUpdateRequest,
@@ -80,45 +84,47 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
     record_types = get_args(StreamsGroupRecord)
     timer_kinds = frozenset({"streams-assignment", "streams-revocation", "streams-session"})
 
-    def __init__(self, timeline: Timeline, occupant: Occupant, classic: ClassicGroups) -> None:
+    def __init__(
+        self, timeline: Timeline, group_type_of: GroupTypeOf, classic: ClassicGroups
+    ) -> None:
         super().__init__(timeline, StreamsGroup)
-        self._occupant = occupant
+        self._group_type_of = group_type_of
         self._classic = classic
-        self.events = RecordedEvents()
-        self._soft: dict[str, SoftState] = {}
-        self.handlers: Mapping[type, FamilyHandler] = {
+        self.events = EventHistory()
+        self._transient: dict[str, TransientState] = {}
+        self.handlers: Mapping[type, GroupTypeHandler] = {
             StreamsGroupHeartbeatRequest: self._heartbeat,
             DescribeStreamsGroup: self._describe,
-            StreamsGroupTopologyDescriptionUpdateRequest: self._take_description,
+            StreamsGroupTopologyDescriptionUpdateRequest: self._update_description,
         }
 
     # -- the log ----------------------------------------------------------------------------------
 
     def replay(self, record: StreamsGroupRecord) -> None:
         """See Family."""
-        for group_id in self._change(record):
-            self._soft.pop(group_id, None)
-        if type(record) is StreamsEpochStored and record.epoch is None:
+        for group_id in self._replay_record(record):
+            self._transient.pop(group_id, None)
+        if type(record) is StreamsEpochRecord and record.epoch is None:
             self.events.forget(record.group_id)
 
-    def on_loaded(self, step: ConsumerStep) -> None:
+    def on_loaded(self, step: GroupStep) -> None:
         """Every member gets a whole session: how long it was silent is not known."""
         for group in self._groups.values():
-            self._arm(group, step)
-            self.events.note_loaded(group, step.now_ms)
+            self._schedule_timers(group, step)
+            self.events.add_loaded(group, step.now_ms)
 
-    def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
+    def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
         """See Family: timers that were moved or cancelled meanwhile are set again."""
         for group_id in group_ids:
             group = self.get(group_id)
             if group is not None:
-                self._arm(group, step)
+                self._schedule_timers(group, step)
             else:
-                self._soft.pop(group_id, None)
-                self._look_at_end(group_id)
+                self._transient.pop(group_id, None)
+                self._drop_unless_stored(group_id)
 
     @staticmethod
-    def _arm(group: StreamsGroup, step: ConsumerStep) -> None:
+    def _schedule_timers(group: StreamsGroup, step: GroupStep) -> None:
         for member_id, member in group.members():
             heartbeats.refresh(group.group_id, member_id, step)
             if group.current(member_id).state is StreamsMemberState.UNREVOKED_TASKS:
@@ -141,12 +147,12 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
         """See Family. Kafka reads them in this order only."""
         members = [member_id for member_id, _ in self._groups[group_id].members()]
         return [
-            *(StreamsCurrentStored(group_id, member_id, None) for member_id in members),
-            *(StreamsTargetStored(group_id, member_id, None) for member_id in members),
-            StreamsTargetEpochStored(group_id, None),
-            *(StreamsMemberStored(group_id, member_id, None) for member_id in members),
-            StreamsEpochStored(group_id, None),
-            TopologyStored(group_id, None),
+            *(StreamsCurrentRecord(group_id, member_id, None) for member_id in members),
+            *(StreamsTargetRecord(group_id, member_id, None) for member_id in members),
+            StreamsTargetEpochRecord(group_id, None),
+            *(StreamsMemberRecord(group_id, member_id, None) for member_id in members),
+            StreamsEpochRecord(group_id, None),
+            StreamsTopologyRecord(group_id, None),
         ]
 
     def listed(self, group_id: str) -> ListedGroup:
@@ -158,112 +164,118 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             group_type=self.group_type,
         )
 
-    def _known(self, group_id: str) -> Knowledge:
-        soft = self._soft.get(group_id)
-        return Knowledge() if soft is None else soft.knowledge()
+    def _known(self, group_id: str) -> AssignmentInputs:
+        transient = self._transient.get(group_id)
+        return AssignmentInputs() if transient is None else transient.assignment_inputs()
 
     # -- members ----------------------------------------------------------------------------------
 
-    def _heartbeat(self, command: Command, step: ConsumerStep) -> None:
+    def _heartbeat(self, command: Command, step: GroupStep) -> None:
         request = command.request
         assert isinstance(request, StreamsGroupHeartbeatRequest)
         try:
             heartbeats.check(request)
-            if request.member_epoch >= JOIN:
-                answer = self._beat(command, request, step)
+            if request.member_epoch >= JOIN_GROUP_EPOCH:
+                answer = self._member_heartbeat(command, request, step)
             else:
-                answer = StreamsAnswer(self._leave(command, request, step))
+                answer = StreamsHeartbeatResult(self._leave(command, request, step))
         except ApiError as error:
             step.records.clear()
             step.timers.clear()
-            answer = StreamsAnswer(
+            answer = StreamsHeartbeatResult(
                 StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
             )
         step.reply(command.request_id, answer)
 
-    def _beat(
-        self, command: Command, request: StreamsGroupHeartbeatRequest, step: ConsumerStep
-    ) -> StreamsAnswer:
+    def _member_heartbeat(
+        self, command: Command, request: StreamsGroupHeartbeatRequest, step: GroupStep
+    ) -> StreamsHeartbeatResult:
         group_id = request.group_id
         group = self.get(group_id) or self._become(request)
-        soft = self._soft.get(group_id) or SoftState()
+        transient = self._transient.get(group_id) or TransientState()
         if group.is_empty:
             delay_ms = step.settings.streams_of(group_id).initial_rebalance_delay_ms
-            soft.start(step.now_ms + delay_ms)
-        if request.member_epoch == JOIN or group.member(request.member_id) is not None:
-            soft.hear_offsets(request)
+            transient.start_initial_delay(step.now_ms + delay_ms)
+        if request.member_epoch == JOIN_GROUP_EPOCH or group.member(request.member_id) is not None:
+            transient.update_task_offsets(request)
         try:
-            done = heartbeats.beat(group, command, request, soft.knowledge(), step)
+            result = heartbeats.heartbeat(
+                group, command, request, transient.assignment_inputs(), step
+            )
         except ApiError:
             if group.member(request.member_id) is None:
-                soft.forget(request.member_id)
+                transient.forget(request.member_id)
             raise
-        soft.hear(request, done)
-        self._soft[group_id] = soft
+        transient.update(request, result)
+        self._transient[group_id] = transient
         if step.records:
-            self._note(group, step, why_of_beat(command, request.member_epoch))
+            self._note(group, step, heartbeat_reason(command, request.member_epoch))
         if not group.exists and self._classic.group(group_id) is not None:
             self._classic.end(group_id, step)
-        response = heartbeat_response(group, request, done, soft, step)
+        response = heartbeat_response(group, request, result, transient, step)
         if command.api_version >= _DESCRIPTIONS_SINCE:
-            response.topology_description_required = soft.asks_for_description(done, step.now_ms)
+            response.topology_description_required = transient.request_description(
+                result, step.now_ms
+            )
             response.acceptable_recovery_lag = ACCEPTABLE_LAG
             response.task_offset_interval_ms = OFFSET_INTERVAL_MS
-        return StreamsAnswer(response, () if done.trouble is None else done.configured.missing)
+        return StreamsHeartbeatResult(
+            response, () if result.topology_error is None else result.configured.missing
+        )
 
-    def _note(self, group: StreamsGroup, step: ConsumerStep, why: str, *, after: int = 0) -> None:
+    def _note(self, group: StreamsGroup, step: GroupStep, why: str, *, after: int = 0) -> None:
         """What the records of this step, but the first `after`, mean for the group."""
         self.events.note(group, step.records[after:], step.now_ms, why)
 
     def _become(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
         """A group for its first member: what the step's records will make of it."""
         group_id = request.group_id
-        kind = self._occupant(group_id)
+        kind = self._group_type_of(group_id)
         classic = self._classic.group(group_id) if kind == GROUP_TYPE_CLASSIC else None
         is_free = kind is None or (
             kind == GROUP_TYPE_CLASSIC and (classic is None or classic.is_empty)
         )
-        if request.member_epoch != JOIN or not is_free:
+        if request.member_epoch != JOIN_GROUP_EPOCH or not is_free:
             raise self._no_group(group_id)
         return StreamsGroup(group_id, Timeline())
 
     def _no_group(self, group_id: str) -> ApiError:
-        is_other = self._occupant(group_id) is not None
+        is_other = self._group_type_of(group_id) is not None
         what = "is not a streams group" if is_other else "not found"
         return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
     def _leave(
-        self, command: Command, request: StreamsGroupHeartbeatRequest, step: ConsumerStep
+        self, command: Command, request: StreamsGroupHeartbeatRequest, step: GroupStep
     ) -> StreamsGroupHeartbeatResponse:
         group = self.get(request.group_id)
         if group is None:
             raise self._no_group(request.group_id)
         member_id = request.member_id
-        check_instance(group, member_id, request.instance_id)
+        check_instance_id(group, member_id, request.instance_id)
         if group.member(member_id) is None:
             raise unknown_member(group.group_id, member_id)
         if request.shutdown_application:
-            self._soft.setdefault(group.group_id, SoftState()).ask_to_shut_down(member_id)
-        if request.member_epoch == LEAVE:
+            self._transient.setdefault(group.group_id, TransientState()).request_shutdown(member_id)
+        if request.member_epoch == LEAVE_GROUP_EPOCH:
             self._remove(group, member_id, step)
         else:
-            heartbeats.step_out(group, member_id, step)
-        self._note(group, step, why_of_beat(command, request.member_epoch))
+            heartbeats.leave_static(group, member_id, step)
+        self._note(group, step, heartbeat_reason(command, request.member_epoch))
         return StreamsGroupHeartbeatResponse(
             member_id=member_id, member_epoch=request.member_epoch, status=[]
         )
 
-    def _remove(self, group: StreamsGroup, member_id: str, step: ConsumerStep) -> None:
+    def _remove(self, group: StreamsGroup, member_id: str, step: GroupStep) -> None:
         heartbeats.remove(group, [member_id], self._known(group.group_id), step)
-        soft = self._soft.get(group.group_id)
-        if soft is not None:
-            soft.forget(member_id)
+        transient = self._transient.get(group.group_id)
+        if transient is not None:
+            transient.forget(member_id)
             if group.member_count == 1:
-                del self._soft[group.group_id]
+                del self._transient[group.group_id]
 
     # -- timers and topics ------------------------------------------------------------------------
 
-    def fire(self, key: TimerKey, step: ConsumerStep) -> None:
+    def fire(self, key: TimerKey, step: GroupStep) -> None:
         """See Family."""
         group = self.get(key[1])
         if group is None:
@@ -273,7 +285,14 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             if topology is not None and group.epoch > group.target_epoch and not group.is_empty:
                 configured = group.configured(topology, step.topics)
                 known = self._known(group.group_id)
-                assign_now(group, group.stored_epoch, configured, Roll(group), known, step)
+                assign_now(
+                    group,
+                    group.stored_epoch,
+                    configured,
+                    StreamsTargetAssignmentBuilder(group),
+                    known,
+                    step,
+                )
                 self._note(group, step, "it was due")
             return
         member_id = key[2]
@@ -289,7 +308,7 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
         self._remove(group, member_id, step)
         self._note(group, step, f"{member_id} {why}")
 
-    def follow_topics(self, request: FollowTopics, step: ConsumerStep) -> None:
+    def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
         """See Family: an epoch starts in every group whose topics are not what they were."""
         for group in self._groups.values():
             topology = group.topology
@@ -307,7 +326,9 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             before = len(step.records)
             epoch = start_epoch(group, topology, configured, step)
             known = self._known(group.group_id)
-            assign_if_due(group, epoch, configured, Roll(group), known, step)
+            assign_if_due(
+                group, epoch, configured, StreamsTargetAssignmentBuilder(group), known, step
+            )
             self._note(group, step, "topics have changed", after=before)
 
     # -- offsets and administration ---------------------------------------------------------------
@@ -358,41 +379,43 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             return ErrorCode.STALE_MEMBER_EPOCH
         return ErrorCode.NONE
 
-    def _describe(self, command: Command, step: ConsumerStep) -> None:
+    def _describe(self, command: Command, step: GroupStep) -> None:
         request = command.request
         assert isinstance(request, DescribeStreamsGroup)
         group = self.get(request.group_id)
         if group is None:
             error = self._no_group(request.group_id)
-            answer = DescribedGroup(
+            answer = StreamsGroupDescribedGroup(
                 group_id=request.group_id, error_code=error.code, error_message=error.message
             )
         else:
-            answer = described(group, self._soft.get(request.group_id) or SoftState(), step)
+            answer = described(
+                group, self._transient.get(request.group_id) or TransientState(), step
+            )
             if request.with_description:
                 self._add_description(group, answer)
         step.reply(command.request_id, answer)
 
-    def _add_description(self, group: StreamsGroup, answer: DescribedGroup) -> None:
-        soft, topology = self._soft.get(group.group_id), group.topology
-        if soft is not None and topology is not None:
-            answer.topology_description = soft.description(topology.epoch)
+    def _add_description(self, group: StreamsGroup, answer: StreamsGroupDescribedGroup) -> None:
+        transient, topology = self._transient.get(group.group_id), group.topology
+        if transient is not None and topology is not None:
+            answer.topology_description = transient.description(topology.epoch)
         is_there = answer.topology_description is not None
         answer.topology_description_status = (
             DescriptionStatus.AVAILABLE if is_there else DescriptionStatus.NOT_STORED
         )
 
-    def _take_description(self, command: Command, step: ConsumerStep) -> None:
+    def _update_description(self, command: Command, step: GroupStep) -> None:
         request = command.request
         assert isinstance(request, StreamsGroupTopologyDescriptionUpdateRequest)
         response = StreamsGroupTopologyDescriptionUpdateResponse()
         try:
-            self._keep_description(request)
+            self._store_description(request)
         except ApiError as error:
             response.error_code, response.error_message = error.code, error.message
         step.reply(command.request_id, response)
 
-    def _keep_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
+    def _store_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
         group_id = request.group_id
         group = self.get(group_id)
         if group is None:
@@ -407,5 +430,5 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
                 f" topology epoch {epoch}.",
             )
         check_description(request.topology_description)
-        soft = self._soft.setdefault(group_id, SoftState())
-        soft.keep_description(epoch, request.topology_description)
+        transient = self._transient.setdefault(group_id, TransientState())
+        transient.store_description(epoch, request.topology_description)

@@ -33,20 +33,50 @@ from typing import NamedTuple
 
 import msgspec
 
-from odradek.coordinator.group.consumer.assigning import ConsumerStep
-from odradek.coordinator.group.consumer.group import LEFT_FOR_A_WHILE
-from odradek.coordinator.group.consumer.heartbeats import JOIN, fair_interval, is_blank
-from odradek.coordinator.group.consumer.reconciliation import MustBeFenced
-from odradek.coordinator.group.known_members import (
-    check_instance,
-    fenced,
-    foreign_epoch,
+from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH
+from odradek.coordinator.group.consumer.heartbeats import (
+    JOIN_GROUP_EPOCH,
+    fair_heartbeat_interval,
+    is_blank_text,
+)
+from odradek.coordinator.group.consumer.reconciliation import FencedMember
+from odradek.coordinator.group.consumer.target_assignment import GroupStep
+from odradek.coordinator.group.modern.member_checks import (
+    check_instance_id,
+    epoch_mismatch,
+    fenced_epoch,
     unknown_member,
 )
-from odradek.coordinator.group.records import TEXT_LETTERS_MAX
-from odradek.coordinator.group.streams.assigning import (
-    Knowledge,
-    Roll,
+from odradek.coordinator.group.records import TEXT_LENGTH_MAX
+from odradek.coordinator.group.streams.group import (
+    StreamsGroup,
+    StreamsGroupState,
+    tasks_by_role,
+    tasks_of,
+)
+from odradek.coordinator.group.streams.reconciliation import (
+    TaskRole,
+    is_reconciled_to,
+    is_within,
+    reconcile,
+)
+from odradek.coordinator.group.streams.records import (
+    NO_TASKS_WITH_EPOCHS,
+    StreamsCurrentAssignment,
+    StreamsCurrentRecord,
+    StreamsEpochRecord,
+    StreamsGroupEpoch,
+    StreamsGroupMember,
+    StreamsMemberRecord,
+    StreamsMemberState,
+    StreamsTargetRecord,
+    StreamsTopologyRecord,
+    TasksTuple,
+    Topology,
+)
+from odradek.coordinator.group.streams.target_assignment import (
+    AssignmentInputs,
+    StreamsTargetAssignmentBuilder,
     assign_if_due,
     assignment_configs,
     assignment_key,
@@ -55,67 +85,46 @@ from odradek.coordinator.group.streams.assigning import (
     session_key,
     start_epoch,
 )
-from odradek.coordinator.group.streams.group import (
-    StreamsGroup,
-    StreamsGroupState,
-    tasks_by_role,
-    tasks_of,
-)
-from odradek.coordinator.group.streams.reconciliation import Role, has_arrived, is_within, reconcile
-from odradek.coordinator.group.streams.records import (
-    NOTHING_HELD,
-    StreamsCurrent,
-    StreamsCurrentStored,
-    StreamsEpoch,
-    StreamsEpochStored,
-    StreamsMember,
-    StreamsMemberState,
-    StreamsMemberStored,
-    StreamsTargetStored,
-    TaskSets,
-    Topology,
-    TopologyStored,
-)
-from odradek.coordinator.group.streams.topology import Configured, StatusCode, topology_of
+from odradek.coordinator.group.streams.topology import ConfiguredTopology, StatusCode, topology_of
 from odradek.coordinator.group.streams.warmups import has_caught_up
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
 
-_fenced = partial(fenced, "streams", "tasks")
+_fenced = partial(fenced_epoch, "streams", "tasks")
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class ResolvedStreamsMember(msgspec.Struct, frozen=True, gc=False):
     """Whom a heartbeat comes from: the member as stored, if it is, and whose place it takes."""
 
     member_id: str
-    member: StreamsMember | None
-    current: StreamsCurrent
+    member: StreamsGroupMember | None
+    current: StreamsCurrentAssignment
     replaced_id: str | None = None
 
 
-class StreamsBeat(NamedTuple):
+class StreamsHeartbeatOutcome(NamedTuple):
     """What became of a heartbeat; the tables will say so when the step has been replayed."""
 
-    found: Found
-    current: StreamsCurrent
-    member: StreamsMember
+    found: ResolvedStreamsMember
+    current: StreamsCurrentAssignment
+    member: StreamsGroupMember
     topology: Topology
-    configured: Configured
-    epoch: StreamsEpoch
+    configured: ConfiguredTopology
+    epoch: StreamsGroupEpoch
     is_delayed: bool
-    owned: TaskSets | None
+    owned: TasksTuple | None
 
     @property
-    def trouble(self) -> tuple[StatusCode, str] | None:
+    def topology_error(self) -> tuple[StatusCode, str] | None:
         """What keeps the group from having tasks."""
         is_validated = self.epoch.validated_topology_epoch == self.topology.epoch
-        return None if is_validated else self.configured.trouble
+        return None if is_validated else self.configured.topology_error
 
-    def tells_tasks(self, request: StreamsGroupHeartbeatRequest) -> bool:
+    def includes_tasks(self, request: StreamsGroupHeartbeatRequest) -> bool:
         """Whether the answer says which tasks the member may have: it joins, they are not what they
         were, or it says that it has others, as after an answer that was lost."""
-        if request.member_epoch == JOIN:
+        if request.member_epoch == JOIN_GROUP_EPOCH:
             return True
         before, after = self.found.current.assigned, self.current.assigned
         if before is after and self.owned is None:
@@ -131,25 +140,25 @@ class StreamsBeat(NamedTuple):
 
 def check(request: StreamsGroupHeartbeatRequest) -> None:
     """Whether the request is one at all; else ApiError(INVALID_REQUEST)."""
-    complaint = _complaint(request)
-    if complaint is None and not _can_be_stored(request):
-        complaint = f"A text of more than {TEXT_LETTERS_MAX} letters cannot be stored."
-    if complaint is not None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, complaint)
+    violation = _violation(request)
+    if violation is None and not _can_be_stored(request):
+        violation = f"A text of more than {TEXT_LENGTH_MAX} letters cannot be stored."
+    if violation is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, violation)
 
 
-def _complaint(request: StreamsGroupHeartbeatRequest) -> str | None:
+def _violation(request: StreamsGroupHeartbeatRequest) -> str | None:
     epoch = request.member_epoch
     tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     if not request.member_id.strip():
         return "MemberId can't be empty."
     if not request.group_id.strip():
         return "GroupId can't be empty."
-    if is_blank(request.instance_id):
+    if is_blank_text(request.instance_id):
         return "InstanceId can't be empty."
-    if is_blank(request.rack_id):
+    if is_blank_text(request.rack_id):
         return "RackId can't be empty."
-    if epoch == JOIN:
+    if epoch == JOIN_GROUP_EPOCH:
         if request.rebalance_timeout_ms == -1:
             return "RebalanceTimeoutMs must be provided in first request."
         for name, found in zip(("ActiveTasks", "StandbyTasks", "WarmupTasks"), tasks, strict=True):
@@ -157,74 +166,76 @@ def _complaint(request: StreamsGroupHeartbeatRequest) -> str | None:
                 return f"{name} must be empty when (re-)joining."
         if request.topology is None:
             return "Topology must be non-null when (re-)joining."
-    elif epoch == LEFT_FOR_A_WHILE and request.instance_id is None:
+    elif epoch == LEAVE_GROUP_STATIC_EPOCH and request.instance_id is None:
         return "InstanceId can't be null."
-    elif epoch < LEFT_FOR_A_WHILE:
+    elif epoch < LEAVE_GROUP_STATIC_EPOCH:
         return f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
     if None in tasks and tasks != (None, None, None):
         return "If one task-type is non-null, all must be non-null."
-    if epoch != JOIN and request.topology is not None:
+    if epoch != JOIN_GROUP_EPOCH and request.topology is not None:
         return "Topology can only be provided when (re-)joining."
     return None
 
 
 def _can_be_stored(request: StreamsGroupHeartbeatRequest) -> bool:
     return (
-        len(request.group_id) <= TEXT_LETTERS_MAX
-        and len(request.member_id) <= TEXT_LETTERS_MAX
-        and len(request.instance_id or "") <= TEXT_LETTERS_MAX
-        and len(request.rack_id or "") <= TEXT_LETTERS_MAX
-        and len(request.process_id or "") <= TEXT_LETTERS_MAX
+        len(request.group_id) <= TEXT_LENGTH_MAX
+        and len(request.member_id) <= TEXT_LENGTH_MAX
+        and len(request.instance_id or "") <= TEXT_LENGTH_MAX
+        and len(request.rack_id or "") <= TEXT_LENGTH_MAX
+        and len(request.process_id or "") <= TEXT_LENGTH_MAX
     )
 
 
 # -- joining and going on -------------------------------------------------------------------------
 
 
-def beat(
+def heartbeat(
     group: StreamsGroup,
     command: Command,
     request: StreamsGroupHeartbeatRequest,
-    known: Knowledge,
-    step: ConsumerStep,
-) -> StreamsBeat:
+    known: AssignmentInputs,
+    step: GroupStep,
+) -> StreamsHeartbeatOutcome:
     """A heartbeat of a member that joins or is there. ApiError if it is refused."""
     owned = _owned(request)
     found = _find(group, request, owned, step)
-    brought = None if request.topology is None else topology_of(request.topology)
+    requested = None if request.topology is None else topology_of(request.topology)
     member = _updated(found.member, command, request)
-    topology = _take_topology(group, brought, step)
+    topology = _update_topology(group, requested, step)
     is_as_before = member is found.member or member == found.member
     is_news = found.replaced_id is not None or not is_as_before
     if is_news:
         _store(group, found, member, step)
     configured = group.configured(topology, step.topics)
     if configured.is_ready and owned is not None:
-        _check_tasks(owned, found.current, configured)
+        _check_owned_tasks(owned, found.current, configured)
     stored = group.stored_epoch
     # Topics that were in order are looked at when they are said to have changed, and no sooner:
     # a node that is still reading its metadata does not see all of them yet.
     is_warm = has_caught_up(group.target(found.member_id).warmup, found.member_id, known.lags)
     if is_warm and stored.epoch == group.target_epoch:
         is_news = True
-    if is_news or _has_changed(group, topology, configured, step):
+    if is_news or _has_epoch_inputs_changed(group, topology, configured, step):
         stored = start_epoch(group, topology, configured, step)
     goal = group.target_epoch, group.target(found.replaced_id or found.member_id)
     is_delayed = False
     if stored.epoch > group.target_epoch:
-        roll = Roll(group)
-        roll.put(found.member_id, member, found.replaced_id)
-        targets = assign_if_due(group, stored, configured, roll, known, step)
+        builder = StreamsTargetAssignmentBuilder(group)
+        builder.put(found.member_id, member, found.replaced_id)
+        targets = assign_if_due(group, stored, configured, builder, known, step)
         is_delayed = targets is None
         if targets is not None:
             goal = stored.epoch, targets[found.member_id]
-    current = _advance(group, found, member, goal, owned, step)
+    current = _maybe_reconcile(group, found, member, goal, owned, step)
     refresh(group.group_id, found.member_id, step)
-    return StreamsBeat(found, current, member, topology, configured, stored, is_delayed, owned)
+    return StreamsHeartbeatOutcome(
+        found, current, member, topology, configured, stored, is_delayed, owned
+    )
 
 
-def _has_changed(
-    group: StreamsGroup, topology: Topology, configured: Configured, step: ConsumerStep
+def _has_epoch_inputs_changed(
+    group: StreamsGroup, topology: Topology, configured: ConfiguredTopology, step: GroupStep
 ) -> bool:
     """Whether the group epoch was chosen for something else than what there is."""
     stored = group.stored_epoch
@@ -238,27 +249,29 @@ def _has_changed(
 def _find(
     group: StreamsGroup,
     request: StreamsGroupHeartbeatRequest,
-    owned: TaskSets | None,
-    step: ConsumerStep,
-) -> Found:
+    owned: TasksTuple | None,
+    step: GroupStep,
+) -> ResolvedStreamsMember:
     """Who asks, by the table above."""
     member_id, instance_id = request.member_id, request.instance_id
-    is_join = request.member_epoch == JOIN
+    is_join = request.member_epoch == JOIN_GROUP_EPOCH
     holder = None if instance_id is None else group.static_member_id(instance_id)
     if is_join and holder is not None and holder != member_id:
         held = group.member(holder)
         assert held is not None
         current = group.current(holder)
-        if current.member_epoch != LEFT_FOR_A_WHILE:
+        if current.member_epoch != LEAVE_GROUP_STATIC_EPOCH:
             raise ApiError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {instance_id} cannot join the group"
                 f" because the instance id is owned by member {holder}.",
             )
-        return Found(member_id, held, StreamsCurrent(0, 0, current.state, current.assigned), holder)
+        return ResolvedStreamsMember(
+            member_id, held, StreamsCurrentAssignment(0, 0, current.state, current.assigned), holder
+        )
     member = group.member(member_id)
     if not is_join:
-        check_instance(group, member_id, instance_id)
+        check_instance_id(group, member_id, instance_id)
     if member is None:
         if not is_join:
             raise unknown_member(group.group_id, member_id)
@@ -270,20 +283,22 @@ def _find(
             )
     current = group.current(member_id)
     _check_epoch(request.member_epoch, current, owned)
-    return Found(member_id, member, current)
+    return ResolvedStreamsMember(member_id, member, current)
 
 
-def _check_epoch(epoch: int, current: StreamsCurrent, owned: TaskSets | None) -> None:
+def _check_epoch(epoch: int, current: StreamsCurrentAssignment, owned: TasksTuple | None) -> None:
     known = current.member_epoch
-    if epoch in (JOIN, known):
+    if epoch in (JOIN_GROUP_EPOCH, known):
         return
     # Whoever did not get the answer of an epoch tells what it had before.
     is_retry = epoch == current.previous_member_epoch
     if not is_retry or owned is None or not is_within(owned, current.assigned):
-        raise _fenced(foreign_epoch(epoch, known))
+        raise _fenced(epoch_mismatch(epoch, known))
 
 
-def _check_tasks(owned: TaskSets, current: StreamsCurrent, configured: Configured) -> None:
+def _check_owned_tasks(
+    owned: TasksTuple, current: StreamsCurrentAssignment, configured: ConfiguredTopology
+) -> None:
     """Whether the member has tasks that there are, or were when it was given them; else ApiError:
     a topic may have been made again with fewer partitions."""
     held = {*tasks_of(current.assigned), *tasks_of(current.pending_revocation)}
@@ -306,32 +321,32 @@ def _check_tasks(owned: TaskSets, current: StreamsCurrent, configured: Configure
                     )
 
 
-def _owned(request: StreamsGroupHeartbeatRequest) -> TaskSets | None:
+def _owned(request: StreamsGroupHeartbeatRequest) -> TasksTuple | None:
     if request.active_tasks is None:
         return None
-    return TaskSets(
+    return TasksTuple(
         _tasks(request.active_tasks), _tasks(request.standby_tasks), _tasks(request.warmup_tasks)
     )
 
 
-def _tasks(brought: list[TaskIds] | None) -> dict[str, frozenset[int]]:
+def _tasks(requested: list[TaskIds] | None) -> dict[str, frozenset[int]]:
     return {
         tasks.subtopology_id: frozenset(tasks.partitions)
-        for tasks in brought or ()
+        for tasks in requested or ()
         if tasks.partitions
     }
 
 
 def _updated(
-    member: StreamsMember | None, command: Command, request: StreamsGroupHeartbeatRequest
-) -> StreamsMember:
+    member: StreamsGroupMember | None, command: Command, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupMember:
     """The member with what it says anew; null says that nothing has changed."""
-    if member is not None and _is_as_known(member, command, request):
+    if member is not None and _is_unchanged(member, command, request):
         return member
-    known = member or StreamsMember()
+    known = member or StreamsGroupMember()
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
-    updated = StreamsMember(
+    updated = StreamsGroupMember(
         instance_id=known.instance_id if request.instance_id is None else request.instance_id,
         rack_id=known.rack_id if request.rack_id is None else request.rack_id,
         client_id=command.client_id,
@@ -351,8 +366,8 @@ def _updated(
     return known if updated == member else updated
 
 
-def _is_as_known(
-    member: StreamsMember, command: Command, request: StreamsGroupHeartbeatRequest
+def _is_unchanged(
+    member: StreamsGroupMember, command: Command, request: StreamsGroupHeartbeatRequest
 ) -> bool:
     """Whether a heartbeat says nothing of the member itself, as most do."""
     return (
@@ -368,51 +383,53 @@ def _is_as_known(
     )
 
 
-def _take_topology(group: StreamsGroup, brought: Topology | None, step: ConsumerStep) -> Topology:
+def _update_topology(group: StreamsGroup, requested: Topology | None, step: GroupStep) -> Topology:
     known = group.topology
     if known is None:
-        if brought is None:
+        if requested is None:
             raise _fenced("belongs to a group whose topology is not known")
-        step.records.append(TopologyStored(group.group_id, brought))
-        return brought
-    if brought is not None and brought.epoch >= known.epoch and brought != known:
+        step.records.append(StreamsTopologyRecord(group.group_id, requested))
+        return requested
+    if requested is not None and requested.epoch >= known.epoch and requested != known:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
     return known
 
 
-def _store(group: StreamsGroup, found: Found, member: StreamsMember, step: ConsumerStep) -> None:
+def _store(
+    group: StreamsGroup, found: ResolvedStreamsMember, member: StreamsGroupMember, step: GroupStep
+) -> None:
     group_id, member_id = group.group_id, found.member_id
     if found.replaced_id is not None:
         target = group.target(found.replaced_id)
         forget_member(group_id, found.replaced_id, step)
         step.records += (
-            StreamsMemberStored(group_id, member_id, member),
-            StreamsTargetStored(group_id, member_id, target),
-            StreamsCurrentStored(group_id, member_id, found.current),
+            StreamsMemberRecord(group_id, member_id, member),
+            StreamsTargetRecord(group_id, member_id, target),
+            StreamsCurrentRecord(group_id, member_id, found.current),
         )
         return
-    step.records.append(StreamsMemberStored(group_id, member_id, member))
+    step.records.append(StreamsMemberRecord(group_id, member_id, member))
 
 
-def _advance(
+def _maybe_reconcile(
     group: StreamsGroup,
-    found: Found,
-    member: StreamsMember,
-    goal: tuple[int, TaskSets],
-    owned: TaskSets | None,
-    step: ConsumerStep,
-) -> StreamsCurrent:
+    found: ResolvedStreamsMember,
+    member: StreamsGroupMember,
+    goal: tuple[int, TasksTuple],
+    owned: TasksTuple | None,
+    step: GroupStep,
+) -> StreamsCurrentAssignment:
     """The member's next step towards its target, written if there is one."""
     member_id, before = found.member_id, found.current
-    if has_arrived(before, goal[0]):
+    if is_reconciled_to(before, goal[0]):
         return before
     runners = (None, member_id, found.replaced_id)
     # What it has itself is no obstacle to its having it in another role: it gave that up.
     mine = {*tasks_of(before.assigned), *tasks_of(before.pending_revocation)}
     stored = found.member
 
-    def is_free(role: Role, subtopology: str, index: int) -> bool:
-        if role is Role.ACTIVE and group.runner(subtopology, index) not in runners:
+    def is_free(role: TaskRole, subtopology: str, index: int) -> bool:
+        if role is TaskRole.ACTIVE and group.runner(subtopology, index) not in runners:
             return False
         count = group.held_count(subtopology, index, member.process_id)
         if stored is not None and stored.process_id == member.process_id:
@@ -423,11 +440,11 @@ def _advance(
         current = reconcile(
             before, target_epoch=goal[0], target=goal[1], owned=owned, is_free=is_free
         )
-    except MustBeFenced:
+    except FencedMember:
         raise _fenced("is in a state that is not known here") from None
     if current is before:
         return before
-    step.records.append(StreamsCurrentStored(group.group_id, member_id, current))
+    step.records.append(StreamsCurrentRecord(group.group_id, member_id, current))
     key = revocation_key(group.group_id, member_id)
     if current.state is StreamsMemberState.UNREVOKED_TASKS:
         step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
@@ -436,17 +453,17 @@ def _advance(
     return current
 
 
-def refresh(group_id: str, member_id: str, step: ConsumerStep) -> None:
+def refresh(group_id: str, member_id: str, step: GroupStep) -> None:
     """The member has given a sign of life: its session starts anew."""
     timeout_ms = step.settings.streams_of(group_id).session_timeout_ms
     step.set_timer(session_key(group_id, member_id), step.now_ms + timeout_ms)
 
 
-def interval_ms(group: StreamsGroup, step: ConsumerStep) -> int:
+def interval_ms(group: StreamsGroup, step: GroupStep) -> int:
     """When the member should come again: as in consumer groups (`heartbeats`)."""
     settings = step.settings.streams_of(group.group_id)
     longest_ms = settings.heartbeat_interval_ms
-    return fair_interval(
+    return fair_heartbeat_interval(
         step,
         is_busy=bool(step.records) or group.state is not StreamsGroupState.STABLE,
         own_ms=longest_ms if settings.is_interval_fixed else None,
@@ -457,30 +474,30 @@ def interval_ms(group: StreamsGroup, step: ConsumerStep) -> int:
 # -- leaving --------------------------------------------------------------------------------------
 
 
-def step_out(group: StreamsGroup, member_id: str, step: ConsumerStep) -> None:
+def leave_static(group: StreamsGroup, member_id: str, step: GroupStep) -> None:
     """A static member leaves for a while (-2): it has what it had until its session ends."""
     before = group.current(member_id)
     left = msgspec.structs.replace(
-        before, member_epoch=LEFT_FOR_A_WHILE, pending_revocation=NOTHING_HELD
+        before, member_epoch=LEAVE_GROUP_STATIC_EPOCH, pending_revocation=NO_TASKS_WITH_EPOCHS
     )
-    step.records.append(StreamsCurrentStored(group.group_id, member_id, left))
+    step.records.append(StreamsCurrentRecord(group.group_id, member_id, left))
     step.cancel_timer(revocation_key(group.group_id, member_id))
 
 
 def remove(
-    group: StreamsGroup, member_ids: Collection[str], known: Knowledge, step: ConsumerStep
+    group: StreamsGroup, member_ids: Collection[str], known: AssignmentInputs, step: GroupStep
 ) -> None:
     """Members are gone, whatever the reason: the others share what they had."""
-    roll = Roll(group)
+    builder = StreamsTargetAssignmentBuilder(group)
     for member_id in member_ids:
-        roll.remove(member_id)
+        builder.remove(member_id)
         forget_member(group.group_id, member_id, step)
     topology = group.topology
     stored = group.stored_epoch
     epoch = msgspec.structs.replace(stored, epoch=stored.epoch + 1)
-    step.records.append(StreamsEpochStored(group.group_id, epoch))
-    if roll.members and topology is not None:
+    step.records.append(StreamsEpochRecord(group.group_id, epoch))
+    if builder.members and topology is not None:
         configured = group.configured(topology, step.topics)
-        assign_if_due(group, epoch, configured, roll, known, step)
+        assign_if_due(group, epoch, configured, builder, known, step)
     else:
         step.cancel_timer(assignment_key(group.group_id))

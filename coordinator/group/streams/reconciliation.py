@@ -25,19 +25,19 @@ from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Final
 
-from odradek.coordinator.group.consumer.reconciliation import MustBeFenced
+from odradek.coordinator.group.consumer.reconciliation import FencedMember
 from odradek.coordinator.group.streams.records import (
-    NOTHING_HELD,
-    HeldTasks,
-    StreamsCurrent,
+    NO_TASKS_WITH_EPOCHS,
+    StreamsCurrentAssignment,
     StreamsMemberState,
     TaskEpochs,
     Tasks,
-    TaskSets,
+    TasksTuple,
+    TasksTupleWithEpochs,
 )
 
 
-class Role(StrEnum):
+class TaskRole(StrEnum):
     """What a member does with a task."""
 
     ACTIVE = "active"
@@ -47,45 +47,45 @@ class Role(StrEnum):
 
 _STABLE: Final = StreamsMemberState.STABLE
 
-IsFree = Callable[[Role, str, int], bool]
+IsFree = Callable[[TaskRole, str, int], bool]
 """Whether the member may have the task (subtopology, partition) in that role just now."""
 
 
-def has_arrived(current: StreamsCurrent, target_epoch: int) -> bool:
+def is_reconciled_to(current: StreamsCurrentAssignment, target_epoch: int) -> bool:
     """Whether the member is where it shall be: most are, most of the time."""
     return current.member_epoch == target_epoch and current.state is _STABLE
 
 
 def reconcile(
-    current: StreamsCurrent,
+    current: StreamsCurrentAssignment,
     *,
     target_epoch: int,
-    target: TaskSets,
-    owned: TaskSets | None,
+    target: TasksTuple,
+    owned: TasksTuple | None,
     is_free: IsFree,
-) -> StreamsCurrent:
+) -> StreamsCurrentAssignment:
     """The next step towards the target, or the same object if there is none just now.
 
     `owned` is what the member says it has, None if it does not say.
     """
-    if has_arrived(current, target_epoch):
+    if is_reconciled_to(current, target_epoch):
         return current
     epoch = current.member_epoch
     match current.state:
         case StreamsMemberState.UNREVOKED_TASKS:
-            if _has_any(owned, current.pending_revocation):
+            if _owns_revoked(owned, current.pending_revocation):
                 return current
             # It has come one epoch further, whichever the target's is by now.
             epoch += 1
         case StreamsMemberState.UNKNOWN:
             if owned is None or any(owned):
-                raise MustBeFenced
+                raise FencedMember
             epoch = target_epoch
-    following = _next(current, epoch, target_epoch, target, owned, is_free)
-    return current if following == current else following
+    next_assignment = _compute_next_assignment(current, epoch, target_epoch, target, owned, is_free)
+    return current if next_assignment == current else next_assignment
 
 
-def _has_any(owned: TaskSets | None, held: HeldTasks) -> bool:
+def _owns_revoked(owned: TasksTuple | None, held: TasksTupleWithEpochs) -> bool:
     """Whether the member still has, or may still have, one of them in the same role."""
     if owned is None:
         return True
@@ -96,25 +96,25 @@ def _has_any(owned: TaskSets | None, held: HeldTasks) -> bool:
     )
 
 
-def _next(
-    current: StreamsCurrent,
+def _compute_next_assignment(
+    current: StreamsCurrentAssignment,
     epoch: int,
     target_epoch: int,
-    target: TaskSets,
-    owned: TaskSets | None,
+    target: TasksTuple,
+    owned: TasksTuple | None,
     is_free: IsFree,
-) -> StreamsCurrent:
+) -> StreamsCurrentAssignment:
     assigned = current.assigned
     kept_active, lost_active = _split_epochs(assigned.active, target.active)
     kept_standby, lost_standby = _split(assigned.standby, target.standby)
     kept_warmup, lost_warmup = _split(assigned.warmup, target.warmup)
-    lost = HeldTasks(lost_active, lost_standby, lost_warmup)
-    if any(lost) and _has_any(owned, lost):
-        return StreamsCurrent(
+    lost = TasksTupleWithEpochs(lost_active, lost_standby, lost_warmup)
+    if any(lost) and _owns_revoked(owned, lost):
+        return StreamsCurrentAssignment(
             epoch,
             _previous(current, epoch),
             StreamsMemberState.UNREVOKED_TASKS,
-            HeldTasks(kept_active, kept_standby, kept_warmup),
+            TasksTupleWithEpochs(kept_active, kept_standby, kept_warmup),
             lost,
         )
     active = {subtopology: dict(epochs) for subtopology, epochs in kept_active.items()}
@@ -122,19 +122,19 @@ def _next(
     for subtopology, indexes in target.active.items():
         mine = active.get(subtopology, {})
         for index in sorted(indexes.difference(mine)):
-            if is_free(Role.ACTIVE, subtopology, index):
+            if is_free(TaskRole.ACTIVE, subtopology, index):
                 active.setdefault(subtopology, {})[index] = target_epoch
             else:
                 is_complete = False
-    standby, has_standby = _take(kept_standby, target.standby, Role.STANDBY, is_free)
-    warmup, has_warmup = _take(kept_warmup, target.warmup, Role.WARMUP, is_free)
+    standby, has_standby = _add_free_tasks(kept_standby, target.standby, TaskRole.STANDBY, is_free)
+    warmup, has_warmup = _add_free_tasks(kept_warmup, target.warmup, TaskRole.WARMUP, is_free)
     is_complete = is_complete and has_standby and has_warmup
-    return StreamsCurrent(
+    return StreamsCurrentAssignment(
         target_epoch,
         _previous(current, target_epoch),
         StreamsMemberState.STABLE if is_complete else StreamsMemberState.UNRELEASED_TASKS,
-        HeldTasks(active, standby, warmup),
-        NOTHING_HELD,
+        TasksTupleWithEpochs(active, standby, warmup),
+        NO_TASKS_WITH_EPOCHS,
     )
 
 
@@ -161,7 +161,9 @@ def _split(held: Tasks, wanted: Tasks) -> tuple[Tasks, Tasks]:
     return kept, lost
 
 
-def _take(kept: Tasks, wanted: Tasks, role: Role, is_free: IsFree) -> tuple[Tasks, bool]:
+def _add_free_tasks(
+    kept: Tasks, wanted: Tasks, role: TaskRole, is_free: IsFree
+) -> tuple[Tasks, bool]:
     """What is kept and what is free of the rest; whether that is all."""
     taken: dict[str, frozenset[int]] = dict(kept)
     is_complete = True
@@ -174,12 +176,12 @@ def _take(kept: Tasks, wanted: Tasks, role: Role, is_free: IsFree) -> tuple[Task
     return taken, is_complete
 
 
-def _previous(current: StreamsCurrent, epoch: int) -> int:
+def _previous(current: StreamsCurrentAssignment, epoch: int) -> int:
     """The epoch before this one, with which the member may still come (its answer was lost)."""
     return current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
 
 
-def is_within(owned: TaskSets, held: HeldTasks) -> bool:
+def is_within(owned: TasksTuple, held: TasksTupleWithEpochs) -> bool:
     """Whether the member has no task that it was not given, in that role."""
     return all(
         indexes <= _indexes(theirs.get(subtopology))

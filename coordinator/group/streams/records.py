@@ -78,7 +78,7 @@ class InternalTopic(msgspec.Struct, frozen=True, gc=False):
     configs: Pairs = ()
 
 
-class CopartitionGroup(msgspec.Struct, frozen=True, gc=False):
+class StoredCopartitionGroup(msgspec.Struct, frozen=True, gc=False):
     """Topics that need equally many partitions, as indexes into the subtopology's lists."""
 
     source_topics: tuple[int, ...] = ()
@@ -95,7 +95,7 @@ class Subtopology(msgspec.Struct, frozen=True, kw_only=True):
     changelogs: tuple[InternalTopic, ...] = ()
     repartition_sinks: tuple[str, ...] = ()
     repartition_sources: tuple[InternalTopic, ...] = ()
-    copartition_groups: tuple[CopartitionGroup, ...] = ()
+    copartition_groups: tuple[StoredCopartitionGroup, ...] = ()
 
     def sources(self) -> list[str]:
         """The topics that its tasks read."""
@@ -113,7 +113,7 @@ _NONE: Final[Mapping[str, frozenset[int]]] = {}
 _NONE_WITH_EPOCHS: Final[Mapping[str, Mapping[int, int]]] = {}
 
 
-class TaskSets(NamedTuple):
+class TasksTuple(NamedTuple):
     """A member's tasks by role."""
 
     active: Tasks = _NONE
@@ -121,7 +121,7 @@ class TaskSets(NamedTuple):
     warmup: Tasks = _NONE
 
 
-class HeldTasks(NamedTuple):
+class TasksTupleWithEpochs(NamedTuple):
     """The tasks that a member has; the active ones with the epochs they were given in."""
 
     active: TaskEpochs = _NONE_WITH_EPOCHS
@@ -129,11 +129,11 @@ class HeldTasks(NamedTuple):
     warmup: Tasks = _NONE
 
 
-NO_TASKS: Final = TaskSets()
-NOTHING_HELD: Final = HeldTasks()
+NO_TASKS: Final = TasksTuple()
+NO_TASKS_WITH_EPOCHS: Final = TasksTupleWithEpochs()
 
 
-class StreamsEpoch(msgspec.Struct, frozen=True, gc=False):
+class StreamsGroupEpoch(msgspec.Struct, frozen=True, gc=False):
     """A group's epoch: the hash of the topics it was chosen for, the epoch of the topology whose
     topics are all there, and what the assignor was told."""
 
@@ -143,7 +143,7 @@ class StreamsEpoch(msgspec.Struct, frozen=True, gc=False):
     assignment_configs: Pairs = ()
 
 
-class StreamsMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class StreamsGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A member, which is one thread of a process."""
 
     instance_id: str | None = None
@@ -157,55 +157,55 @@ class StreamsMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     client_tags: Pairs = ()
 
 
-class StreamsCurrent(msgspec.Struct, frozen=True):
+class StreamsCurrentAssignment(msgspec.Struct, frozen=True):
     """The tasks that a member may run in its epoch, and those it has still to give up."""
 
     member_epoch: int = 0
     previous_member_epoch: int = 0
     state: StreamsMemberState = StreamsMemberState.STABLE
-    assigned: HeldTasks = NOTHING_HELD
-    pending_revocation: HeldTasks = NOTHING_HELD
+    assigned: TasksTupleWithEpochs = NO_TASKS_WITH_EPOCHS
+    pending_revocation: TasksTupleWithEpochs = NO_TASKS_WITH_EPOCHS
 
 
-class StreamsEpochStored(msgspec.Struct, frozen=True, gc=False):
+class StreamsEpochRecord(msgspec.Struct, frozen=True, gc=False):
     """A streams group's epoch, or (without one) that the group is gone."""
 
     group_id: str
-    epoch: StreamsEpoch | None
+    epoch: StreamsGroupEpoch | None
 
 
-class StreamsMemberStored(msgspec.Struct, frozen=True, gc=False):
+class StreamsMemberRecord(msgspec.Struct, frozen=True, gc=False):
     """A member, or that it is gone."""
 
     group_id: str
     member_id: str
-    member: StreamsMember | None
+    member: StreamsGroupMember | None
 
 
-class StreamsTargetEpochStored(msgspec.Struct, frozen=True, gc=False):
+class StreamsTargetEpochRecord(msgspec.Struct, frozen=True, gc=False):
     """The epoch of the target assignment, written after the targets that changed."""
 
     group_id: str
     epoch: TargetEpoch | None
 
 
-class StreamsTargetStored(msgspec.Struct, frozen=True):
+class StreamsTargetRecord(msgspec.Struct, frozen=True):
     """The tasks that a member shall have."""
 
     group_id: str
     member_id: str
-    target: TaskSets | None
+    target: TasksTuple | None
 
 
-class StreamsCurrentStored(msgspec.Struct, frozen=True):
+class StreamsCurrentRecord(msgspec.Struct, frozen=True):
     """The tasks that a member may have."""
 
     group_id: str
     member_id: str
-    current: StreamsCurrent | None
+    current: StreamsCurrentAssignment | None
 
 
-class TopologyStored(msgspec.Struct, frozen=True):
+class StreamsTopologyRecord(msgspec.Struct, frozen=True):
     """The group's topology."""
 
     group_id: str
@@ -213,12 +213,12 @@ class TopologyStored(msgspec.Struct, frozen=True):
 
 
 StreamsGroupRecord: TypeAlias = (
-    StreamsEpochStored
-    | StreamsMemberStored
-    | StreamsTargetEpochStored
-    | StreamsTargetStored
-    | StreamsCurrentStored
-    | TopologyStored
+    StreamsEpochRecord
+    | StreamsMemberRecord
+    | StreamsTargetEpochRecord
+    | StreamsTargetRecord
+    | StreamsCurrentRecord
+    | StreamsTopologyRecord
 )
 
 
@@ -230,22 +230,22 @@ def encode_streams_record(record: StreamsGroupRecord) -> tuple[bytes, bytes | No
     group_id = string(record.group_id)
     value: bytes | None
     match record:
-        case StreamsEpochStored():
+        case StreamsEpochRecord():
             key = INT16.pack(_EPOCH_KEY) + group_id
             value = None if record.epoch is None else _encode_epoch(record.epoch)
-        case StreamsMemberStored():
+        case StreamsMemberRecord():
             key = INT16.pack(_MEMBER_KEY) + group_id + string(record.member_id)
             value = None if record.member is None else _encode_member(record.member)
-        case StreamsTargetEpochStored():
+        case StreamsTargetEpochRecord():
             key = INT16.pack(_TARGET_EPOCH_KEY) + group_id
             value = None if record.epoch is None else _encode_target_epoch(record.epoch)
-        case StreamsTargetStored():
+        case StreamsTargetRecord():
             key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
             value = None if record.target is None else _encode_target(record.target)
-        case StreamsCurrentStored():
+        case StreamsCurrentRecord():
             key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
             value = None if record.current is None else _encode_current(record.current)
-        case TopologyStored():
+        case StreamsTopologyRecord():
             key = INT16.pack(_TOPOLOGY_KEY) + group_id
             value = None if record.topology is None else _encode_topology(record.topology)
     return key, value
@@ -292,7 +292,7 @@ def _task_epochs(tasks: TaskEpochs) -> bytes:
     return _array(parts)
 
 
-def _encode_epoch(epoch: StreamsEpoch) -> bytes:
+def _encode_epoch(epoch: StreamsGroupEpoch) -> bytes:
     tags: dict[int, bytes] = {}
     if epoch.validated_topology_epoch != NOT_VALIDATED:
         tags[0] = INT32.pack(epoch.validated_topology_epoch)
@@ -306,7 +306,7 @@ def _encode_target_epoch(epoch: TargetEpoch) -> bytes:
     return _VERSION + INT32.pack(epoch.epoch) + _tags(tags)
 
 
-def _encode_member(member: StreamsMember) -> bytes:
+def _encode_member(member: StreamsGroupMember) -> bytes:
     # A nullable structure is led by a byte that says whether it is there.
     endpoint = b"\xff"
     if member.endpoint is not None:
@@ -328,15 +328,15 @@ def _encode_member(member: StreamsMember) -> bytes:
     )
 
 
-def _encode_target(target: TaskSets) -> bytes:
+def _encode_target(target: TasksTuple) -> bytes:
     return b"".join((_VERSION, *(_tasks(tasks) for tasks in target), _NO_TAGS))
 
 
-def _encode_held(held: HeldTasks) -> bytes:
+def _encode_held(held: TasksTupleWithEpochs) -> bytes:
     return _task_epochs(held.active) + _tasks(held.standby) + _tasks(held.warmup)
 
 
-def _encode_current(current: StreamsCurrent) -> bytes:
+def _encode_current(current: StreamsCurrentAssignment) -> bytes:
     head = struct.pack(
         ">iib", current.member_epoch, current.previous_member_epoch, int(current.state)
     )
@@ -395,17 +395,17 @@ def decode_streams_record(
         reader.is_flexible = True
     match kind:
         case 17:
-            return StreamsEpochStored(key.string(), _read(reader, _decode_epoch))
+            return StreamsEpochRecord(key.string(), _read(reader, _decode_epoch))
         case 19:
-            return StreamsMemberStored(key.string(), key.string(), _read(reader, _decode_member))
+            return StreamsMemberRecord(key.string(), key.string(), _read(reader, _decode_member))
         case 20:
-            return StreamsTargetEpochStored(key.string(), _read(reader, _decode_target_epoch))
+            return StreamsTargetEpochRecord(key.string(), _read(reader, _decode_target_epoch))
         case 21:
-            return StreamsTargetStored(key.string(), key.string(), _read(reader, _decode_target))
+            return StreamsTargetRecord(key.string(), key.string(), _read(reader, _decode_target))
         case 22:
-            return StreamsCurrentStored(key.string(), key.string(), _read(reader, _decode_current))
+            return StreamsCurrentRecord(key.string(), key.string(), _read(reader, _decode_current))
         case 23:
-            return TopologyStored(key.string(), _read(reader, _decode_topology))
+            return StreamsTopologyRecord(key.string(), _read(reader, _decode_topology))
     return None
 
 
@@ -439,11 +439,11 @@ def _decode_pair(reader: FieldReader) -> tuple[str, str]:
     return pair
 
 
-def _decode_epoch(reader: FieldReader) -> StreamsEpoch:
+def _decode_epoch(reader: FieldReader) -> StreamsGroupEpoch:
     epoch, metadata_hash = reader.int32(), reader.int64()
     tags = reader.tags()
     validated, configs = tags.get(0), tags.get(1)
-    return StreamsEpoch(
+    return StreamsGroupEpoch(
         epoch,
         metadata_hash,
         NOT_VALIDATED if validated is None else FieldReader(validated).int32(),
@@ -465,12 +465,12 @@ def _decode_endpoint(reader: FieldReader) -> tuple[str, int] | None:
     return endpoint
 
 
-def _decode_member(reader: FieldReader) -> StreamsMember:
+def _decode_member(reader: FieldReader) -> StreamsGroupMember:
     instance_id, rack_id = reader.nullable_string(), reader.nullable_string()
     client_id, client_host = reader.string(), reader.string()
     rebalance_timeout_ms, topology_epoch = reader.int32(), reader.int32()
     process_id = reader.string()
-    return StreamsMember(
+    return StreamsGroupMember(
         instance_id=instance_id,
         rack_id=rack_id,
         client_id=client_id,
@@ -505,19 +505,21 @@ def _decode_task_epochs(reader: FieldReader) -> TaskEpochs:
     return tasks
 
 
-def _decode_target(reader: FieldReader) -> TaskSets:
-    return TaskSets(_decode_tasks(reader), _decode_tasks(reader), _decode_tasks(reader))
+def _decode_target(reader: FieldReader) -> TasksTuple:
+    return TasksTuple(_decode_tasks(reader), _decode_tasks(reader), _decode_tasks(reader))
 
 
-def _decode_held(reader: FieldReader) -> HeldTasks:
-    return HeldTasks(_decode_task_epochs(reader), _decode_tasks(reader), _decode_tasks(reader))
+def _decode_held(reader: FieldReader) -> TasksTupleWithEpochs:
+    return TasksTupleWithEpochs(
+        _decode_task_epochs(reader), _decode_tasks(reader), _decode_tasks(reader)
+    )
 
 
-def _decode_current(reader: FieldReader) -> StreamsCurrent:
+def _decode_current(reader: FieldReader) -> StreamsCurrentAssignment:
     member_epoch, previous_member_epoch = reader.int32(), reader.int32()
     state = reader.int8()
     known = state in StreamsMemberState.__members__.values()
-    return StreamsCurrent(
+    return StreamsCurrentAssignment(
         member_epoch,
         previous_member_epoch,
         StreamsMemberState(state) if known else StreamsMemberState.UNKNOWN,
@@ -533,8 +535,8 @@ def _decode_internal_topic(reader: FieldReader) -> InternalTopic:
     return InternalTopic(name, partition_count, replication_factor, configs)
 
 
-def _decode_copartition_group(reader: FieldReader) -> CopartitionGroup:
-    group = CopartitionGroup(
+def _decode_copartition_group(reader: FieldReader) -> StoredCopartitionGroup:
+    group = StoredCopartitionGroup(
         _array_of(reader, FieldReader.int16),
         _array_of(reader, FieldReader.int16),
         _array_of(reader, FieldReader.int16),

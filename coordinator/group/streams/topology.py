@@ -17,11 +17,11 @@ from typing import Final
 
 import msgspec
 
-from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
-from odradek.coordinator.group.records import TEXT_LETTERS_MAX
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
+from odradek.coordinator.group.records import TEXT_LENGTH_MAX
 from odradek.coordinator.group.streams.records import (
-    CopartitionGroup,
     InternalTopic,
+    StoredCopartitionGroup,
     Subtopology,
     Topology,
 )
@@ -52,12 +52,12 @@ class StatusCode(IntEnum):
     ASSIGNMENT_DELAYED = 5
 
 
-class Configured(msgspec.Struct, frozen=True, kw_only=True):
+class ConfiguredTopology(msgspec.Struct, frozen=True, kw_only=True):
     """A topology beside the topics that there are.
 
     `task_counts` has every subtopology, unless what is the matter keeps them from being counted;
     `topics` are its internal topics with their numbers of partitions then, and `missing` those of
-    them that are not there. `trouble` is None if all is in order.
+    them that are not there. `topology_error` is None if all is in order.
     """
 
     metadata_hash: int
@@ -65,15 +65,15 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True):
     stateful: frozenset[str] = frozenset()
     topics: Mapping[str, InternalTopic] = {}
     missing: tuple[InternalTopic, ...] = ()
-    trouble: tuple[StatusCode, str] | None = None
+    topology_error: tuple[StatusCode, str] | None = None
 
     @property
     def is_ready(self) -> bool:
         """Whether its tasks can be run."""
-        return self.trouble is None
+        return self.topology_error is None
 
 
-class _Trouble(Exception):
+class _TopicConfigurationError(Exception):
     def __init__(self, code: StatusCode, detail: str) -> None:
         super().__init__(detail)
         self.status = (code, detail)
@@ -82,13 +82,13 @@ class _Trouble(Exception):
 # -- what a member brings -------------------------------------------------------------------------
 
 
-def topology_of(brought: StreamsGroupHeartbeatTopology) -> Topology:
+def topology_of(requested: StreamsGroupHeartbeatTopology) -> Topology:
     """The topology of a request. ApiError(STREAMS_INVALID_TOPOLOGY, STREAMS_INVALID_TOPOLOGY_EPOCH,
     INVALID_REQUEST) if it makes no sense, whatever topics there are."""
-    if brought.epoch < 0:
+    if requested.epoch < 0:
         raise ApiError(
             ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH,
-            f"The topology epoch {brought.epoch} must not be negative.",
+            f"The topology epoch {requested.epoch} must not be negative.",
         )
     parts = [
         Subtopology(
@@ -99,7 +99,7 @@ def topology_of(brought: StreamsGroupHeartbeatTopology) -> Topology:
             repartition_sinks=tuple(part.repartition_sink_topics),
             repartition_sources=tuple(map(_internal_topic, part.repartition_source_topics)),
             copartition_groups=tuple(
-                CopartitionGroup(
+                StoredCopartitionGroup(
                     tuple(group.source_topics),
                     tuple(group.source_topic_regex),
                     tuple(group.repartition_source_topics),
@@ -107,10 +107,10 @@ def topology_of(brought: StreamsGroupHeartbeatTopology) -> Topology:
                 for group in part.copartition_groups
             ),
         )
-        for part in brought.subtopologies
+        for part in requested.subtopologies
     ]
     parts.sort(key=lambda part: part.subtopology_id)
-    topology = Topology(brought.epoch, tuple(parts))
+    topology = Topology(requested.epoch, tuple(parts))
     _check(topology)
     return topology
 
@@ -129,8 +129,8 @@ def _check(topology: Topology) -> None:
     ids = [part.subtopology_id for part in parts]
     if len(set(ids)) < len(ids):
         raise _invalid("Two subtopologies have the same id.")
-    if any(len(name) > TEXT_LETTERS_MAX for name in ids):
-        raise _invalid(f"A subtopology's id has at most {TEXT_LETTERS_MAX} letters.")
+    if any(len(name) > TEXT_LENGTH_MAX for name in ids):
+        raise _invalid(f"A subtopology's id has at most {TEXT_LENGTH_MAX} letters.")
     if any(part.source_topic_regexes for part in parts):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -153,7 +153,7 @@ def _check_topics(part: Subtopology) -> None:
             " prohibited."
         )
     for name in names:
-        why = why_invalid(name)
+        why = topic_name_error(name)
         if why is not None:
             raise _invalid(f"Topic names {name} are not valid topic names: {why}.")
     if not part.sources():
@@ -169,7 +169,7 @@ def _check_topics(part: Subtopology) -> None:
             raise _invalid(f"Topic {topic.name} cannot have {topic.partition_count} partitions.")
 
 
-def _check_indexes(part: Subtopology, group: CopartitionGroup) -> None:
+def _check_indexes(part: Subtopology, group: StoredCopartitionGroup) -> None:
     for indexes, length in (
         (group.source_topics, len(part.source_topics)),
         (group.source_topic_regexes, len(part.source_topic_regexes)),
@@ -206,23 +206,23 @@ def topic_names(topology: Topology) -> set[str]:
 # -- beside the topics that there are -------------------------------------------------------------
 
 
-def configure(topology: Topology, topics: TopicCatalog) -> Configured:
+def configure(topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
     """What the topology needs, and what is the matter."""
     present = [topics.topic(name) for name in topic_names(topology)]
     digest = metadata_hash((topic for topic in present if topic is not None), with_racks=False)
     try:
-        counts = _decide(topology, topics)
+        counts = _decide_partition_counts(topology, topics)
         internal = _internal_topics(topology, counts)
         _check_existing(internal, topics)
-    except _Trouble as trouble:
-        return Configured(metadata_hash=digest, trouble=trouble.status)
-    count_of = _counter(topics, counts)
+    except _TopicConfigurationError as topology_error:
+        return ConfiguredTopology(metadata_hash=digest, topology_error=topology_error.status)
+    count_of = _partition_counter(topics, counts)
     missing = tuple(topic for name, topic in internal.items() if topics.topic(name) is None)
     trouble_of = None
     if missing:
         named = summary(topic.name for topic in missing)
         trouble_of = (StatusCode.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {named}")
-    return Configured(
+    return ConfiguredTopology(
         metadata_hash=digest,
         task_counts={
             part.subtopology_id: max(map(count_of, part.sources()))
@@ -233,7 +233,7 @@ def configure(topology: Topology, topics: TopicCatalog) -> Configured:
         ),
         topics=internal,
         missing=missing,
-        trouble=trouble_of,
+        topology_error=trouble_of,
     )
 
 
@@ -244,7 +244,7 @@ def summary(names: Iterable[str]) -> str:
     return ", ".join(found[:_NAMED_MAX]) + (f" and {more} additional topics" if more > 0 else "")
 
 
-def _counter(topics: TopicCatalog, decided: Mapping[str, int]) -> Callable[[str], int]:
+def _partition_counter(topics: TopicCatalog, decided: Mapping[str, int]) -> Callable[[str], int]:
     """How many partitions a topic has; what was decided counts for topics that are not there."""
 
     def count_of(name: str) -> int:
@@ -254,22 +254,22 @@ def _counter(topics: TopicCatalog, decided: Mapping[str, int]) -> Callable[[str]
     return count_of
 
 
-def _decide(topology: Topology, topics: TopicCatalog) -> dict[str, int]:
+def _decide_partition_counts(topology: Topology, topics: TopicCatalog) -> dict[str, int]:
     """The numbers of partitions of all internal topics. Raises _Trouble."""
     parts = topology.subtopologies
     missing = {name for part in parts for name in part.source_topics if topics.topic(name) is None}
     if missing:
-        raise _Trouble(
+        raise _TopicConfigurationError(
             StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {summary(missing)} are missing."
         )
     counts: dict[str, int] = {}
-    count_of = _counter(topics, counts)
+    count_of = _partition_counter(topics, counts)
     counts.update(_count_repartition_topics(topology, count_of))
     fixed = {t.name for part in parts for t in part.repartition_sources if t.partition_count}
     flexible = {t.name for part in parts for t in part.repartition_sources} - fixed
     for part in parts:
         for group in part.copartition_groups:
-            counts.update(_level(part, group, fixed, flexible, count_of))
+            counts.update(_enforce_copartitioning(part, group, fixed, flexible, count_of))
     for part in parts:
         largest = max(map(count_of, part.sources()))
         counts.update((topic.name, largest) for topic in part.changelogs)
@@ -288,7 +288,7 @@ def _count_repartition_topics(topology: Topology, count_of: Callable[[str], int]
     }
     is_open = True
     while is_open:
-        is_open, has_moved = False, False
+        is_open, has_high_watermark_moved = False, False
         for part in parts:
             sinks = [name for name in part.repartition_sinks if name not in counts]
             if not sinks:
@@ -297,10 +297,10 @@ def _count_repartition_topics(topology: Topology, count_of: Callable[[str], int]
             known += map(count_of, part.source_topics)
             if known:
                 counts.update(dict.fromkeys(sinks, max(known)))
-                has_moved = True
+                has_high_watermark_moved = True
             else:
                 is_open = True
-        if is_open and not has_moved:
+        if is_open and not has_high_watermark_moved:
             raise _invalid(
                 "Failed to compute number of partitions for all repartition topics. There may be"
                 " loops in the topology that cannot be resolved."
@@ -314,9 +314,9 @@ def _count_repartition_topics(topology: Topology, count_of: Callable[[str], int]
     return counts
 
 
-def _level(
+def _enforce_copartitioning(
     part: Subtopology,
-    group: CopartitionGroup,
+    group: StoredCopartitionGroup,
     fixed: set[str],
     flexible: set[str],
     count_of: Callable[[str], int],
@@ -330,7 +330,7 @@ def _level(
     counts = {name: count_of(name) for name in given}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))
-        raise _Trouble(
+        raise _TopicConfigurationError(
             StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
             f"Following topics do not have the same number of partitions: [{listed}]",
         )
@@ -339,7 +339,7 @@ def _level(
     wanted = next(iter(counts.values())) if counts else max(map(count_of, ours))
     for name in ours:
         if name in fixed and count_of(name) != wanted:
-            raise _Trouble(
+            raise _TopicConfigurationError(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                 f"Number of partitions [{count_of(name)}] of repartition topic [{name}] doesn't"
                 f" match number of partitions [{wanted}] of the source topic.",
@@ -362,7 +362,7 @@ def _check_existing(internal: Mapping[str, InternalTopic], topics: TopicCatalog)
     for name in sorted(internal):
         wanted, topic = internal[name].partition_count, topics.topic(name)
         if topic is not None and topic.partition_count != wanted:
-            raise _Trouble(
+            raise _TopicConfigurationError(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                 f"Existing topic {name} has different number of partitions: expected {wanted},"
                 f" found {topic.partition_count}",

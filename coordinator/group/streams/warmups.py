@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from odradek.coordinator.group.streams.assignor import Candidate, TaskId
-from odradek.coordinator.group.streams.records import Tasks, TaskSets
+from odradek.coordinator.group.streams.assignor import StreamsMemberSpec, TaskId
+from odradek.coordinator.group.streams.records import Tasks, TasksTuple
 
 ACCEPTABLE_LAG: Final = 10_000
 """Kafka's default: acceptable.recovery.lag, in records."""
@@ -35,45 +35,49 @@ def has_caught_up(warmups: Tasks, member_id: str, lags: Lags) -> bool:
     )
 
 
-def hold_back(
-    targets: Mapping[str, TaskSets],
-    candidates: Collection[Candidate],
+def insert_warmups(
+    targets: Mapping[str, TasksTuple],
+    specs: Collection[StreamsMemberSpec],
     stateful: Collection[str],
     lags: Lags,
-) -> dict[str, TaskSets]:
+) -> dict[str, TasksTuple]:
     """The targets, but that tasks whose state is not where they are to move stay for now."""
-    if not lags and not any(candidate.before.warmup for candidate in candidates):
+    if not lags and not any(spec.before.warmup for spec in specs):
         return dict(targets)
-    desk = _Desk(targets, candidates, lags)
-    for task in desk.moving():
-        if task[0] in stateful and not desk.is_welcome(task):
-            desk.keep(task)
-    return desk.outcome()
+    assignment = _WarmupAssignment(targets, specs, lags)
+    for task in assignment.moving_tasks():
+        if task[0] in stateful and not assignment.can_move_now(task):
+            assignment.defer_move(task)
+    return assignment.build()
 
 
-class _Desk:
+class _WarmupAssignment:
     """Targets in the making."""
 
     def __init__(
-        self, targets: Mapping[str, TaskSets], candidates: Collection[Candidate], lags: Lags
+        self, targets: Mapping[str, TasksTuple], specs: Collection[StreamsMemberSpec], lags: Lags
     ) -> None:
-        self._process_of = {each.member_id: each.process_id for each in candidates}
-        self._had = {
-            task: each.member_id for each in candidates for task in _ids(each.before.active)
+        self._process_of = {each.member_id: each.process_id for each in specs}
+        self._previous_owner = {
+            task: each.member_id for each in specs for task in _ids(each.before.active)
         }
-        self._warming = {
-            (each.process_id, task) for each in candidates for task in _ids(each.before.warmup)
+        self._previous_warmups = {
+            (each.process_id, task) for each in specs for task in _ids(each.before.warmup)
         }
-        self._tellers = {self._process_of[name] for name in lags if name in self._process_of}
-        self._near = {
+        self._reporting_processes = {
+            self._process_of[name] for name in lags if name in self._process_of
+        }
+        self._caught_up = {
             (self._process_of[name], task)
             for name, told in lags.items()
             if name in self._process_of
             for task, lag in told.items()
             if lag <= ACCEPTABLE_LAG
         }
-        self._gets = {task: name for name, each in targets.items() for task in _ids(each.active)}
-        self._stands_by = {
+        self._target_owner = {
+            task: name for name, each in targets.items() for task in _ids(each.active)
+        }
+        self._standby_owner = {
             (self._process_of[name], task): name
             for name, each in targets.items()
             for task in _ids(each.standby)
@@ -81,37 +85,42 @@ class _Desk:
         self._warmups: dict[TaskId, str] = {}
         self._members = list(targets)
 
-    def moving(self) -> list[TaskId]:
+    def moving_tasks(self) -> list[TaskId]:
         """Tasks that are to go from one process to another, in order."""
         return sorted(
             task
-            for task, name in self._gets.items()
-            if task in self._had and self._process_of[name] != self._process_of.get(self._had[task])
+            for task, name in self._target_owner.items()
+            if task in self._previous_owner
+            and self._process_of[name] != self._process_of.get(self._previous_owner[task])
         )
 
-    def is_welcome(self, task: TaskId) -> bool:
+    def can_move_now(self, task: TaskId) -> bool:
         """Whether the task can move at once: its state is there, or nobody will ever say so."""
-        process_id = self._process_of[self._gets[task]]
-        if (process_id, task) in self._near:
+        process_id = self._process_of[self._target_owner[task]]
+        if (process_id, task) in self._caught_up:
             return True
-        return process_id not in self._tellers and (process_id, task) not in self._warming
+        return (
+            process_id not in self._reporting_processes
+            and (process_id, task) not in self._previous_warmups
+        )
 
-    def keep(self, task: TaskId) -> None:
+    def defer_move(self, task: TaskId) -> None:
         """Leave the task where it is, and have the other one warm up if it is its turn."""
-        heir, runner = self._gets[task], self._had[task]
-        self._gets[task] = runner
+        new_owner, runner = self._target_owner[task], self._previous_owner[task]
+        self._target_owner[task] = runner
         # No process has a task twice.
-        self._stands_by.pop((self._process_of[runner], task), None)
+        self._standby_owner.pop((self._process_of[runner], task), None)
         if len(self._warmups) < WARMUPS_MAX:
-            self._warmups[task] = heir
+            self._warmups[task] = new_owner
 
-    def outcome(self) -> dict[str, TaskSets]:
-        stands_by = [(task, name) for (_, task), name in self._stands_by.items()]
+    def build(self) -> dict[str, TasksTuple]:
+        stands_by = [(task, name) for (_, task), name in self._standby_owner.items()]
         active, standby, warmup = (
-            _by_member(place) for place in (self._gets.items(), stands_by, self._warmups.items())
+            _by_member(place)
+            for place in (self._target_owner.items(), stands_by, self._warmups.items())
         )
         return {
-            name: TaskSets(_frozen(active[name]), _frozen(standby[name]), _frozen(warmup[name]))
+            name: TasksTuple(_frozen(active[name]), _frozen(standby[name]), _frozen(warmup[name]))
             for name in self._members
         }
 

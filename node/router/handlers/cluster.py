@@ -20,6 +20,7 @@ from odradek.cluster.controller.commands import (
     ElectLeaders,
     FeaturesReply,
     FeatureUpdate,
+    PartitionChangeResult,
     PartitionReference,
     PartitionsReply,
     Reassignment,
@@ -27,12 +28,11 @@ from odradek.cluster.controller.commands import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from odradek.cluster.controller.commands import PartitionResult as PartitionOutcome
 from odradek.cluster.controller.features import UpgradeType
 from odradek.cluster.controller.reassignment import ongoing_reassignments
-from odradek.node.bus.messages import QuorumState, ReplicaStanding
+from odradek.node.bus.messages import QuorumReplica, QuorumState
 from odradek.node.router.addresses import address_of
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.cluster import (
@@ -40,26 +40,26 @@ from odradek.protocol.messages.cluster import (
     AddRaftVoterResponse,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    DescribeQuorumReplicaState,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
+    DescribeQuorumResponseNode,
     DescribeQuorumResponsePartitionData,
     DescribeQuorumResponseTopicData,
+    ElectLeadersPartitionResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
     FeatureUpdateKey,
-    Listener,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    Node,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
-    PartitionResult,
+    RaftVoterEndpoint,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
     ReplicaElectionResult,
-    ReplicaState,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
     UpdatableFeatureResult,
@@ -77,28 +77,30 @@ served there."""
 _TIMEOUT_MS = 3_000
 
 
-def _check(operation: Operation, context: RequestContext, services: Services) -> None:
+def _check(operation: AclOperation, context: RequestContext, services: Services) -> None:
     """ApiError(CLUSTER_AUTHORIZATION_FAILED) unless that may be done with the cluster."""
-    if not services.authorizer.check(context, operation, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not services.authorizer.is_allowed(context, operation, ResourceType.CLUSTER, CLUSTER_NAME):
         raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def _by_topic(outcomes: Iterable[PartitionOutcome]) -> dict[str, list[PartitionOutcome]]:
-    topics: dict[str, list[PartitionOutcome]] = {}
+def _by_topic(outcomes: Iterable[PartitionChangeResult]) -> dict[str, list[PartitionChangeResult]]:
+    topics: dict[str, list[PartitionChangeResult]] = {}
     for outcome in outcomes:
         topics.setdefault(outcome.topic, []).append(outcome)
     return topics
 
 
-def _message(outcome: PartitionOutcome) -> str | None:
+def _message(outcome: PartitionChangeResult) -> str | None:
     if not outcome.error_code:
         return None
     return outcome.error_message or ErrorCode(outcome.error_code).message
 
 
-def _all_failed(partitions: Iterable[tuple[str, int]], error: ApiError) -> list[PartitionOutcome]:
+def _fail_all(
+    partitions: Iterable[tuple[str, int]], error: ApiError
+) -> list[PartitionChangeResult]:
     return [
-        PartitionOutcome(topic, partition, error.code, error.message)
+        PartitionChangeResult(topic, partition, error.code, error.message)
         for topic, partition in dict.fromkeys(partitions)
     ]
 
@@ -123,7 +125,7 @@ async def handle_elect_leaders(
             for partition in wanted.partitions
         )
     try:
-        _check(Operation.ALTER, context, services)
+        _check(AclOperation.ALTER, context, services)
         command = ElectLeaders(request.election_type, partitions)
         reply = await services.controller.submit(command, request.timeout_ms)
     except ApiError as error:
@@ -132,18 +134,18 @@ async def handle_elect_leaders(
         named = ((reference.topic, reference.partition) for reference in partitions or ())
         return ElectLeadersResponse(
             error_code=error.code if context.api_version >= 1 else ErrorCode.NONE,
-            replica_election_results=_elections(_all_failed(named, error)),
+            replica_election_results=_elections(_fail_all(named, error)),
         )
     assert isinstance(reply, PartitionsReply)
     return ElectLeadersResponse(replica_election_results=_elections(reply.results))
 
 
-def _elections(outcomes: Sequence[PartitionOutcome]) -> list[ReplicaElectionResult]:
+def _elections(outcomes: Sequence[PartitionChangeResult]) -> list[ReplicaElectionResult]:
     return [
         ReplicaElectionResult(
             topic=topic,
             partition_result=[
-                PartitionResult(
+                ElectLeadersPartitionResult(
                     partition_id=outcome.partition,
                     error_code=outcome.error_code,
                     error_message=_message(outcome),
@@ -178,16 +180,16 @@ async def handle_alter_partition_reassignments(
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_change_factor, error_message=None
     )
-    outcomes: Sequence[PartitionOutcome]
+    outcomes: Sequence[PartitionChangeResult]
     try:
-        _check(Operation.ALTER, context, services)
+        _check(AclOperation.ALTER, context, services)
         command = AlterPartitionReassignments(reassignments, may_change_factor)
         reply = await services.controller.submit(command, request.timeout_ms)
         assert isinstance(reply, PartitionsReply)
         outcomes = reply.results
     except ApiError as error:
         response.error_code, response.error_message = error.code, error.message
-        outcomes = _all_failed(((entry.topic, entry.partition) for entry in reassignments), error)
+        outcomes = _fail_all(((entry.topic, entry.partition) for entry in reassignments), error)
     response.responses = [
         ReassignableTopicResponse(
             name=topic,
@@ -212,7 +214,7 @@ async def handle_list_partition_reassignments(
 
     Needs DESCRIBE on the cluster. Answered from this node's metadata.
     """
-    _check(Operation.DESCRIBE, context, services)
+    _check(AclOperation.DESCRIBE, context, services)
     wanted: dict[str, list[int]] | None = None
     if request.topics is not None:
         wanted = {}
@@ -239,7 +241,7 @@ async def handle_update_features(
     request: UpdateFeaturesRequest, context: RequestContext, services: Services
 ) -> UpdateFeaturesResponse:
     """Finalise levels of features: all of them or none. Needs ALTER on the cluster."""
-    _check(Operation.ALTER, context, services)
+    _check(AclOperation.ALTER, context, services)
     command = UpdateFeatures(
         tuple(_feature_update(update, context.api_version) for update in request.feature_updates),
         request.validate_only,
@@ -279,7 +281,7 @@ async def handle_unregister_broker(
     request: UnregisterBrokerRequest, context: RequestContext, services: Services
 ) -> UnregisterBrokerResponse:
     """Forget a broker that will not come back. Needs ALTER on the cluster."""
-    _check(Operation.ALTER, context, services)
+    _check(AclOperation.ALTER, context, services)
     await services.controller.submit(UnregisterBroker(request.broker_id), UNREGISTER_TIMEOUT_MS)
     return UnregisterBrokerResponse(error_message=None)
 
@@ -296,7 +298,7 @@ async def handle_add_raft_voter(
     REQUEST_TIMED_OUT if the node is not there or too far behind, or the change before this one is
     not committed in time. The listeners are not used: a node says itself where it is found.
     """
-    _check(Operation.ALTER, context, services)
+    _check(AclOperation.ALTER, context, services)
     _check_voter(request, services)
     command = AddRaftVoter(
         request.voter_id, request.voter_directory_id, waits=request.ack_when_committed
@@ -314,7 +316,7 @@ async def handle_remove_raft_voter(
     INCONSISTENT_CLUSTER_ID; VOTER_NOT_FOUND; INVALID_REQUEST for the last vote; REQUEST_TIMED_OUT
     if the change before this one is not committed in time.
     """
-    _check(Operation.ALTER, context, services)
+    _check(AclOperation.ALTER, context, services)
     _check_voter(request, services)
     command = RemoveRaftVoter(request.voter_id, request.voter_directory_id)
     await services.controller.submit(command, REMOVE_VOTER_TIMEOUT_MS)
@@ -341,8 +343,8 @@ async def handle_describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext, services: Services
 ) -> DescribeQuorumResponse:
     """Leader, term and progress of the quorum. Needs DESCRIBE on the cluster."""
-    if not services.authorizer.check(
-        context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+    if not services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
     ):
         return DescribeQuorumResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -392,8 +394,8 @@ def _partition(
     )
 
 
-def _replica(replica: ReplicaStanding) -> ReplicaState:
-    return ReplicaState(
+def _replica(replica: QuorumReplica) -> DescribeQuorumReplicaState:
+    return DescribeQuorumReplicaState(
         replica_id=replica.node_id,
         replica_directory_id=replica.directory_id,
         log_end_offset=replica.log_end_offset,
@@ -402,19 +404,21 @@ def _replica(replica: ReplicaStanding) -> ReplicaState:
     )
 
 
-def _nodes(context: RequestContext, services: Services, quorum: QuorumState | None) -> list[Node]:
+def _nodes(
+    context: RequestContext, services: Services, quorum: QuorumState | None
+) -> list[DescribeQuorumResponseNode]:
     """Where the voters are for the other nodes (KIP-853), or for this client where nobody has said
     that yet; those without an address are left out."""
     nodes = []
     for voter in () if quorum is None else quorum.voters:
         if voter.port:
-            listener = Listener(name=PEER_LISTENER, host=voter.host, port=voter.port)
-            nodes.append(Node(node_id=voter.node_id, listeners=[listener]))
+            listener = RaftVoterEndpoint(name=PEER_LISTENER, host=voter.host, port=voter.port)
+            nodes.append(DescribeQuorumResponseNode(node_id=voter.node_id, listeners=[listener]))
             continue
         broker = services.image.brokers.get(voter.node_id)
         address = address_of(broker, context, services.node_id) if broker is not None else None
         if address is not None:
             host, port = address
-            listener = Listener(name=context.listener_name, host=host, port=port)
-            nodes.append(Node(node_id=voter.node_id, listeners=[listener]))
+            listener = RaftVoterEndpoint(name=context.listener_name, host=host, port=port)
+            nodes.append(DescribeQuorumResponseNode(node_id=voter.node_id, listeners=[listener]))
     return nodes

@@ -29,8 +29,8 @@ from odradek.cluster.metadata.config_description import (
 )
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
-from odradek.cluster.metadata.topic_names import why_invalid
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.cluster.metadata.topic_names import topic_name_error
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.configs import (
@@ -38,7 +38,6 @@ from odradek.protocol.messages.configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
-    ConfigResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -50,6 +49,7 @@ from odradek.protocol.messages.configs import (
     IncrementalAlterConfigsResponse,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
+    ListedConfigResource,
 )
 
 ALTER_TIMEOUT_MS = 30_000
@@ -73,7 +73,7 @@ async def handle_describe_configs(
             _authorize(
                 resource.resource_type,
                 resource.resource_name,
-                Operation.DESCRIBE_CONFIGS,
+                AclOperation.DESCRIBE_CONFIGS,
                 context,
                 services,
             )
@@ -140,8 +140,8 @@ async def handle_list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext, services: Services
 ) -> ListConfigResourcesResponse:
     """What has, or may have, configs. Needs DESCRIBE_CONFIGS on the cluster."""
-    if not services.authorizer.check(
-        context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
+    if not services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
     ):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if context.api_version == 0:
@@ -152,7 +152,7 @@ async def handle_list_config_resources(
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
-            ConfigResource(resource_name=name, resource_type=resource_type)
+            ListedConfigResource(resource_name=name, resource_type=resource_type)
             for resource_type in wanted
             for name in _names(services.image, resource_type)
         ]
@@ -166,7 +166,7 @@ def _describe(resource: DescribeConfigsResource, services: Services) -> list[Con
     image, name = services.image, resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC:
-            complaint = why_invalid(name)
+            complaint = topic_name_error(name)
             if complaint is not None:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
             if name not in image.topics_by_name:
@@ -255,7 +255,7 @@ async def _alter(
             _authorize(
                 resource.resource_type,
                 resource.resource_name,
-                Operation.ALTER_CONFIGS,
+                AclOperation.ALTER_CONFIGS,
                 context,
                 services,
             )
@@ -280,7 +280,11 @@ async def _alter(
 
 
 def _authorize(
-    resource_type: int, name: str, operation: Operation, context: RequestContext, services: Services
+    resource_type: int,
+    name: str,
+    operation: AclOperation,
+    context: RequestContext,
+    services: Services,
 ) -> None:
     match resource_type:
         case ConfigResourceType.TOPIC:
@@ -290,5 +294,5 @@ def _authorize(
         case _:
             kind, code = ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             name = CLUSTER_NAME
-    if not services.authorizer.check(context, operation, kind, name):
+    if not services.authorizer.is_allowed(context, operation, kind, name):
         raise ApiError(code)

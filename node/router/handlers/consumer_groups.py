@@ -10,10 +10,10 @@ what an expression stands for.
 
 from collections.abc import Iterator
 
-from odradek.coordinator.group.requests import DescribeConsumerGroup, Heartbeat
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.coordinator.group.requests import ConsumerHeartbeat, DescribeConsumerGroup
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.describing import Describing
+from odradek.node.router.handlers.group_descriptions import GroupDescriber
 from odradek.node.router.handlers.groups import member_error
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (
@@ -30,14 +30,16 @@ async def handle_consumer_group_heartbeat(
 ) -> ConsumerGroupHeartbeatResponse:
     """A member joins, goes on or leaves."""
     authorizer = services.authorizer
-    if not authorizer.check(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not authorizer.is_allowed(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     for name in request.subscribed_topic_names or ():
-        if not authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
-        heartbeat = Heartbeat(request, _regex_names(request, context, services))
-        response = await services.coordinators.call_for_member(request.group_id, heartbeat, context)
+        heartbeat = ConsumerHeartbeat(request, _regex_names(request, context, services))
+        response = await services.coordinators.call_for_heartbeat(
+            request.group_id, heartbeat, context
+        )
     except ApiError as error:
         return _refused(member_error(error.code), error.message)
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -55,11 +57,11 @@ def _regex_names(
     regex = request.subscribed_topic_regex
     if not regex:
         return None
-    names = services.patterns.topics_of(regex, services.image.topics_by_name)
+    names = services.patterns.matching_topics(regex, services.image.topics_by_name)
     return tuple(
         name
         for name in names
-        if services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if services.authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     )
 
 
@@ -67,7 +69,7 @@ async def handle_consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext, services: Services
 ) -> ConsumerGroupDescribeResponse:
     """Groups of which this node is the coordinator; each succeeds or fails by itself."""
-    describing = Describing(
+    describing = GroupDescriber(
         description=ConsumerGroupDescribedGroup,
         command=DescribeConsumerGroup,
         topic_names=_topic_names,

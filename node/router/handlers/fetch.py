@@ -19,18 +19,23 @@ from typing import NamedTuple
 from odradek.cluster.metadata.broker_configs import RACK_AWARE_SELECTOR
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.cluster.metadata.settings import broker_settings
-from odradek.cluster.replication.partition import ANY_EPOCH, check_reader
+from odradek.cluster.replication.partition import ANY_EPOCH, check_read
 from odradek.cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
 from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
+from odradek.node.router.fetch_sessions import (
+    CachedPartition,
+    FetchContext,
+    TopicKey,
+    update_if_changed,
+)
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.legacy_records import down_convert
 from odradek.protocol.messages.fetch import (
     AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -41,10 +46,10 @@ from odradek.storage.reader import StoreReader
 
 READ_COMMITTED = 1
 _UNLIMITED = 2**31 - 1
-_ASK_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_NOT_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class _Consumer(NamedTuple):
+class _ReplicaSelection(NamedTuple):
     """Where whoever asks may read (KIP-392)."""
 
     may_follow: bool
@@ -54,13 +59,13 @@ class _Consumer(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Round:
+class _ReadResult:
     """One look at all partitions of a fetch."""
 
-    answers: list[tuple[SessionPartition, PartitionData]] = field(default_factory=list)
+    answers: list[tuple[CachedPartition, PartitionData]] = field(default_factory=list)
     ends: list[tuple[StoreReader, int, int, int]] = field(default_factory=list)
     record_bytes: int = 0
-    must_answer: bool = False
+    must_respond: bool = False
     """Something is to be told at once: an error, a divergence, another replica to read from."""
     has_more: bool = False
     """Some partition gave less than it has: its segment ended, or a limit was reached."""
@@ -76,7 +81,7 @@ async def handle_fetch(
     `max_wait_ms`."""
     version = context.api_version
     now_ms = services.now_ms()
-    fetch = services.fetch_sessions.open_fetch(request, version, now_ms)
+    fetch = services.fetch_sessions.new_context(request, version, now_ms)
     if fetch.error_code:
         return FetchResponse(error_code=fetch.error_code, session_id=0)
     settings = broker_settings(services.image, services.node_id, services.static_configs)
@@ -84,7 +89,7 @@ async def handle_fetch(
     bytes_max = min(asked_bytes_max, settings.fetch_max_bytes)
     state = request.replica_state
     is_replica = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
-    consumer = _Consumer(
+    consumer = _ReplicaSelection(
         may_follow=version >= 11 and not is_replica,
         rack=request.rack_id
         if not is_replica and settings.replica_selector_class == RACK_AWARE_SELECTOR
@@ -103,19 +108,19 @@ async def handle_fetch(
             now_ms=now_ms,
         )
     while True:
-        turn = _look(request, fetch, consumer, bytes_max, context, services)
+        turn = _read_partitions(request, fetch, consumer, bytes_max, context, services)
         remaining_ms = deadline_ms - services.now_ms()
         if (
             turn.record_bytes >= request.min_bytes
-            or turn.must_answer
+            or turn.must_respond
             or turn.has_more
             or remaining_ms <= 0
             or not turn.ends
         ):
             break
         places = [(store, number) for _, store, number, _ in turn.ends]
-        if not await services.fetch_waits.park(
-            places, remaining_ms, partial(_has_moved, turn), owner=context.connection_id
+        if not await services.fetch_purgatory.park(
+            places, remaining_ms, partial(_has_advanced, turn), owner=context.connection_id
         ):
             # Nothing has moved, or nobody is there to be told: the last look is still true.
             break
@@ -131,28 +136,28 @@ async def handle_fetch(
     return response
 
 
-def _has_moved(turn: _Round) -> bool:
+def _has_advanced(turn: _ReadResult) -> bool:
     for reader, _, number, end in turn.ends:  # noqa: SIM110 - a generator costs more than the rest
-        if _end_of(reader, number) != end:
+        if _progress_of(reader, number) != end:
             return True
     return False
 
 
-def _end_of(reader: StoreReader, number: int) -> int:
+def _progress_of(reader: StoreReader, number: int) -> int:
     # Whichever of the two ends a consumer waits for, it moves with or after the high watermark.
     status = reader.status
     return status.high_watermark(number) + status.last_stable_offset(number)
 
 
-def _look(
+def _read_partitions(
     request: FetchRequest,
-    fetch: SessionFetch,
-    consumer: _Consumer,
+    fetch: FetchContext,
+    consumer: _ReplicaSelection,
     bytes_max: int,
     context: RequestContext,
     services: Services,
-) -> _Round:
-    turn = _Round()
+) -> _ReadResult:
+    turn = _ReadResult()
     by_id = context.api_version >= 13
     image = services.image
     topics = image.topics_by_id if by_id else image.topics_by_name
@@ -162,8 +167,8 @@ def _look(
         name = topic.name if topic is not None else str(wanted.topic)
         may_read = allowed.get(wanted.topic)
         if may_read is None:
-            may_read = allowed[wanted.topic] = services.authorizer.check(
-                context, Operation.READ, ResourceType.TOPIC, name
+            may_read = allowed[wanted.topic] = services.authorizer.is_allowed(
+                context, AclOperation.READ, ResourceType.TOPIC, name
             )
         data = PartitionData(partition_index=wanted.partition, high_watermark=-1)
         turn.answers.append((wanted, data))
@@ -181,12 +186,12 @@ def _look(
         if not may_read and not by_id:
             data.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if data.error_code:
-            services.readers.note_error(
+            services.readers.record_error(
                 context.connection_id, wanted.topic, wanted.partition, data.error_code
             )
-            turn.must_answer = True
+            turn.must_respond = True
             if (
-                data.error_code in _ASK_THE_LEADER
+                data.error_code in _NOT_LEADER_ERRORS
                 and topic is not None
                 and context.api_version >= 16
             ):
@@ -201,11 +206,11 @@ def _look(
 
 def _fill(
     data: PartitionData,
-    wanted: SessionPartition,
+    wanted: CachedPartition,
     topic: TopicImage | None,
-    turn: _Round,
+    turn: _ReadResult,
     request: FetchRequest,
-    consumer: _Consumer,
+    consumer: _ReplicaSelection,
     bytes_max: int,
     context: RequestContext,
     services: Services,
@@ -219,7 +224,7 @@ def _fill(
     is_leader = partition.leader == services.node_id
     epoch = wanted.current_leader_epoch
     if not is_leader or epoch not in (partition.leader_epoch, ANY_EPOCH):
-        refusal = check_reader(partition, services.node_id, epoch, may_follow=consumer.may_follow)
+        refusal = check_read(partition, services.node_id, epoch, may_follow=consumer.may_follow)
         if refusal:
             return refusal
     place = services.logs.locate(topic.topic_id, wanted.partition)
@@ -230,7 +235,7 @@ def _fill(
     status = reader.status
     high_watermark = status.high_watermark(number)
     last_stable_offset = status.last_stable_offset(number)
-    # As _end_of has it. Read before the records: what moves meanwhile is seen as a move.
+    # As _progress_of has it. Read before the records: what moves meanwhile is seen as a move.
     end = high_watermark + last_stable_offset
     data.high_watermark = high_watermark
     data.last_stable_offset = last_stable_offset
@@ -245,18 +250,18 @@ def _fill(
         if end_epoch < 0:
             return _out_of_range(data, is_leader=is_leader)
         if end_epoch != wanted.last_fetched_epoch or end_offset < offset:
-            data.diverging_epoch = EpochEndOffset(epoch=end_epoch, end_offset=end_offset)
-            turn.must_answer = True
+            data.diverging_epoch = FetchEpochEndOffset(epoch=end_epoch, end_offset=end_offset)
+            turn.must_respond = True
             return ErrorCode.NONE
     if offset > status.log_end_offset(number):
         return _out_of_range(data, is_leader=is_leader)
     data.records = b""
     if consumer.rack and is_leader and offset <= high_watermark:
-        data.preferred_read_replica = _nearer(
+        data.preferred_read_replica = _find_preferred_replica(
             partition, wanted.partition, consumer, context, services
         )
         if data.preferred_read_replica != NO_REPLICA:
-            turn.must_answer = True
+            turn.must_respond = True
             return ErrorCode.NONE
     is_committed_only = version >= 4 and request.isolation_level == READ_COMMITTED
     limit = min(high_watermark, last_stable_offset) if is_committed_only else high_watermark
@@ -298,10 +303,10 @@ def _out_of_range(data: PartitionData, *, is_leader: bool) -> ErrorCode:
     return ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def _nearer(
+def _find_preferred_replica(
     state: PartitionImage,
     partition: int,
-    consumer: _Consumer,
+    consumer: _ReplicaSelection,
     context: RequestContext,
     services: Services,
 ) -> int:
@@ -334,14 +339,14 @@ def _convert_down(data: PartitionData, version: int, offset: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _response(fetch: SessionFetch, turn: _Round, version: int) -> FetchResponse:
+def _response(fetch: FetchContext, turn: _ReadResult, version: int) -> FetchResponse:
     by_id = version >= 13
     topics: list[FetchableTopicResponse] = []
     current: TopicKey | None = None
     partitions = fetch.session.partitions if fetch.session is not None else None
     for wanted, data in turn.answers:
         if fetch.session is not None:
-            is_news = has_news(
+            is_news = update_if_changed(
                 wanted,
                 has_records=bool(data.records)
                 or data.diverging_epoch is not None

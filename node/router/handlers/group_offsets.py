@@ -16,9 +16,9 @@ import msgspec
 
 from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.group.requests import FetchOffsets
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.pacing import in_turns
+from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -57,13 +57,15 @@ async def handle_offset_commit(
     request: OffsetCommitRequest, context: RequestContext, services: Services
 ) -> OffsetCommitResponse:
     """Store positions; each partition succeeds or fails by itself."""
-    if not services.authorizer.check(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not services.authorizer.is_allowed(
+        context, AclOperation.READ, ResourceType.GROUP, request.group_id
+    ):
         return _commit_answer(request.topics, {}, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     codes: _Codes = {}
     valid: list[OffsetCommitRequestTopic] = []
-    at_of_valid: list[int] = []
+    valid_indexes: list[int] = []
     for at, topic in enumerate(request.topics):
-        found, error = _resolve(topic.name, topic.topic_id, Operation.READ, context, services)
+        found, error = _resolve(topic.name, topic.topic_id, AclOperation.READ, context, services)
         partition_count = len(found.partitions) if found is not None else 0
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         kept = []
@@ -77,17 +79,17 @@ async def handle_offset_commit(
             valid.append(
                 OffsetCommitRequestTopic(name=found.name, topic_id=found.topic_id, partitions=kept)
             )
-            at_of_valid.append(at)
+            valid_indexes.append(at)
     refusal = ErrorCode.NONE
     if valid:
-        refusal = await _commit_valid(request, valid, at_of_valid, codes, context, services)
+        refusal = await _commit_valid(request, valid, valid_indexes, codes, context, services)
     return _commit_answer(request.topics, codes, refusal)
 
 
 async def _commit_valid(
     request: OffsetCommitRequest,
     valid: list[OffsetCommitRequestTopic],
-    at_of_valid: list[int],
+    valid_indexes: list[int],
     codes: _Codes,
     context: RequestContext,
     services: Services,
@@ -108,7 +110,7 @@ async def _commit_valid(
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         return error.code
     assert isinstance(response, OffsetCommitResponse)
-    for at, topic in zip(at_of_valid, response.topics, strict=True):
+    for at, topic in zip(valid_indexes, response.topics, strict=True):
         for partition in topic.partitions:
             codes[at, partition.partition_index] = partition.error_code
     return ErrorCode.NONE
@@ -136,7 +138,7 @@ def _commit_answer(
 
 
 def _resolve(
-    name: str, topic_id: Uuid, operation: Operation, context: RequestContext, services: Services
+    name: str, topic_id: Uuid, operation: AclOperation, context: RequestContext, services: Services
 ) -> tuple[TopicImage | None, ErrorCode]:
     """The topic that a request means, if it exists and the asker may do that to it.
 
@@ -148,7 +150,7 @@ def _resolve(
     asked = topic.name if topic is not None else name
     if is_by_id and topic is None:
         return None, ErrorCode.UNKNOWN_TOPIC_ID
-    if not services.authorizer.check(context, operation, ResourceType.TOPIC, asked):
+    if not services.authorizer.is_allowed(context, operation, ResourceType.TOPIC, asked):
         hidden = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return None, hidden
     if topic is None:
@@ -177,7 +179,7 @@ async def handle_offset_fetch(
                     context,
                     services,
                 )
-                async for group in in_turns(request.groups)
+                async for group in iterate_cooperatively(request.groups)
             ]
         )
     topics = None
@@ -196,14 +198,14 @@ async def handle_offset_fetch(
         topics=[
             OffsetFetchResponseTopic(
                 name=topic.name,
-                partitions=[_old_partition(fetched, context) for fetched in topic.partitions],
+                partitions=[_partition_before_v8(fetched, context) for fetched in topic.partitions],
             )
             for topic in group.topics
         ],
     )
 
 
-def _old_partition(
+def _partition_before_v8(
     fetched: OffsetFetchResponsePartitions, context: RequestContext
 ) -> OffsetFetchResponsePartition:
     error = fetched.error_code
@@ -224,13 +226,15 @@ async def _fetch_group(
 ) -> OffsetFetchResponseGroup:
     group_id, topics = fetch.group_id, fetch.topics
     answer = OffsetFetchResponseGroup(group_id=group_id)
-    if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+    if not services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
+    ):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return answer
     wanted = None
     refused: dict[int, OffsetFetchResponseTopics] = {}
     if topics is not None:
-        wanted, refused = _admit(topics, context, services)
+        wanted, refused = _split_by_authorization(topics, context, services)
     # Also if no topic is left: whether the asker may ask is the shard's to say.
     admitted = msgspec.structs.replace(fetch, topics=wanted)
     try:
@@ -243,22 +247,22 @@ async def _fetch_group(
         return response
     answer = response
     if topics is None:
-        answer.topics = [
-            topic for topic in answer.topics if _may_be_shown(topic, context, services)
-        ]
+        answer.topics = [topic for topic in answer.topics if _is_visible(topic, context, services)]
     for at, topic in sorted(refused.items()):
         answer.topics.insert(at, topic)
     return answer
 
 
-def _admit(
+def _split_by_authorization(
     topics: list[OffsetFetchRequestTopics], context: RequestContext, services: Services
 ) -> tuple[list[OffsetFetchRequestTopics], dict[int, OffsetFetchResponseTopics]]:
     """The topics to ask the shard for, by name and id; and the answers of the others by place."""
     wanted: list[OffsetFetchRequestTopics] = []
     refused: dict[int, OffsetFetchResponseTopics] = {}
     for at, topic in enumerate(topics):
-        found, error = _resolve(topic.name, topic.topic_id, Operation.DESCRIBE, context, services)
+        found, error = _resolve(
+            topic.name, topic.topic_id, AclOperation.DESCRIBE, context, services
+        )
         if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             # Nothing is committed on what does not exist, and that is no error.
             wanted.append(
@@ -286,14 +290,16 @@ def _failed_topic(topic: OffsetFetchRequestTopics, error_code: int) -> OffsetFet
     )
 
 
-def _may_be_shown(
+def _is_visible(
     topic: OffsetFetchResponseTopics, context: RequestContext, services: Services
 ) -> bool:
     """Whether a topic belongs into the answer for all; completes its id.
 
     Offsets on an earlier topic of the same name wait for their removal.
     """
-    if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+    if not services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
+    ):
         return False
     found = services.image.topics_by_name.get(topic.name)
     if found is None:
@@ -310,14 +316,14 @@ async def handle_offset_delete(
     request: OffsetDeleteRequest, context: RequestContext, services: Services
 ) -> OffsetDeleteResponse:
     """Forget positions on topics that the group does not read."""
-    if not services.authorizer.check(
-        context, Operation.DELETE, ResourceType.GROUP, request.group_id
+    if not services.authorizer.is_allowed(
+        context, AclOperation.DELETE, ResourceType.GROUP, request.group_id
     ):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     valid: list[OffsetDeleteRequestTopic] = []
     refused: list[OffsetDeleteResponseTopic] = []
     for topic in request.topics:
-        found, error = _resolve(topic.name, ZERO_UUID, Operation.READ, context, services)
+        found, error = _resolve(topic.name, ZERO_UUID, AclOperation.READ, context, services)
         count = len(found.partitions) if found is not None else 0
         known = [p for p in topic.partitions if 0 <= p.partition_index < count]
         if known:

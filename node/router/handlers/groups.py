@@ -20,9 +20,9 @@ from odradek.coordinator.group.requests import DeleteGroup, DescribeGroup
 from odradek.coordinator.share.requests import ShareKey
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import address_of
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.pacing import in_turns
+from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (
     Coordinator,
@@ -50,7 +50,7 @@ from odradek.protocol.messages.groups import (
 KEY_TYPE_GROUP: Final = 0
 KEY_TYPE_TRANSACTION: Final = 1
 KEY_TYPE_SHARE: Final = 2
-_SHARES_SINCE: Final = 6
+_SHARE_KEYS_SINCE: Final = 6
 
 
 # -- FindCoordinator ------------------------------------------------------------------------------
@@ -62,11 +62,11 @@ async def handle_find_coordinator(
     """Where the shards of these keys are hosted. The first call creates their topic."""
     if context.api_version >= 4:
         coordinators = [
-            await _find(key, request.key_type, context, services)
-            async for key in in_turns(request.coordinator_keys)
+            await _find_coordinator(key, request.key_type, context, services)
+            async for key in iterate_cooperatively(request.coordinator_keys)
         ]
         return FindCoordinatorResponse(coordinators=coordinators)
-    found = await _find(request.key, request.key_type, context, services)
+    found = await _find_coordinator(request.key, request.key_type, context, services)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -76,41 +76,41 @@ async def handle_find_coordinator(
     )
 
 
-async def _find(
+async def _find_coordinator(
     key: str, key_type: int, context: RequestContext, services: Services
 ) -> Coordinator:
-    operation, resource, name, hashed = Operation.DESCRIBE, ResourceType.GROUP, key, key
+    operation, resource, name, hashed = AclOperation.DESCRIBE, ResourceType.GROUP, key, key
     if key_type == KEY_TYPE_GROUP:
         coordinators = services.coordinators
         denial = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif key_type == KEY_TYPE_TRANSACTION:
         coordinators, resource = services.transactions, ResourceType.TRANSACTIONAL_ID
         denial = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif key_type == KEY_TYPE_SHARE and context.api_version >= _SHARES_SINCE:
-        coordinators = services.share_coordinators
-        operation, resource, name = Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+    elif key_type == KEY_TYPE_SHARE and context.api_version >= _SHARE_KEYS_SINCE:
+        coordinators = services.share_coordinator
+        operation, resource, name = AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         denial = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     else:
-        return _not_found(key, ErrorCode.INVALID_REQUEST)
-    if not services.authorizer.check(context, operation, resource, name):
-        return _not_found(key, denial)
+        return _coordinator_error(key, ErrorCode.INVALID_REQUEST)
+    if not services.authorizer.is_allowed(context, operation, resource, name):
+        return _coordinator_error(key, denial)
     try:
         if key_type == KEY_TYPE_SHARE:
             hashed = ShareKey.parse(key).text
         await coordinators.ensure_topic()
     except ApiError as error:
-        return _not_found(key, error.code)
+        return _coordinator_error(key, error.code)
     except ValueError:
-        return _not_found(key, ErrorCode.INVALID_REQUEST)
+        return _coordinator_error(key, ErrorCode.INVALID_REQUEST)
     node_id = coordinators.coordinator_of(hashed)
     broker = services.image.brokers.get(node_id)
     address = address_of(broker, context, services.node_id) if broker is not None else None
     if node_id == NO_LEADER or address is None:
-        return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _coordinator_error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=key, node_id=node_id, host=address[0], port=address[1])
 
 
-def _not_found(key: str, error_code: ErrorCode) -> Coordinator:
+def _coordinator_error(key: str, error_code: ErrorCode) -> Coordinator:
     return Coordinator(
         key=key, node_id=-1, port=-1, error_code=error_code, error_message=error_code.message
     )
@@ -123,7 +123,7 @@ async def handle_join_group(
     request: JoinGroupRequest, context: RequestContext, services: Services
 ) -> JoinGroupResponse:
     """Parks until the group's next generation has formed."""
-    if not _may(Operation.READ, request.group_id, context, services):
+    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
         return _join_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "", context)
     try:
         response = await services.coordinators.call(request.group_id, request, context)
@@ -151,7 +151,7 @@ async def handle_sync_group(
     has_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= 5 and not has_protocol:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not _may(Operation.READ, request.group_id, context, services):
+    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
         return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         response = await services.coordinators.call(request.group_id, request, context)
@@ -165,7 +165,7 @@ async def handle_heartbeat(
     request: HeartbeatRequest, context: RequestContext, services: Services
 ) -> HeartbeatResponse:
     """A sign of life."""
-    if not _may(Operation.READ, request.group_id, context, services):
+    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         response = await services.coordinators.call(request.group_id, request, context)
@@ -179,7 +179,7 @@ async def handle_leave_group(
     request: LeaveGroupRequest, context: RequestContext, services: Services
 ) -> LeaveGroupResponse:
     """Members leave, or an administrator removes them."""
-    if not _may(Operation.READ, request.group_id, context, services):
+    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         response = await services.coordinators.call(request.group_id, request, context)
@@ -197,8 +197,10 @@ def member_error(error_code: ErrorCode) -> ErrorCode:
     return error_code
 
 
-def _may(operation: Operation, group_id: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.check(context, operation, ResourceType.GROUP, group_id)
+def _is_allowed(
+    operation: AclOperation, group_id: str, context: RequestContext, services: Services
+) -> bool:
+    return services.authorizer.is_allowed(context, operation, ResourceType.GROUP, group_id)
 
 
 # -- administration -------------------------------------------------------------------------------
@@ -210,12 +212,12 @@ async def handle_describe_groups(
     """Groups of which this node is the coordinator; each succeeds or fails by itself."""
     waiting = [
         services.coordinators.call(group_id, DescribeGroup(group_id), context)
-        if _may(Operation.DESCRIBE, group_id, context, services)
+        if _is_allowed(AclOperation.DESCRIBE, group_id, context, services)
         else None
-        async for group_id in in_turns(request.groups)
+        async for group_id in iterate_cooperatively(request.groups)
     ]
     groups: list[DescribedGroup] = []
-    async for group_id, reply in in_turns(zip(request.groups, waiting, strict=True)):
+    async for group_id, reply in iterate_cooperatively(zip(request.groups, waiting, strict=True)):
         described = await _described(group_id, reply)
         if request.include_authorized_operations and not described.error_code:
             described.authorized_operations = services.authorizer.authorized_operations(
@@ -259,12 +261,14 @@ async def handle_list_groups(
         listed += response.groups
     if is_loading:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    sees_all = services.authorizer.check(
-        context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+    sees_all = services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
     )
     if not sees_all:
         listed = [
-            group for group in listed if _may(Operation.DESCRIBE, group.group_id, context, services)
+            group
+            for group in listed
+            if _is_allowed(AclOperation.DESCRIBE, group.group_id, context, services)
         ]
     return ListGroupsResponse(groups=listed)
 
@@ -276,14 +280,14 @@ async def handle_delete_groups(
     group_ids = list(dict.fromkeys(request.groups_names))
     waiting = [
         services.coordinators.call(group_id, DeleteGroup(group_id), context)
-        if _may(Operation.DELETE, group_id, context, services)
+        if _is_allowed(AclOperation.DELETE, group_id, context, services)
         else None
-        async for group_id in in_turns(group_ids)
+        async for group_id in iterate_cooperatively(group_ids)
     ]
     return DeleteGroupsResponse(
         results=[
             await _deleted(group_id, reply)
-            async for group_id, reply in in_turns(zip(group_ids, waiting, strict=True))
+            async for group_id, reply in iterate_cooperatively(zip(group_ids, waiting, strict=True))
         ]
     )
 

@@ -1,19 +1,19 @@
 """DescribeLag (20004, version 0): how far a reader is behind, in records, bytes and time.
 
-An API of our own (protocol/messages/insight.py). The leader of a partition answers from its store's
-index, without a message to the worker, in bounded work (storage/backlog.py). Who asks knows what is
-committed: that is another node's, for most groups.
+An API of our own (protocol/messages/diagnostics.py). The leader of a partition answers from its
+store's index, without a message to the worker, in bounded work (storage/backlog.py). Who asks knows
+what is committed: that is another node's, for most groups.
 """
 
 from typing import Final
 
 from odradek.cluster.replication.partition import ANY_EPOCH, check_leader
-from odradek.node.router.authorizer import Operation, ResourceType
-from odradek.node.router.context import RequestContext, Services, context_of_cluster
-from odradek.node.router.pacing import in_turns
+from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.context import RequestContext, Services, inter_broker_context
+from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.insight import (
+from odradek.protocol.messages.diagnostics import (
     DescribeLagRequest,
     DescribeLagRequestPartition,
     DescribeLagResponse,
@@ -23,9 +23,9 @@ from odradek.protocol.messages.insight import (
 from odradek.storage.backlog import BATCHES_WALKED_MAX
 from odradek.storage.environment import StorageError
 
-WALKED_MAX: Final = 2_048
+BATCHES_PER_REQUEST_MAX: Final = 2_048
 """Batches looked at for one request; a few milliseconds."""
-WALKED_MIN: Final = 4
+BATCHES_PER_PARTITION_MIN: Final = 4
 """And for each of its partitions at the least."""
 
 
@@ -35,24 +35,28 @@ async def handle_describe_lag(
     """Needs DESCRIBE on the topics."""
     count = sum(len(topic.partitions) for topic in request.topics)
     # The router has one loop: who asks for many partitions at once is told less exactly.
-    batches_max = max(min(BATCHES_WALKED_MAX, WALKED_MAX // max(count, 1)), WALKED_MIN)
+    batches_max = max(
+        min(BATCHES_WALKED_MAX, BATCHES_PER_REQUEST_MAX // max(count, 1)), BATCHES_PER_PARTITION_MIN
+    )
     return DescribeLagResponse(
         topics=[
             DescribeLagResponseTopic(
                 name=topic.name,
                 partitions=[
                     _lag(topic.name, partition, batches_max, context, services)
-                    async for partition in in_turns(topic.partitions)
+                    async for partition in iterate_cooperatively(topic.partitions)
                 ],
             )
-            async for topic in in_turns(request.topics)
+            async for topic in iterate_cooperatively(request.topics)
         ]
     )
 
 
-async def describe_lag_here(request: DescribeLagRequest, services: Services) -> DescribeLagResponse:
+async def describe_local_lag(
+    request: DescribeLagRequest, services: Services
+) -> DescribeLagResponse:
     """What this node answers itself, in the newest version."""
-    context = context_of_cluster(ApiKey.DESCRIBE_LAG, APIS[ApiKey.DESCRIBE_LAG].max_version)
+    context = inter_broker_context(ApiKey.DESCRIBE_LAG, APIS[ApiKey.DESCRIBE_LAG].max_version)
     return await handle_describe_lag(request, context, services)
 
 
@@ -64,7 +68,7 @@ def _lag(
     services: Services,
 ) -> DescribeLagResponsePartition:
     answer = DescribeLagResponsePartition(partition_index=asked.partition_index)
-    if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+    if not services.authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return answer
     try:

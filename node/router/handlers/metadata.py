@@ -18,11 +18,11 @@ from odradek.cluster.metadata.image import (
     TopicImage,
 )
 from odradek.cluster.metadata.settings import broker_settings
-from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
 from odradek.node.router.addresses import address_of, leader_for_clients
-from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.topics import fresh_topic_id, may_create
+from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.metadata import (
     Cursor,
@@ -42,7 +42,7 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.types import ZERO_UUID
 
-PARTITIONS_MAX_OF_AN_ANSWER = 2000
+RESPONSE_PARTITIONS_MAX = 2000
 """Kafka's default of max.request.partition.size.limit: the most of one DescribeTopicPartitions."""
 _AUTO_CREATE_TIMEOUT_MS = 5_000
 _BROKERS = 1
@@ -97,11 +97,11 @@ def _reachable_brokers(
 def _all_topics(
     request: MetadataRequest, context: RequestContext, services: Services
 ) -> list[MetadataResponseTopic]:
-    check = services.authorizer.check
+    is_allowed = services.authorizer.is_allowed
     return [
         _topic(topic, request, context, services)
         for name, topic in services.image.topics_by_name.items()
-        if check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     ]
 
 
@@ -135,12 +135,12 @@ def _topic_by_name(
     context: RequestContext,
     services: Services,
 ) -> MetadataResponseTopic:
-    if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+    if not services.authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
         return _failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = services.image.topics_by_name.get(name)
     if topic is not None:
         return _topic(topic, request, context, services)
-    if why_invalid(name) is not None:
+    if topic_name_error(name) is not None:
         return _failed_topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     answer = _failed_topic(name, failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     answer.topic_authorized_operations = _operations(name, request, context, services)
@@ -159,8 +159,8 @@ def _topic_by_id(
         return _failed_topic(name or "", ErrorCode.INVALID_REQUEST)
     topic = services.image.topics_by_id.get(topic_id)
     # Whoever may not see the topic must not learn that its id exists.
-    if topic is None or not services.authorizer.check(
-        context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
+    if topic is None or not services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
     ):
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
@@ -188,7 +188,7 @@ def _topic(
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.in_sync_replicas),
-                offline_replicas=_offline(partition, brokers),
+                offline_replicas=_offline_replicas(partition, brokers),
             )
             for index, partition in enumerate(topic.partitions)
             for leader in (leader_for_clients(partition, services.controller.unreachable),)
@@ -218,13 +218,13 @@ async def _create_missing(
         for name in names
         if name not in image.topics_by_name
         and name not in INTERNAL_TOPICS
-        and why_invalid(name) is None
-        and services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        and topic_name_error(name) is None
+        and services.authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     ]
     settings = broker_settings(image, services.node_id, services.static_configs)
     if not missing or not settings.auto_create_topics_enable:
         return {}
-    allowed = [name for name in missing if may_create(name, context, services)]
+    allowed = [name for name in missing if can_create_topic(name, context, services)]
     failures = dict.fromkeys(missing, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     # For who may create one it is about to exist, also when the answer does not come in time.
     failures.update(dict.fromkeys(allowed, ErrorCode.LEADER_NOT_AVAILABLE))
@@ -244,7 +244,7 @@ async def _create_missing(
 # -- what both kinds of answer say of a partition --------------------------------------------
 
 
-def _offline(partition: PartitionImage, brokers: Mapping[int, BrokerImage]) -> list[int]:
+def _offline_replicas(partition: PartitionImage, brokers: Mapping[int, BrokerImage]) -> list[int]:
     return [
         replica
         for replica in partition.replicas
@@ -274,22 +274,24 @@ async def handle_describe_topic_partitions(
                 for name in sorted(asked)
             ]
         )
-    room = max(1, min(request.response_partition_limit, PARTITIONS_MAX_OF_AN_ANSWER))
+    room = max(1, min(request.response_partition_limit, RESPONSE_PARTITIONS_MAX))
     topics = []
     for name in sorted(asked or image.topics_by_name):
         if cursor is not None and name < cursor.topic_name:
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         topic = image.topics_by_name.get(name)
-        if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not services.authorizer.is_allowed(
+            context, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+        ):
             if asked:
-                topics.append(_undescribed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                topics.append(_failed_description(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
         if topic is None:
-            is_valid = why_invalid(name) is None
+            is_valid = topic_name_error(name) is None
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             topics.append(
-                _undescribed(name, code if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION)
+                _failed_description(name, code if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION)
             )
             continue
         if first >= len(topic.partitions):
@@ -308,7 +310,7 @@ async def handle_describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _undescribed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _failed_description(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=code, name=name, is_internal=name in INTERNAL_TOPICS
     )
@@ -332,7 +334,7 @@ def _described(
                 isr_nodes=list(partition.in_sync_replicas),
                 eligible_leader_replicas=list(partition.elr),
                 last_known_elr=list(partition.last_known_elr),
-                offline_replicas=_offline(partition, image.brokers),
+                offline_replicas=_offline_replicas(partition, image.brokers),
             )
             for index, partition in enumerate(topic.partitions[first:end], first)
             for leader in (leader_for_clients(partition, services.controller.unreachable),)
@@ -375,8 +377,8 @@ async def handle_describe_cluster(
         cluster_id=services.cluster_id, controller_id=services.node_id, brokers=brokers
     )
     if request.include_cluster_authorized_operations:
-        may_describe = services.authorizer.check(
-            context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+        may_describe = services.authorizer.is_allowed(
+            context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
         )
         response.cluster_authorized_operations = (
             services.authorizer.authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)

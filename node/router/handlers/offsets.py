@@ -10,8 +10,8 @@ asked one. Both are read from the stores by the router itself.
 
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
 from odradek.cluster.replication.partition import check_leader
-from odradek.node.router.authorizer import Operation, ResourceType
-from odradek.node.router.context import RequestContext, Services, context_of_cluster
+from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.context import RequestContext, Services, inter_broker_context
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offsets import (
@@ -61,8 +61,8 @@ async def handle_list_offsets(
     topics = []
     for topic in request.topics:
         image = services.image.topics_by_name.get(topic.name)
-        is_allowed = services.authorizer.check(
-            context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
+        is_allowed = services.authorizer.is_allowed(
+            context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
         )
         answers = []
         for wanted in topic.partitions:
@@ -80,9 +80,11 @@ async def handle_list_offsets(
     return ListOffsetsResponse(topics=topics)
 
 
-async def list_offsets_here(request: ListOffsetsRequest, services: Services) -> ListOffsetsResponse:
+async def list_local_offsets(
+    request: ListOffsetsRequest, services: Services
+) -> ListOffsetsResponse:
     """What this node answers itself, in the newest version."""
-    context = context_of_cluster(ApiKey.LIST_OFFSETS, APIS[ApiKey.LIST_OFFSETS].max_version)
+    context = inter_broker_context(ApiKey.LIST_OFFSETS, APIS[ApiKey.LIST_OFFSETS].max_version)
     return await handle_list_offsets(request, context, services)
 
 
@@ -212,8 +214,8 @@ async def handle_offset_for_leader_epoch(
     topics = []
     for topic in request.topics:
         image = services.image.topics_by_name.get(topic.topic)
-        is_allowed = services.authorizer.check(
-            context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic
+        is_allowed = services.authorizer.is_allowed(
+            context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
         )
         answers = [
             _epoch_end(wanted, image, services)

@@ -6,8 +6,8 @@ only; v7 zstd; v8 errors per record (KIP-467); v10 who leads instead (KIP-951); 
 the kernel delivered.
 
 Transactional batches wait until the transaction's coordinator knows of their partition
-(transactions/enlistment.py): clients of v12 and later leave that to us, others are verified
-(KIP-890).
+(transactions/partition_verification.py): clients of v12 and later leave that to us, others are
+verified (KIP-890).
 """
 
 from struct import Struct
@@ -19,18 +19,21 @@ from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import Appended
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import CLUSTER_PRINCIPAL, RequestContext, Services
-from odradek.node.router.fanout import Answer
-from odradek.node.router.transactions.enlistment import ENLISTS_SINCE, Producer
+from odradek.node.router.transactions.partition_verification import (
+    TRANSACTION_V2_MIN_VERSION,
+    TransactionalProducer,
+)
+from odradek.node.router.worker_client import Answer
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.legacy_records import up_convert
 from odradek.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
@@ -87,7 +90,7 @@ async def handle_produce(
             )
         )
     for partition, reply in waiting:
-        _fill(partition, await reply)
+        _set_result(partition, await reply)
     if acks == 0:
         if any(
             p.error_code for topic_response in responses for p in topic_response.partition_responses
@@ -96,15 +99,15 @@ async def handle_produce(
             # again.
             context.close()
         return None
-    endpoints = _name_leaders(responses, context, services) if version >= 10 else []
+    endpoints = _set_current_leaders(responses, context, services) if version >= 10 else []
     return ProduceResponse(responses=responses, node_endpoints=endpoints)
 
 
 def _transactional_id_error(
     transactional_id: str, context: RequestContext, services: Services
 ) -> ErrorCode:
-    if services.authorizer.check(
-        context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    if services.authorizer.is_allowed(
+        context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
         return ErrorCode.NONE
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -118,7 +121,7 @@ def _topic_error(
     services: Services,
 ) -> ErrorCode:
     name = topic.name if topic is not None else asked_name
-    if not services.authorizer.check(context, Operation.WRITE, ResourceType.TOPIC, name):
+    if not services.authorizer.is_allowed(context, AclOperation.WRITE, ResourceType.TOPIC, name):
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -159,7 +162,7 @@ def _append(
             return error.code
         except ProtocolError:
             return ErrorCode.CORRUPT_MESSAGE
-        return services.fanout.append_bytes(
+        return services.worker_client.append_bytes(
             store=store,
             number=number,
             batches=batches,
@@ -170,7 +173,7 @@ def _append(
         )
     if context.principal == CLUSTER_PRINCIPAL:
         # Another node's router asks: what it sends does not lie in the arena.
-        return services.fanout.append_bytes(
+        return services.worker_client.append_bytes(
             store=store,
             number=number,
             batches=bytes(records),
@@ -181,43 +184,43 @@ def _append(
         )
     # The bytes before ours may be the tail of the partition before: then whoever writes that one
     # must write ours too, and stores are what workers and their threads divide.
-    may_scratch_before = not stores or store == stores[-1]
+    has_headroom = not stores or store == stores[-1]
     stores.append(store)
     arena_offset, length = context.offset_of(records), len(records)
     if length < HEADER_BYTES or not records[_TRANSACTIONAL_AT] & TRANSACTIONAL:
         # Nearly all: nothing is made for these beyond the message itself.
-        return services.fanout.append_reference(
+        return services.worker_client.append_reference(
             store=store,
             number=number,
             arena_offset=arena_offset,
             length=length,
             acks=acks,
             version=version,
-            may_scratch_before=may_scratch_before,
+            has_headroom=has_headroom,
             timeout_ms=timeout_ms,
         )
     if request.transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     def append(leader_epoch: int) -> Reply[Answer]:
-        return services.fanout.append_reference(
+        return services.worker_client.append_reference(
             store=store,
             number=number,
             arena_offset=arena_offset,
             length=length,
             acks=acks,
             version=version,
-            may_scratch_before=may_scratch_before,
+            has_headroom=has_headroom,
             timeout_ms=timeout_ms,
             leader_epoch=leader_epoch,
         )
 
-    if version < ENLISTS_SINCE and not _is_verified(services):
+    if version < TRANSACTION_V2_MIN_VERSION and not _is_verified(services):
         return append(ANY_EPOCH)
     producer_id, producer_epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-    producer = Producer(request.transactional_id, producer_id, producer_epoch)
+    producer = TransactionalProducer(request.transactional_id, producer_id, producer_epoch)
     partition = topic.name, data.index
-    return services.enlistment.append(producer, partition, append, version, sequence)
+    return services.partition_verification.append(producer, partition, append, version, sequence)
 
 
 def _is_verified(services: Services) -> bool:
@@ -225,7 +228,7 @@ def _is_verified(services: Services) -> bool:
     return settings.transaction_partition_verification_enable
 
 
-def _fill(partition: PartitionProduceResponse, answer: Answer) -> None:
+def _set_result(partition: PartitionProduceResponse, answer: Answer) -> None:
     partition.error_code = answer.error_code
     if type(answer) is Appended:
         partition.base_offset = answer.base_offset
@@ -239,9 +242,9 @@ def _fill(partition: PartitionProduceResponse, answer: Answer) -> None:
             ]
 
 
-def _name_leaders(
+def _set_current_leaders(
     responses: list[TopicProduceResponse], context: RequestContext, services: Services
-) -> list[NodeEndpoint]:
+) -> list[ProduceNodeEndpoint]:
     """Tell whoever asked the wrong broker who leads, and where the leaders are to be found."""
     image = services.image
     leaders: set[int] = set()
@@ -256,10 +259,10 @@ def _name_leaders(
                 state = topic.partitions[partition.index]
                 leader = leader_for_clients(state, services.controller.unreachable)
                 leaders.add(leader)
-                partition.current_leader = LeaderIdAndEpoch(
+                partition.current_leader = ProduceLeaderIdAndEpoch(
                     leader_id=leader, leader_epoch=state.leader_epoch
                 )
     return [
-        NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        ProduceNodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
         for node_id, host, port, rack in endpoints_of(leaders, image, context, services.node_id)
     ]

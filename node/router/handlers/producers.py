@@ -3,15 +3,15 @@ knows it. Every replica answers for what it has: a tool that looks for hanging t
 broker asks that one for all that it has, led or not."""
 
 from odradek.node.bus.messages import ProducersDescribed
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.transactions import (
+    DescribeProducersPartitionResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
-    PartitionResponse,
+    DescribeProducersTopicResponse,
     ProducerState,
-    TopicResponse,
 )
 
 
@@ -25,16 +25,16 @@ async def handle_describe_producers(
             await _describe(topic.name, index, context, services)
             for index in topic.partition_indexes
         ]
-        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+        topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
 
 
 async def _describe(
     name: str, index: int, context: RequestContext, services: Services
-) -> PartitionResponse:
-    answer = PartitionResponse(partition_index=index)
+) -> DescribeProducersPartitionResponse:
+    answer = DescribeProducersPartitionResponse(partition_index=index)
     topic = services.image.topics_by_name.get(name)
-    if not services.authorizer.check(context, Operation.READ, ResourceType.TOPIC, name):
+    if not services.authorizer.is_allowed(context, AclOperation.READ, ResourceType.TOPIC, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return answer
     if topic is None or not 0 <= index < len(topic.partitions):
@@ -44,8 +44,8 @@ async def _describe(
     if services.node_id not in topic.partitions[index].replicas or place is None:
         answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return answer
-    described = await services.fanout.describe_producers(
-        store=place[0], number=place[1], of_replica=True
+    described = await services.worker_client.describe_producers(
+        store=place[0], number=place[1], allow_follower=True
     )
     answer.error_code = described.error_code
     if isinstance(described, ProducersDescribed):

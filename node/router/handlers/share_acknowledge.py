@@ -9,26 +9,26 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
-from odradek.coordinator.share.acknowledging import fault_of
+from odradek.coordinator.share.acknowledgements import batches_error
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.share.sessions import FINAL_EPOCH, TopicPartition
+from odradek.node.router.share.sessions import FINAL_EPOCH, TopicIdPartition
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
+    ShareLeaderIdAndEpoch,
+    ShareNodeEndpoint,
 )
 from odradek.protocol.types import Uuid
 
 
-class Found(NamedTuple):
+class PartitionLookup(NamedTuple):
     """A partition that somebody asks for, or why it is not to be had here."""
 
     topic: TopicImage | None
@@ -36,15 +36,15 @@ class Found(NamedTuple):
     error_code: ErrorCode
 
 
-class Acknowledged(NamedTuple):
+class AcknowledgeOutcome(NamedTuple):
     """The fate of one partition's acknowledgements: a code, or a reply that brings it."""
 
-    place: TopicPartition
-    fate: ErrorCode | Reply[ErrorCode]
+    place: TopicIdPartition
+    outcome: ErrorCode | Reply[ErrorCode]
     message: str | None = None
 
 
-class AcknowledgedPartition(Protocol):
+class PartitionAcknowledgements(Protocol):
     """What ShareFetch and ShareAcknowledge have in common."""
 
     @property
@@ -54,18 +54,18 @@ class AcknowledgedPartition(Protocol):
     def acknowledgement_batches(self) -> Sequence[AcknowledgementBatch]: ...
 
 
-class AcknowledgedTopic(Protocol):
+class TopicAcknowledgements(Protocol):
     """The same, of a topic."""
 
     @property
     def topic_id(self) -> Uuid: ...
 
     @property
-    def partitions(self) -> Sequence[AcknowledgedPartition]: ...
+    def partitions(self) -> Sequence[PartitionAcknowledgements]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ShareMemberContext:
     """Who asks, as whom."""
 
     group_id: str
@@ -78,105 +78,107 @@ async def handle_share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext, services: Services
 ) -> ShareAcknowledgeResponse:
     """Take acknowledgements; with epoch -1 the session ends afterwards."""
-    caller = caller_of(request.group_id, request.member_id, context, services)
-    session = services.share_sessions.of_acknowledgement(
+    caller = share_member_context(request.group_id, request.member_id, context, services)
+    session = services.share_sessions.for_acknowledge(
         request, caller.group_id, caller.member_id, context.connection_id
     )
-    begun = list(begin(request.topics, caller, is_renewal=request.is_renew_ack))
+    outcomes = list(
+        process_acknowledgements(request.topics, caller, is_renewal=request.is_renew_ack)
+    )
     if request.share_session_epoch == FINAL_EPOCH:
         services.share_sessions.close(session)
         services.share_partitions.release(session, was_delivered=False)
     response = ShareAcknowledgeResponse(
-        acquisition_lock_timeout_ms=services.share_partitions.terms(
+        acquisition_lock_timeout_ms=services.share_partitions.group_settings(
             caller.group_id
         ).lock_duration_ms
     )
     leaders: set[int] = set()
-    for place, fate, message in begun:
-        code = fate if isinstance(fate, ErrorCode) else await fate
+    for place, outcome, message in outcomes:
+        code = outcome if isinstance(outcome, ErrorCode) else await outcome
         if not response.responses or response.responses[-1].topic_id != place.topic_id:
             response.responses.append(ShareAcknowledgeTopicResponse(topic_id=place.topic_id))
         answer = ShareAcknowledgePartitionData(
             partition_index=place.partition, error_code=code, error_message=message
         )
-        answer.current_leader = leader_named(place, code, leaders, services)
+        answer.current_leader = current_leader_for(place, code, leaders, services)
         response.responses[-1].partitions.append(answer)
-    response.node_endpoints = endpoints_named(leaders, caller)
+    response.node_endpoints = leader_endpoints(leaders, caller)
     return response
 
 
-def caller_of(
+def share_member_context(
     group_id: str | None, member_id: str | None, context: RequestContext, services: Services
-) -> Caller:
+) -> ShareMemberContext:
     """Who asks; ApiError if that is nobody, or one who may not read in the group's name."""
     if not group_id or not member_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, "A group id and a member id are needed.")
-    if not services.authorizer.check(context, Operation.READ, ResourceType.GROUP, group_id):
+    if not services.authorizer.is_allowed(context, AclOperation.READ, ResourceType.GROUP, group_id):
         raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return Caller(group_id, member_id, context, services)
+    return ShareMemberContext(group_id, member_id, context, services)
 
 
-def begin(
-    topics: Iterable[AcknowledgedTopic], caller: Caller, *, is_renewal: bool
-) -> Iterator[Acknowledged]:
+def process_acknowledgements(
+    topics: Iterable[TopicAcknowledgements], caller: ShareMemberContext, *, is_renewal: bool
+) -> Iterator[AcknowledgeOutcome]:
     """Take all acknowledgements of a request, in its order."""
     partitions = caller.services.share_partitions
-    may_renew = is_renewal and partitions.terms(caller.group_id).may_renew
+    may_renew = is_renewal and partitions.group_settings(caller.group_id).may_renew
     for topic in topics:
         for asked in topic.partitions:
             batches = asked.acknowledgement_batches
             if not batches:
                 continue
-            place = TopicPartition(topic.topic_id, asked.partition_index)
-            code = locate(place, caller).error_code
+            place = TopicIdPartition(topic.topic_id, asked.partition_index)
+            code = find_led_partition(place, caller).error_code
             if code:
-                yield Acknowledged(place, code)
+                yield AcknowledgeOutcome(place, code)
                 continue
-            fault = fault_of(batches, may_renew=may_renew)
+            fault = batches_error(batches, may_renew=may_renew)
             if fault is not None:
-                yield Acknowledged(place, ErrorCode.INVALID_REQUEST, fault)
+                yield AcknowledgeOutcome(place, ErrorCode.INVALID_REQUEST, fault)
                 continue
-            fate = partitions.acknowledge(caller.group_id, caller.member_id, place, batches)
-            yield Acknowledged(place, fate)
+            outcome = partitions.acknowledge(caller.group_id, caller.member_id, place, batches)
+            yield AcknowledgeOutcome(place, outcome)
 
 
-def locate(place: TopicPartition, caller: Caller) -> Found:
+def find_led_partition(place: TopicIdPartition, caller: ShareMemberContext) -> PartitionLookup:
     """The partition as this node leads it, or the code that says why it does not."""
     services = caller.services
     topic = services.image.topics_by_id.get(place.topic_id)
     if topic is None:
-        return Found(None, None, ErrorCode.UNKNOWN_TOPIC_ID)
-    if not services.authorizer.check(
-        caller.context, Operation.READ, ResourceType.TOPIC, topic.name
+        return PartitionLookup(None, None, ErrorCode.UNKNOWN_TOPIC_ID)
+    if not services.authorizer.is_allowed(
+        caller.context, AclOperation.READ, ResourceType.TOPIC, topic.name
     ):
-        return Found(topic, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return PartitionLookup(topic, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not 0 <= place.partition < len(topic.partitions):
-        return Found(topic, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return PartitionLookup(topic, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     state = topic.partitions[place.partition]
     if state.leader != services.node_id or services.share_partitions.place(place) is None:
-        return Found(topic, state, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return Found(topic, state, ErrorCode.NONE)
+        return PartitionLookup(topic, state, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return PartitionLookup(topic, state, ErrorCode.NONE)
 
 
-def leader_named(
-    place: TopicPartition, code: int, leaders: set[int], services: Services
-) -> LeaderIdAndEpoch:
+def current_leader_for(
+    place: TopicIdPartition, code: int, leaders: set[int], services: Services
+) -> ShareLeaderIdAndEpoch:
     """Whom to ask instead, and note who that is; nobody where the error is another one."""
     topic = services.image.topics_by_id.get(place.topic_id)
     is_elsewhere = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
     if not is_elsewhere or topic is None or place.partition >= len(topic.partitions):
-        return LeaderIdAndEpoch()
+        return ShareLeaderIdAndEpoch()
     state = topic.partitions[place.partition]
     leader = leader_for_clients(state, services.controller.unreachable)
     leaders.add(leader)
-    return LeaderIdAndEpoch(leader_id=leader, leader_epoch=state.leader_epoch)
+    return ShareLeaderIdAndEpoch(leader_id=leader, leader_epoch=state.leader_epoch)
 
 
-def endpoints_named(leaders: set[int], caller: Caller) -> list[NodeEndpoint]:
+def leader_endpoints(leaders: set[int], caller: ShareMemberContext) -> list[ShareNodeEndpoint]:
     """Where those are that were named."""
     services = caller.services
     found = endpoints_of(leaders, services.image, caller.context, services.node_id)
     return [
-        NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        ShareNodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
         for node_id, host, port, rack in found
     ]

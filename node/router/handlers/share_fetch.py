@@ -14,27 +14,27 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from odradek.cluster.metadata.settings import broker_settings
-from odradek.coordinator.share.acquisition import AcquiredRange, Wish
+from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.fetch_waits import Line
+from odradek.node.router.fetch_purgatory import ExclusiveWatch
 from odradek.node.router.handlers.share_acknowledge import (
-    Acknowledged,
-    Caller,
-    begin,
-    caller_of,
-    endpoints_named,
-    leader_named,
-    locate,
+    AcknowledgeOutcome,
+    ShareMemberContext,
+    current_leader_for,
+    find_led_partition,
+    leader_endpoints,
+    process_acknowledgements,
+    share_member_context,
 )
-from odradek.node.router.logs import Place
-from odradek.node.router.share.group_log import Reading
-from odradek.node.router.share.partitions import Hosted
+from odradek.node.router.logs import StoreLocation
+from odradek.node.router.share.partitions import HostedSharePartition
 from odradek.node.router.share.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     ShareSession,
-    TopicPartition,
+    TopicIdPartition,
 )
+from odradek.node.router.share.share_partition_log import SharePartitionRead
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
     AcquiredRecords,
@@ -51,22 +51,22 @@ RECORD_LIMIT = 1
 
 
 @dataclass(slots=True)
-class _Round:
+class _ReadResult:
     """One look at all partitions of a session."""
 
-    readings: list[tuple[Hosted, Reading]] = field(default_factory=list)
-    errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
-    ends: list[tuple[StoreReader, Place, int]] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    readings: list[tuple[HostedSharePartition, SharePartitionRead]] = field(default_factory=list)
+    errors: dict[TopicIdPartition, ErrorCode] = field(default_factory=dict)
+    ends: list[tuple[StoreReader, StoreLocation, int]] = field(default_factory=list)
+    lines: list[ExclusiveWatch] = field(default_factory=list)
     byte_count: int = 0
 
 
 @dataclass(slots=True)
-class _Harvest:
+class _AcquireResult:
     """What was acquired, by partition in the order in which it was, and why not."""
 
-    acquired: dict[TopicPartition, ShareFetchPartitionData] = field(default_factory=dict)
-    errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+    acquired: dict[TopicIdPartition, ShareFetchPartitionData] = field(default_factory=dict)
+    errors: dict[TopicIdPartition, ErrorCode] = field(default_factory=dict)
     record_count: int = 0
 
 
@@ -74,25 +74,25 @@ async def handle_share_fetch(
     request: ShareFetchRequest, context: RequestContext, services: Services
 ) -> ShareFetchResponse:
     """Take acknowledgements, then acquire records; waits for `min_bytes` up to `max_wait_ms`."""
-    caller = caller_of(request.group_id, request.member_id, context, services)
+    caller = share_member_context(request.group_id, request.member_id, context, services)
     _check(request)
     is_first = request.share_session_epoch == INITIAL_EPOCH
     if is_first and any(_has_acknowledgements(request)):
         raise ApiError(
             ErrorCode.INVALID_REQUEST, "A new session holds nothing that could be acknowledged."
         )
-    session = services.share_sessions.of_fetch(
+    session = services.share_sessions.for_fetch(
         request, caller.group_id, caller.member_id, context.connection_id
     )
     is_renewal = request.is_renew_ack
-    begun = list(begin(request.topics, caller, is_renewal=is_renewal))
-    harvest = _Harvest()
+    outcomes = list(process_acknowledgements(request.topics, caller, is_renewal=is_renewal))
+    acquisition = _AcquireResult()
     if request.share_session_epoch == FINAL_EPOCH:
         services.share_sessions.close(session)
         services.share_partitions.release(session, was_delivered=False)
     elif request.max_records > 0 and request.max_bytes > 0 and not is_renewal:
-        harvest = await _harvest(request, session, caller)
-    return await _response(harvest, begun, caller)
+        acquisition = await _acquire_records(request, session, caller)
+    return await _response(acquisition, outcomes, caller)
 
 
 def _check(request: ShareFetchRequest) -> None:
@@ -110,51 +110,55 @@ def _check(request: ShareFetchRequest) -> None:
         )
 
 
-async def _harvest(request: ShareFetchRequest, session: ShareSession, caller: Caller) -> _Harvest:
+async def _acquire_records(
+    request: ShareFetchRequest, session: ShareSession, caller: ShareMemberContext
+) -> _AcquireResult:
     context, services = caller.context, caller.services
     settings = broker_settings(services.image, services.node_id, services.static_configs)
     bytes_max = min(request.max_bytes, settings.fetch_max_bytes)
     deadline_ms = services.now_ms() + max(0, request.max_wait_ms)
-    harvest = _Harvest()
+    acquisition = _AcquireResult()
     while session.is_open:
-        turn = _look(session, request.max_records, bytes_max, caller)
+        turn = _read_partitions(session, request.max_records, bytes_max, caller)
         remaining_ms = deadline_ms - services.now_ms()
         is_over = remaining_ms <= 0 or not turn.ends
         if turn.byte_count >= request.min_bytes or turn.errors or is_over:
-            is_any = _acquire(turn, request, session, harvest, caller)
-            if harvest.record_count or turn.errors or is_over or request.min_bytes <= 0:
+            is_any = _acquire(turn, request, session, acquisition, caller)
+            if acquisition.record_count or turn.errors or is_over or request.min_bytes <= 0:
                 break
             if is_any:
                 # Nothing but markers and holes: there may be more behind them. Others have a turn.
                 await asyncio.sleep(0)
                 continue
-        if not await services.fetch_waits.park(
+        if not await services.fetch_purgatory.park(
             (),
             remaining_ms,
-            partial(_has_moved, turn),
+            partial(_has_advanced, turn),
             owner=context.connection_id,
             lines=turn.lines,
         ):
             # Nothing has moved. There may be something all the same, though less than was wanted.
             deadline_ms = 0
-    return harvest
+    return acquisition
 
 
-def _has_moved(turn: _Round) -> bool:
-    return any(_end_of(reader, place[1]) != end for reader, place, end in turn.ends)
+def _has_advanced(turn: _ReadResult) -> bool:
+    return any(_progress_of(reader, place[1]) != end for reader, place, end in turn.ends)
 
 
-def _end_of(reader: StoreReader, number: int) -> int:
+def _progress_of(reader: StoreReader, number: int) -> int:
     return reader.status.high_watermark(number) + reader.status.last_stable_offset(number)
 
 
-def _look(session: ShareSession, records_max: int, bytes_max: int, caller: Caller) -> _Round:
+def _read_partitions(
+    session: ShareSession, records_max: int, bytes_max: int, caller: ShareMemberContext
+) -> _ReadResult:
     services = caller.services
     partitions = services.share_partitions
-    turn = _Round()
+    turn = _ReadResult()
     record_count = 0
     for place in list(session.partitions):
-        found = locate(place, caller)
+        found = find_led_partition(place, caller)
         if found.error_code or found.state is None:
             turn.errors[place] = found.error_code
             continue
@@ -168,8 +172,10 @@ def _look(session: ShareSession, records_max: int, bytes_max: int, caller: Calle
             turn.errors[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER
             continue
         # Read before the records: what moves meanwhile is seen as a move.
-        turn.ends.append((reader, at, _end_of(reader, at[1])))
-        turn.lines.append(Line(hosted.key, at, partial(partitions.has_some, hosted.key)))
+        turn.ends.append((reader, at, _progress_of(reader, at[1])))
+        turn.lines.append(
+            ExclusiveWatch(hosted.key, at, partial(partitions.has_acquirable_records, hosted.key))
+        )
         if record_count >= records_max or (turn.byte_count and turn.byte_count >= bytes_max):
             continue
         reading = partitions.read(
@@ -188,30 +194,30 @@ def _look(session: ShareSession, records_max: int, bytes_max: int, caller: Calle
 
 
 def _acquire(
-    turn: _Round,
+    turn: _ReadResult,
     request: ShareFetchRequest,
     session: ShareSession,
-    harvest: _Harvest,
-    caller: Caller,
+    acquisition: _AcquireResult,
+    caller: ShareMemberContext,
 ) -> bool:
     """Acquire from what was read; whether anything was read at all."""
-    harvest.errors = turn.errors
+    acquisition.errors = turn.errors
     is_exact = request.share_acquire_mode == RECORD_LIMIT
     for hosted, reading in turn.readings:
-        left = request.max_records - harvest.record_count
+        left = request.max_records - acquisition.record_count
         if left <= 0:
             break
-        wish = Wish(
+        options = AcquireOptions(
             records_max=left,
             batch_size=request.batch_size if request.batch_size > 0 else left,
             is_exact=is_exact,
         )
         partitions = caller.services.share_partitions
-        acquired = partitions.acquire(hosted, reading, caller.member_id, wish)
+        acquired = partitions.acquire(hosted, reading, caller.member_id, options)
         if not acquired:
             continue
         place = hosted.key.place
-        harvest.acquired[place] = ShareFetchPartitionData(
+        acquisition.acquired[place] = ShareFetchPartitionData(
             partition_index=place.partition,
             records=_records(reading, acquired),
             acquired_records=[
@@ -223,7 +229,7 @@ def _acquire(
                 for found in acquired
             ],
         )
-        harvest.record_count += sum(found.end - found.start for found in acquired)
+        acquisition.record_count += sum(found.end - found.start for found in acquired)
         if reading.result.hold is not None:
             caller.context.holds.append(reading.result.hold)
         # Who was served goes to the end, so that a full response starves nobody for ever.
@@ -231,7 +237,9 @@ def _acquire(
     return bool(turn.readings)
 
 
-def _records(reading: Reading, acquired: list[AcquiredRange]) -> list[bytes | memoryview]:
+def _records(
+    reading: SharePartitionRead, acquired: list[AcquiredRange]
+) -> list[bytes | memoryview]:
     """The batches that hold acquired records; neighbours stay one buffer, and nothing is copied."""
     pieces: list[bytes | memoryview] = []
     buffers = reading.result.buffers
@@ -257,22 +265,22 @@ def _records(reading: Reading, acquired: list[AcquiredRange]) -> list[bytes | me
 
 
 async def _response(
-    harvest: _Harvest, begun: list[Acknowledged], caller: Caller
+    acquisition: _AcquireResult, outcomes: list[AcknowledgeOutcome], caller: ShareMemberContext
 ) -> ShareFetchResponse:
     services = caller.services
-    answers = harvest.acquired
+    answers = acquisition.acquired
     leaders: set[int] = set()
-    for place, code in harvest.errors.items():
+    for place, code in acquisition.errors.items():
         answer = _answer(answers, place)
         answer.error_code = code
-        answer.current_leader = leader_named(place, code, leaders, services)
-    for place, fate, message in begun:
-        code = fate if isinstance(fate, ErrorCode) else await fate
+        answer.current_leader = current_leader_for(place, code, leaders, services)
+    for place, outcome, message in outcomes:
+        code = outcome if isinstance(outcome, ErrorCode) else await outcome
         answer = _answer(answers, place)
         answer.acknowledge_error_code = code
         answer.acknowledge_error_message = message
         if not answer.error_code:
-            answer.current_leader = leader_named(place, code, leaders, services)
+            answer.current_leader = current_leader_for(place, code, leaders, services)
     topics: dict[bytes, ShareFetchableTopicResponse] = {}
     for place, answer in answers.items():
         topic = topics.get(place.topic_id)
@@ -280,16 +288,16 @@ async def _response(
             topic = topics[place.topic_id] = ShareFetchableTopicResponse(topic_id=place.topic_id)
         topic.partitions.append(answer)
     return ShareFetchResponse(
-        acquisition_lock_timeout_ms=services.share_partitions.terms(
+        acquisition_lock_timeout_ms=services.share_partitions.group_settings(
             caller.group_id
         ).lock_duration_ms,
         responses=list(topics.values()),
-        node_endpoints=endpoints_named(leaders, caller),
+        node_endpoints=leader_endpoints(leaders, caller),
     )
 
 
 def _answer(
-    answers: dict[TopicPartition, ShareFetchPartitionData], place: TopicPartition
+    answers: dict[TopicIdPartition, ShareFetchPartitionData], place: TopicIdPartition
 ) -> ShareFetchPartitionData:
     answer = answers.get(place)
     if answer is None:

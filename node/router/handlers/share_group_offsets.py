@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from odradek.coordinator.group.share.records import NamedPartitions
 from odradek.coordinator.group.share.requests import FindShareStates
-from odradek.coordinator.share.requests import Summary
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.coordinator.share.requests import ShareStateSummary
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.share_groups import are_share_groups_on
-from odradek.node.router.pacing import in_turns
+from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.handlers.share_groups import is_share_group_protocol_enabled
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
@@ -43,12 +43,12 @@ _UNKNOWN = -1
 
 
 def _refusal(
-    operation: Operation, group_id: str, context: RequestContext, services: Services
+    operation: AclOperation, group_id: str, context: RequestContext, services: Services
 ) -> ErrorCode:
     """Why the group may not be asked for, NONE if it may."""
-    if not are_share_groups_on(services):
+    if not is_share_group_protocol_enabled(services):
         return ErrorCode.UNSUPPORTED_VERSION
-    if not services.authorizer.check(context, operation, ResourceType.GROUP, group_id):
+    if not services.authorizer.is_allowed(context, operation, ResourceType.GROUP, group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
 
@@ -62,7 +62,8 @@ async def handle_describe_share_group_offsets(
     """Groups of which this node is the coordinator; each succeeds or fails by itself."""
     return DescribeShareGroupOffsetsResponse(
         groups=[
-            await _described(asked, context, services) async for asked in in_turns(request.groups)
+            await _described(asked, context, services)
+            async for asked in iterate_cooperatively(request.groups)
         ]
     )
 
@@ -71,7 +72,7 @@ async def _described(
     asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, services: Services
 ) -> DescribeShareGroupOffsetsResponseGroup:
     group_id = asked.group_id
-    code = _refusal(Operation.DESCRIBE, group_id, context, services)
+    code = _refusal(AclOperation.DESCRIBE, group_id, context, services)
     states: Mapping[Uuid, NamedPartitions] = {}
     if code is ErrorCode.NONE:
         try:
@@ -91,7 +92,7 @@ async def _described(
         wanted = {
             name: sorted(indexes)
             for name, indexes in states.values()
-            if _may(Operation.DESCRIBE, name, context, services)
+            if _is_allowed(AclOperation.DESCRIBE, name, context, services)
         }
     else:
         wanted = {topic.topic_name: topic.partitions for topic in asked.topics}
@@ -105,7 +106,7 @@ async def _positions(
         name: topic.topic_id
         for name in wanted
         if (topic := services.image.topics_by_name.get(name)) is not None
-        and _may(Operation.DESCRIBE, name, context, services)
+        and _is_allowed(AclOperation.DESCRIBE, name, context, services)
     }
     summaries = await services.share_states.summaries(
         group_id, [(ids[name], index) for name in ids for index in wanted[name]]
@@ -116,10 +117,10 @@ async def _positions(
         for index in wanted[name]
         if _has_lag(summaries[ids[name], index])
     ]
-    ends = await services.positions.ends(begun)
+    end_offsets = await services.positions.end_offsets(begun)
     answer = DescribeShareGroupOffsetsResponseGroup(group_id=group_id)
     for name, indexes in wanted.items():
-        is_denied = not _may(Operation.DESCRIBE, name, context, services)
+        is_denied = not _is_allowed(AclOperation.DESCRIBE, name, context, services)
         answered = DescribeShareGroupOffsetsResponseTopic(
             topic_name=name, topic_id=ids.get(name, ZERO_UUID)
         )
@@ -131,7 +132,7 @@ async def _positions(
             if is_denied:
                 code = _DENIED
             elif name in ids:
-                code = _fill(partition, summaries[ids[name], index], ends.get((name, index)))
+                code = _fill(partition, summaries[ids[name], index], end_offsets.get((name, index)))
             partition.error_code = code
             partition.error_message = None if code is ErrorCode.NONE else code.message
             answered.partitions.append(partition)
@@ -139,9 +140,9 @@ async def _positions(
     return answer
 
 
-def _has_lag(summary: Summary | ErrorCode) -> bool:
+def _has_lag(summary: ShareStateSummary | ErrorCode) -> bool:
     """Whether anybody has begun to read: before that, nobody is behind."""
-    return isinstance(summary, Summary) and _UNKNOWN not in (
+    return isinstance(summary, ShareStateSummary) and _UNKNOWN not in (
         summary.start_offset,
         summary.delivery_complete_count,
     )
@@ -149,7 +150,7 @@ def _has_lag(summary: Summary | ErrorCode) -> bool:
 
 def _fill(
     partition: DescribeShareGroupOffsetsResponsePartition,
-    summary: Summary | ErrorCode,
+    summary: ShareStateSummary | ErrorCode,
     end: int | ErrorCode | None,
 ) -> ErrorCode:
     """Say where the group stands. What has been delivered behind its start counts as read."""
@@ -172,13 +173,13 @@ async def handle_alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext, services: Services
 ) -> AlterShareGroupOffsetsResponse:
     """Set where a group without members begins; needs READ on the group and its topics."""
-    code = _refusal(Operation.READ, request.group_id, context, services)
+    code = _refusal(AclOperation.READ, request.group_id, context, services)
     if code is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(error_code=code, error_message=code.message)
-    denied, request.topics = _sort_out(request.topics, context, services)
+    denied, request.topics = _split_by_authorization(request.topics, context, services)
     response = AlterShareGroupOffsetsResponse()
     if request.topics:
-        response = await _change(request, AlterShareGroupOffsetsResponse, context, services)
+        response = await _call_shard(request, AlterShareGroupOffsetsResponse, context, services)
     if not response.error_code:
         response.responses += [
             AlterShareGroupOffsetsResponseTopic(
@@ -201,13 +202,13 @@ async def handle_delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext, services: Services
 ) -> DeleteShareGroupOffsetsResponse:
     """Forget topics of a group without members; needs DELETE on the group, READ on the topics."""
-    code = _refusal(Operation.DELETE, request.group_id, context, services)
+    code = _refusal(AclOperation.DELETE, request.group_id, context, services)
     if code is not ErrorCode.NONE:
         return DeleteShareGroupOffsetsResponse(error_code=code, error_message=code.message)
-    denied, request.topics = _sort_out(request.topics, context, services)
+    denied, request.topics = _split_by_authorization(request.topics, context, services)
     response = DeleteShareGroupOffsetsResponse()
     if request.topics:
-        response = await _change(request, DeleteShareGroupOffsetsResponse, context, services)
+        response = await _call_shard(request, DeleteShareGroupOffsetsResponse, context, services)
     if not response.error_code:
         response.responses += [
             DeleteShareGroupOffsetsResponseTopic(
@@ -218,7 +219,7 @@ async def handle_delete_share_group_offsets(
     return response
 
 
-async def _change(
+async def _call_shard(
     request: AlterShareGroupOffsetsRequest | DeleteShareGroupOffsetsRequest,
     kind: type[_Response],
     context: RequestContext,
@@ -233,17 +234,19 @@ async def _change(
     return found
 
 
-def _sort_out(
+def _split_by_authorization(
     topics: list[T], context: RequestContext, services: Services
 ) -> tuple[list[T], list[T]]:
     """Those that the asker may not read, and the others."""
     denied: list[T] = []
     allowed: list[T] = []
     for topic in topics:
-        may = _may(Operation.READ, topic.topic_name, context, services)
+        may = _is_allowed(AclOperation.READ, topic.topic_name, context, services)
         (allowed if may else denied).append(topic)
     return denied, allowed
 
 
-def _may(operation: Operation, name: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.check(context, operation, ResourceType.TOPIC, name)
+def _is_allowed(
+    operation: AclOperation, name: str, context: RequestContext, services: Services
+) -> bool:
+    return services.authorizer.is_allowed(context, operation, ResourceType.TOPIC, name)

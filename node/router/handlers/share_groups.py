@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.coordinator.group.share.requests import DescribeShareGroup
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.describing import Describing
+from odradek.node.router.handlers.group_descriptions import GroupDescriber
 from odradek.node.router.handlers.groups import member_error
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
-    DescribedGroup,
+    ShareGroupDescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     ShareGroupHeartbeatRequest,
@@ -22,7 +22,7 @@ from odradek.protocol.messages.share import (
 )
 
 
-def are_share_groups_on(services: Services) -> bool:
+def is_share_group_protocol_enabled(services: Services) -> bool:
     """Whether the cluster has switched share groups on (share.version)."""
     return services.image.features.get(SHARE_VERSION, 0) >= 1
 
@@ -31,15 +31,19 @@ async def handle_share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext, services: Services
 ) -> ShareGroupHeartbeatResponse:
     """A member joins, goes on or leaves."""
-    if not are_share_groups_on(services):
+    if not is_share_group_protocol_enabled(services):
         return _refused(ErrorCode.UNSUPPORTED_VERSION)
-    may, names = services.authorizer.check, request.subscribed_topic_names or ()
-    if not may(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    is_allowed, names = services.authorizer.is_allowed, request.subscribed_topic_names or ()
+    if not is_allowed(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if not all(may(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in set(names)):
+    if not all(
+        is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in set(names)
+    ):
         return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
-        response = await services.coordinators.call_for_member(request.group_id, request, context)
+        response = await services.coordinators.call_for_heartbeat(
+            request.group_id, request, context
+        )
     except ApiError as error:
         return _refused(member_error(error.code), error.message)
     assert isinstance(response, ShareGroupHeartbeatResponse)
@@ -54,13 +58,13 @@ async def handle_share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext, services: Services
 ) -> ShareGroupDescribeResponse:
     """Groups of which this node is the coordinator; each succeeds or fails by itself."""
-    describing = Describing(
-        description=DescribedGroup,
+    describing = GroupDescriber(
+        description=ShareGroupDescribedGroup,
         command=DescribeShareGroup,
         topic_names=_topic_names,
         asks_for_operations=request.include_authorized_operations,
     )
-    if not are_share_groups_on(services):
+    if not is_share_group_protocol_enabled(services):
         code = ErrorCode.UNSUPPORTED_VERSION
         groups = [describing.refused(group_id, code) for group_id in request.group_ids]
     else:
@@ -68,7 +72,7 @@ async def handle_share_group_describe(
     return ShareGroupDescribeResponse(groups=groups)
 
 
-def _topic_names(described: DescribedGroup) -> Iterator[str]:
+def _topic_names(described: ShareGroupDescribedGroup) -> Iterator[str]:
     """Every topic that the group's members have or subscribe to."""
     for member in described.members:
         yield from member.subscribed_topic_names

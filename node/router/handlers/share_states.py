@@ -2,32 +2,32 @@
 WriteShareGroupState (85), DeleteShareGroupState (86), ReadShareGroupStateSummary (87).
 
 WriteShareGroupState and ReadShareGroupStateSummary 0-1: v1 counts completed deliveries (KIP-1226).
-Nodes of the cluster ask each other these (node/router/share/states.py); others need CLUSTER_ACTION.
-What becomes of a share-partition is decided in coordinator.share; here stand who may ask, and how
-an answer looks. The partitions of a request are asked for without waiting for each other, very many
-in turns of the loop.
+Nodes of the cluster ask each other these (node/router/share/persister.py); others need
+CLUSTER_ACTION. What becomes of a share-partition is decided in coordinator.share; here stand who
+may ask, and how an answer looks. The partitions of a request are asked for without waiting for each
+other, very many in turns of the loop.
 """
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from odradek.coordinator.share.batches import batches_of, messages_of
 from odradek.coordinator.share.requests import (
-    Asked,
-    Delete,
-    Initialize,
-    Read,
-    Refused,
+    DeleteShareState,
+    InitializeShareState,
+    PersistedShareState,
+    ReadShareState,
     ShareKey,
-    StateRead,
-    Summarize,
-    Summary,
-    Write,
+    ShareStateError,
+    ShareStateRequest,
+    ShareStateSummary,
+    SummarizeShareState,
+    WriteShareState,
 )
+from odradek.coordinator.share.state_batches import batches_of, messages_of
 from odradek.node.bus.reply import Reply
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.pacing import Pace, in_turns
+from odradek.node.router.cooperative_iteration import LoopYielder, iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import share_state as messages
 
@@ -52,7 +52,7 @@ async def handle_initialize_share_group_state(
             topic_id=topic.topic_id,
             partitions=[
                 await asking.ask(
-                    Initialize(
+                    InitializeShareState(
                         ShareKey(request.group_id, topic.topic_id, asked.partition),
                         asked.state_epoch,
                         asked.start_offset,
@@ -62,7 +62,7 @@ async def handle_initialize_share_group_state(
                 for asked in topic.partitions
             ],
         )
-        async for topic in in_turns(request.topics)
+        async for topic in iterate_cooperatively(request.topics)
     ]
     await asking.answered()
     return messages.InitializeShareGroupStateResponse(results=results)
@@ -78,7 +78,7 @@ async def handle_read_share_group_state(
             topic_id=topic.topic_id,
             partitions=[
                 await asking.ask(
-                    Read(
+                    ReadShareState(
                         ShareKey(request.group_id, topic.topic_id, asked.partition),
                         asked.leader_epoch,
                     ),
@@ -88,14 +88,14 @@ async def handle_read_share_group_state(
                 for asked in topic.partitions
             ],
         )
-        async for topic in in_turns(request.topics)
+        async for topic in iterate_cooperatively(request.topics)
     ]
     await asking.answered()
     return messages.ReadShareGroupStateResponse(results=results)
 
 
 def _fill_read(result: messages.ReadShareGroupStatePartitionResult, found: object) -> None:
-    assert isinstance(found, StateRead)
+    assert isinstance(found, PersistedShareState)
     result.state_epoch = found.state_epoch
     result.start_offset = found.start_offset
     result.state_batches = messages_of(found.batches)
@@ -111,7 +111,7 @@ async def handle_write_share_group_state(
             topic_id=topic.topic_id,
             partitions=[
                 await asking.ask(
-                    Write(
+                    WriteShareState(
                         ShareKey(request.group_id, topic.topic_id, asked.partition),
                         asked.state_epoch,
                         asked.leader_epoch,
@@ -124,7 +124,7 @@ async def handle_write_share_group_state(
                 for asked in topic.partitions
             ],
         )
-        async for topic in in_turns(request.topics)
+        async for topic in iterate_cooperatively(request.topics)
     ]
     await asking.answered()
     return messages.WriteShareGroupStateResponse(results=results)
@@ -140,13 +140,13 @@ async def handle_delete_share_group_state(
             topic_id=topic.topic_id,
             partitions=[
                 await asking.ask(
-                    Delete(ShareKey(request.group_id, topic.topic_id, asked.partition)),
+                    DeleteShareState(ShareKey(request.group_id, topic.topic_id, asked.partition)),
                     messages.DeleteShareGroupStatePartitionResult(partition=asked.partition),
                 )
                 for asked in topic.partitions
             ],
         )
-        async for topic in in_turns(request.topics)
+        async for topic in iterate_cooperatively(request.topics)
     ]
     await asking.answered()
     return messages.DeleteShareGroupStateResponse(results=results)
@@ -162,14 +162,16 @@ async def handle_read_share_group_state_summary(
             topic_id=topic.topic_id,
             partitions=[
                 await asking.ask(
-                    Summarize(ShareKey(request.group_id, topic.topic_id, asked.partition)),
+                    SummarizeShareState(
+                        ShareKey(request.group_id, topic.topic_id, asked.partition)
+                    ),
                     messages.ReadShareGroupStateSummaryPartitionResult(partition=asked.partition),
                     _fill_summary,
                 )
                 for asked in topic.partitions
             ],
         )
-        async for topic in in_turns(request.topics)
+        async for topic in iterate_cooperatively(request.topics)
     ]
     await asking.answered()
     return messages.ReadShareGroupStateSummaryResponse(results=results)
@@ -178,7 +180,7 @@ async def handle_read_share_group_state_summary(
 def _fill_summary(
     result: messages.ReadShareGroupStateSummaryPartitionResult, found: object
 ) -> None:
-    assert isinstance(found, Summary)
+    assert isinstance(found, ShareStateSummary)
     result.state_epoch = found.state_epoch
     result.leader_epoch = found.leader_epoch
     result.start_offset = found.start_offset
@@ -199,24 +201,26 @@ class _Asking(list[tuple[R, Reply[object], Callable[[R, object], None]]]):
         super().__init__()
         self._context = context
         self._services = services
-        self._pace = Pace()
-        self._may = services.authorizer.check(
-            context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+        self._pace = LoopYielder()
+        self._is_allowed = services.authorizer.is_allowed(
+            context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         )
 
-    async def ask(self, asked: Asked, result: R, fill: Callable[[R, object], None] = _nothing) -> R:
+    async def ask(
+        self, asked: ShareStateRequest, result: R, fill: Callable[[R, object], None] = _nothing
+    ) -> R:
         """Ask a shard; `fill` puts what it says into the result, which is returned."""
         await self._pace.step()
-        if not self._may:
+        if not self._is_allowed:
             _refuse(result, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return result
-        shards = self._services.share_coordinators
+        shards = self._services.share_coordinator
         self.append((result, shards.call(asked.key.text, asked, self._context), fill))
         return result
 
     async def answered(self) -> None:
         """Wait until all results are filled."""
-        async for result, reply, fill in in_turns(self):
+        async for result, reply, fill in iterate_cooperatively(self):
             try:
                 found = await reply
             except ApiError as error:
@@ -224,7 +228,7 @@ class _Asking(list[tuple[R, Reply[object], Callable[[R, object], None]]]):
                 is_too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
                 _refuse(result, ErrorCode.INVALID_REQUEST if is_too_large else error.code)
                 continue
-            if isinstance(found, Refused):
+            if isinstance(found, ShareStateError):
                 result.error_code, result.error_message = found
             else:
                 fill(result, found)

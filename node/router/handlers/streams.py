@@ -17,18 +17,18 @@ from typing import Final
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
 from odradek.cluster.metadata.features import STREAMS_VERSION
-from odradek.coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
+from odradek.coordinator.group.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.records import InternalTopic
 from odradek.coordinator.group.streams.topology import StatusCode
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.describing import Describing
+from odradek.node.router.handlers.group_descriptions import GroupDescriber
 from odradek.node.router.handlers.groups import member_error
-from odradek.node.router.handlers.topics import fresh_topic_id, may_create
-from odradek.node.router.shards.coordinators import CREATE_TIMEOUT_MS
+from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
+from odradek.node.router.shards.coordinator_service import CREATE_TIMEOUT_MS
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import (
-    DescribedGroup,
+    StreamsGroupDescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
@@ -45,25 +45,25 @@ async def handle_streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, services: Services
 ) -> StreamsGroupHeartbeatResponse:
     """A member joins, goes on or leaves."""
-    if not _is_on(services):
+    if not _is_streams_protocol_enabled(services):
         return _refused(ErrorCode.UNSUPPORTED_VERSION)
     authorizer = services.authorizer
-    if not authorizer.check(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not authorizer.is_allowed(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     for name in _topics_of(request):
-        if not authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
-        answer = await services.coordinators.call_for_member(request.group_id, request, context)
+        answer = await services.coordinators.call_for_heartbeat(request.group_id, request, context)
     except ApiError as error:
         return _refused(member_error(error.code), error.message)
-    assert isinstance(answer, StreamsAnswer)
+    assert isinstance(answer, StreamsHeartbeatResult)
     if answer.missing:
-        await _create(answer, context, services)
+        await _create_internal_topics(answer, context, services)
     return answer.response
 
 
-def _is_on(services: Services) -> bool:
+def _is_streams_protocol_enabled(services: Services) -> bool:
     return services.image.features.get(STREAMS_VERSION, 0) >= 1
 
 
@@ -81,17 +81,19 @@ def _topics_of(request: StreamsGroupHeartbeatRequest) -> set[str]:
     return names
 
 
-async def _create(answer: StreamsAnswer, context: RequestContext, services: Services) -> None:
+async def _create_internal_topics(
+    answer: StreamsHeartbeatResult, context: RequestContext, services: Services
+) -> None:
     """Make the topics that are missing, or say why they cannot be made."""
-    denied = [t.name for t in answer.missing if not may_create(t.name, context, services)]
+    denied = [t.name for t in answer.missing if not can_create_topic(t.name, context, services)]
     if denied:
-        _add(answer, f"; Unauthorized to CREATE on topics {', '.join(denied)}.")
+        _append_detail(answer, f"; Unauthorized to CREATE on topics {', '.join(denied)}.")
         return
     command = CreateTopics(tuple(_new_topic(topic) for topic in answer.missing))
     try:
         reply = await services.controller.submit(command, CREATE_TIMEOUT_MS)
     except ApiError as error:
-        _add(answer, f"; Creation failed: {error.message}")
+        _append_detail(answer, f"; Creation failed: {error.message}")
         return
     assert isinstance(reply, TopicsReply)
     failed = [
@@ -101,7 +103,7 @@ async def _create(answer: StreamsAnswer, context: RequestContext, services: Serv
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     ]
     if failed:
-        _add(answer, f"; Creation failed: {', '.join(failed)}.")
+        _append_detail(answer, f"; Creation failed: {', '.join(failed)}.")
 
 
 def _new_topic(topic: InternalTopic) -> NewTopic:
@@ -114,7 +116,7 @@ def _new_topic(topic: InternalTopic) -> NewTopic:
     )
 
 
-def _add(answer: StreamsAnswer, why: str) -> None:
+def _append_detail(answer: StreamsHeartbeatResult, why: str) -> None:
     for status in answer.response.status or ():
         if status.status_code == StatusCode.MISSING_INTERNAL_TOPICS:
             status.status_detail += why
@@ -124,15 +126,15 @@ async def handle_streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext, services: Services
 ) -> StreamsGroupDescribeResponse:
     """Groups of which this node is the coordinator; each succeeds or fails by itself."""
-    describing = Describing(
-        description=DescribedGroup,
+    describing = GroupDescriber(
+        description=StreamsGroupDescribedGroup,
         command=lambda group_id: DescribeStreamsGroup(
             group_id, request.include_topology_description
         ),
         topic_names=_topic_names,
         asks_for_operations=request.include_authorized_operations,
     )
-    if not _is_on(services):
+    if not _is_streams_protocol_enabled(services):
         code = ErrorCode.UNSUPPORTED_VERSION
         groups = [describing.refused(group_id, code) for group_id in request.group_ids]
     else:
@@ -140,7 +142,7 @@ async def handle_streams_group_describe(
     return StreamsGroupDescribeResponse(groups=groups)
 
 
-def _topic_names(described: DescribedGroup) -> Iterator[str]:
+def _topic_names(described: StreamsGroupDescribedGroup) -> Iterator[str]:
     """Every topic of the topology."""
     topology = described.topology
     for part in () if topology is None else topology.subtopologies or ():
@@ -157,27 +159,27 @@ async def handle_streams_group_topology_description_update(
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
     """A member describes its topology, as it was asked to."""
     authorizer = services.authorizer
-    if not _is_on(services):
-        return _not_taken(ErrorCode.UNSUPPORTED_VERSION)
-    if not authorizer.check(context, Operation.READ, ResourceType.GROUP, request.group_id):
-        return _not_taken(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not _is_streams_protocol_enabled(services):
+        return _update_refused(ErrorCode.UNSUPPORTED_VERSION)
+    if not authorizer.is_allowed(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return _update_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id or not request.member_id:
         what = "MemberId" if request.group_id else "GroupId"
-        return _not_taken(ErrorCode.INVALID_REQUEST, f"{what} can't be empty.")
+        return _update_refused(ErrorCode.INVALID_REQUEST, f"{what} can't be empty.")
     if len(context.frame) > DESCRIPTION_BYTES_MAX:
-        return _not_taken(
+        return _update_refused(
             ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED,
             f"A description of more than {DESCRIPTION_BYTES_MAX} bytes is not kept.",
         )
     try:
         response = await services.coordinators.call(request.group_id, request, context)
     except ApiError as error:
-        return _not_taken(error.code, error.message)
+        return _update_refused(error.code, error.message)
     assert isinstance(response, StreamsGroupTopologyDescriptionUpdateResponse)
     return response
 
 
-def _not_taken(
+def _update_refused(
     code: ErrorCode, message: str | None = None
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
     return StreamsGroupTopologyDescriptionUpdateResponse(

@@ -24,7 +24,7 @@ from odradek.cluster.metadata.config_description import describe_topic
 from odradek.cluster.metadata.settings import topic_settings
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.node.bus.messages import RecordsDeleted
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import (
@@ -70,7 +70,7 @@ async def handle_create_topics(
 ) -> CreateTopicsResponse:
     """Create topics, each by itself. Needs CREATE on the cluster or on the topic."""
     topics = {topic.name: topic for topic in request.topics}
-    allowed = {name for name in topics if may_create(name, context, services)}
+    allowed = {name for name in topics if can_create_topic(name, context, services)}
     results: dict[str, TopicResult] = {
         name: TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         for name in topics
@@ -92,12 +92,12 @@ async def handle_create_topics(
     )
 
 
-def may_create(name: str, context: RequestContext, services: Services) -> bool:
+def can_create_topic(name: str, context: RequestContext, services: Services) -> bool:
     """Whether the principal may create the topic: on the whole cluster, or on this name."""
-    check = services.authorizer.check
-    return check(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or check(
-        context, Operation.CREATE, ResourceType.TOPIC, name
-    )
+    is_allowed = services.authorizer.is_allowed
+    return is_allowed(
+        context, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
+    ) or is_allowed(context, AclOperation.CREATE, ResourceType.TOPIC, name)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -126,8 +126,8 @@ def _created(
     answer = CreatableTopicResult(name=topic.name, topic_id=result.topic_id, error_message=None)
     if context.api_version < 5:
         return answer
-    if not services.authorizer.check(
-        context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name
+    if not services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name
     ):
         answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return answer
@@ -190,16 +190,16 @@ def _refuse_deletion(
     reference: TopicReference, context: RequestContext, services: Services
 ) -> TopicResult | None:
     name = reference.name
-    check = services.authorizer.check
+    is_allowed = services.authorizer.is_allowed
     if name is None:
         topic = services.image.topics_by_id.get(reference.topic_id)
         if topic is None:
             return None
         name = topic.name
-        if not check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             # Whoever may not see the topic must not learn that its id exists.
             return TopicResult(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=reference.topic_id)
-    if not check(context, Operation.DELETE, ResourceType.TOPIC, name):
+    if not is_allowed(context, AclOperation.DELETE, ResourceType.TOPIC, name):
         return TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id=reference.topic_id)
     return None
 
@@ -245,7 +245,7 @@ async def handle_create_partitions(
     allowed = {
         name
         for name in names
-        if services.authorizer.check(context, Operation.ALTER, ResourceType.TOPIC, name)
+        if services.authorizer.is_allowed(context, AclOperation.ALTER, ResourceType.TOPIC, name)
     }
     results = {
         name: TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -305,7 +305,7 @@ async def handle_delete_records(
                 answer.error_code = place
             else:
                 store, number = place
-                reply = services.fanout.delete_records(
+                reply = services.worker_client.delete_records(
                     store=store,
                     number=number,
                     offset=wanted.offset,
@@ -326,7 +326,7 @@ def _place_to_delete(
     name: str, wanted: DeleteRecordsPartition, context: RequestContext, services: Services
 ) -> tuple[int, int] | ErrorCode:
     """The store and number of the partition, or why nothing can be deleted from it."""
-    if not services.authorizer.check(context, Operation.DELETE, ResourceType.TOPIC, name):
+    if not services.authorizer.is_allowed(context, AclOperation.DELETE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if name in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION

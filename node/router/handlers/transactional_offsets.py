@@ -9,10 +9,10 @@ from typing import Final
 
 from odradek.cluster.metadata.image import TopicImage
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
-from odradek.coordinator.group.requests import CommitInTransaction, Unverified
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.coordinator.group.requests import CommitInTransaction, VerificationRequired
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.transactions.enlistment import Producer
+from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -23,7 +23,7 @@ from odradek.protocol.messages.transactions import (
 )
 
 _TOPIC_IDS_SINCE: Final = 6
-_ENLISTS_SINCE: Final = 5
+_IMPLICIT_ADD_SINCE: Final = 5
 _ABORTABLE_SINCE: Final = 4
 _VERIFICATIONS_MAX: Final = 3
 """How often a commit is verified anew because a transaction of its producer has ended meanwhile."""
@@ -36,14 +36,16 @@ async def handle_txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext, services: Services
 ) -> TxnOffsetCommitResponse:
     """Store positions that wait for the end of a transaction."""
-    check = services.authorizer.check
-    if not check(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+    is_allowed = services.authorizer.is_allowed
+    if not is_allowed(
+        context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+    ):
         return _answer(request.topics, {}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not check(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not is_allowed(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return _answer(request.topics, {}, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     codes: _Codes = {}
     valid: list[TxnOffsetCommitRequestTopic] = []
-    at_of_valid: list[int] = []
+    valid_indexes: list[int] = []
     for at, topic in enumerate(request.topics):
         found, error = _resolve(topic, context, services)
         kept = []
@@ -59,7 +61,7 @@ async def handle_txn_offset_commit(
                     name=found.name, topic_id=found.topic_id, partitions=kept
                 )
             )
-            at_of_valid.append(at)
+            valid_indexes.append(at)
     if not valid:
         return _answer(request.topics, codes, ErrorCode.NONE)
     commit = TxnOffsetCommitRequest(
@@ -79,7 +81,7 @@ async def handle_txn_offset_commit(
         if code is ErrorCode.MESSAGE_TOO_LARGE:
             code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         return _answer(request.topics, codes, code)
-    for at, done in zip(at_of_valid, response.topics, strict=True):
+    for at, done in zip(valid_indexes, response.topics, strict=True):
         for result in done.partitions:
             codes[at, result.partition_index] = result.error_code
     return _answer(request.topics, codes, ErrorCode.NONE)
@@ -97,7 +99,7 @@ def _resolve(
     name = found.name if found is not None else topic.name
     if is_by_id and found is None:
         return None, ErrorCode.UNKNOWN_TOPIC_ID
-    if not services.authorizer.check(context, Operation.READ, ResourceType.TOPIC, name):
+    if not services.authorizer.is_allowed(context, AclOperation.READ, ResourceType.TOPIC, name):
         hidden = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return None, hidden
     return found, ErrorCode.NONE
@@ -108,20 +110,25 @@ async def _commit(
 ) -> TxnOffsetCommitResponse:
     """Once the transaction's coordinator says that the group takes part. Raises ApiError."""
     groups = services.coordinators
-    producer = Producer(commit.transactional_id, commit.producer_id, commit.producer_epoch)
+    producer = TransactionalProducer(
+        commit.transactional_id, commit.producer_id, commit.producer_epoch
+    )
     partition = CONSUMER_OFFSETS, groups.shard_of(commit.group_id)
     if groups.coordinator_of(commit.group_id) != services.node_id:
         raise ApiError(ErrorCode.NOT_COORDINATOR)
-    enlists = context.api_version >= _ENLISTS_SINCE
-    if enlists and not services.enlistment.is_known(producer, partition):
-        _raise(await services.enlistment.enlist(producer, frozenset((partition,))), context)
+    enlists = context.api_version >= _IMPLICIT_ADD_SINCE
+    if enlists and not services.partition_verification.is_verified(producer, partition):
+        _raise(
+            await services.partition_verification.add_partitions(producer, frozenset((partition,))),
+            context,
+        )
     asked = CommitInTransaction(commit, is_verified=enlists)
     for _ in range(_VERIFICATIONS_MAX):
         response = await groups.call(commit.group_id, asked, context)
-        if not isinstance(response, Unverified):
+        if not isinstance(response, VerificationRequired):
             assert isinstance(response, TxnOffsetCommitResponse)
             return response
-        _raise(await services.enlistment.verify(producer, partition), context)
+        _raise(await services.partition_verification.verify(producer, partition), context)
         asked = CommitInTransaction(commit, is_verified=False, guard=response.guard)
     raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

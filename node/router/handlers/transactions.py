@@ -18,25 +18,25 @@ import time
 from typing import Final
 
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from odradek.coordinator.outcome import Marker
+from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.transaction.requests import (
     DescribeTransaction,
     EndTransaction,
     InitProducer,
 )
-from odradek.coordinator.transaction.transaction import (
+from odradek.coordinator.transaction.transaction_metadata import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     Partition,
-    is_exhausted,
+    is_epoch_exhausted,
 )
 from odradek.node.bus.reply import Reply
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.pacing import in_turns
+from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.patterns import Pattern, compile_pattern
-from odradek.node.router.transactions.enlistment import Producer
-from odradek.node.router.transactions.markers import begin
+from odradek.node.router.transactions.markers import start_coroutine
+from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -84,20 +84,20 @@ async def handle_init_producer_id(
     (KIP-679)."""
     transactional_id = request.transactional_id
     if transactional_id is None:
-        if not _may_write_anything(context, services):
+        if not _can_write_any_topic(context, services):
             return _init_refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        producer_id = await services.producer_ids.take()
+        producer_id = await services.producer_ids.next_id()
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
     if not transactional_id:
         return _init_refused(ErrorCode.INVALID_REQUEST)
-    if not _may_write(transactional_id, context, services):
+    if not _can_write(transactional_id, context, services):
         return _init_refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_EPOCH):
         return _init_refused(ErrorCode.INVALID_REQUEST)
     if services.transactions.coordinator_of(transactional_id) != services.node_id:
         return _init_refused(ErrorCode.NOT_COORDINATOR)
     try:
-        fresh = await services.producer_ids.take()
+        fresh = await services.producer_ids.next_id()
         response = await services.transactions.call(
             transactional_id, InitProducer(request, fresh), context
         )
@@ -111,17 +111,19 @@ def _init_refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
 
 
-def _may_write_anything(context: RequestContext, services: Services) -> bool:
-    check = services.authorizer.check
-    return check(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) or any(
-        check(context, Operation.WRITE, ResourceType.TOPIC, name)
+def _can_write_any_topic(context: RequestContext, services: Services) -> bool:
+    is_allowed = services.authorizer.is_allowed
+    return is_allowed(
+        context, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+    ) or any(
+        is_allowed(context, AclOperation.WRITE, ResourceType.TOPIC, name)
         for name in services.image.topics_by_name
     )
 
 
-def _may_write(transactional_id: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.check(
-        context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+def _can_write(transactional_id: str, context: RequestContext, services: Services) -> bool:
+    return services.authorizer.is_allowed(
+        context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     )
 
 
@@ -146,21 +148,21 @@ async def handle_add_partitions_to_txn(
 ) -> AddPartitionsToTxnResponse:
     """One transaction of a client up to v3, several of another broker from v4 on."""
     if context.api_version < _BATCHED_SINCE:
-        producer = Producer(
+        producer = TransactionalProducer(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
         )
         results = await _add_for_client(producer, request.v3_and_below_topics, context, services)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-    if not _may_act_for_cluster(context, services):
+    if not _has_cluster_action(context, services):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     waiting = [
         (
             transaction,
-            begin(
+            start_coroutine(
                 _add_for_broker(
-                    Producer(
+                    TransactionalProducer(
                         transaction.transactional_id,
                         transaction.producer_id,
                         transaction.producer_epoch,
@@ -185,38 +187,42 @@ async def handle_add_partitions_to_txn(
 
 
 async def _add_for_client(
-    producer: Producer,
+    producer: TransactionalProducer,
     topics: list[AddPartitionsToTxnTopic],
     context: RequestContext,
     services: Services,
 ) -> list[AddPartitionsToTxnTopicResult]:
     partitions = _partitions(topics)
-    if not _may_write(producer.transactional_id, context, services):
+    if not _can_write(producer.transactional_id, context, services):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return _results(topics, dict.fromkeys(partitions, code))
-    codes = _refused_all(
+    codes = _all_or_nothing(
         {partition: _partition_error(partition, context, services) for partition in partitions}
     )
     if codes:
         return _results(topics, codes)
     try:
-        codes = await services.enlistment.add(producer, partitions, _CLIENT_VERSION_OLD)
+        codes = await services.partition_verification.add(producer, partitions, _CLIENT_VERSION_OLD)
     except ApiError as error:
         codes = dict.fromkeys(partitions, error.code)
     return _results(topics, {key: _known_to(code, context) for key, code in codes.items()})
 
 
 async def _add_for_broker(
-    producer: Producer, partitions: frozenset[Partition], services: Services, *, verify_only: bool
+    producer: TransactionalProducer,
+    partitions: frozenset[Partition],
+    services: Services,
+    *,
+    verify_only: bool,
 ) -> dict[Partition, ErrorCode]:
     # What is not there could never be told how the transaction ended.
-    codes = _refused_all(
+    codes = _all_or_nothing(
         {partition: _existence_error(partition, services) for partition in partitions}
     )
     if codes:
         return codes
     try:
-        return await services.enlistment.decide(
+        return await services.partition_verification.decide_locally(
             producer, partitions, _CLIENT_VERSION_NEW, verify_only=verify_only
         )
     except ApiError as error:
@@ -228,8 +234,8 @@ def _partition_error(
 ) -> ErrorCode:
     name, _ = partition
     is_internal = name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
-    if is_internal or not services.authorizer.check(
-        context, Operation.WRITE, ResourceType.TOPIC, name
+    if is_internal or not services.authorizer.is_allowed(
+        context, AclOperation.WRITE, ResourceType.TOPIC, name
     ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return _existence_error(partition, services)
@@ -243,7 +249,7 @@ def _existence_error(partition: Partition, services: Services) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _refused_all(errors: dict[Partition, ErrorCode]) -> dict[Partition, ErrorCode]:
+def _all_or_nothing(errors: dict[Partition, ErrorCode]) -> dict[Partition, ErrorCode]:
     """All or nothing: the answers where one partition may not take part; empty where all may."""
     if all(error is ErrorCode.NONE for error in errors.values()):
         return {}
@@ -281,17 +287,21 @@ async def handle_add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext, services: Services
 ) -> AddOffsetsToTxnResponse:
     """Let the partition of `__consumer_offsets` take part that has the group's offsets."""
-    if not _may_write(request.transactional_id, context, services):
+    if not _can_write(request.transactional_id, context, services):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return AddOffsetsToTxnResponse(error_code=code)
-    if not services.authorizer.check(context, Operation.READ, ResourceType.GROUP, request.group_id):
+    if not services.authorizer.is_allowed(
+        context, AclOperation.READ, ResourceType.GROUP, request.group_id
+    ):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    producer = TransactionalProducer(
+        request.transactional_id, request.producer_id, request.producer_epoch
+    )
     groups = services.coordinators
     try:
         await groups.ensure_topic()
         partition = CONSUMER_OFFSETS, groups.shard_of(request.group_id)
-        codes = await services.enlistment.decide(
+        codes = await services.partition_verification.decide_locally(
             producer, frozenset((partition,)), _CLIENT_VERSION_OLD, verify_only=False
         )
     except ApiError as error:
@@ -308,13 +318,13 @@ async def handle_end_txn(
     """Commit or abort. Once this is answered with success the transaction is decided."""
     if not request.transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if not _may_write(request.transactional_id, context, services):
+    if not _can_write(request.transactional_id, context, services):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     bumps = context.api_version >= _EPOCH_BUMPS_SINCE
     try:
         fresh = NO_PRODUCER_ID
-        if bumps and is_exhausted(request.producer_epoch):
-            fresh = await services.producer_ids.take()
+        if bumps and is_epoch_exhausted(request.producer_epoch):
+            fresh = await services.producer_ids.next_id()
         version = _CLIENT_VERSION_NEW if bumps else _CLIENT_VERSION_OLD
         response = await services.transactions.call(
             request.transactional_id, EndTransaction(request, version, fresh), context
@@ -334,14 +344,14 @@ async def handle_write_txn_markers(
     """The markers of a coordinator on another node, or of an administrator who ends a transaction
     that hangs (KIP-664)."""
     refusal = ErrorCode.NONE
-    if not _may_act_for_cluster(context, services) and not services.authorizer.check(
-        context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+    if not _has_cluster_action(context, services) and not services.authorizer.is_allowed(
+        context, AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
     ):
         refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     waiting: list[tuple[WritableTxnMarkerPartitionResult, Reply[int]]] = []
     results: list[WritableTxnMarkerResult] = []
     for asked in request.markers:
-        marker = Marker(
+        marker = TransactionMarker(
             asked.producer_id,
             asked.producer_epoch,
             asked.coordinator_epoch,
@@ -368,7 +378,7 @@ async def handle_write_txn_markers(
                     written = services.markers.append(
                         topic.name, index, marker, asked.transaction_version
                     )
-                    waiting.append((partition, begin(written)))
+                    waiting.append((partition, start_coroutine(written)))
     for partition, reply in waiting:
         partition.error_code = await reply
     return WriteTxnMarkersResponse(markers=results)
@@ -383,9 +393,9 @@ def _marker_error(name: str, index: int, services: Services) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _may_act_for_cluster(context: RequestContext, services: Services) -> bool:
-    return services.authorizer.check(
-        context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+def _has_cluster_action(context: RequestContext, services: Services) -> bool:
+    return services.authorizer.is_allowed(
+        context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     )
 
 
@@ -399,7 +409,7 @@ async def handle_describe_transactions(
     return DescribeTransactionsResponse(
         transaction_states=[
             await _describe(transactional_id, context, services)
-            async for transactional_id in in_turns(request.transactional_ids)
+            async for transactional_id in iterate_cooperatively(request.transactional_ids)
         ]
     )
 
@@ -410,7 +420,7 @@ async def _describe(
     code = ErrorCode.NONE
     if not transactional_id:
         code = ErrorCode.INVALID_REQUEST
-    elif not _may_describe(transactional_id, context, services):
+    elif not _can_describe(transactional_id, context, services):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
         try:
@@ -424,8 +434,8 @@ async def _describe(
             state.topics = [
                 topic
                 for topic in state.topics
-                if services.authorizer.check(
-                    context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic
+                if services.authorizer.is_allowed(
+                    context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
                 )
             ]
             return state
@@ -460,7 +470,7 @@ async def handle_list_transactions(
         answer.transaction_states += (
             state
             for state in response.transaction_states
-            if _may_describe(state.transactional_id, context, services)
+            if _can_describe(state.transactional_id, context, services)
         )
     if pattern is not None:
         answer.transaction_states = await _matching(pattern, answer.transaction_states)
@@ -483,7 +493,7 @@ async def _matching(
     return found
 
 
-def _may_describe(transactional_id: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.check(
-        context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id
+def _can_describe(transactional_id: str, context: RequestContext, services: Services) -> bool:
+    return services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id
     )

@@ -2,9 +2,9 @@
 
 A machine lives from a group's first fetch from a partition until the partition is led by another,
 or the group has no share session here any more; its state is read from, and written to, wherever
-the group's state is kept (states.py), and never from a machine of another leader. All that
-changes a machine ends in `_go_on`: what it wants written is written, one write at a time, its next
-deadline is set, and fetches that wait for its partition look again, one after the other, while
+the group's state is kept (persister.py), and never from a machine of another leader. All that
+changes a machine ends in `_advance`: what it wants written is written, one write at a time, its
+next deadline is set, and fetches that wait for its partition look again, one after the other, while
 there is something for them.
 
 Locks are measured by the loop's clock, which nobody sets.
@@ -18,31 +18,31 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage
-from odradek.coordinator.share.acknowledging import Batch
-from odradek.coordinator.share.acquisition import AcquiredRange, Position, Wish
+from odradek.coordinator.share.acknowledgements import OffsetBatch
+from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions, ReadPosition
+from odradek.coordinator.share.group_settings import ShareGroupSettings, share_group_settings
 from odradek.coordinator.share.partition import DeadLetters, SharePartition, StateWrite
-from odradek.coordinator.share.terms import Terms, share_terms
 from odradek.node.bus.reply import Reply, drive
-from odradek.node.router.fetch_waits import FetchWaits
-from odradek.node.router.logs import Logs, Place
-from odradek.node.router.share.dead_letters import DeadLetters as DeadLetterOffice
-from odradek.node.router.share.group_log import GroupLog, Reading
-from odradek.node.router.share.sessions import ShareSession, ShareSessions, TopicPartition
-from odradek.node.router.share.states import ShareStates
+from odradek.node.router.fetch_purgatory import FetchPurgatory
+from odradek.node.router.logs import Logs, StoreLocation
+from odradek.node.router.share.dead_letter_queue import DeadLetters as DeadLetterOffice
+from odradek.node.router.share.persister import SharePersister
+from odradek.node.router.share.sessions import ShareSession, ShareSessions, TopicIdPartition
+from odradek.node.router.share.share_partition_log import SharePartitionLog, SharePartitionRead
 from odradek.protocol.errors import ApiError, ErrorCode
 
 log = logging.getLogger(__name__)
 
-RETRY_S: Final = 0.5
+WRITE_RETRY_S: Final = 0.5
 """Between attempts to write a state that cannot be written."""
-READ_AGAIN_S: Final = 0.1
+LOAD_RETRY_S: Final = 0.1
 """Between attempts to read it: members may come before their group's coordinator has begun it."""
 _RECORD_BYTES_AT_FIRST: Final = 1_024
-_NO_NEWS: Final = Position(-1, None)
+_NO_NEWS: Final = ReadPosition(-1, None)
 """Before every place where anybody could read."""
 
-_MOVED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
-_BEGUN_ANEW: Final = frozenset(
+_LEADER_MOVED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+_STATE_REPLACED: Final = frozenset(
     {
         ErrorCode.FENCED_STATE_EPOCH,
         ErrorCode.INVALID_REQUEST,
@@ -60,9 +60,9 @@ class Surroundings(Protocol):
     image: MetadataImage
     static_configs: dict[str, str]
     logs: Logs
-    fetch_waits: FetchWaits
+    fetch_purgatory: FetchPurgatory
 
-    share_states: ShareStates
+    share_states: SharePersister
     share_sessions: ShareSessions
     dead_letters: DeadLetterOffice
 
@@ -70,18 +70,18 @@ class Surroundings(Protocol):
     def now_ms(self) -> Callable[[], int]: ...
 
 
-class Key(NamedTuple):
+class SharePartitionKey(NamedTuple):
     """A partition of a share group."""
 
     group_id: str
-    place: TopicPartition
+    place: TopicIdPartition
 
 
 @dataclass(slots=True, eq=False)
-class Hosted:
+class HostedSharePartition:
     """A machine and what is under way for it; the machine is there once its state is read."""
 
-    key: Key
+    key: SharePartitionKey
     leader_epoch: int
     machine: SharePartition | None = None
     state_epoch: int = 0
@@ -90,7 +90,7 @@ class Hosted:
     waiting: dict[int, list[Reply[ErrorCode]]] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     timer_ms: int = 0
-    burial_count: int = 0
+    dead_letter_write_count: int = 0
     is_paused: bool = False
     """A write has failed a moment ago."""
     is_dropped: bool = False
@@ -104,27 +104,29 @@ class SharePartitions:
     def __init__(self, services: Surroundings, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
         self._loop = loop
-        self._by_group: dict[str, dict[TopicPartition, Hosted]] = {}
+        self._by_group: dict[str, dict[TopicIdPartition, HostedSharePartition]] = {}
 
     @property
     def count(self) -> int:
         """Machines there are."""
         return sum(len(hosted) for hosted in self._by_group.values())
 
-    def terms(self, group_id: str) -> Terms:
+    def group_settings(self, group_id: str) -> ShareGroupSettings:
         """What holds for the group now."""
         services = self._services
-        return share_terms(services.image, services.node_id, services.static_configs, group_id)
+        return share_group_settings(
+            services.image, services.node_id, services.static_configs, group_id
+        )
 
     def now_ms(self) -> int:
         """The clock of locks."""
         return int(self._loop.time() * 1000)
 
-    def hosted(self, group_id: str) -> Mapping[TopicPartition, Hosted]:
+    def hosted(self, group_id: str) -> Mapping[TopicIdPartition, HostedSharePartition]:
         """What there is of a group; to be looked at only."""
         return self._by_group.get(group_id, {})
 
-    def at(self, place: TopicPartition) -> Iterator[tuple[str, SharePartition]]:
+    def at(self, place: TopicIdPartition) -> Iterator[tuple[str, SharePartition]]:
         """The groups that read a partition, with their machines; to be looked at only."""
         for group_id, places in self._by_group.items():
             hosted = places.get(place)
@@ -133,25 +135,29 @@ class SharePartitions:
 
     # -- for the handlers -------------------------------------------------------------------------
 
-    def get(self, group_id: str, place: TopicPartition, state: PartitionImage) -> Hosted:
+    def get(
+        self, group_id: str, place: TopicIdPartition, state: PartitionImage
+    ) -> HostedSharePartition:
         """The share partition, which this node leads. One that is new is being read: fetches that
         wait for its partition are woken when it is there."""
-        of_group = self._by_group.setdefault(group_id, {})
-        hosted = of_group.get(place)
+        group_partitions = self._by_group.setdefault(group_id, {})
+        hosted = group_partitions.get(place)
         if hosted is None:
-            hosted = of_group[place] = Hosted(Key(group_id, place), state.leader_epoch)
-            drive(self._load(hosted), partial(self._loaded, hosted))
+            hosted = group_partitions[place] = HostedSharePartition(
+                SharePartitionKey(group_id, place), state.leader_epoch
+            )
+            drive(self._load(hosted), partial(self._on_loaded, hosted))
         return hosted
 
     def read(
-        self, hosted: Hosted, records_max: int, bytes_max: int, *, min_one_batch: bool
-    ) -> Reading | None:
+        self, hosted: HostedSharePartition, records_max: int, bytes_max: int, *, min_one_batch: bool
+    ) -> SharePartitionRead | None:
         """What there may be for a member, bounded by both; None if nothing is."""
         machine, group_log = hosted.machine, self._log(hosted)
         if machine is None or group_log is None:
             return None
         machine.on_log_start(group_log.start_offset)
-        position = machine.position(self.now_ms(), records_max, group_log.terms)
+        position = machine.position(self.now_ms(), records_max, group_log.group_settings)
         if position is None:
             return None
         wanted_bytes = records_max * hosted.record_bytes
@@ -160,7 +166,7 @@ class SharePartitions:
             hosted.record_bytes = reading.record_bytes or hosted.record_bytes
         return reading
 
-    def has_some(self, key: Key) -> bool:
+    def has_acquirable_records(self, key: SharePartitionKey) -> bool:
         """Whether whoever looks next may find something, be it that there is nothing to be had."""
         hosted = self._by_group.get(key.group_id, {}).get(key.place)
         if hosted is None:
@@ -171,44 +177,55 @@ class SharePartitions:
         if group_log is None:
             return True
         machine.on_log_start(group_log.start_offset)
-        position = machine.position(self.now_ms(), 1, group_log.terms)
+        position = machine.position(self.now_ms(), 1, group_log.group_settings)
         return position is not None and position.offset < group_log.end_offset
 
     def acquire(
-        self, hosted: Hosted, reading: Reading, member_id: str, wish: Wish
+        self,
+        hosted: HostedSharePartition,
+        reading: SharePartitionRead,
+        member_id: str,
+        options: AcquireOptions,
     ) -> list[AcquiredRange]:
         """Lock what was read just now for a member."""
         machine = hosted.machine
         assert machine is not None, "something was read for it"
-        terms = self.terms(hosted.key.group_id)
+        group_settings = self.group_settings(hosted.key.group_id)
         acquired = machine.acquire(
-            member_id, reading.offset, reading.batches, wish, now_ms=self.now_ms(), terms=terms
+            member_id,
+            reading.offset,
+            reading.batches,
+            options,
+            now_ms=self.now_ms(),
+            group_settings=group_settings,
         )
-        self._go_on(hosted, machine)
+        self._advance(hosted, machine)
         return acquired
 
     def acknowledge(
-        self, group_id: str, member_id: str, place: TopicPartition, batches: Sequence[Batch]
+        self, group_id: str, member_id: str, place: TopicIdPartition, batches: Sequence[OffsetBatch]
     ) -> ErrorCode | Reply[ErrorCode]:
         """The fate of acknowledgements of one partition, which this node leads; a reply comes when
         they are durable. What no machine knows of, nobody holds."""
         hosted = self._by_group.get(group_id, {}).get(place)
         if hosted is None or hosted.machine is None:
             return ErrorCode.INVALID_RECORD_STATE
-        machine, terms = hosted.machine, self.terms(group_id)
-        taken = machine.acknowledge(member_id, batches, now_ms=self.now_ms(), terms=terms)
+        machine, group_settings = hosted.machine, self.group_settings(group_id)
+        taken = machine.acknowledge(
+            member_id, batches, now_ms=self.now_ms(), group_settings=group_settings
+        )
         if not taken.write_id:
-            self._go_on(hosted, machine)
+            self._advance(hosted, machine)
             return taken.error_code
         reply: Reply[ErrorCode] = Reply()
         hosted.waiting.setdefault(taken.write_id, []).append(reply)
-        self._go_on(hosted, machine)
+        self._advance(hosted, machine)
         return reply
 
     def release(self, session: ShareSession, *, was_delivered: bool) -> None:
         """A session has ended: others get what its member holds. With the last session of a group
         its machines go, as soon as everything is written."""
-        terms = self.terms(session.group_id)
+        group_settings = self.group_settings(session.group_id)
         for hosted in list(self._by_group.get(session.group_id, {}).values()):
             machine = hosted.machine
             if machine is not None:
@@ -217,9 +234,9 @@ class SharePartitions:
                     session.member_id,
                     was_delivered=was_delivered,
                     now_ms=self.now_ms(),
-                    terms=terms,
+                    group_settings=group_settings,
                 )
-                self._go_on(hosted, machine, before)
+                self._advance(hosted, machine, before)
 
     # -- from outside -----------------------------------------------------------------------------
 
@@ -235,8 +252,8 @@ class SharePartitions:
         """Let go of what is led by others, or in another epoch."""
         if old.topics_by_id is image.topics_by_id:
             return
-        for of_group in list(self._by_group.values()):
-            for hosted in list(of_group.values()):
+        for group_partitions in list(self._by_group.values()):
+            for hosted in list(group_partitions.values()):
                 place = hosted.key.place
                 topic = image.topics_by_id.get(place.topic_id)
                 if topic is not None and place.partition < len(topic.partitions):
@@ -246,50 +263,52 @@ class SharePartitions:
                         continue
                 self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def forget(self, group_id: str, places: Iterable[TopicPartition] | None = None) -> None:
+    def forget(self, group_id: str, places: Iterable[TopicIdPartition] | None = None) -> None:
         """The state of the group was changed by somebody else: read it again. Locks end, and late
         acknowledgements are refused."""
-        of_group = self._by_group.get(group_id, {})
-        for place in list(of_group if places is None else places):
-            hosted = of_group.get(place)
+        group_partitions = self._by_group.get(group_id, {})
+        for place in list(group_partitions if places is None else places):
+            hosted = group_partitions.get(place)
             if hosted is not None:
                 self._drop(hosted, ErrorCode.INVALID_RECORD_STATE)
                 self._wake(hosted)
 
     def close(self) -> None:
         """The router ends: nothing is due any more."""
-        for of_group in list(self._by_group.values()):
-            for hosted in list(of_group.values()):
+        for group_partitions in list(self._by_group.values()):
+            for hosted in list(group_partitions.values()):
                 self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # -- inside: reading the state ----------------------------------------------------------------
 
-    async def _load(self, hosted: Hosted) -> None:
+    async def _load(self, hosted: HostedSharePartition) -> None:
         group_id, place = hosted.key
         states = self._services.share_states
         found = await states.read(group_id, *place, hosted.leader_epoch)
         hosted.state_epoch = found.state_epoch
         start_offset = found.start_offset
-        terms = self.terms(group_id)
+        group_settings = self.group_settings(group_id)
         if start_offset < 0:
             group_log = self._log(hosted)
             if group_log is None:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            start_offset = group_log.beginning(hosted.leader_epoch, self._services.now_ms())
+            start_offset = group_log.initial_offset(hosted.leader_epoch, self._services.now_ms())
             # Written before anybody reads: a leader that comes next must not begin elsewhere.
             await states.write(
                 group_id, *place, hosted.state_epoch, hosted.leader_epoch, start_offset, 0, ()
             )
         hosted.machine = SharePartition(
-            start_offset, found.batches, now_ms=self.now_ms(), terms=terms
+            start_offset, found.batches, now_ms=self.now_ms(), group_settings=group_settings
         )
 
-    def _loaded(self, hosted: Hosted, _result: None, error: BaseException | None) -> None:
+    def _on_loaded(
+        self, hosted: HostedSharePartition, _result: None, error: BaseException | None
+    ) -> None:
         if hosted.is_dropped:
             return
         if error is None:
             assert hosted.machine is not None
-            self._go_on(hosted, hosted.machine)
+            self._advance(hosted, hosted.machine)
             self._wake(hosted)
             return
         if not isinstance(error, ApiError):
@@ -298,21 +317,24 @@ class SharePartitions:
             log.info("share partition %s cannot be read yet: %s", hosted.key, error)
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 hosted.error_code = error.code
-            elif error.code in _MOVED:
+            elif error.code in _LEADER_MOVED:
                 hosted.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        hosted.timer = self._loop.call_later(READ_AGAIN_S, self._try_again, hosted)
+        hosted.timer = self._loop.call_later(LOAD_RETRY_S, self._reload, hosted)
         if hosted.error_code:
             self._wake(hosted)
 
-    def _try_again(self, hosted: Hosted) -> None:
+    def _reload(self, hosted: HostedSharePartition) -> None:
         """Whoever still wants it asks for it again."""
         self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._wake(hosted)
 
     # -- inside: going on -------------------------------------------------------------------------
 
-    def _go_on(
-        self, hosted: Hosted, machine: SharePartition, before: Position | None = _NO_NEWS
+    def _advance(
+        self,
+        hosted: HostedSharePartition,
+        machine: SharePartition,
+        before: ReadPosition | None = _NO_NEWS,
     ) -> None:
         """Something has changed; `before` is where a member would have read."""
         if hosted.is_dropped:
@@ -324,24 +346,26 @@ class SharePartitions:
         if not hosted.is_paused:
             write = machine.next_write()
             if write is not None:
-                drive(self._write(hosted, write), partial(self._written, hosted, machine, write))
+                drive(self._write(hosted, write), partial(self._on_written, hosted, machine, write))
         for letters in machine.take_dead_letters():
-            hosted.burial_count += 1
-            terms = self.terms(hosted.key.group_id)
+            hosted.dead_letter_write_count += 1
+            group_settings = self.group_settings(hosted.key.group_id)
             drive(
-                self._services.dead_letters.bury(*hosted.key, letters, terms),
-                partial(self._buried, hosted, machine, letters),
+                self._services.dead_letters.write_records(*hosted.key, letters, group_settings),
+                partial(self._on_dead_lettered, hosted, machine, letters),
             )
         self._set_timer(hosted, machine)
         is_read = self._services.share_sessions.has_any(hosted.key.group_id)
-        if not is_read and machine.is_idle and not hosted.burial_count:
+        if not is_read and machine.is_idle and not hosted.dead_letter_write_count:
             # Nobody reads any more. The state may be changed by others now (KIP-932).
             self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _position(self, hosted: Hosted, machine: SharePartition) -> Position | None:
-        return machine.position(self.now_ms(), 1, self.terms(hosted.key.group_id))
+    def _position(
+        self, hosted: HostedSharePartition, machine: SharePartition
+    ) -> ReadPosition | None:
+        return machine.position(self.now_ms(), 1, self.group_settings(hosted.key.group_id))
 
-    async def _write(self, hosted: Hosted, write: StateWrite) -> None:
+    async def _write(self, hosted: HostedSharePartition, write: StateWrite) -> None:
         group_id, place = hosted.key
         await self._services.share_states.write(
             group_id,
@@ -353,9 +377,9 @@ class SharePartitions:
             write.batches,
         )
 
-    def _written(
+    def _on_written(
         self,
-        hosted: Hosted,
+        hosted: HostedSharePartition,
         machine: SharePartition,
         write: StateWrite,
         _result: None,
@@ -367,44 +391,44 @@ class SharePartitions:
         if error is not None:
             code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
             log.warning("share partition %s cannot be written: %s", hosted.key, error)
-            if code in _MOVED:
+            if code in _LEADER_MOVED:
                 self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 return
-            if code in _BEGUN_ANEW:
+            if code in _STATE_REPLACED:
                 self._drop(hosted, code)
                 self._wake(hosted)
                 return
             hosted.is_paused = True
-            self._loop.call_later(RETRY_S, self._resume, hosted, machine)
+            self._loop.call_later(WRITE_RETRY_S, self._resume, hosted, machine)
         before = self._position(hosted, machine)
-        terms = self.terms(hosted.key.group_id)
-        machine.on_written(is_done=not code, now_ms=self.now_ms(), terms=terms)
+        group_settings = self.group_settings(hosted.key.group_id)
+        machine.on_written(is_done=not code, now_ms=self.now_ms(), group_settings=group_settings)
         for reply in hosted.waiting.pop(write.write_id, ()):
             reply.resolve(code)
-        self._go_on(hosted, machine, before)
+        self._advance(hosted, machine, before)
 
-    def _resume(self, hosted: Hosted, machine: SharePartition) -> None:
+    def _resume(self, hosted: HostedSharePartition, machine: SharePartition) -> None:
         hosted.is_paused = False
-        self._go_on(hosted, machine)
+        self._advance(hosted, machine)
 
-    def _buried(
+    def _on_dead_lettered(
         self,
-        hosted: Hosted,
+        hosted: HostedSharePartition,
         machine: SharePartition,
         letters: DeadLetters,
         _result: None,
         error: BaseException | None,
     ) -> None:
-        hosted.burial_count -= 1
+        hosted.dead_letter_write_count -= 1
         if error is not None:
             log.error("dead letters of %s are lost", hosted.key, exc_info=error)
         if hosted.is_dropped:
             return
         before = self._position(hosted, machine)
         machine.on_dead_lettered(letters.start, letters.end)
-        self._go_on(hosted, machine, before)
+        self._advance(hosted, machine, before)
 
-    def _set_timer(self, hosted: Hosted, machine: SharePartition) -> None:
+    def _set_timer(self, hosted: HostedSharePartition, machine: SharePartition) -> None:
         deadline_ms = machine.next_deadline_ms()
         if hosted.timer is not None:
             if deadline_ms is not None and hosted.timer_ms <= deadline_ms:
@@ -413,25 +437,25 @@ class SharePartitions:
             hosted.timer = None
         if deadline_ms is not None:
             hosted.timer_ms = deadline_ms
-            hosted.timer = self._loop.call_at(deadline_ms / 1000, self._on_time, hosted, machine)
+            hosted.timer = self._loop.call_at(deadline_ms / 1000, self._on_timer, hosted, machine)
 
-    def _on_time(self, hosted: Hosted, machine: SharePartition) -> None:
+    def _on_timer(self, hosted: HostedSharePartition, machine: SharePartition) -> None:
         hosted.timer = None
         # The loop may call a hair too early.
         now_ms = max(self.now_ms(), hosted.timer_ms)
-        if machine.on_time(now_ms, self.terms(hosted.key.group_id)):
+        if machine.on_deadline(now_ms, self.group_settings(hosted.key.group_id)):
             self._wake(hosted)
-        self._go_on(hosted, machine)
+        self._advance(hosted, machine)
 
-    def _drop(self, hosted: Hosted, code: ErrorCode) -> None:
+    def _drop(self, hosted: HostedSharePartition, code: ErrorCode) -> None:
         """Forget the machine; whoever waits for it is answered `code`."""
         if hosted.is_dropped:
             return
         hosted.is_dropped = True
         group_id, place = hosted.key
-        of_group = self._by_group[group_id]
-        del of_group[place]
-        if not of_group:
+        group_partitions = self._by_group[group_id]
+        del group_partitions[place]
+        if not group_partitions:
             del self._by_group[group_id]
         if hosted.timer is not None:
             hosted.timer.cancel()
@@ -440,19 +464,19 @@ class SharePartitions:
             for reply in replies:
                 reply.resolve(code)
 
-    def _wake(self, hosted: Hosted) -> None:
-        """Have the group's fetches look again, as many as `has_some` is true for."""
-        self._services.fetch_waits.on_signal(hosted.key)
+    def _wake(self, hosted: HostedSharePartition) -> None:
+        """Have the group's fetches look again, as many as `has_acquirable_records` is true for."""
+        self._services.fetch_purgatory.on_available(hosted.key)
 
-    def place(self, place: TopicPartition) -> Place | None:
+    def place(self, place: TopicIdPartition) -> StoreLocation | None:
         """Where the partition lies here."""
         return self._services.logs.locate(*place)
 
-    def _log(self, hosted: Hosted) -> GroupLog | None:
+    def _log(self, hosted: HostedSharePartition) -> SharePartitionLog | None:
         """The partition's log; None if it is not here."""
         group_id, place = hosted.key
         at = self.place(place)
         reader = self._services.logs.reader(at[0]) if at is not None else None
         if at is None or reader is None:
             return None
-        return GroupLog(reader, at[1], self.terms(group_id))
+        return SharePartitionLog(reader, at[1], self.group_settings(group_id))

@@ -23,7 +23,7 @@ PARTITIONS_MAX = 10_000
 """Of one session. Each fetch looks at all of them, however small the request is."""
 
 
-class TopicPartition(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A partition by its topic's id."""
 
     topic_id: bytes
@@ -38,7 +38,7 @@ class ShareSession:
     member_id: str
     connection_id: int
     epoch: int = INITIAL_EPOCH
-    partitions: "OrderedDict[TopicPartition, None]" = field(default_factory=OrderedDict)
+    partitions: "OrderedDict[TopicIdPartition, None]" = field(default_factory=OrderedDict)
     is_open: bool = True
 
     def advance(self) -> None:
@@ -62,14 +62,14 @@ class ShareSessions:
         """Whether some member of the group has a session."""
         return group_id in self._counts
 
-    def of_fetch(
+    def for_fetch(
         self, request: ShareFetchRequest, group_id: str, member_id: str, connection_id: int
     ) -> ShareSession:
         """The session of a request: opened, advanced, or about to be closed, with the partitions
         that it wants from now on. ApiError with the code that the whole request is answered."""
         epoch = request.share_session_epoch
         named = dict.fromkeys(
-            TopicPartition(topic.topic_id, asked.partition_index)
+            TopicIdPartition(topic.topic_id, asked.partition_index)
             for topic in request.topics
             for asked in topic.partitions
         )
@@ -84,10 +84,10 @@ class ShareSessions:
             session.partitions.update(named)
             for forgotten in request.forgotten_topics_data:
                 for partition in forgotten.partitions:
-                    session.partitions.pop(TopicPartition(forgotten.topic_id, partition), None)
+                    session.partitions.pop(TopicIdPartition(forgotten.topic_id, partition), None)
         return session
 
-    def of_acknowledgement(
+    def for_acknowledge(
         self, request: ShareAcknowledgeRequest, group_id: str, member_id: str, connection_id: int
     ) -> ShareSession:
         """The session of a request, advanced or about to be closed. ApiError as for a fetch; there
@@ -102,7 +102,7 @@ class ShareSessions:
             return
         session.is_open = False
         del self._sessions[session.group_id, session.member_id]
-        self._part(session)
+        self._unbind(session)
         left = self._counts[session.group_id] - 1
         if left:
             self._counts[session.group_id] = left
@@ -128,7 +128,7 @@ class ShareSessions:
             # The client has lost count. What it holds it still holds.
             session.epoch = INITIAL_EPOCH
             session.partitions.clear()
-            self._adopt(session, connection_id)
+            self._bind_to_connection(session, connection_id)
         session.advance()
         return session
 
@@ -140,23 +140,23 @@ class ShareSessions:
             if epoch != session.epoch:
                 raise ApiError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
             session.advance()
-        self._adopt(session, connection_id)
+        self._bind_to_connection(session, connection_id)
         return session
 
-    def _adopt(self, session: ShareSession, connection_id: int) -> None:
+    def _bind_to_connection(self, session: ShareSession, connection_id: int) -> None:
         if session.connection_id != connection_id:
-            self._part(session)
+            self._unbind(session)
             session.connection_id = connection_id
             self._by_connection.setdefault(connection_id, set()).add(session)
 
-    def _part(self, session: ShareSession) -> None:
+    def _unbind(self, session: ShareSession) -> None:
         siblings = self._by_connection[session.connection_id]
         siblings.discard(session)
         if not siblings:
             del self._by_connection[session.connection_id]
 
 
-def _check_size(session: ShareSession | None, named: Mapping[TopicPartition, None]) -> None:
+def _check_size(session: ShareSession | None, named: Mapping[TopicIdPartition, None]) -> None:
     """ApiError if the session had too many partitions with these."""
     count = len(named)
     if session is not None:

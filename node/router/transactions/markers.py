@@ -16,14 +16,14 @@ from typing import Any, Final, Protocol, TypeVar
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
 from odradek.coordinator.group.requests import EndProducerTransaction
-from odradek.coordinator.outcome import Marker
+from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.transaction.requests import MarkersWritten, WriteMarkers
-from odradek.coordinator.transaction.transaction import Partition
+from odradek.coordinator.transaction.transaction_metadata import Partition
 from odradek.node.bus.reply import Reply, drive
-from odradek.node.router.fanout import Fanout
+from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
-from odradek.node.router.neighbours import Neighbours
-from odradek.node.router.shards.kinds import Errand
+from odradek.node.router.shards.coordinator_type import EffectContext
+from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     WritableTxnMarker,
@@ -40,7 +40,7 @@ _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 1.0
 _PARTITIONS_PER_REQUEST: Final = 1_000
 
-SETTLED: Final = frozenset(
+FINAL_ERROR_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
         # The producer has gone on with a higher epoch: its transaction has ended there before.
@@ -56,7 +56,7 @@ class GroupShards(Protocol):
     def call_shard(self, shard: int, request: object) -> Reply[object]: ...
 
 
-class Enlisted(Protocol):
+class VerifiedTransactions(Protocol):
     """What this router remembers of who takes part in which transaction: Enlistment is one."""
 
     def ended(self, producer_id: int) -> None: ...
@@ -67,14 +67,14 @@ class Surroundings(Protocol):
 
     node_id: int
     image: MetadataImage
-    fanout: Fanout
+    worker_client: WorkerClient
     logs: Logs
 
     @property
     def coordinators(self) -> GroupShards: ...
 
     @property
-    def enlistment(self) -> Enlisted: ...
+    def partition_verification(self) -> VerifiedTransactions: ...
 
 
 class MarkerWriter:
@@ -83,35 +83,35 @@ class MarkerWriter:
     def __init__(
         self,
         services: Surroundings,
-        neighbours: Neighbours,
+        inter_broker_client: InterBrokerClient,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`pause` lets so many seconds pass."""
         self._services = services
-        self._neighbours = neighbours
+        self._inter_broker_client = inter_broker_client
         self._pause = pause
         self.pending_count = 0
         """Transactions whose markers are being written."""
 
-    def write(self, asked: WriteMarkers, errand: Errand) -> None:
+    def write(self, asked: WriteMarkers, context: EffectContext) -> None:
         """Write the markers and tell the shard that asked."""
         self.pending_count += 1
-        drive(self._write(asked, errand), self._ended)
+        drive(self._write(asked, context), self._on_written)
 
     async def append(
         self,
         topic: str,
         partition: int,
-        marker: Marker,
+        marker: TransactionMarker,
         transaction_version: int,
         *,
-        only_if: tuple[int, int] | None = None,
+        expected_transaction: tuple[int, int] | None = None,
     ) -> int:
-        """The error code of one marker in a partition that this node leads. `only_if` as in
-        WriteMarker; the shards of groups do not look at it."""
+        """The error code of one marker in a partition that this node leads. `expected_transaction`
+        as in WriteMarker; the shards of groups do not look at it."""
         services = self._services
         if topic == CONSUMER_OFFSETS:
-            services.enlistment.ended(marker.producer_id)
+            services.partition_verification.ended(marker.producer_id)
             try:
                 code = await services.coordinators.call_shard(
                     partition, EndProducerTransaction(marker)
@@ -124,8 +124,8 @@ class MarkerWriter:
         place = services.logs.locate(known.topic_id, partition) if known is not None else None
         if place is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        services.enlistment.ended(marker.producer_id)
-        answer = await services.fanout.write_marker(
+        services.partition_verification.ended(marker.producer_id)
+        answer = await services.worker_client.write_marker(
             store=place[0],
             number=place[1],
             producer_id=marker.producer_id,
@@ -133,31 +133,33 @@ class MarkerWriter:
             coordinator_epoch=marker.coordinator_epoch,
             is_commit=marker.is_commit,
             transaction_version=transaction_version,
-            only_if=only_if,
+            expected_transaction=expected_transaction,
         )
         return answer.error_code
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _write(self, asked: WriteMarkers, errand: Errand) -> None:
+    async def _write(self, asked: WriteMarkers, context: EffectContext) -> None:
         left = asked.partitions
         pause_s = _RETRY_S_MIN
-        while left := await self._try(asked, left, errand.coordinator_epoch):
+        while left := await self._try(asked, left, context.coordinator_epoch):
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, _RETRY_S_MAX)
-            if not errand.is_wanted():
+            if not context.is_current():
                 return
         done = MarkersWritten(asked.transactional_id, asked.producer_id, asked.producer_epoch)
-        await errand.deliver(done, self._pause)
+        await context.report(done, self._pause)
 
     async def _try(
         self, asked: WriteMarkers, partitions: frozenset[Partition], coordinator_epoch: int
     ) -> frozenset[Partition]:
         """Write all markers at once; what is left to be done."""
         image = self._services.image
-        marker = Marker(asked.producer_id, asked.producer_epoch, coordinator_epoch, asked.is_commit)
+        marker = TransactionMarker(
+            asked.producer_id, asked.producer_epoch, coordinator_epoch, asked.is_commit
+        )
         waiting: list[tuple[Partition, Reply[int]]] = []
-        elsewhere: dict[int, list[Partition]] = {}
+        by_leader: dict[int, list[Partition]] = {}
         left: set[Partition] = set()
         for partition in sorted(partitions):
             name, index = partition
@@ -166,19 +168,19 @@ class MarkerWriter:
                 continue
             leader = topic.partitions[index].leader
             if leader == self._services.node_id:
-                begun = begin(self.append(name, index, marker, asked.transaction_version))
+                begun = start_coroutine(self.append(name, index, marker, asked.transaction_version))
                 waiting.append((partition, begun))
             elif leader == NO_LEADER:
                 left.add(partition)
             else:
-                elsewhere.setdefault(leader, []).append(partition)
-        for node_id, theirs in elsewhere.items():
+                by_leader.setdefault(leader, []).append(partition)
+        for node_id, theirs in by_leader.items():
             for start in range(0, len(theirs), _PARTITIONS_PER_REQUEST):
                 part = theirs[start : start + _PARTITIONS_PER_REQUEST]
-                waiting += self._ask(node_id, part, marker, asked.transaction_version)
+                waiting += self._send_to_leader(node_id, part, marker, asked.transaction_version)
         for partition, written in waiting:
             code = await written
-            if code not in SETTLED:
+            if code not in FINAL_ERROR_CODES:
                 left.add(partition)
                 log.info(
                     "the marker of %s is not in %s-%d yet: %s",
@@ -188,8 +190,12 @@ class MarkerWriter:
                 )
         return frozenset(left)
 
-    def _ask(
-        self, node_id: int, partitions: list[Partition], marker: Marker, transaction_version: int
+    def _send_to_leader(
+        self,
+        node_id: int,
+        partitions: list[Partition],
+        marker: TransactionMarker,
+        transaction_version: int,
     ) -> list[tuple[Partition, Reply[int]]]:
         """Have another node write its markers: a reply for each."""
         topics: dict[str, list[int]] = {}
@@ -211,7 +217,7 @@ class MarkerWriter:
             ]
         )
         replies: dict[Partition, Reply[int]] = {partition: Reply() for partition in partitions}
-        asked = self._neighbours.ask(node_id, request)
+        asked = self._inter_broker_client.send(node_id, request)
 
         def settle() -> None:
             codes: dict[Partition, int] = {}
@@ -232,13 +238,13 @@ class MarkerWriter:
         asked.on_done(settle)
         return list(replies.items())
 
-    def _ended(self, _result: None, error: BaseException | None) -> None:
+    def _on_written(self, _result: None, error: BaseException | None) -> None:
         self.pending_count -= 1
         if error is not None:
             log.error("markers could not be written", exc_info=error)
 
 
-def begin(coroutine: Coroutine[Any, Any, T]) -> Reply[T]:
+def start_coroutine(coroutine: Coroutine[Any, Any, T]) -> Reply[T]:
     """Run it now; what it returns arrives in the reply."""
     reply: Reply[T] = Reply()
 

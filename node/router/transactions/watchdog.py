@@ -2,8 +2,9 @@
 
 A round looks at words of shared memory only, unless a partition's last stable offset has stood
 still since the round before; then its worker is asked who has what open there, and, if that is
-late, the coordinators of all nodes. What counts as proof is in coordinator.transaction.watch. A
-round in which a coordinator does not answer, or in which one moves, proves nothing.
+late, the coordinators of all nodes. What counts as proof is in
+coordinator.transaction.hanging_transactions. A round in which a coordinator does not answer, or in
+which one moves, proves nothing.
 
 A transaction is ended by a marker that the worker only writes if the transaction is still as it was
 seen; so a producer that has gone on meanwhile loses nothing. In `__consumer_offsets`, where the
@@ -18,17 +19,22 @@ from typing import Final
 from odradek.cluster.metadata.image import NO_LEADER
 from odradek.cluster.metadata.settings import BrokerSettings
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
-from odradek.coordinator.outcome import Marker
-from odradek.coordinator.transaction.transaction import Partition, TransactionState
-from odradek.coordinator.transaction.watch import OpenTransaction, Unfinished, Watch, is_late
+from odradek.coordinator.outcome import TransactionMarker
+from odradek.coordinator.transaction.hanging_transactions import (
+    HangingTransactionDetector,
+    OpenPartitionTransaction,
+    Unfinished,
+    is_late,
+)
+from odradek.coordinator.transaction.transaction_metadata import Partition, TransactionState
 from odradek.node.bus.messages import ProducersDescribed
 from odradek.node.bus.reply import drive
-from odradek.node.router.context import RequestContext, Services, context_of_cluster
+from odradek.node.router.context import RequestContext, Services, inter_broker_context
 from odradek.node.router.handlers.transactions import (
     handle_describe_transactions,
     handle_list_transactions,
 )
-from odradek.node.router.neighbours import Neighbours
+from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
@@ -56,15 +62,15 @@ class Watchdog:
     def __init__(
         self,
         services: Services,
-        neighbours: Neighbours,
+        inter_broker_client: InterBrokerClient,
         loop: asyncio.AbstractEventLoop,
         settings: Callable[[], BrokerSettings],
     ) -> None:
         self._services = services
-        self._neighbours = neighbours
+        self._inter_broker_client = inter_broker_client
         self._loop = loop
         self._settings = settings
-        self._watch = Watch()
+        self._watch = HangingTransactionDetector()
         self._timer: asyncio.TimerHandle | None = None
         self._interval_s = 0.0
         self._is_closed = False
@@ -92,10 +98,10 @@ class Watchdog:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def look(self) -> None:
+    async def run_round(self) -> None:
         """One round."""
         watch = self._watch
-        examined = watch.to_examine(await self._held_back())
+        examined = watch.begin_round(await self._stalled_partitions())
         if not examined:
             return
         settings = self._settings()
@@ -104,15 +110,15 @@ class Watchdog:
         late = [
             found
             for partition in examined
-            for found in await self._open_in(partition)
+            for found in await self._open_transactions(partition)
             if is_late(found, now_ms=now_ms, limit_ms=limit_ms)
         ]
         unfinished: Unfinished | None = {}
         if late:
-            unfinished = await self._unfinished({found.producer_id for found in late})
+            unfinished = await self._known_to_coordinators({found.producer_id for found in late})
         if unfinished is None:
             return
-        for found in watch.judge(examined, late, unfinished):
+        for found in watch.end_round(examined, late, unfinished):
             log.warning(
                 "a transaction of producer %d (epoch %d) hangs in %s-%d from offset %d on: nothing"
                 " came for %d s, and no coordinator knows of it; read_committed consumers wait%s",
@@ -128,7 +134,7 @@ class Watchdog:
             )
         if settings.transaction_watchdog_abort_enable:
             for found in [found for found in watch.hanging if found.partition in examined]:
-                await self._end(found)
+                await self._abort(found)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -137,22 +143,22 @@ class Watchdog:
 
     def _schedule(self) -> None:
         self._interval_s = self._interval()
-        self._timer = self._loop.call_later(self._interval_s, self._begin)
+        self._timer = self._loop.call_later(self._interval_s, self._start_round)
 
-    def _begin(self) -> None:
+    def _start_round(self) -> None:
         self._timer = None
-        drive(self.look(), self._done)
+        drive(self.run_round(), self._on_round_done)
 
-    def _done(self, _result: None, error: BaseException | None) -> None:
+    def _on_round_done(self, _result: None, error: BaseException | None) -> None:
         if error is not None:
             log.error("hanging transactions could not be looked for", exc_info=error)
         if not self._is_closed:
             self._schedule()
 
-    async def _held_back(self) -> Mapping[Partition, int]:
+    async def _stalled_partitions(self) -> Mapping[Partition, int]:
         """The last stable offsets of the partitions led here that have an open transaction."""
         services = self._services
-        held_back: dict[Partition, int] = {}
+        stalled: dict[Partition, int] = {}
         count = 0
         for topic in list(services.image.topics_by_id.values()):
             for index, known in enumerate(topic.partitions):
@@ -161,28 +167,30 @@ class Watchdog:
                     await asyncio.sleep(_PAUSE_S)
                 if known.leader != services.node_id:
                     continue
-                place = services.logs.locate(topic.topic_id, index)
-                reader = services.logs.reader(place[0]) if place is not None else None
-                if place is None or reader is None:
+                location = services.logs.locate(topic.topic_id, index)
+                reader = services.logs.reader(location[0]) if location is not None else None
+                if location is None or reader is None:
                     continue
-                stable = reader.status.last_stable_offset(place[1])
-                if stable < reader.status.high_watermark(place[1]):
-                    held_back[topic.name, index] = stable
-        return held_back
+                stable = reader.status.last_stable_offset(location[1])
+                if stable < reader.status.high_watermark(location[1]):
+                    stalled[topic.name, index] = stable
+        return stalled
 
-    async def _open_in(self, partition: Partition) -> list[OpenTransaction]:
+    async def _open_transactions(self, partition: Partition) -> list[OpenPartitionTransaction]:
         """What the worker knows of a partition; nothing if it is led elsewhere by now."""
         services = self._services
         name, index = partition
         topic = services.image.topics_by_name.get(name)
-        place = services.logs.locate(topic.topic_id, index) if topic is not None else None
-        if place is None:
+        location = services.logs.locate(topic.topic_id, index) if topic is not None else None
+        if location is None:
             return []
-        described = await services.fanout.describe_producers(store=place[0], number=place[1])
+        described = await services.worker_client.describe_producers(
+            store=location[0], number=location[1]
+        )
         if not isinstance(described, ProducersDescribed):
             return []
         return [
-            OpenTransaction(
+            OpenPartitionTransaction(
                 partition, producer_id, epoch, coordinator_epoch, start_offset, last_timestamp
             )
             for (
@@ -196,7 +204,7 @@ class Watchdog:
             if start_offset >= 0
         ]
 
-    async def _unfinished(self, producer_ids: set[int]) -> Unfinished | None:
+    async def _known_to_coordinators(self, producer_ids: set[int]) -> Unfinished | None:
         """What the coordinators have of these producers; None if not all of them can tell."""
         before = self._coordinators()
         node_ids = sorted({node_id for node_id, _ in before})
@@ -237,7 +245,7 @@ class Watchdog:
         if node_id == self._services.node_id:
             context = _context(ApiKey.LIST_TRANSACTIONS)
             return await handle_list_transactions(request, context, self._services)
-        response = await self._neighbours.ask(node_id, request)
+        response = await self._inter_broker_client.send(node_id, request)
         assert isinstance(response, ListTransactionsResponse)
         return response
 
@@ -246,22 +254,25 @@ class Watchdog:
         if node_id == self._services.node_id:
             context = _context(ApiKey.DESCRIBE_TRANSACTIONS)
             return await handle_describe_transactions(request, context, self._services)
-        response = await self._neighbours.ask(node_id, request)
+        response = await self._inter_broker_client.send(node_id, request)
         assert isinstance(response, DescribeTransactionsResponse)
         return response
 
-    async def _end(self, found: OpenTransaction) -> None:
+    async def _abort(self, found: OpenPartitionTransaction) -> None:
         """Abort it, unless it has changed."""
-        if found not in await self._open_in(found.partition):
+        if found not in await self._open_transactions(found.partition):
             return
-        marker = Marker(
+        marker = TransactionMarker(
             found.producer_id,
             found.producer_epoch,
             max(found.coordinator_epoch, 0),
             is_commit=False,
         )
         code = await self._services.markers.append(
-            *found.partition, marker, 0, only_if=(found.start_offset, found.last_timestamp_ms)
+            *found.partition,
+            marker,
+            0,
+            expected_transaction=(found.start_offset, found.last_timestamp_ms),
         )
         if code:
             log.warning(
@@ -281,4 +292,4 @@ class Watchdog:
 
 
 def _context(key: ApiKey) -> RequestContext:
-    return context_of_cluster(key, APIS[key].max_version)
+    return inter_broker_context(key, APIS[key].max_version)

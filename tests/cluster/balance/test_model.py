@@ -1,10 +1,10 @@
 """What a move and a plan copy."""
 
-from odradek.cluster.balance.model import Load, Move, Plan
+from odradek.cluster.balance.model import BrokerLoad, PartitionMove, ReassignmentPlan
 
 
-def move(adding: tuple[int, ...]) -> Move:
-    return Move(
+def move(adding: tuple[int, ...]) -> PartitionMove:
+    return PartitionMove(
         topic="t",
         number=0,
         before=(0, 1),
@@ -21,7 +21,7 @@ def test_a_move_copies_the_partition_once_for_each_new_replica() -> None:
 
 
 def test_a_plan_copies_what_its_moves_do() -> None:
-    load = (Load(node_id=0, replicas=1, leaders=1, byte_count=7),)
+    load = (BrokerLoad(node_id=0, replicas=1, leaders=1, byte_count=7),)
     moves = (move((2,)), move(()), move((2, 3)))
-    plan = Plan(moves=moves, obstacles=(), before=load, after=load, needed_bytes=0)
+    plan = ReassignmentPlan(moves=moves, unmovable=(), before=load, after=load, needed_bytes=0)
     assert plan.copied_bytes == 21

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from odradek.cluster.balance.model import Node, Partition, Plan
+from odradek.cluster.balance.model import Partition, ReassignmentPlan, RegisteredBroker
 from odradek.cluster.balance.planner import BYTE_TOLERANCE, needed_bytes, plan_moves
-from tests.cluster.balance.test_shares import nodes, partition
+from tests.cluster.balance.test_replica_distribution import nodes, partition
 
 SLOWEST_PLAN_S = 60.0
 """A liveness bound: it takes less than a second where nothing else runs."""
@@ -23,20 +23,20 @@ def spread(figures: Iterator[int] | Sequence[int]) -> int:
     return max(figures) - min(figures)
 
 
-def count_spread(plan: Plan, *nodes: int) -> int:
+def count_spread(plan: ReassignmentPlan, *nodes: int) -> int:
     return spread([load.replicas for load in plan.after if load.node_id in nodes or not nodes])
 
 
-def byte_spread(plan: Plan, *nodes: int) -> int:
+def byte_spread(plan: ReassignmentPlan, *nodes: int) -> int:
     return spread([load.byte_count for load in plan.after if load.node_id in nodes or not nodes])
 
 
-def spread_max(plan: Plan, partitions: Sequence[Partition]) -> int:
+def spread_max(plan: ReassignmentPlan, partitions: Sequence[Partition]) -> int:
     mean = sum(load.byte_count for load in plan.after) / len(plan.after)
     return max(max(p.byte_count for p in partitions), int(BYTE_TOLERANCE * mean))
 
 
-def assert_is_sound(plan: Plan, partitions: Sequence[Partition]) -> None:
+def assert_is_sound(plan: ReassignmentPlan, partitions: Sequence[Partition]) -> None:
     """What holds for every plan, whatever it is made from."""
     by_name = {(p.topic, p.number): p for p in partitions}
     assert len({(move.topic, move.number) for move in plan.moves}) == len(plan.moves)
@@ -48,7 +48,7 @@ def assert_is_sound(plan: Plan, partitions: Sequence[Partition]) -> None:
 
 
 def all_assignments(
-    cluster: Sequence[Node], partitions: Sequence[Partition]
+    cluster: Sequence[RegisteredBroker], partitions: Sequence[Partition]
 ) -> Iterator[tuple[int, int, int]]:
     """Spread of counts, spread of bytes and copied bytes of every assignment there is."""
     ids = [node.node_id for node in cluster]
@@ -64,7 +64,7 @@ def all_assignments(
         yield spread(list(counts.values())), spread(list(held.values())), copied
 
 
-def small_case(seed: int, sizes: Sequence[int]) -> tuple[list[Node], list[Partition]]:
+def small_case(seed: int, sizes: Sequence[int]) -> tuple[list[RegisteredBroker], list[Partition]]:
     """Up to four nodes and six partitions, some nodes having nothing."""
     chance = random.Random(seed)
     count = chance.randint(2, 4)
@@ -112,10 +112,10 @@ def large_case(
     racks: int = 1,
     partition_count: int = 10_000,
     is_even: bool = False,
-) -> tuple[list[Node], list[Partition]]:
+) -> tuple[list[RegisteredBroker], list[Partition]]:
     """Three replicas each on any of the first `holders` nodes; sizes from bytes to gigabytes."""
     chance = random.Random(node_count)
-    cluster = [Node(node_id=n, rack=f"r{n % racks}") for n in range(node_count)]
+    cluster = [RegisteredBroker(node_id=n, rack=f"r{n % racks}") for n in range(node_count)]
     return cluster, [
         partition(
             number // 50,
@@ -140,7 +140,7 @@ def test_ten_thousand_partitions_are_level_and_no_more_is_copied_than_nodes_lack
     seconds = time.perf_counter() - begin
     assert seconds < SLOWEST_PLAN_S
     assert_is_sound(plan, partitions)
-    assert plan.obstacles == ()
+    assert plan.unmovable == ()
     assert count_spread(plan) <= 1
     assert spread([load.leaders for load in plan.after]) <= 1
     assert byte_spread(plan) <= spread_max(plan, partitions)
@@ -197,7 +197,7 @@ def test_a_node_that_can_be_reached_only_over_another_gets_its_part() -> None:
     partitions += [partition(n, 0, topic="u") for n in range(2)]
     partitions += [partition(n, 1, topic="v") for n in range(4)]
     partitions += [partition(n, 2, 3, topic="w") for n in range(1)]
-    cluster = [*nodes(3), Node(node_id=3, is_fenced=True)]
+    cluster = [*nodes(3), RegisteredBroker(node_id=3, is_fenced=True)]
     plan = plan_moves(cluster, partitions)
     assert count_spread(plan, 0, 1, 2) <= 1
 
@@ -214,10 +214,10 @@ def test_few_large_partitions_are_level_with_many_small_ones() -> None:
 
 def test_a_drained_node_holds_nothing_and_nothing_else_moves() -> None:
     cluster, partitions = large_case(6, partition_count=600)
-    cluster[2] = Node(node_id=2, rack="r0", is_emptied=True)
-    plan = plan_moves(cluster, partitions, levels=False)
+    cluster[2] = RegisteredBroker(node_id=2, rack="r0", is_draining=True)
+    plan = plan_moves(cluster, partitions, is_full_rebalance=False)
     assert_is_sound(plan, partitions)
-    assert plan.obstacles == ()
+    assert plan.unmovable == ()
     assert plan.after[2].replicas == plan.after[2].leaders == 0
     assert plan.copied_bytes == plan.before[2].byte_count
     assert all(move.removing == (2,) for move in plan.moves)
@@ -227,8 +227,8 @@ def test_a_drained_node_holds_nothing_and_nothing_else_moves() -> None:
 
 def test_a_drain_levels_what_it_gives_out() -> None:
     partitions = [partition(n, 0, size=1 + n % 7) for n in range(60)]
-    cluster = [Node(node_id=0, is_emptied=True), *nodes(4)[1:]]
-    plan = plan_moves(cluster, partitions, levels=False)
+    cluster = [RegisteredBroker(node_id=0, is_draining=True), *nodes(4)[1:]]
+    plan = plan_moves(cluster, partitions, is_full_rebalance=False)
     assert [load.replicas for load in plan.after] == [0, 20, 20, 20]
     assert [load.leaders for load in plan.after] == [0, 20, 20, 20]
     assert byte_spread(plan, 1, 2, 3) <= 7
@@ -236,19 +236,19 @@ def test_a_drain_levels_what_it_gives_out() -> None:
 
 def test_a_drain_gives_nothing_to_nodes_that_are_closed_or_away() -> None:
     cluster = [
-        Node(node_id=0, is_emptied=True),
-        Node(node_id=1, is_closed=True),
-        Node(node_id=2, is_fenced=True),
-        Node(node_id=3),
+        RegisteredBroker(node_id=0, is_draining=True),
+        RegisteredBroker(node_id=1, is_cordoned=True),
+        RegisteredBroker(node_id=2, is_fenced=True),
+        RegisteredBroker(node_id=3),
     ]
-    plan = plan_moves(cluster, [partition(n, 0) for n in range(4)], levels=False)
+    plan = plan_moves(cluster, [partition(n, 0) for n in range(4)], is_full_rebalance=False)
     assert [load.replicas for load in plan.after] == [0, 0, 0, 4]
 
 
 def test_more_replicas_than_nodes_that_are_left_is_said() -> None:
-    cluster = [Node(node_id=0, is_emptied=True), *nodes(3)[1:]]
-    plan = plan_moves(cluster, [partition(0, 0, 1, 2), partition(1, 0, 1)], levels=False)
-    (obstacle,) = plan.obstacles
+    cluster = [RegisteredBroker(node_id=0, is_draining=True), *nodes(3)[1:]]
+    plan = plan_moves(cluster, [partition(0, 0, 1, 2), partition(1, 0, 1)], is_full_rebalance=False)
+    (obstacle,) = plan.unmovable
     assert (obstacle.topic, obstacle.number) == ("t", 0)
     assert "3 replicas" in obstacle.reason
     assert "2 nodes" in obstacle.reason
@@ -256,10 +256,10 @@ def test_more_replicas_than_nodes_that_are_left_is_said() -> None:
 
 
 def test_what_nobody_has_in_sync_cannot_be_moved() -> None:
-    cluster = [Node(node_id=0, is_emptied=True, is_fenced=True), *nodes(3)[1:]]
+    cluster = [RegisteredBroker(node_id=0, is_draining=True, is_fenced=True), *nodes(3)[1:]]
     lost = partition(0, 0, 1, in_sync=(0,))
-    plan = plan_moves(cluster, [lost, partition(1, 0, 1)], levels=False)
-    (obstacle,) = plan.obstacles
+    plan = plan_moves(cluster, [lost, partition(1, 0, 1)], is_full_rebalance=False)
+    (obstacle,) = plan.unmovable
     assert (obstacle.number, "in sync" in obstacle.reason) == (0, True)
     # A node that is away can be drained of what others have.
     assert [(move.number, move.after) for move in plan.moves] == [(1, (2, 1))]
@@ -271,7 +271,11 @@ def test_replicas_of_nodes_that_are_gone_are_replaced() -> None:
 
 
 def test_what_is_on_a_fenced_node_stays() -> None:
-    cluster = [Node(node_id=0, is_fenced=True), Node(node_id=1), Node(node_id=2)]
+    cluster = [
+        RegisteredBroker(node_id=0, is_fenced=True),
+        RegisteredBroker(node_id=1),
+        RegisteredBroker(node_id=2),
+    ]
     plan = plan_moves(cluster, [partition(n, 0, 1) for n in range(4)])
     assert [load.replicas for load in plan.after] == [4, 2, 2]
 
@@ -304,8 +308,8 @@ def test_a_reassignment_to_a_node_that_shall_be_empty_is_directed_elsewhere() ->
         adding=(1,),
         removing=(0,),
     )
-    cluster = [Node(node_id=0), Node(node_id=1, is_emptied=True)]
-    (move,) = plan_moves(cluster, [moving], levels=False).moves
+    cluster = [RegisteredBroker(node_id=0), RegisteredBroker(node_id=1, is_draining=True)]
+    (move,) = plan_moves(cluster, [moving], is_full_rebalance=False).moves
     # Back to where it came from, which copies nothing.
     assert (move.after, move.adding, move.removing, move.copied_bytes) == ((0,), (), (1,), 0)
 
@@ -324,4 +328,4 @@ def test_without_anything_there_is_nothing_to_plan() -> None:
     assert plan_moves([], []).moves == ()
     assert plan_moves(nodes(3), []).moves == ()
     assert needed_bytes([], []) == 0
-    assert plan_moves([], [partition(0, 1)]).obstacles
+    assert plan_moves([], [partition(0, 1)]).unmovable

@@ -30,8 +30,8 @@ from odradek.cluster.controller.commands import (
     InSyncResult,
     NewPartitions,
     NewTopic,
+    PartitionChangeResult,
     PartitionReference,
-    PartitionResult,
     PartitionsReply,
     ProducerIdsReply,
     Reassignment,
@@ -54,7 +54,7 @@ from odradek.cluster.controller.commands import (
     encode_command,
     encode_reply,
 )
-from odradek.cluster.metadata.image import FeatureRange, Listener, PartitionImage
+from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 
 ID = bytes(range(16))
 COMMANDS: list[Command] = [
@@ -67,7 +67,7 @@ COMMANDS: list[Command] = [
     IncrementalAlterConfigs((ResourceOperations(2, "t", (ConfigOperation("k", 1, None),)),), True),
     AllocateProducerIds(1, 2),
     RegisterBroker(
-        1, ID, "c", (Listener("P", "h", 1),), "r", (FeatureRange("f", 0, 1),), (ID,), True, -1
+        1, ID, "c", (BrokerListener("P", "h", 1),), "r", (FeatureRange("f", 0, 1),), (ID,), True, -1
     ),
     BrokerHeartbeat(1, 2, 3, True, True),
     UnregisterBroker(1),
@@ -89,7 +89,7 @@ REPLIES: list[CommandReply] = [
     UnregisteredReply(1),
     VotersReply(4),
     InSyncReply((InSyncResult(ID, 1, 0, PartitionImage((1, 2), (1,), 1)), InSyncResult(ID, 2, 74))),
-    PartitionsReply((PartitionResult("t", 1, 84, "no"), PartitionResult("t", 2))),
+    PartitionsReply((PartitionChangeResult("t", 1, 84, "no"), PartitionChangeResult("t", 2))),
     FeaturesReply((FeatureResult("f", 96, "no"),), 95, "no"),
 ]
 

@@ -8,15 +8,15 @@ from odradek.cluster.controller.commands import (
     ResourceOperations,
 )
 from odradek.cluster.controller.config_checks import (
-    check_fixed,
     check_group_bounds,
+    check_min_insync_replicas,
     check_resource,
     check_value,
 )
 from odradek.cluster.controller.state import ControllerState
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.protocol.errors import ApiError, ErrorCode
-from tests.support.controller_room import ControllerRoom
+from tests.support.controller_harness import ControllerHarness
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 GROUP, METRICS = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS
@@ -24,9 +24,9 @@ GROUP, METRICS = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS
 
 @pytest.fixture
 def state() -> ControllerState:
-    room = ControllerRoom(brokers=2)
-    room.has("aa", 1)
-    return ControllerState(room.image, node_id=0, static={})
+    harness = ControllerHarness(brokers=2)
+    harness.has("aa", 1)
+    return ControllerState(harness.image, node_id=0, static={})
 
 
 @pytest.mark.parametrize(
@@ -104,16 +104,18 @@ def test_wrong_values_are_refused_with_a_reason(
 
 
 def test_the_clusters_min_insync_replicas_stays_while_there_are_eligible_leaders() -> None:
-    room = ControllerRoom()
-    room.set_config(ConfigResourceType.BROKER, "", min_insync_replicas="2", log_retention_ms="5000")
+    harness = ControllerHarness()
+    harness.set_config(
+        ConfigResourceType.BROKER, "", min_insync_replicas="2", log_retention_ms="5000"
+    )
 
     def check(name: str, **wanted: str) -> None:
-        state = ControllerState(room.image, node_id=0, static={})
+        state = ControllerState(harness.image, node_id=0, static={})
         keys = {key.replace("_", "."): value for key, value in wanted.items()}
-        check_fixed(state, ConfigResourceType.BROKER, name, keys)
+        check_min_insync_replicas(state, ConfigResourceType.BROKER, name, keys)
 
     check("")
-    room.with_elr()
+    harness.with_elr()
     check("0")
     check("", min_insync_replicas="1")
     with pytest.raises(ApiError) as caught:
@@ -141,16 +143,16 @@ def test_a_groups_value_lies_within_what_the_brokers_allow(
 
 
 def test_what_all_brokers_have_must_fit_together() -> None:
-    room = ControllerRoom(brokers=2)
+    harness = ControllerHarness(brokers=2)
     key = "group.consumer.session.timeout.ms"
     operations = (ConfigOperation(key, 0, "100"),)
     command = IncrementalAlterConfigs((ResourceOperations(BROKER, "", operations),))
-    ((code, message),) = room.configs(command)
+    ((code, message),) = harness.configs(command)
     assert code == ErrorCode.INVALID_REQUEST
     assert "group.consumer.min.session.timeout.ms" in str(message)
-    room.set_config(BROKER, "", group_consumer_min_session_timeout_ms="6000")
-    room.set_config(BROKER, "", group_consumer_session_timeout_ms="7000")
+    harness.set_config(BROKER, "", group_consumer_min_session_timeout_ms="6000")
+    harness.set_config(BROKER, "", group_consumer_session_timeout_ms="7000")
     back = (ConfigOperation("group.consumer.min.session.timeout.ms", 1, None),)
     command = IncrementalAlterConfigs((ResourceOperations(BROKER, "", back),))
-    assert [code for code, _ in room.configs(command)] == [ErrorCode.INVALID_REQUEST]
-    room.set_config(BROKER, "", message_max_bytes="2000")
+    assert [code for code, _ in harness.configs(command)] == [ErrorCode.INVALID_REQUEST]
+    harness.set_config(BROKER, "", message_max_bytes="2000")

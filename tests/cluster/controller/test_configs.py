@@ -11,78 +11,80 @@ from odradek.cluster.controller.commands import (
     ResourceConfigs,
     ResourceOperations,
 )
-from odradek.cluster.controller.configs import Operation
+from odradek.cluster.controller.configs import AlterConfigOperation
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import ConfigChanged
 from odradek.cluster.metadata.settings import topic_settings
 from odradek.protocol.errors import ErrorCode
-from tests.support.controller_room import ControllerRoom
+from tests.support.controller_harness import ControllerHarness
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = AlterConfigOperation
 Row = tuple[str, int, str | None]
 
 
 @pytest.fixture
-def room() -> ControllerRoom:
-    room = ControllerRoom()
-    room.has("aa", 1)
-    return room
+def harness() -> ControllerHarness:
+    harness = ControllerHarness()
+    harness.has("aa", 1)
+    return harness
 
 
 def resource(name: str, *rows: Row, kind: int = TOPIC) -> ResourceOperations:
     return ResourceOperations(kind, name, tuple(ConfigOperation(*row) for row in rows))
 
 
-def change(room: ControllerRoom, *resources: ResourceOperations) -> list[int]:
-    answers = room.configs(IncrementalAlterConfigs(resources))
+def change(harness: ControllerHarness, *resources: ResourceOperations) -> list[int]:
+    answers = harness.configs(IncrementalAlterConfigs(resources))
     assert all(message for code, message in answers if code)
     return [code for code, _ in answers]
 
 
-def replace(room: ControllerRoom, *resources: ResourceConfigs) -> list[int]:
-    answers = room.configs(AlterConfigs(resources))
+def replace(harness: ControllerHarness, *resources: ResourceConfigs) -> list[int]:
+    answers = harness.configs(AlterConfigs(resources))
     assert all(message for code, message in answers if code)
     return [code for code, _ in answers]
 
 
-def of(room: ControllerRoom, name: str, kind: ConfigResourceType = TOPIC) -> dict[str, str]:
-    return dict(room.image.configs.of(kind, name))
+def of(harness: ControllerHarness, name: str, kind: ConfigResourceType = TOPIC) -> dict[str, str]:
+    return dict(harness.image.configs.of(kind, name))
 
 
 # -- IncrementalAlterConfigs -----------------------------------------------------------------
 
 
-def test_a_key_is_set_and_deleted_and_the_others_stay(room: ControllerRoom) -> None:
-    assert change(room, resource("aa", ("flush.ms", SET, " 7 "), ("segment.ms", SET, "8"))) == [0]
-    assert of(room, "aa") == {"flush.ms": "7", "segment.ms": "8"}
-    assert change(room, resource("aa", ("flush.ms", DELETE, None))) == [0]
-    assert of(room, "aa") == {"segment.ms": "8"}
+def test_a_key_is_set_and_deleted_and_the_others_stay(harness: ControllerHarness) -> None:
+    assert change(harness, resource("aa", ("flush.ms", SET, " 7 "), ("segment.ms", SET, "8"))) == [
+        0
+    ]
+    assert of(harness, "aa") == {"flush.ms": "7", "segment.ms": "8"}
+    assert change(harness, resource("aa", ("flush.ms", DELETE, None))) == [0]
+    assert of(harness, "aa") == {"segment.ms": "8"}
 
 
-def test_a_change_is_in_effect_with_the_next_image(room: ControllerRoom) -> None:
-    change(room, resource("aa", ("retention.ms", SET, "77")))
-    assert topic_settings(room.image, 0, {}, "aa").retention_ms == 77
+def test_a_change_is_in_effect_with_the_next_image(harness: ControllerHarness) -> None:
+    change(harness, resource("aa", ("retention.ms", SET, "77")))
+    assert topic_settings(harness.image, 0, {}, "aa").retention_ms == 77
 
 
-def test_a_list_is_appended_to_and_subtracted_from(room: ControllerRoom) -> None:
+def test_a_list_is_appended_to_and_subtracted_from(harness: ControllerHarness) -> None:
     # What was not set before counts with the value in effect.
-    change(room, resource("aa", ("cleanup.policy", APPEND, "compact")))
-    assert of(room, "aa") == {"cleanup.policy": "delete,compact"}
-    change(room, resource("aa", ("cleanup.policy", APPEND, "compact, delete")))
-    assert of(room, "aa") == {"cleanup.policy": "delete,compact"}
-    change(room, resource("aa", ("cleanup.policy", SUBTRACT, "delete")))
-    assert of(room, "aa") == {"cleanup.policy": "compact"}
-    change(room, resource("aa", ("cleanup.policy", SUBTRACT, "delete,compact")))
-    assert of(room, "aa") == {"cleanup.policy": ""}
+    change(harness, resource("aa", ("cleanup.policy", APPEND, "compact")))
+    assert of(harness, "aa") == {"cleanup.policy": "delete,compact"}
+    change(harness, resource("aa", ("cleanup.policy", APPEND, "compact, delete")))
+    assert of(harness, "aa") == {"cleanup.policy": "delete,compact"}
+    change(harness, resource("aa", ("cleanup.policy", SUBTRACT, "delete")))
+    assert of(harness, "aa") == {"cleanup.policy": "compact"}
+    change(harness, resource("aa", ("cleanup.policy", SUBTRACT, "delete,compact")))
+    assert of(harness, "aa") == {"cleanup.policy": ""}
 
 
-def test_a_list_of_the_cluster_counts_when_the_topic_has_none(room: ControllerRoom) -> None:
-    assert change(room, resource("", ("log.cleanup.policy", SET, "compact"), kind=BROKER)) == [0]
-    change(room, resource("aa", ("cleanup.policy", APPEND, "delete")))
-    assert of(room, "aa") == {"cleanup.policy": "compact,delete"}
-    change(room, resource("", ("log.cleanup.policy", APPEND, "delete"), kind=BROKER))
-    assert of(room, "", BROKER) == {"log.cleanup.policy": "compact,delete"}
+def test_a_list_of_the_cluster_counts_when_the_topic_has_none(harness: ControllerHarness) -> None:
+    assert change(harness, resource("", ("log.cleanup.policy", SET, "compact"), kind=BROKER)) == [0]
+    change(harness, resource("aa", ("cleanup.policy", APPEND, "delete")))
+    assert of(harness, "aa") == {"cleanup.policy": "compact,delete"}
+    change(harness, resource("", ("log.cleanup.policy", APPEND, "delete"), kind=BROKER))
+    assert of(harness, "", BROKER) == {"log.cleanup.policy": "compact,delete"}
 
 
 @pytest.mark.parametrize(
@@ -104,64 +106,71 @@ def test_a_list_of_the_cluster_counts_when_the_topic_has_none(room: ControllerRo
         ([("min.compaction.lag.ms", SET, "9"), ("max.compaction.lag.ms", SET, "8")], 40),
     ],
 )
-def test_wrong_changes_are_refused(room: ControllerRoom, rows: list[Row], code: int) -> None:
-    before = room.image
-    assert change(room, resource("aa", *rows)) == [code]
-    assert room.image is before
+def test_wrong_changes_are_refused(harness: ControllerHarness, rows: list[Row], code: int) -> None:
+    before = harness.image
+    assert change(harness, resource("aa", *rows)) == [code]
+    assert harness.image is before
 
 
-def test_a_resource_is_changed_as_a_whole_or_not_at_all(room: ControllerRoom) -> None:
+def test_a_resource_is_changed_as_a_whole_or_not_at_all(harness: ControllerHarness) -> None:
     rows: list[Row] = [("retention.ms", SET, "1"), ("segment.ms", SET, "x")]
-    assert change(room, resource("aa", *rows)) == [ErrorCode.INVALID_CONFIG]
-    assert of(room, "aa") == {}
+    assert change(harness, resource("aa", *rows)) == [ErrorCode.INVALID_CONFIG]
+    assert of(harness, "aa") == {}
 
 
-def test_a_resource_that_fails_fails_no_other(room: ControllerRoom) -> None:
+def test_a_resource_that_fails_fails_no_other(harness: ControllerHarness) -> None:
     row: Row = ("cleanup.policy", SET, "compact")
-    assert change(room, resource("aa", row), resource("zz", row)) == [0, 3]
-    assert of(room, "aa") == {"cleanup.policy": "compact"}
+    assert change(harness, resource("aa", row), resource("zz", row)) == [0, 3]
+    assert of(harness, "aa") == {"cleanup.policy": "compact"}
 
 
-def test_a_resource_named_twice_fails_each_time(room: ControllerRoom) -> None:
+def test_a_resource_named_twice_fails_each_time(harness: ControllerHarness) -> None:
     rows = [resource("aa", ("retention.ms", SET, value)) for value in "12"]
-    assert change(room, *rows) == [42, 42]
-    assert of(room, "aa") == {}
+    assert change(harness, *rows) == [42, 42]
+    assert of(harness, "aa") == {}
 
 
-def test_values_that_fit_alone_are_judged_with_what_was_set_before(room: ControllerRoom) -> None:
-    assert change(room, resource("aa", ("max.compaction.lag.ms", SET, "5"))) == [0]
-    assert change(room, resource("aa", ("min.compaction.lag.ms", SET, "6"))) == [40]
-    assert change(room, resource("aa", ("min.compaction.lag.ms", SET, "5"))) == [0]
+def test_values_that_fit_alone_are_judged_with_what_was_set_before(
+    harness: ControllerHarness,
+) -> None:
+    assert change(harness, resource("aa", ("max.compaction.lag.ms", SET, "5"))) == [0]
+    assert change(harness, resource("aa", ("min.compaction.lag.ms", SET, "6"))) == [40]
+    assert change(harness, resource("aa", ("min.compaction.lag.ms", SET, "5"))) == [0]
 
 
-def test_deleting_what_was_not_set_is_no_fault(room: ControllerRoom) -> None:
-    assert change(room, resource("aa", ("flush.ms", DELETE, None), ("nope", DELETE, None))) == [0]
+def test_deleting_what_was_not_set_is_no_fault(harness: ControllerHarness) -> None:
+    assert change(harness, resource("aa", ("flush.ms", DELETE, None), ("nope", DELETE, None))) == [
+        0
+    ]
 
 
-def test_no_change_makes_no_record(room: ControllerRoom) -> None:
-    assert change(room, resource("aa", ("flush.ms", SET, "7"))) == [0]
-    written = len(room.records)
-    assert change(room, resource("aa", ("flush.ms", SET, "7")), resource("", kind=BROKER)) == [0, 0]
-    assert len(room.records) == written
+def test_no_change_makes_no_record(harness: ControllerHarness) -> None:
+    assert change(harness, resource("aa", ("flush.ms", SET, "7"))) == [0]
+    written = len(harness.records)
+    assert change(harness, resource("aa", ("flush.ms", SET, "7")), resource("", kind=BROKER)) == [
+        0,
+        0,
+    ]
+    assert len(harness.records) == written
 
 
-def test_validate_only_changes_nothing(room: ControllerRoom) -> None:
+def test_validate_only_changes_nothing(harness: ControllerHarness) -> None:
     command = IncrementalAlterConfigs((resource("aa", ("flush.ms", SET, "7")),), validate_only=True)
-    assert room.configs(command) == [(0, None)]
-    assert of(room, "aa") == {}
+    assert harness.configs(command) == [(0, None)]
+    assert of(harness, "aa") == {}
     bad = IncrementalAlterConfigs((resource("aa", ("flush.ms", SET, "x")),), validate_only=True)
-    assert [code for code, _ in room.configs(bad)] == [40]
+    assert [code for code, _ in harness.configs(bad)] == [40]
 
 
 # -- AlterConfigs ----------------------------------------------------------------------------
 
 
-def test_replacing_resets_the_keys_that_are_not_named(room: ControllerRoom) -> None:
-    change(room, resource("aa", ("flush.ms", SET, "7"), ("segment.ms", SET, "8")))
-    assert replace(room, ResourceConfigs(TOPIC, "aa", (("segment.ms", "9"),))) == [0]
-    assert of(room, "aa") == {"segment.ms": "9"}
-    assert replace(room, ResourceConfigs(TOPIC, "aa", ())) == [0]
-    assert of(room, "aa") == {}
+def test_replacing_resets_the_keys_that_are_not_named(harness: ControllerHarness) -> None:
+    change(harness, resource("aa", ("flush.ms", SET, "7"), ("segment.ms", SET, "8")))
+    assert replace(harness, ResourceConfigs(TOPIC, "aa", (("segment.ms", "9"),))) == [0]
+    assert of(harness, "aa") == {"segment.ms": "9"}
+    assert replace(harness, ResourceConfigs(TOPIC, "aa", ())) == [0]
+    assert of(harness, "aa") == {}
 
 
 @pytest.mark.parametrize(
@@ -175,35 +184,37 @@ def test_replacing_resets_the_keys_that_are_not_named(room: ControllerRoom) -> N
     ],
 )
 def test_wrong_replacements_are_refused(
-    room: ControllerRoom, configs: tuple[tuple[str, str | None], ...], code: int
+    harness: ControllerHarness, configs: tuple[tuple[str, str | None], ...], code: int
 ) -> None:
-    change(room, resource("aa", ("flush.ms", SET, "7")))
-    assert replace(room, ResourceConfigs(TOPIC, "aa", configs)) == [code]
-    assert of(room, "aa") == {"flush.ms": "7"}
+    change(harness, resource("aa", ("flush.ms", SET, "7")))
+    assert replace(harness, ResourceConfigs(TOPIC, "aa", configs)) == [code]
+    assert of(harness, "aa") == {"flush.ms": "7"}
 
 
-def test_replacing_judges_the_new_values_without_the_old_ones(room: ControllerRoom) -> None:
-    change(room, resource("aa", ("max.compaction.lag.ms", SET, "5")))
-    assert replace(room, ResourceConfigs(TOPIC, "aa", (("min.compaction.lag.ms", "6"),))) == [0]
+def test_replacing_judges_the_new_values_without_the_old_ones(harness: ControllerHarness) -> None:
+    change(harness, resource("aa", ("max.compaction.lag.ms", SET, "5")))
+    assert replace(harness, ResourceConfigs(TOPIC, "aa", (("min.compaction.lag.ms", "6"),))) == [0]
 
 
-def test_a_replaced_resource_named_twice_fails_each_time(room: ControllerRoom) -> None:
+def test_a_replaced_resource_named_twice_fails_each_time(harness: ControllerHarness) -> None:
     both = [ResourceConfigs(TOPIC, "aa", (("flush.ms", value),)) for value in "12"]
-    assert replace(room, *both) == [42, 42]
+    assert replace(harness, *both) == [42, 42]
 
 
-def test_replacing_records_only_the_differences(room: ControllerRoom) -> None:
-    change(room, resource("aa", ("flush.ms", SET, "7"), ("segment.ms", SET, "8")))
-    written = len(room.records)
-    replace(room, ResourceConfigs(TOPIC, "aa", (("flush.ms", "7"), ("retention.ms", "1"))))
-    assert room.records[written:] == [
+def test_replacing_records_only_the_differences(harness: ControllerHarness) -> None:
+    change(harness, resource("aa", ("flush.ms", SET, "7"), ("segment.ms", SET, "8")))
+    written = len(harness.records)
+    replace(harness, ResourceConfigs(TOPIC, "aa", (("flush.ms", "7"), ("retention.ms", "1"))))
+    assert harness.records[written:] == [
         ConfigChanged(TOPIC, "aa", "segment.ms", None),
         ConfigChanged(TOPIC, "aa", "retention.ms", "1"),
     ]
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_random_changes_keep_to_what_a_dumb_twin_says(room: ControllerRoom, seed: int) -> None:
+def test_random_changes_keep_to_what_a_dumb_twin_says(
+    harness: ControllerHarness, seed: int
+) -> None:
     chance = random.Random(seed)
     twin: dict[str, str] = {}
     for step in range(150):
@@ -211,7 +222,7 @@ def test_random_changes_keep_to_what_a_dumb_twin_says(room: ControllerRoom, seed
         values = ["delete", "compact"] if key == "cleanup.policy" else ["1", "2"]
         value = chance.choice([*values, "bad!"])
         operation = chance.choice([SET, DELETE, APPEND, SUBTRACT])
-        (code,) = change(room, resource("aa", (key, operation, value)))
+        (code,) = change(harness, resource("aa", (key, operation, value)))
         is_list = key == "cleanup.policy"
         is_good = operation == DELETE or (
             value != "bad!" and key != "nope" and (operation == SET or is_list)
@@ -228,19 +239,19 @@ def test_random_changes_keep_to_what_a_dumb_twin_says(room: ControllerRoom, seed
                 before = twin.get(key, "")
                 had = [value] if not before else [*before.split(","), value]
                 twin[key] = ",".join(had)
-        have = of(room, "aa")
+        have = of(harness, "aa")
         assert {k: set(v.split(",")) for k, v in have.items()} == {
             k: set(v.split(",")) for k, v in twin.items()
         }, (seed, step)
 
 
 def test_what_eligible_leaders_rest_upon_can_be_changed_but_not_deleted(
-    room: ControllerRoom,
+    harness: ControllerHarness,
 ) -> None:
-    room.with_elr()
+    harness.with_elr()
     key = "min.insync.replicas"
-    assert change(room, resource("", (key, SET, "2"), kind=BROKER)) == [0]
-    assert change(room, resource("", (key, DELETE, None), kind=BROKER)) == [40]
-    assert replace(room, ResourceConfigs(BROKER, "", (("log.retention.ms", "1000"),))) == [40]
-    assert replace(room, ResourceConfigs(BROKER, "", ((key, "1"),))) == [0]
-    assert of(room, "", BROKER) == {key: "1"}
+    assert change(harness, resource("", (key, SET, "2"), kind=BROKER)) == [0]
+    assert change(harness, resource("", (key, DELETE, None), kind=BROKER)) == [40]
+    assert replace(harness, ResourceConfigs(BROKER, "", (("log.retention.ms", "1000"),))) == [40]
+    assert replace(harness, ResourceConfigs(BROKER, "", ((key, "1"),))) == [0]
+    assert of(harness, "", BROKER) == {key: "1"}

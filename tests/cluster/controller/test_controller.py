@@ -32,10 +32,10 @@ from odradek.cluster.controller.commands import (
 from odradek.cluster.controller.controller import Controller
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
 from odradek.protocol.errors import ApiError
-from tests.support.controller_room import ControllerRoom, topic_id
+from tests.support.controller_harness import ControllerHarness, topic_id
 
 
-def random_command(chance: random.Random, room: ControllerRoom, step: int) -> Command:
+def random_command(chance: random.Random, harness: ControllerHarness, step: int) -> Command:
     name = f"t{chance.randrange(6)}"
     match chance.randrange(7):
         case 0:
@@ -52,7 +52,9 @@ def random_command(chance: random.Random, room: ControllerRoom, step: int) -> Co
             resource = ResourceOperations(ConfigResourceType.TOPIC, name, (operation,))
             return IncrementalAlterConfigs((resource,))
         case 5:
-            return AllocateProducerIds(0, room.image.brokers[0].broker_epoch - chance.randrange(2))
+            return AllocateProducerIds(
+                0, harness.image.brokers[0].broker_epoch - chance.randrange(2)
+            )
         case _:
             return RegisterBroker(chance.randrange(3), topic_id(step))
 
@@ -60,24 +62,24 @@ def random_command(chance: random.Random, room: ControllerRoom, step: int) -> Co
 @pytest.mark.parametrize("seed", range(20))
 def test_the_log_alone_leads_to_the_same_state(seed: int) -> None:
     chance = random.Random(seed)
-    room = ControllerRoom(brokers=2)
+    harness = ControllerHarness(brokers=2)
     for step in range(150):
         try:
-            room.do(random_command(chance, room, step))
+            harness.do(random_command(chance, harness, step))
         except ApiError:
             continue
-    assert room.restarted().has_same_content(room.image), f"seed {seed}"
+    assert harness.restarted().has_same_content(harness.image), f"seed {seed}"
 
 
 def test_the_same_command_on_the_same_image_gives_the_same_records() -> None:
-    room = ControllerRoom(brokers=3)
+    harness = ControllerHarness(brokers=3)
     command = CreateTopics((NewTopic("t", topic_id(4), 6, 3),))
-    results = [Controller(room.image).handle(command, now_ms) for now_ms in (1, 2)]
+    results = [Controller(harness.image).handle(command, now_ms) for now_ms in (1, 2)]
     assert results[0] == results[1]
 
 
 def test_a_command_is_decided_upon_what_the_one_before_it_left() -> None:
-    controller = Controller(ControllerRoom().image)
+    controller = Controller(ControllerHarness().image)
     command = CreateTopics((NewTopic("t", topic_id(4), 1, 1),))
     first = controller.handle(command, 1)
     controller.replay(first.records, controller.image.offset + 1)
@@ -95,90 +97,90 @@ def test_a_command_that_fails_as_a_whole_leaves_the_state_as_it_was() -> None:
 # -- several nodes -------------------------------------------------------------------------------
 
 
-def cluster(*brokers: int) -> ControllerRoom:
-    room = ControllerRoom(brokers=0)
-    room.lead()
-    room.join(*brokers)
-    return room
+def cluster(*brokers: int) -> ControllerHarness:
+    harness = ControllerHarness(brokers=0)
+    harness.activate()
+    harness.join(*brokers)
+    return harness
 
 
 def test_a_controller_that_never_led_is_not_waited_for() -> None:
-    room = ControllerRoom(brokers=2)
-    assert room.controller.next_deadline_ms() is None
-    assert room.tick() == 0
+    harness = ControllerHarness(brokers=2)
+    assert harness.controller.next_deadline_ms() is None
+    assert harness.tick() == 0
 
 
 def test_a_new_controller_fences_nobody_for_what_the_last_one_heard() -> None:
-    room = cluster(1, 2)
-    room.pass_time(900, 1)
-    successor = Controller(room.image)
-    successor.lead(room.now_ms)
+    harness = cluster(1, 2)
+    harness.pass_time(900, 1)
+    successor = Controller(harness.image)
+    successor.activate(harness.now_ms)
     assert successor.next_deadline_ms() is not None
-    room.controller = successor
-    room.pass_time(900, 1)
-    assert 2 not in room.fenced()
-    room.pass_time(100, 1)
-    assert 2 in room.fenced()
-    assert 1 not in room.fenced()
+    harness.controller = successor
+    harness.pass_time(900, 1)
+    assert 2 not in harness.fenced()
+    harness.pass_time(100, 1)
+    assert 2 in harness.fenced()
+    assert 1 not in harness.fenced()
 
 
 def test_fenced_brokers_are_not_fenced_again_by_the_next_controller() -> None:
-    room = cluster(1)
-    room.pass_time(1000)
-    room.lead()
-    written = len(room.records)
-    room.pass_time(3000)
-    assert len(room.records) == written
+    harness = cluster(1)
+    harness.pass_time(1000)
+    harness.activate()
+    written = len(harness.records)
+    harness.pass_time(3000)
+    assert len(harness.records) == written
 
 
 def test_a_dead_broker_may_come_back_right_after_a_change_of_controllers() -> None:
-    room = cluster(1)
-    room.pass_time(1000)
-    room.lead()
-    room.start(1, incarnation=7)
-    assert room.image.brokers[1].incarnation_id == topic_id(7)
+    harness = cluster(1)
+    harness.pass_time(1000)
+    harness.activate()
+    harness.start(1, incarnation=7)
+    assert harness.image.brokers[1].incarnation_id == topic_id(7)
 
 
 def test_many_preferred_leaders_get_the_lead_back_in_portions_without_a_pause() -> None:
-    room = cluster(1, 2)
-    room.place("t", 1, *(PartitionImage((1, 2), (1, 2), 2) for _ in range(1001)))
-    room.pass_time(299_900, 1, 2)
+    harness = cluster(1, 2)
+    harness.place("t", 1, *(PartitionImage((1, 2), (1, 2), 2) for _ in range(1001)))
+    harness.pass_time(299_900, 1, 2)
     portions = []
     for _ in range(3):
-        room.now_ms += 100
-        room.beat(1)
-        room.beat(2)
-        portions.append(room.tick())
+        harness.now_ms += 100
+        harness.beat(1)
+        harness.beat(2)
+        portions.append(harness.tick())
     assert portions == [1000, 1, 0]
 
 
 def test_the_deadline_is_soon_enough_to_notice_silence_in_time() -> None:
-    room = cluster(1)
-    started_ms = room.now_ms
+    harness = cluster(1)
+    started_ms = harness.now_ms
     for _ in range(20):
-        deadline_ms = room.controller.next_deadline_ms()
+        deadline_ms = harness.controller.next_deadline_ms()
         assert deadline_ms is not None
-        assert deadline_ms > room.now_ms
-        room.now_ms = deadline_ms
-        if room.tick():
+        assert deadline_ms > harness.now_ms
+        harness.now_ms = deadline_ms
+        if harness.tick():
             break
-    assert (room.fenced(), room.now_ms - started_ms) == ({1}, 1000)
+    assert (harness.fenced(), harness.now_ms - started_ms) == ({1}, 1000)
 
 
 def test_a_controller_that_was_stopped_fences_nobody_when_it_goes_on() -> None:
-    room = cluster(1, 2)
-    room.now_ms += 30_000
-    room.tick()
-    assert 1 not in room.fenced()
-    room.pass_time(1000, 2)
-    assert 1 in room.fenced()
-    assert 2 not in room.fenced()
+    harness = cluster(1, 2)
+    harness.now_ms += 30_000
+    harness.tick()
+    assert 1 not in harness.fenced()
+    harness.pass_time(1000, 2)
+    assert 1 in harness.fenced()
+    assert 2 not in harness.fenced()
 
 
-def several_nodes_command(chance: random.Random, room: ControllerRoom, step: int) -> Command:
-    names = [*room.image.topics_by_name, "nope"]
+def several_nodes_command(chance: random.Random, harness: ControllerHarness, step: int) -> Command:
+    names = [*harness.image.topics_by_name, "nope"]
     name = chance.choice(names)
-    topic = room.image.topics_by_name.get(name)
+    topic = harness.image.topics_by_name.get(name)
     number = chance.randrange(len(topic.partitions)) if topic is not None else 0
     some = tuple(chance.sample(range(6), chance.randint(1, 4)))
     match chance.choice("crreeaaaaaafmud"):
@@ -190,7 +192,7 @@ def several_nodes_command(chance: random.Random, room: ControllerRoom, step: int
         case "e":
             return ElectLeaders(chance.randrange(2), (PartitionReference(name, number),))
         case "a":
-            return in_sync_change(chance, room, name, number)
+            return in_sync_change(chance, harness, name, number)
         case "f":
             level, kind = chance.choice([(1, 1), (0, 2)])
             return UpdateFeatures((FeatureUpdate(ELR, level, kind),))
@@ -204,12 +206,14 @@ def several_nodes_command(chance: random.Random, room: ControllerRoom, step: int
             return CreatePartitions((NewPartitions(name, chance.randint(1, 8)),))
 
 
-def in_sync_change(chance: random.Random, room: ControllerRoom, name: str, number: int) -> Command:
-    topic = room.image.topics_by_name.get(name)
+def in_sync_change(
+    chance: random.Random, harness: ControllerHarness, name: str, number: int
+) -> Command:
+    topic = harness.image.topics_by_name.get(name)
     if topic is None:
         return AlterPartition(1, 1, ())
     partition = topic.partitions[number]
-    leader = room.image.brokers.get(partition.leader)
+    leader = harness.image.brokers.get(partition.leader)
     if leader is None:
         return AlterPartition(1, 1, ())
     others = [replica for replica in partition.replicas if replica != leader.broker_id]
@@ -231,7 +235,7 @@ ELR = "eligible.leader.replicas.version"
 def test_brokers_come_and_go_and_every_partition_stays_what_it_must_be(seed: int) -> None:
     """The room checks after each entry: leaders in sync, ISR among the replicas, epochs grow."""
     chance = random.Random(seed)
-    room = cluster(0, 1, 2, 3, 4)
+    harness = cluster(0, 1, 2, 3, 4)
     alive = {0, 1, 2, 3, 4}
     for step in range(1, 200):
         try:
@@ -241,38 +245,38 @@ def test_brokers_come_and_go_and_every_partition_stays_what_it_must_be(seed: int
                 case "s":
                     broker = chance.randrange(6)
                     previous = chance.choice([None, -1])
-                    room.start(broker, incarnation=3000 + step, previous_broker_epoch=previous)
+                    harness.start(broker, incarnation=3000 + step, previous_broker_epoch=previous)
                     alive.add(broker)
                 case "l":
-                    room.lead()
+                    harness.activate()
                 case "r":
                     broker = chance.randrange(6)
                     if broker in alive:
-                        room.beat(broker, wants_shut_down=True)
+                        harness.beat(broker, wants_shut_down=True)
                 case "t":
-                    room.pass_time(
-                        chance.choice([200, 1000]), *sorted(alive & set(room.image.brokers))
+                    harness.pass_time(
+                        chance.choice([200, 1000]), *sorted(alive & set(harness.image.brokers))
                     )
                 case _:
-                    room.do(several_nodes_command(chance, room, step))
+                    harness.do(several_nodes_command(chance, harness, step))
         except ApiError:
             continue
-    for topic in room.image.topics_by_name.values():
+    for topic in harness.image.topics_by_name.values():
         for partition in topic.partitions:
-            leader = room.image.brokers.get(partition.leader)
+            leader = harness.image.brokers.get(partition.leader)
             assert leader is None or not leader.is_fenced, f"seed {seed}: {topic.name}"
-    assert room.restarted().has_same_content(room.image), f"seed {seed}"
+    assert harness.restarted().has_same_content(harness.image), f"seed {seed}"
 
 
 def test_what_one_controller_decides_every_other_would() -> None:
-    room = cluster(1, 2, 3)
-    room.create(NewTopic("t", topic_id(4), 30, 3))
-    room.now_ms += 999
-    others = [Controller(room.image) for _ in range(2)]
+    harness = cluster(1, 2, 3)
+    harness.create(NewTopic("t", topic_id(4), 30, 3))
+    harness.now_ms += 999
+    others = [Controller(harness.image) for _ in range(2)]
     for controller in others:
-        controller.lead(room.now_ms)
+        controller.activate(harness.now_ms)
         for ms in range(0, 1001, 250):
-            controller.tick(room.now_ms + ms - 1)
-    decisions = {controller.tick(room.now_ms + 1000) for controller in others}
+            controller.tick(harness.now_ms + ms - 1)
+    decisions = {controller.tick(harness.now_ms + 1000) for controller in others}
     assert len(decisions) == 1
     assert decisions != {()}

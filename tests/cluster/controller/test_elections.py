@@ -5,8 +5,8 @@ import pytest
 from odradek.cluster.controller import elections
 from odradek.cluster.controller.commands import (
     ElectLeaders,
+    PartitionChangeResult,
     PartitionReference,
-    PartitionResult,
     PartitionsReply,
     UnregisterBroker,
 )
@@ -14,33 +14,36 @@ from odradek.cluster.controller.state import ControllerState
 from odradek.cluster.metadata.image import NO_LEADER, ConfigResourceType, PartitionImage
 from odradek.cluster.metadata.records import FeatureLevelChanged
 from odradek.protocol.errors import ApiError, ErrorCode
-from tests.support.controller_room import ControllerRoom
+from tests.support.controller_harness import ControllerHarness
 
 PREFERRED, UNCLEAN = 0, 1
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
 
-def cluster(*brokers: int) -> ControllerRoom:
-    room = ControllerRoom(brokers=0)
-    room.lead()
-    room.join(*brokers)
-    return room
+def cluster(*brokers: int) -> ControllerHarness:
+    harness = ControllerHarness(brokers=0)
+    harness.activate()
+    harness.join(*brokers)
+    return harness
 
 
-def state_of(room: ControllerRoom) -> ControllerState:
-    return ControllerState(room.image, node_id=0, static={})
+def state_of(harness: ControllerHarness) -> ControllerState:
+    return ControllerState(harness.image, node_id=0, static={})
 
 
 def elect(
-    room: ControllerRoom, election_type: int, *partitions: tuple[str, int], everywhere: bool = False
-) -> tuple[PartitionResult, ...]:
+    harness: ControllerHarness,
+    election_type: int,
+    *partitions: tuple[str, int],
+    everywhere: bool = False,
+) -> tuple[PartitionChangeResult, ...]:
     named = None if everywhere else tuple(PartitionReference(*pair) for pair in partitions)
-    reply = room.do(ElectLeaders(election_type, named))
+    reply = harness.do(ElectLeaders(election_type, named))
     assert isinstance(reply, PartitionsReply)
     return reply.results
 
 
-def codes(results: tuple[PartitionResult, ...]) -> list[tuple[str, int, int]]:
+def codes(results: tuple[PartitionChangeResult, ...]) -> list[tuple[str, int, int]]:
     return [(result.topic, result.partition, result.error_code) for result in results]
 
 
@@ -48,63 +51,66 @@ def codes(results: tuple[PartitionResult, ...]) -> list[tuple[str, int, int]]:
 
 
 def test_the_preferred_leader_gets_the_lead_back() -> None:
-    room = cluster(1, 2)
-    room.place("t", 1, PartitionImage((1, 2), (1, 2), 2, 5))
-    assert codes(elect(room, PREFERRED, ("t", 0))) == [("t", 0, 0)]
-    assert (room.partition("t").leader, room.partition("t").leader_epoch) == (1, 6)
+    harness = cluster(1, 2)
+    harness.place("t", 1, PartitionImage((1, 2), (1, 2), 2, 5))
+    assert codes(elect(harness, PREFERRED, ("t", 0))) == [("t", 0, 0)]
+    assert (harness.partition("t").leader, harness.partition("t").leader_epoch) == (1, 6)
 
 
 def test_where_the_preferred_leader_leads_no_election_is_needed() -> None:
-    room = cluster(1, 2)
-    room.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
-    (result,) = elect(room, PREFERRED, ("t", 0))
+    harness = cluster(1, 2)
+    harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
+    (result,) = elect(harness, PREFERRED, ("t", 0))
     assert result.error_code == ErrorCode.ELECTION_NOT_NEEDED
     assert result.error_message
 
 
 @pytest.mark.parametrize("in_sync", [(2,), (2, 1)], ids=["not in sync", "not available"])
 def test_a_preferred_leader_that_cannot_lead_is_not_elected(in_sync: tuple[int, ...]) -> None:
-    room = cluster(2)
-    room.start(1)
-    room.place("t", 1, PartitionImage((1, 2), in_sync, 2))
-    (result,) = elect(room, PREFERRED, ("t", 0))
+    harness = cluster(2)
+    harness.start(1)
+    harness.place("t", 1, PartitionImage((1, 2), in_sync, 2))
+    (result,) = elect(harness, PREFERRED, ("t", 0))
     assert result.error_code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    assert room.partition("t").leader == 2
+    assert harness.partition("t").leader == 2
 
 
 @pytest.mark.parametrize("partition", [("nope", 0), ("t", 1), ("t", -1)])
 def test_a_partition_that_does_not_exist_elects_nobody(partition: tuple[str, int]) -> None:
-    room = cluster(1)
-    room.place("t", 1, PartitionImage((1,), (1,), 1))
-    (result,) = elect(room, PREFERRED, partition)
+    harness = cluster(1)
+    harness.place("t", 1, PartitionImage((1,), (1,), 1))
+    (result,) = elect(harness, PREFERRED, partition)
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_of_everywhere_only_what_needed_an_election_is_answered() -> None:
     # B.11: null = all partitions, then ELECTION_NOT_NEEDED (84) rows are left out.
-    room = cluster(1, 2)
-    room.place("t", 1, PartitionImage((1, 2), (1, 2), 1), PartitionImage((1, 2), (1, 2), 2))
-    room.place("u", 2, PartitionImage((1, 2), (2,), 2))
-    results = elect(room, PREFERRED, everywhere=True)
+    harness = cluster(1, 2)
+    harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1), PartitionImage((1, 2), (1, 2), 2))
+    harness.place("u", 2, PartitionImage((1, 2), (2,), 2))
+    results = elect(harness, PREFERRED, everywhere=True)
     assert codes(results) == [("t", 1, 0), ("u", 0, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)]
-    results = elect(room, PREFERRED, ("t", 0), ("t", 1), ("t", 1))
+    results = elect(harness, PREFERRED, ("t", 0), ("t", 1), ("t", 1))
     assert [result.error_code for result in results] == [ErrorCode.ELECTION_NOT_NEEDED] * 2
 
 
 def test_an_unclean_election_is_held_only_where_nobody_leads() -> None:
-    room = cluster(1, 2)
-    room.place(
+    harness = cluster(1, 2)
+    harness.place(
         "t", 1, PartitionImage((1, 2), (1, 2), 2), PartitionImage((3, 2, 1), (3,), NO_LEADER)
     )
-    results = elect(room, UNCLEAN, ("t", 0), ("t", 1))
+    results = elect(harness, UNCLEAN, ("t", 0), ("t", 1))
     assert codes(results) == [("t", 0, ErrorCode.ELECTION_NOT_NEEDED), ("t", 1, 0)]
-    assert (room.partition("t", 1).leader, room.partition("t", 1).in_sync_replicas) == (2, (2,))
+    assert (harness.partition("t", 1).leader, harness.partition("t", 1).in_sync_replicas) == (
+        2,
+        (2,),
+    )
 
 
 def test_an_unclean_election_needs_somebody_too() -> None:
-    room = cluster(1)
-    room.place("t", 1, PartitionImage((3, 2), (3,), NO_LEADER))
-    (result,) = elect(room, UNCLEAN, ("t", 0))
+    harness = cluster(1)
+    harness.place("t", 1, PartitionImage((3, 2), (3,), NO_LEADER))
+    (result,) = elect(harness, UNCLEAN, ("t", 0))
     assert result.error_code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
@@ -118,126 +124,129 @@ def test_there_are_two_types_of_election() -> None:
 
 
 def test_unclean_elections_happen_by_themselves_only_where_the_topic_allows_it() -> None:
-    room = cluster(1, 2)
-    room.place("careful", 1, PartitionImage((1, 2), (1,), 1))
-    room.place("careless", 2, PartitionImage((1, 2), (1,), 1))
-    room.set_config(TOPIC, "careless", unclean_leader_election_enable="true")
-    room.pass_time(1000, 2)
-    assert room.partition("careful").leader == NO_LEADER
-    assert room.partition("careful").in_sync_replicas == (1,)
-    assert (room.partition("careless").leader, room.partition("careless").in_sync_replicas) == (
+    harness = cluster(1, 2)
+    harness.place("careful", 1, PartitionImage((1, 2), (1,), 1))
+    harness.place("careless", 2, PartitionImage((1, 2), (1,), 1))
+    harness.set_config(TOPIC, "careless", unclean_leader_election_enable="true")
+    harness.pass_time(1000, 2)
+    assert harness.partition("careful").leader == NO_LEADER
+    assert harness.partition("careful").in_sync_replicas == (1,)
+    assert (
+        harness.partition("careless").leader,
+        harness.partition("careless").in_sync_replicas,
+    ) == (
         2,
         (2,),
     )
 
 
 def test_a_broker_that_dies_keeps_its_eligibility_and_uses_it_when_it_is_back() -> None:
-    room = cluster(1, 2)
-    room.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
-    room.set_config(TOPIC, "t", min_insync_replicas="2")
-    room.with_elr()
-    room.pass_time(1000, 2)
-    assert (room.partition("t").leader, room.partition("t").elr) == (2, (1,))
-    room.pass_time(1000)
-    partition = room.partition("t")
+    harness = cluster(1, 2)
+    harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
+    harness.set_config(TOPIC, "t", min_insync_replicas="2")
+    harness.with_elr()
+    harness.pass_time(1000, 2)
+    assert (harness.partition("t").leader, harness.partition("t").elr) == (2, (1,))
+    harness.pass_time(1000)
+    partition = harness.partition("t")
     assert (partition.leader, partition.in_sync_replicas) == (NO_LEADER, ())
     assert (partition.elr, partition.last_known_elr) == ((1, 2), (2,))
-    room.beat(1)
-    partition = room.partition("t")
+    harness.beat(1)
+    partition = harness.partition("t")
     assert (partition.leader, partition.in_sync_replicas, partition.elr) == (1, (1,), (2,))
 
 
 def test_only_partitions_of_the_broker_are_touched() -> None:
-    room = cluster(1, 2, 3)
-    room.place("t", 1, PartitionImage((1, 2), (1, 2), 1), PartitionImage((2, 3), (2, 3), 2))
-    before = room.partition("t", 1)
-    room.do(UnregisterBroker(1))
-    assert room.partition("t", 1) is before
+    harness = cluster(1, 2, 3)
+    harness.place("t", 1, PartitionImage((1, 2), (1, 2), 1), PartitionImage((2, 3), (2, 3), 2))
+    before = harness.partition("t", 1)
+    harness.do(UnregisterBroker(1))
+    assert harness.partition("t", 1) is before
 
 
 # -- configs and features --------------------------------------------------------------------------
 
 
 def test_allowing_unclean_elections_holds_them_at_once() -> None:
-    room = cluster(1)
-    room.place("t", 1, PartitionImage((2, 1), (2,), NO_LEADER))
-    room.place("u", 2, PartitionImage((2, 1), (2,), NO_LEADER))
-    room.set_config(TOPIC, "t", unclean_leader_election_enable="true")
-    assert (room.partition("t").leader, room.partition("u").leader) == (1, NO_LEADER)
-    room.set_config(BROKER, "", unclean_leader_election_enable="true")
-    assert room.partition("u").leader == 1
+    harness = cluster(1)
+    harness.place("t", 1, PartitionImage((2, 1), (2,), NO_LEADER))
+    harness.place("u", 2, PartitionImage((2, 1), (2,), NO_LEADER))
+    harness.set_config(TOPIC, "t", unclean_leader_election_enable="true")
+    assert (harness.partition("t").leader, harness.partition("u").leader) == (1, NO_LEADER)
+    harness.set_config(BROKER, "", unclean_leader_election_enable="true")
+    assert harness.partition("u").leader == 1
 
 
 def test_a_lower_minimum_ends_eligibility_at_once() -> None:
     # What is committed from then on, the eligible ones do not have.
-    room = cluster(1, 2)
-    room.place("t", 1, PartitionImage((1, 2), (1,), 1, elr=(2,)))
-    room.place("u", 2, PartitionImage((1, 2), (1,), 1, elr=(2,)))
-    room.with_elr()
-    room.set_config(BROKER, "", min_insync_replicas="2")
-    assert room.partition("t").elr == (2,)
-    room.set_config(TOPIC, "t", min_insync_replicas="1")
-    assert (room.partition("t").elr, room.partition("u").elr) == ((), (2,))
+    harness = cluster(1, 2)
+    harness.place("t", 1, PartitionImage((1, 2), (1,), 1, elr=(2,)))
+    harness.place("u", 2, PartitionImage((1, 2), (1,), 1, elr=(2,)))
+    harness.with_elr()
+    harness.set_config(BROKER, "", min_insync_replicas="2")
+    assert harness.partition("t").elr == (2,)
+    harness.set_config(TOPIC, "t", min_insync_replicas="1")
+    assert (harness.partition("t").elr, harness.partition("u").elr) == ((), (2,))
 
 
 def test_other_configs_touch_no_partition() -> None:
-    room = cluster(1)
-    room.place("t", 1, PartitionImage((2, 1), (2,), NO_LEADER))
-    before = room.partition("t")
-    room.set_config(TOPIC, "t", retention_ms="5")
-    assert room.partition("t") is before
+    harness = cluster(1)
+    harness.place("t", 1, PartitionImage((2, 1), (2,), NO_LEADER))
+    before = harness.partition("t")
+    harness.set_config(TOPIC, "t", retention_ms="5")
+    assert harness.partition("t") is before
 
 
 # -- preferred leaders as time goes by -------------------------------------------------------------
 
 
 def test_preferred_leaders_get_the_lead_back_every_five_minutes() -> None:
-    room = cluster(1, 2)
-    room.place(
+    harness = cluster(1, 2)
+    harness.place(
         "t",
         1,
         PartitionImage((1, 2), (1, 2), 2),
         PartitionImage((1, 2), (2,), 2),
         PartitionImage((3, 2), (3, 2), 2),
     )
-    room.pass_time(299_000, 1, 2)
-    assert room.partition("t").leader == 2
-    room.pass_time(1_000, 1, 2)
-    assert [p.leader for p in room.partitions("t")] == [1, 2, 2]
+    harness.pass_time(299_000, 1, 2)
+    assert harness.partition("t").leader == 2
+    harness.pass_time(1_000, 1, 2)
+    assert [p.leader for p in harness.partitions("t")] == [1, 2, 2]
 
 
 def test_rebalancing_can_be_switched_off_and_its_interval_changed() -> None:
-    room = cluster(1, 2)
-    room.place("t", 1, PartitionImage((1, 2), (1, 2), 2))
-    room.set_config(BROKER, "", auto_leader_rebalance_enable="false")
-    room.set_config(BROKER, "", leader_imbalance_check_interval_seconds="1")
-    room.lead()
-    room.pass_time(3_000, 1, 2)
-    assert room.partition("t").leader == 2
-    room.set_config(BROKER, "", auto_leader_rebalance_enable="true")
-    room.pass_time(1_000, 1, 2)
-    assert room.partition("t").leader == 1
+    harness = cluster(1, 2)
+    harness.place("t", 1, PartitionImage((1, 2), (1, 2), 2))
+    harness.set_config(BROKER, "", auto_leader_rebalance_enable="false")
+    harness.set_config(BROKER, "", leader_imbalance_check_interval_seconds="1")
+    harness.activate()
+    harness.pass_time(3_000, 1, 2)
+    assert harness.partition("t").leader == 2
+    harness.set_config(BROKER, "", auto_leader_rebalance_enable="true")
+    harness.pass_time(1_000, 1, 2)
+    assert harness.partition("t").leader == 1
 
 
 def test_many_elections_are_held_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elections, "REBALANCED_MAX", 2)
-    room = cluster(1, 2)
-    room.place("t", 1, *(PartitionImage((1, 2), (1, 2), 2) for _ in range(5)))
+    monkeypatch.setattr(elections, "REBALANCED_PARTITIONS_MAX", 2)
+    harness = cluster(1, 2)
+    harness.place("t", 1, *(PartitionImage((1, 2), (1, 2), 2) for _ in range(5)))
     portions = []
     for _ in range(4):
-        records = elections.preferred_elections(state_of(room))
+        records = elections.preferred_elections(state_of(harness))
         portions.append(len(records))
-        room.write(*records)
+        harness.write(*records)
     assert portions == [2, 2, 1, 0]
-    assert {p.leader for p in room.partitions("t")} == {1}
+    assert {p.leader for p in harness.partitions("t")} == {1}
 
 
 def test_without_the_feature_nobody_is_eligible_any_more() -> None:
-    room = cluster(2)
-    room.with_elr()
-    room.place("t", 1, PartitionImage((1, 2), (), NO_LEADER, elr=(1,), last_known_elr=(1,)))
+    harness = cluster(2)
+    harness.with_elr()
+    harness.place("t", 1, PartitionImage((1, 2), (), NO_LEADER, elr=(1,), last_known_elr=(1,)))
     off = FeatureLevelChanged("eligible.leader.replicas.version", 0)
-    room.write(off, *elections.consequences(state_of(room), [off]))
-    partition = room.partition("t")
+    harness.write(off, *elections.partition_changes_after(state_of(harness), [off]))
+    partition = harness.partition("t")
     assert (partition.elr, partition.last_known_elr) == ((), ())
     assert (partition.in_sync_replicas, partition.leader) == ((1,), NO_LEADER)

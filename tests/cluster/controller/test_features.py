@@ -12,50 +12,50 @@ from odradek.cluster.metadata.image import (
 )
 from odradek.cluster.metadata.records import FeatureLevelChanged
 from odradek.protocol.errors import ErrorCode
-from tests.support.controller_room import ControllerRoom
+from tests.support.controller_harness import ControllerHarness
 
 UP, SAFE_DOWN, UNSAFE_DOWN = 1, 2, 3
 ELR = "eligible.leader.replicas.version"
 
 
-def room_at(**levels: int) -> ControllerRoom:
+def harness_at(**levels: int) -> ControllerHarness:
     """A cluster whose features (`_` for `.`) are at these levels; its broker understands all."""
-    room = ControllerRoom(brokers=0)
+    harness = ControllerHarness(brokers=0)
     for name, level in levels.items():
-        room.write(FeatureLevelChanged(name.replace("_", "."), level))
-    room.start(1, features=SUPPORTED_FEATURES)
-    return room
+        harness.write(FeatureLevelChanged(name.replace("_", "."), level))
+    harness.start(1, features=SUPPORTED_FEATURES)
+    return harness
 
 
 def update(
-    room: ControllerRoom, *updates: FeatureUpdate, validate_only: bool = False
+    harness: ControllerHarness, *updates: FeatureUpdate, validate_only: bool = False
 ) -> FeaturesReply:
-    reply = room.do(UpdateFeatures(updates, validate_only))
+    reply = harness.do(UpdateFeatures(updates, validate_only))
     assert isinstance(reply, FeaturesReply)
     assert bool(reply.error_message) == bool(reply.error_code)
     return reply
 
 
 def test_a_feature_goes_up_and_its_level_stays_in_the_log() -> None:
-    room = room_at()
-    assert update(room, FeatureUpdate("metadata.version", 25, UP)).error_code == ErrorCode.NONE
-    assert room.image.features == {"metadata.version": 25}
-    assert room.restarted().features == {"metadata.version": 25}
+    harness = harness_at()
+    assert update(harness, FeatureUpdate("metadata.version", 25, UP)).error_code == ErrorCode.NONE
+    assert harness.image.features == {"metadata.version": 25}
+    assert harness.restarted().features == {"metadata.version": 25}
 
 
 def test_a_feature_goes_down_where_that_is_asked_for() -> None:
-    room = room_at(metadata_version=25, eligible_leader_replicas_version=1)
-    update(room, FeatureUpdate("metadata.version", 20, SAFE_DOWN))
-    update(room, FeatureUpdate("eligible.leader.replicas.version", 0, UNSAFE_DOWN))
-    assert room.image.features == {"metadata.version": 20}
+    harness = harness_at(metadata_version=25, eligible_leader_replicas_version=1)
+    update(harness, FeatureUpdate("metadata.version", 20, SAFE_DOWN))
+    update(harness, FeatureUpdate("eligible.leader.replicas.version", 0, UNSAFE_DOWN))
+    assert harness.image.features == {"metadata.version": 20}
 
 
 def test_a_level_that_is_there_already_is_fine_and_writes_nothing() -> None:
-    room = room_at(metadata_version=25)
-    written = len(room.records)
+    harness = harness_at(metadata_version=25)
+    written = len(harness.records)
     for kind in (UP, SAFE_DOWN):
-        assert update(room, FeatureUpdate("metadata.version", 25, kind)).error_code == 0
-    assert len(room.records) == written
+        assert update(harness, FeatureUpdate("metadata.version", 25, kind)).error_code == 0
+    assert len(harness.records) == written
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_a_level_that_is_there_already_is_fine_and_writes_nothing() -> None:
     ids=lambda value: str(value) if isinstance(value, str) else "",
 )
 def test_what_cannot_be_is_refused_and_says_why(wanted: FeatureUpdate, says: str) -> None:
-    room = room_at(metadata_version=25, kraft_version=1)
-    reply = update(room, wanted)
+    harness = harness_at(metadata_version=25, kraft_version=1)
+    reply = update(harness, wanted)
     assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert says in str(reply.results[0].error_message)
-    assert room.image.features == {"metadata.version": 25, "kraft.version": 1}
+    assert harness.image.features == {"metadata.version": 25, "kraft.version": 1}
 
 
 @pytest.mark.parametrize(
@@ -95,23 +95,23 @@ def test_what_cannot_be_is_refused_and_says_why(wanted: FeatureUpdate, says: str
 def test_every_broker_must_be_able_to_live_with_a_level(
     features: tuple[FeatureRange, ...], says: str
 ) -> None:
-    room = room_at()
-    room.start(2, features=features)
-    reply = update(room, FeatureUpdate("metadata.version", 25, UP))
+    harness = harness_at()
+    harness.start(2, features=features)
+    reply = update(harness, FeatureUpdate("metadata.version", 25, UP))
     assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert says in str(reply.error_message)
 
 
 def test_a_broker_that_said_nothing_of_features_holds_nobody_up() -> None:
-    room = room_at()
-    room.start(2)
-    assert update(room, FeatureUpdate("metadata.version", 25, UP)).error_code == 0
+    harness = harness_at()
+    harness.start(2)
+    assert update(harness, FeatureUpdate("metadata.version", 25, UP)).error_code == 0
 
 
 def test_all_features_are_updated_or_none() -> None:
-    room = room_at()
+    harness = harness_at()
     reply = update(
-        room,
+        harness,
         FeatureUpdate("eligible.leader.replicas.version", 1, UP),
         FeatureUpdate("flying.version", 1, UP),
     )
@@ -120,33 +120,33 @@ def test_all_features_are_updated_or_none() -> None:
         ("flying.version", ErrorCode.INVALID_UPDATE_VERSION),
     ]
     assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert room.image.features == {}
+    assert harness.image.features == {}
 
 
 def test_a_feature_that_is_named_twice_is_refused() -> None:
-    reply = update(room_at(), FeatureUpdate(ELR, 1), FeatureUpdate(ELR, 0))
+    reply = update(harness_at(), FeatureUpdate(ELR, 1), FeatureUpdate(ELR, 0))
     assert {result.error_code for result in reply.results} == {ErrorCode.INVALID_REQUEST}
 
 
-def default_min_insync(room: ControllerRoom) -> str | None:
-    return room.image.configs.of(ConfigResourceType.BROKER, "").get("min.insync.replicas")
+def default_min_insync(harness: ControllerHarness) -> str | None:
+    return harness.image.configs.of(ConfigResourceType.BROKER, "").get("min.insync.replicas")
 
 
 def test_with_eligible_leaders_the_default_of_min_insync_replicas_is_the_clusters() -> None:
     """As in Kafka (KIP-966): else it would be that of the node that happens to decide."""
-    room = ControllerRoom(brokers=0, static={"min.insync.replicas": "2"})
-    room.start(1, features=SUPPORTED_FEATURES)
-    assert update(room, FeatureUpdate(ELR, 1), validate_only=True).error_code == 0
-    assert default_min_insync(room) is None
-    update(room, FeatureUpdate(ELR, 1))
-    assert default_min_insync(room) == "2"
+    harness = ControllerHarness(brokers=0, static={"min.insync.replicas": "2"})
+    harness.start(1, features=SUPPORTED_FEATURES)
+    assert update(harness, FeatureUpdate(ELR, 1), validate_only=True).error_code == 0
+    assert default_min_insync(harness) is None
+    update(harness, FeatureUpdate(ELR, 1))
+    assert default_min_insync(harness) == "2"
 
 
 def test_a_default_that_the_cluster_has_already_stays() -> None:
-    room = room_at()
-    room.set_config(ConfigResourceType.BROKER, "", min_insync_replicas="3")
-    update(room, FeatureUpdate(ELR, 1))
-    assert default_min_insync(room) == "3"
+    harness = harness_at()
+    harness.set_config(ConfigResourceType.BROKER, "", min_insync_replicas="3")
+    update(harness, FeatureUpdate(ELR, 1))
+    assert default_min_insync(harness) == "3"
 
 
 def test_a_new_cluster_begins_with_levels_that_the_release_supports() -> None:
@@ -156,19 +156,19 @@ def test_a_new_cluster_begins_with_levels_that_the_release_supports() -> None:
 
 
 def test_validate_only_does_everything_but_update() -> None:
-    room = room_at()
-    before = room.image
+    harness = harness_at()
+    before = harness.image
     good = FeatureUpdate("eligible.leader.replicas.version", 1, UP)
-    assert update(room, good, validate_only=True).error_code == 0
+    assert update(harness, good, validate_only=True).error_code == 0
     bad = FeatureUpdate("eligible.leader.replicas.version", 9, UP)
-    assert update(room, bad, validate_only=True).error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert room.image is before
+    assert update(harness, bad, validate_only=True).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert harness.image is before
 
 
 def test_switching_eligible_leaders_off_leaves_no_partition_with_an_empty_isr() -> None:
-    room = room_at(eligible_leader_replicas_version=1)
-    room.place("t", 1, PartitionImage((1, 2), (), NO_LEADER, elr=(2, 1), last_known_elr=(1,)))
-    update(room, FeatureUpdate(ELR, 0, SAFE_DOWN))
-    partition = room.partition("t")
+    harness = harness_at(eligible_leader_replicas_version=1)
+    harness.place("t", 1, PartitionImage((1, 2), (), NO_LEADER, elr=(2, 1), last_known_elr=(1,)))
+    update(harness, FeatureUpdate(ELR, 0, SAFE_DOWN))
+    partition = harness.partition("t")
     assert (partition.in_sync_replicas, partition.elr, partition.last_known_elr) == ((2, 1), (), ())
-    assert room.image.features == {}
+    assert harness.image.features == {}

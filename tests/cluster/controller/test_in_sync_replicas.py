@@ -14,13 +14,13 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage
 from odradek.protocol.errors import ApiError, ErrorCode
-from tests.support.controller_room import ControllerRoom, topic_id
+from tests.support.controller_harness import ControllerHarness, topic_id
 
 
-def room_with(*partitions: PartitionImage) -> ControllerRoom:
-    room = ControllerRoom(brokers=4)
-    room.place("t", 1, *partitions)
-    return room
+def harness_with(*partitions: PartitionImage) -> ControllerHarness:
+    harness = ControllerHarness(brokers=4)
+    harness.place("t", 1, *partitions)
+    return harness
 
 
 def led_by_one(*in_sync: int) -> PartitionImage:
@@ -44,39 +44,39 @@ def change(
 
 
 def alter(
-    room: ControllerRoom, *changes: InSyncChange, broker: int = 1
+    harness: ControllerHarness, *changes: InSyncChange, broker: int = 1
 ) -> tuple[InSyncResult, ...]:
-    epoch = room.image.brokers[broker].broker_epoch
-    reply = room.do(AlterPartition(broker, epoch, changes))
+    epoch = harness.image.brokers[broker].broker_epoch
+    reply = harness.do(AlterPartition(broker, epoch, changes))
     assert isinstance(reply, InSyncReply)
     return reply.results
 
 
-def code(room: ControllerRoom, wanted: InSyncChange, broker: int = 1) -> int:
-    before = room.image
-    (result,) = alter(room, wanted, broker=broker)
+def code(harness: ControllerHarness, wanted: InSyncChange, broker: int = 1) -> int:
+    before = harness.image
+    (result,) = alter(harness, wanted, broker=broker)
     if result.error_code:
         assert result.state is None
-        assert room.image is before
+        assert harness.image is before
     return result.error_code
 
 
 def test_a_leader_shrinks_and_widens_its_isr() -> None:
-    room = room_with(led_by_one(1, 2, 3))
-    (result,) = alter(room, change(3, 1))
-    assert result.state == room.partition("t")
+    harness = harness_with(led_by_one(1, 2, 3))
+    (result,) = alter(harness, change(3, 1))
+    assert result.state == harness.partition("t")
     assert (result.state.in_sync_replicas, result.state.partition_epoch) == ((1, 3), 10)
     assert result.state.leader_epoch == 5, "a change of the ISR is no change of leader"
-    (result,) = alter(room, change(1, 2, 3, partition_epoch=10))
-    assert room.partition("t").in_sync_replicas == (1, 2, 3)
+    (result,) = alter(harness, change(1, 2, 3, partition_epoch=10))
+    assert harness.partition("t").in_sync_replicas == (1, 2, 3)
 
 
 def test_what_is_so_already_makes_void_what_else_was_asked_for_at_that_epoch() -> None:
-    room = room_with(led_by_one(1, 2))
-    (result,) = alter(room, change(2, 1))
+    harness = harness_with(led_by_one(1, 2))
+    (result,) = alter(harness, change(2, 1))
     assert result.state == PartitionImage((1, 2, 3), (1, 2), 1, 5, 10)
-    assert room.partition("t") == result.state
-    assert code(room, change(1, 2, 3)) == ErrorCode.INVALID_UPDATE_VERSION
+    assert harness.partition("t") == result.state
+    assert code(harness, change(1, 2, 3)) == ErrorCode.INVALID_UPDATE_VERSION
 
 
 @pytest.mark.parametrize(
@@ -111,53 +111,55 @@ def test_what_is_so_already_makes_void_what_else_was_asked_for_at_that_epoch() -
     ],
 )
 def test_what_is_refused(wanted: InSyncChange, expected: ErrorCode) -> None:
-    assert code(room_with(led_by_one(1, 2)), wanted) == expected
+    assert code(harness_with(led_by_one(1, 2)), wanted) == expected
 
 
 def test_only_the_leader_changes_its_isr() -> None:
-    assert code(room_with(led_by_one(1, 2)), change(1, 2, 3), broker=2) == ErrorCode.INVALID_REQUEST
+    assert (
+        code(harness_with(led_by_one(1, 2)), change(1, 2, 3), broker=2) == ErrorCode.INVALID_REQUEST
+    )
 
 
 def test_a_broker_that_does_not_serve_does_not_enter_an_isr() -> None:
-    room = room_with(led_by_one(1))
-    room.fence(2)
-    assert code(room, change(1, 2)) == ErrorCode.INELIGIBLE_REPLICA
-    assert code(room, change(1, 3)) == ErrorCode.NONE
+    harness = harness_with(led_by_one(1))
+    harness.fence(2)
+    assert code(harness, change(1, 2)) == ErrorCode.INELIGIBLE_REPLICA
+    assert code(harness, change(1, 3)) == ErrorCode.NONE
 
 
 def test_a_broker_that_shuts_down_does_not_enter_an_isr() -> None:
-    room = ControllerRoom(brokers=0)
-    room.lead()
-    room.join(1, 2, 3)
-    room.place("t", 1, led_by_one(1, 3))
-    room.place("u", 2, PartitionImage((2,), (2,), 2))
-    room.beat(2, wants_shut_down=True)
-    assert code(room, change(1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
+    harness = ControllerHarness(brokers=0)
+    harness.activate()
+    harness.join(1, 2, 3)
+    harness.place("t", 1, led_by_one(1, 3))
+    harness.place("u", 2, PartitionImage((2,), (2,), 2))
+    harness.beat(2, wants_shut_down=True)
+    assert code(harness, change(1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
 
 
 def test_a_replica_that_fetched_in_a_former_life_does_not_enter_an_isr() -> None:
     # KIP-903: it may have lost since then what the leader believes it to have.
-    room = room_with(led_by_one(1))
-    epoch = room.image.brokers[2].broker_epoch
-    assert code(room, change(1, InSyncReplica(2, epoch - 1))) == ErrorCode.INELIGIBLE_REPLICA
-    assert code(room, change(1, InSyncReplica(2, epoch))) == ErrorCode.NONE
+    harness = harness_with(led_by_one(1))
+    epoch = harness.image.brokers[2].broker_epoch
+    assert code(harness, change(1, InSyncReplica(2, epoch - 1))) == ErrorCode.INELIGIBLE_REPLICA
+    assert code(harness, change(1, InSyncReplica(2, epoch))) == ErrorCode.NONE
 
 
 def test_a_leader_that_registered_anew_must_use_its_new_epoch() -> None:
-    room = room_with(led_by_one(1, 2))
+    harness = harness_with(led_by_one(1, 2))
     with pytest.raises(ApiError) as caught:
-        room.do(AlterPartition(1, 1, (change(1),)))
+        harness.do(AlterPartition(1, 1, (change(1),)))
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
     with pytest.raises(ApiError) as caught:
-        room.do(AlterPartition(9, 1, (change(1),)))
+        harness.do(AlterPartition(9, 1, (change(1),)))
     assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 def test_each_partition_of_a_batch_is_answered_for_itself_in_one_entry() -> None:
-    room = room_with(led_by_one(1, 2), led_by_one(1, 2), led_by_one(1, 2))
-    offset = room.image.offset
+    harness = harness_with(led_by_one(1, 2), led_by_one(1, 2), led_by_one(1, 2))
+    offset = harness.image.offset
     results = alter(
-        room,
+        harness,
         change(1, partition=0),
         change(1, partition=1, leader_epoch=4),
         change(1, 2, 3, partition=2),
@@ -169,71 +171,73 @@ def test_each_partition_of_a_batch_is_answered_for_itself_in_one_entry() -> None
         ErrorCode.NONE,
         ErrorCode.INVALID_UPDATE_VERSION,
     ]
-    assert [p.in_sync_replicas for p in room.partitions("t")] == [(1,), (1, 2), (1, 2, 3)]
-    assert room.image.offset == offset + 1
+    assert [p.in_sync_replicas for p in harness.partitions("t")] == [(1,), (1, 2), (1, 2, 3)]
+    assert harness.image.offset == offset + 1
 
 
 def test_what_is_too_much_for_one_entry_is_not_attempted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_sync_replicas, "CHANGES_MAX", 1)
-    room = room_with(led_by_one(1, 2), led_by_one(1, 2))
-    results = alter(room, change(1), change(1, partition=1))
+    harness = harness_with(led_by_one(1, 2), led_by_one(1, 2))
+    results = alter(harness, change(1), change(1, partition=1))
     assert [result.error_code for result in results] == [0, ErrorCode.OPERATION_NOT_ATTEMPTED]
 
 
 def test_an_isr_below_the_minimum_keeps_the_others_eligible() -> None:
-    room = room_with(led_by_one(1, 2))
-    room.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
-    room.with_elr()
-    alter(room, change(1))
-    assert room.partition("t").elr == (2,)
-    alter(room, change(1, 3, partition_epoch=10))
-    assert room.partition("t").elr == ()
+    harness = harness_with(led_by_one(1, 2))
+    harness.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
+    harness.with_elr()
+    alter(harness, change(1))
+    assert harness.partition("t").elr == (2,)
+    alter(harness, change(1, 3, partition_epoch=10))
+    assert harness.partition("t").elr == ()
 
 
 def test_the_change_that_completes_a_reassignment_may_end_the_leaders_reign() -> None:
     moving = PartitionImage((2, 1), (1,), 1, 5, 9, adding_replicas=(2,), removing_replicas=(1,))
-    room = room_with(moving)
-    (result,) = alter(room, change(1, 2))
+    harness = harness_with(moving)
+    (result,) = alter(harness, change(1, 2))
     assert result.error_code == ErrorCode.NEW_LEADER_ELECTED
-    partition = room.partition("t")
+    partition = harness.partition("t")
     assert result.state == partition
     assert (partition.replicas, partition.leader, partition.leader_epoch) == ((2,), 2, 6)
 
 
-def resign(room: ControllerRoom, broker: int, *partitions: tuple[int, int]) -> None:
-    epoch = room.image.brokers[broker].broker_epoch
+def resign(harness: ControllerHarness, broker: int, *partitions: tuple[int, int]) -> None:
+    epoch = harness.image.brokers[broker].broker_epoch
     named = tuple((topic_id(topic), partition) for topic, partition in partitions)
-    assert room.do(ResignReplicas(broker, epoch, named)) == PartitionsReply(())
+    assert harness.do(ResignReplicas(broker, epoch, named)) == PartitionsReply(())
 
 
 def test_a_leader_that_resigns_is_followed_by_one_in_sync_and_out_of_sync_itself() -> None:
-    room = room_with(led_by_one(1, 2, 3))
-    resign(room, 1, (1, 0))
-    after = room.partition("t")
+    harness = harness_with(led_by_one(1, 2, 3))
+    resign(harness, 1, (1, 0))
+    after = harness.partition("t")
     assert (after.leader, after.in_sync_replicas) == (2, (2, 3))
     assert (after.leader_epoch, after.partition_epoch) == (6, 10)
 
 
 def test_a_follower_that_resigns_is_out_of_sync_and_its_leader_leads_on() -> None:
-    room = room_with(led_by_one(1, 2, 3))
-    resign(room, 3, (1, 0))
-    after = room.partition("t")
+    harness = harness_with(led_by_one(1, 2, 3))
+    resign(harness, 3, (1, 0))
+    after = harness.partition("t")
     assert (after.leader, after.in_sync_replicas, after.leader_epoch) == (1, (1, 2), 5)
-    before = room.image
-    resign(room, 3, (1, 0))
-    assert room.image is before, "it has resigned already"
+    before = harness.image
+    resign(harness, 3, (1, 0))
+    assert harness.image is before, "it has resigned already"
 
 
 def test_who_is_in_sync_alone_does_not_resign() -> None:
-    room = room_with(led_by_one(1), led_by_one(1, 3))
-    room.fence(3)
-    before = room.image
-    resign(room, 1, (1, 0), (1, 1), (1, 7), (9, 0))
-    assert room.image is before, "nobody else could lead, or there is no such partition"
+    harness = harness_with(led_by_one(1), led_by_one(1, 3))
+    harness.fence(3)
+    before = harness.image
+    resign(harness, 1, (1, 0), (1, 1), (1, 7), (9, 0))
+    assert harness.image is before, "nobody else could lead, or there is no such partition"
 
 
 def test_an_old_incarnation_resigns_nothing() -> None:
-    room = room_with(led_by_one(1, 2, 3))
+    harness = harness_with(led_by_one(1, 2, 3))
     with pytest.raises(ApiError) as refused:
-        room.do(ResignReplicas(1, room.image.brokers[1].broker_epoch - 1, ((topic_id(1), 0),)))
+        harness.do(
+            ResignReplicas(1, harness.image.brokers[1].broker_epoch - 1, ((topic_id(1), 0),))
+        )
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH

@@ -5,15 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.cluster.controller.partition_changes import (
-    Election,
     ElectionRules,
-    PartitionDecisions,
+    LeaderElection,
+    PartitionChangeSet,
     changed_partition,
     is_reassignment_complete,
 )
 from odradek.cluster.metadata.image import NO_LEADER, ConfigResourceType, PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged
-from tests.support.controller_room import ControllerRoom, topic_id
+from tests.support.controller_harness import ControllerHarness, topic_id
 
 BROKERS = range(1, 7)
 
@@ -83,8 +83,8 @@ def test_without_eligible_leaders_the_last_isr_waits_for_its_return() -> None:
 
 def test_an_unclean_election_takes_anybody_and_nobody_else_is_in_sync() -> None:
     for law, election in (
-        (rules(2, 3, unclean=True), Election.ANY),
-        (rules(2, 3), Election.UNCLEAN),
+        (rules(2, 3, unclean=True), LeaderElection.ONLINE),
+        (rules(2, 3), LeaderElection.UNCLEAN),
     ):
         after = changed(partition(1), law, in_sync=(), election=election)
         assert (after.leader, after.in_sync_replicas) == (2, (2,))
@@ -104,7 +104,7 @@ def test_a_preferred_election_takes_the_preferred_leader_if_it_may_lead(
     in_sync: tuple[int, ...], active: tuple[int, ...], leader: int
 ) -> None:
     before = partition(*in_sync)
-    after = changed_partition(before, rules(*active), election=Election.PREFERRED)
+    after = changed_partition(before, rules(*active), election=LeaderElection.PREFERRED)
     assert (after or before).leader == leader
 
 
@@ -174,17 +174,17 @@ def test_the_last_known_leader_leads_where_nobody_is_eligible_any_more() -> None
 @pytest.mark.parametrize("has_elr", [False, True])
 def test_who_lost_the_end_of_its_log_is_neither_in_sync_nor_eligible(has_elr: bool) -> None:
     law = rules(1, 3, least=3, has_elr=has_elr)
-    after = changed(partition(1, 2), law, lost={2})
+    after = changed(partition(1, 2), law, unclean_shutdown={2})
     assert (after.in_sync_replicas, after.elr) == ((1,), ())
     if has_elr:
-        after = changed(partition(1, elr=(2, 3)), law, lost={2})
+        after = changed(partition(1, elr=(2, 3)), law, unclean_shutdown={2})
         assert after.elr == (3,)
 
 
 def test_the_last_one_in_sync_is_still_the_best_there_is_when_it_lost_its_end() -> None:
-    after = changed(partition(1), rules(2, 3), lost={1})
+    after = changed(partition(1), rules(2, 3), unclean_shutdown={1})
     assert (after.leader, after.in_sync_replicas) == (NO_LEADER, (1,))
-    with_elr = changed(partition(1), rules(2, 3, has_elr=True), lost={1})
+    with_elr = changed(partition(1), rules(2, 3, has_elr=True), unclean_shutdown={1})
     assert (with_elr.in_sync_replicas, with_elr.elr, with_elr.last_known_elr) == ((), (), (1,))
 
 
@@ -193,7 +193,9 @@ def test_an_erased_log_is_never_elected_by_itself_again(has_elr: bool) -> None:
     after = changed(partition(1), rules(2, 3, has_elr=has_elr), erased={1})
     assert (after.leader, after.in_sync_replicas, after.last_known_elr) == (NO_LEADER, (), ())
     assert changed_partition(after, rules(1, 2, 3, has_elr=has_elr)) is None
-    by_hand = changed_partition(after, rules(1, 2, 3, has_elr=has_elr), election=Election.UNCLEAN)
+    by_hand = changed_partition(
+        after, rules(1, 2, 3, has_elr=has_elr), election=LeaderElection.UNCLEAN
+    )
     assert by_hand is not None
     assert by_hand.leader == 1
 
@@ -277,39 +279,41 @@ BROKER_SETS = st.frozensets(st.sampled_from(list(BROKERS)))
     st.integers(1, 4),
     st.booleans(),
     st.booleans(),
-    st.sampled_from(Election),
+    st.sampled_from(LeaderElection),
 )
 @settings(deadline=None, max_examples=600)
 def test_whatever_happens_a_leader_has_all_that_was_committed(
     data: st.DataObject,
     active: frozenset[int],
-    leaving: frozenset[int],
-    lost: frozenset[int],
+    shutting_down: frozenset[int],
+    unclean_shutdown: frozenset[int],
     least: int,
     is_unclean_allowed: bool,
     has_elr: bool,
-    election: Election,
+    election: LeaderElection,
 ) -> None:
     before = data.draw(partitions(has_elr))
-    law = rules(*(active - leaving), least=least, unclean=is_unclean_allowed, has_elr=has_elr)
-    in_sync = tuple(r for r in before.in_sync_replicas if r not in leaving)
-    after = changed_partition(before, law, in_sync=in_sync, lost=lost, election=election)
+    law = rules(*(active - shutting_down), least=least, unclean=is_unclean_allowed, has_elr=has_elr)
+    in_sync = tuple(r for r in before.in_sync_replicas if r not in shutting_down)
+    after = changed_partition(
+        before, law, in_sync=in_sync, unclean_shutdown=unclean_shutdown, election=election
+    )
     if after is None:
         return
     # While the ISR was large enough, more was committed than the eligible ones have.
     was_enough = len(before.in_sync_replicas) >= min(least, len(before.replicas))
-    had_all = {*before.in_sync_replicas, *(() if was_enough else before.elr)} - lost
+    had_all = {*before.in_sync_replicas, *(() if was_enough else before.elr)} - unclean_shutdown
     assert after.partition_epoch == before.partition_epoch + 1
     assert after.leader_epoch == before.leader_epoch + (after.leader != before.leader)
     assert set(after.in_sync_replicas) <= set(after.replicas)
     assert after.leader in (NO_LEADER, *after.in_sync_replicas)
     assert not set(after.elr) & set(after.in_sync_replicas)
-    is_unclean = is_unclean_allowed or election is Election.UNCLEAN
+    is_unclean = is_unclean_allowed or election is LeaderElection.UNCLEAN
     if after.leader not in (NO_LEADER, before.leader):
         assert after.leader in law.active
         if had_all & law.active:
             assert after.leader in had_all, "an unclean election is the last resort"
-        is_last_known = has_elr and not had_all - leaving
+        is_last_known = has_elr and not had_all - shutting_down
         if not is_unclean and not is_last_known:
             assert after.leader in had_all
     if after.elr:
@@ -325,9 +329,9 @@ def test_whatever_happens_a_leader_has_all_that_was_committed(
 
 
 def test_decisions_build_upon_each_other_and_make_one_record_a_partition() -> None:
-    room = ControllerRoom(brokers=3)
-    room.place("t", 1, PartitionImage((0, 1, 2), (0, 1, 2), 0), PartitionImage((1,), (1,), 1))
-    decisions = PartitionDecisions(room.image, active={0, 1, 2}, node_id=0, static={})
+    harness = ControllerHarness(brokers=3)
+    harness.place("t", 1, PartitionImage((0, 1, 2), (0, 1, 2), 0), PartitionImage((1,), (1,), 1))
+    decisions = PartitionChangeSet(harness.image, active={0, 1, 2}, node_id=0, static={})
     place = (topic_id(1), 0)
     law = decisions.rules(topic_id(1))
     assert law is decisions.rules(topic_id(1))
@@ -340,17 +344,17 @@ def test_decisions_build_upon_each_other_and_make_one_record_a_partition() -> No
 
 
 def test_rules_come_from_the_topics_configs_and_the_features() -> None:
-    room = ControllerRoom(brokers=1)
-    room.place("t", 1, PartitionImage((0,), (0,), 0))
-    plain = PartitionDecisions(room.image, active={0}, node_id=0, static={}).rules(topic_id(1))
+    harness = ControllerHarness(brokers=1)
+    harness.place("t", 1, PartitionImage((0,), (0,), 0))
+    plain = PartitionChangeSet(harness.image, active={0}, node_id=0, static={}).rules(topic_id(1))
     assert plain == rules(0)
 
-    room.set_config(
+    harness.set_config(
         ConfigResourceType.TOPIC,
         "t",
         min_insync_replicas="2",
         unclean_leader_election_enable="true",
     )
-    room.with_elr()
-    law = PartitionDecisions(room.image, active={0}, node_id=0, static={}).rules(topic_id(1))
+    harness.with_elr()
+    law = PartitionChangeSet(harness.image, active={0}, node_id=0, static={}).rules(topic_id(1))
     assert law == rules(0, least=2, unclean=True, has_elr=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.cluster.controller.partition_index import PartitionIndex, Place
+from odradek.cluster.controller.partition_index import PartitionIndex, TopicIdPartition
 from odradek.cluster.controller.state import ControllerState
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage
 from odradek.cluster.metadata.records import PartitionsAdded, Record, TopicCreated, TopicDeleted
@@ -14,7 +14,9 @@ from tests.support.metadata_history import history
 ID = bytes(16)
 
 
-def searched(image: MetadataImage, is_it: Callable[[PartitionImage], bool]) -> set[Place]:
+def searched(
+    image: MetadataImage, is_it: Callable[[PartitionImage], bool]
+) -> set[TopicIdPartition]:
     return {
         (topic_id, number)
         for topic_id, topic in image.topics_by_id.items()
@@ -38,8 +40,8 @@ def check(index: PartitionIndex, image: MetadataImage) -> None:
             lambda p, b=broker: p.leader == b,  # type: ignore[misc] # bound now
         )
     assert set(index.leaderless()) == searched(image, lambda p: p.leader == -1)
-    assert set(index.eligible_anywhere()) == searched(image, lambda p: bool(p.elr))
-    assert set(index.unpreferred()) == searched(image, lambda p: p.leader != p.replicas[0])
+    assert set(index.with_eligible_leaders()) == searched(image, lambda p: bool(p.elr))
+    assert set(index.imbalanced()) == searched(image, lambda p: p.leader != p.replicas[0])
     assert set(index.reassigned()) == searched(
         image, lambda p: bool(p.adding_replicas or p.removing_replicas)
     )

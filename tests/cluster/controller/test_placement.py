@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.cluster.controller.placement import place
+from odradek.cluster.controller.placement import place_replicas
 from odradek.protocol.errors import ApiError, ErrorCode
-from tests.support.controller_room import topic_id
+from tests.support.controller_harness import topic_id
 
 NO_RACKS: Mapping[int, str | None] = {}
 
@@ -22,7 +22,7 @@ def placed(
     brokers: Sequence[int],
     racks: Mapping[int, str | None] = NO_RACKS,
 ) -> list[tuple[int, ...]]:
-    return place(
+    return place_replicas(
         topic_id(start),
         partition_count=partitions,
         replication_factor=factor,
@@ -151,7 +151,7 @@ def test_topics_begin_at_different_brokers() -> None:
 
 def test_placement_goes_on_where_it_stopped() -> None:
     whole = placed(5, 12, 3, [0, 1, 2, 3])
-    rest = place(
+    rest = place_replicas(
         topic_id(5),
         existing=whole[:5],
         partition_count=7,
@@ -163,7 +163,7 @@ def test_placement_goes_on_where_it_stopped() -> None:
 
 def test_a_broker_that_came_later_gets_more_of_the_new_partitions() -> None:
     before = placed(0, 8, 1, [0, 1])
-    added = place(
+    added = place_replicas(
         topic_id(0), existing=before, partition_count=4, replication_factor=1, brokers=[0, 1, 2]
     )
     assert added == [(2,)] * 4
@@ -171,12 +171,12 @@ def test_a_broker_that_came_later_gets_more_of_the_new_partitions() -> None:
 
 def test_spare_brokers_follow_only_where_others_are_missing() -> None:
     def with_spare(factor: int) -> list[tuple[int, ...]]:
-        return place(
+        return place_replicas(
             topic_id(0),
             partition_count=4,
             replication_factor=factor,
             brokers=[0, 1],
-            spare=[7, 8],
+            inactive=[7, 8],
         )
 
     assert all(set(nodes) == {0, 1} for nodes in with_spare(2))
@@ -185,15 +185,17 @@ def test_spare_brokers_follow_only_where_others_are_missing() -> None:
     assert all(set(nodes) == {0, 1, 7, 8} for nodes in with_spare(4))
 
 
-@pytest.mark.parametrize(("brokers", "spare"), [([], []), ([4], []), ([4], [5]), ([], [5, 6, 7])])
-def test_more_replicas_than_brokers_is_refused(brokers: list[int], spare: list[int]) -> None:
-    factor = len(brokers) + len(spare) + bool(brokers or not spare)
+@pytest.mark.parametrize(
+    ("brokers", "inactive"), [([], []), ([4], []), ([4], [5]), ([], [5, 6, 7])]
+)
+def test_more_replicas_than_brokers_is_refused(brokers: list[int], inactive: list[int]) -> None:
+    factor = len(brokers) + len(inactive) + bool(brokers or not inactive)
     with pytest.raises(ApiError) as caught:
-        place(
+        place_replicas(
             topic_id(0),
             partition_count=1,
             replication_factor=factor,
             brokers=brokers,
-            spare=spare,
+            inactive=inactive,
         )
     assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR

@@ -13,17 +13,17 @@ from odradek.cluster.controller.commands import (
 from odradek.cluster.controller.reassignment import ongoing_reassignments
 from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage
 from odradek.protocol.errors import ErrorCode
-from tests.support.controller_room import ControllerRoom, topic_id
+from tests.support.controller_harness import ControllerHarness, topic_id
 
 
-def room_with(*partitions: PartitionImage, brokers: int = 5) -> ControllerRoom:
-    room = ControllerRoom(brokers=brokers)
-    room.place("t", 1, *partitions)
-    return room
+def harness_with(*partitions: PartitionImage, brokers: int = 5) -> ControllerHarness:
+    harness = ControllerHarness(brokers=brokers)
+    harness.place("t", 1, *partitions)
+    return harness
 
 
 def reassign(
-    room: ControllerRoom,
+    harness: ControllerHarness,
     replicas: tuple[int, ...] | None,
     *,
     partition: int = 0,
@@ -33,7 +33,7 @@ def reassign(
     command = AlterPartitionReassignments(
         (Reassignment(topic, partition, replicas),), may_change_factor
     )
-    reply = room.do(command)
+    reply = harness.do(command)
     assert isinstance(reply, PartitionsReply)
     (result,) = reply.results
     assert (result.topic, result.partition) == (topic, partition)
@@ -41,9 +41,9 @@ def reassign(
     return result.error_code
 
 
-def in_sync(room: ControllerRoom, *replicas: int) -> None:
+def in_sync(harness: ControllerHarness, *replicas: int) -> None:
     """The leader says who is in sync now."""
-    state = room.partition("t")
+    state = harness.partition("t")
     change = InSyncChange(
         topic_id(1),
         0,
@@ -51,8 +51,8 @@ def in_sync(room: ControllerRoom, *replicas: int) -> None:
         state.partition_epoch,
         tuple(InSyncReplica(replica) for replica in replicas),
     )
-    epoch = room.image.brokers[state.leader].broker_epoch
-    room.do(AlterPartition(state.leader, epoch, (change,)))
+    epoch = harness.image.brokers[state.leader].broker_epoch
+    harness.do(AlterPartition(state.leader, epoch, (change,)))
 
 
 def shape(partition: PartitionImage) -> tuple[tuple[int, ...], ...]:
@@ -60,139 +60,139 @@ def shape(partition: PartitionImage) -> tuple[tuple[int, ...], ...]:
 
 
 def test_a_replica_moves_when_the_new_one_is_in_sync() -> None:
-    room = room_with(PartitionImage((0, 1), (0, 1), 0))
-    assert reassign(room, (2, 1)) == ErrorCode.NONE
-    moving = room.partition("t")
+    harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
+    assert reassign(harness, (2, 1)) == ErrorCode.NONE
+    moving = harness.partition("t")
     assert shape(moving) == ((2, 1, 0), (2,), (0,))
     assert (moving.leader, moving.in_sync_replicas) == (0, (0, 1))
-    in_sync(room, 0, 1, 2)
-    done = room.partition("t")
+    in_sync(harness, 0, 1, 2)
+    done = harness.partition("t")
     assert shape(done) == ((2, 1), (), ())
     assert (done.leader, done.in_sync_replicas) == (2, (2, 1))
 
 
 def test_nothing_is_taken_away_before_all_that_is_added_is_in_sync() -> None:
-    room = room_with(PartitionImage((0, 1), (0, 1), 0))
-    reassign(room, (2, 3))
-    in_sync(room, 0, 1, 2)
-    assert shape(room.partition("t")) == ((2, 3, 0, 1), (2, 3), (0, 1))
-    in_sync(room, 0, 1, 2, 3)
-    assert shape(room.partition("t")) == ((2, 3), (), ())
+    harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
+    reassign(harness, (2, 3))
+    in_sync(harness, 0, 1, 2)
+    assert shape(harness.partition("t")) == ((2, 3, 0, 1), (2, 3), (0, 1))
+    in_sync(harness, 0, 1, 2, 3)
+    assert shape(harness.partition("t")) == ((2, 3), (), ())
 
 
 def test_taking_replicas_away_is_done_at_once() -> None:
-    room = room_with(PartitionImage((0, 1, 2), (0, 1, 2), 0))
-    assert reassign(room, (1,)) == ErrorCode.NONE
-    partition = room.partition("t")
+    harness = harness_with(PartitionImage((0, 1, 2), (0, 1, 2), 0))
+    assert reassign(harness, (1,)) == ErrorCode.NONE
+    partition = harness.partition("t")
     assert shape(partition) == ((1,), (), ())
     assert (partition.leader, partition.leader_epoch, partition.in_sync_replicas) == (1, 1, (1,))
 
 
 def test_the_last_one_in_sync_is_not_taken_away() -> None:
-    room = room_with(PartitionImage((0, 1), (0,), 0))
-    reassign(room, (1,))
-    assert shape(room.partition("t")) == ((1, 0), (), (0,))
-    in_sync(room, 0, 1)
-    assert shape(room.partition("t")) == ((1,), (), ())
+    harness = harness_with(PartitionImage((0, 1), (0,), 0))
+    reassign(harness, (1,))
+    assert shape(harness.partition("t")) == ((1, 0), (), (0,))
+    in_sync(harness, 0, 1)
+    assert shape(harness.partition("t")) == ((1,), (), ())
 
 
 def test_another_order_is_another_preferred_leader() -> None:
-    room = room_with(PartitionImage((0, 1), (0, 1), 0))
-    assert reassign(room, (1, 0)) == ErrorCode.NONE
-    assert (room.partition("t").replicas, room.partition("t").leader) == ((1, 0), 0)
+    harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
+    assert reassign(harness, (1, 0)) == ErrorCode.NONE
+    assert (harness.partition("t").replicas, harness.partition("t").leader) == ((1, 0), 0)
 
 
 def test_the_replicas_that_are_there_need_no_record() -> None:
-    room = room_with(PartitionImage((0, 1), (0, 1), 0))
-    written = len(room.records)
-    assert reassign(room, (0, 1)) == ErrorCode.NONE
-    assert len(room.records) == written
+    harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
+    written = len(harness.records)
+    assert reassign(harness, (0, 1)) == ErrorCode.NONE
+    assert len(harness.records) == written
 
 
 def test_a_reassignment_under_way_may_be_redirected() -> None:
-    room = room_with(PartitionImage((0, 1), (0, 1), 0))
-    reassign(room, (2, 3))
-    in_sync(room, 0, 1, 2)
-    assert reassign(room, (2, 4)) == ErrorCode.NONE
-    assert shape(room.partition("t")) == ((2, 4, 3, 0, 1), (2, 4), (3, 0, 1))
-    in_sync(room, 0, 1, 2, 4)
-    assert shape(room.partition("t")) == ((2, 4), (), ())
+    harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
+    reassign(harness, (2, 3))
+    in_sync(harness, 0, 1, 2)
+    assert reassign(harness, (2, 4)) == ErrorCode.NONE
+    assert shape(harness.partition("t")) == ((2, 4, 3, 0, 1), (2, 4), (3, 0, 1))
+    in_sync(harness, 0, 1, 2, 4)
+    assert shape(harness.partition("t")) == ((2, 4), (), ())
 
 
 def test_what_was_being_added_is_waited_for_under_the_new_target_too() -> None:
-    room = room_with(PartitionImage((0,), (0,), 0))
-    reassign(room, (0, 1))
-    reassign(room, (1, 2))
-    in_sync(room, 0, 2)
-    assert shape(room.partition("t"))[1] == (1, 2), "1 has not caught up yet"
+    harness = harness_with(PartitionImage((0,), (0,), 0))
+    reassign(harness, (0, 1))
+    reassign(harness, (1, 2))
+    in_sync(harness, 0, 2)
+    assert shape(harness.partition("t"))[1] == (1, 2), "1 has not caught up yet"
 
 
 def test_a_cancelled_reassignment_leaves_what_was_before() -> None:
-    room = room_with(PartitionImage((0, 1), (0, 1), 0))
-    reassign(room, (2, 1))
-    assert reassign(room, None) == ErrorCode.NONE
-    partition = room.partition("t")
+    harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
+    reassign(harness, (2, 1))
+    assert reassign(harness, None) == ErrorCode.NONE
+    partition = harness.partition("t")
     assert shape(partition) == ((1, 0), (), ())
     assert (partition.leader, partition.in_sync_replicas) == (0, (0, 1))
 
 
 def test_cancelling_elects_anew_where_an_added_replica_leads() -> None:
-    room = room_with(PartitionImage((2, 3, 0), (2, 0), 2, 5, 9, (), (), (2, 3), (0,)))
-    assert reassign(room, None) == ErrorCode.NONE
-    partition = room.partition("t")
+    harness = harness_with(PartitionImage((2, 3, 0), (2, 0), 2, 5, 9, (), (), (2, 3), (0,)))
+    assert reassign(harness, None) == ErrorCode.NONE
+    partition = harness.partition("t")
     assert (partition.leader, partition.leader_epoch, partition.in_sync_replicas) == (0, 6, (0,))
 
 
 def test_cancelling_must_not_lose_what_only_added_replicas_have() -> None:
     only_added = PartitionImage((2, 0), (2,), 2, 5, 9, (), (), (2,), (0,))
-    room = room_with(only_added)
-    assert reassign(room, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert room.partition("t") == only_added
-    room.set_config(ConfigResourceType.TOPIC, "t", unclean_leader_election_enable="true")
-    assert reassign(room, None) == ErrorCode.NONE
-    assert (room.partition("t").leader, room.partition("t").in_sync_replicas) == (0, (0,))
+    harness = harness_with(only_added)
+    assert reassign(harness, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert harness.partition("t") == only_added
+    harness.set_config(ConfigResourceType.TOPIC, "t", unclean_leader_election_enable="true")
+    assert reassign(harness, None) == ErrorCode.NONE
+    assert (harness.partition("t").leader, harness.partition("t").in_sync_replicas) == (0, (0,))
 
 
 def test_there_is_nothing_to_cancel_where_nothing_moves() -> None:
-    room = room_with(PartitionImage((0,), (0,), 0))
-    assert reassign(room, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    harness = harness_with(PartitionImage((0,), (0,), 0))
+    assert reassign(harness, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
 @pytest.mark.parametrize(
     ("topic", "partition"), [("nope", 0), ("t", 1), ("t", -1)], ids=["topic", "number", "negative"]
 )
 def test_what_does_not_exist_is_not_reassigned(topic: str, partition: int) -> None:
-    room = room_with(PartitionImage((0,), (0,), 0))
+    harness = harness_with(PartitionImage((0,), (0,), 0))
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert reassign(room, (1,), topic=topic, partition=partition) == code
-    assert reassign(room, None, topic=topic, partition=partition) == code
+    assert reassign(harness, (1,), topic=topic, partition=partition) == code
+    assert reassign(harness, None, topic=topic, partition=partition) == code
 
 
 @pytest.mark.parametrize("replicas", [(), (1, 1), (9,), (-1,)], ids=str)
 def test_a_target_that_cannot_be_is_refused(replicas: tuple[int, ...]) -> None:
-    room = room_with(PartitionImage((0,), (0,), 0))
-    assert reassign(room, replicas) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    harness = harness_with(PartitionImage((0,), (0,), 0))
+    assert reassign(harness, replicas) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_a_replica_may_be_assigned_to_a_broker_that_is_away() -> None:
-    room = room_with(PartitionImage((0,), (0,), 0))
-    room.fence(3)
-    assert reassign(room, (3,)) == ErrorCode.NONE
-    assert shape(room.partition("t")) == ((3, 0), (3,), (0,))
+    harness = harness_with(PartitionImage((0,), (0,), 0))
+    harness.fence(3)
+    assert reassign(harness, (3,)) == ErrorCode.NONE
+    assert shape(harness.partition("t")) == ((3, 0), (3,), (0,))
 
 
 def test_the_replication_factor_changes_only_if_it_may() -> None:
     # B.11: v1 AllowReplicationFactorChange=false refuses size changes (38).
-    room = room_with(PartitionImage((0, 1), (0, 1), 0))
+    harness = harness_with(PartitionImage((0, 1), (0, 1), 0))
     code = ErrorCode.INVALID_REPLICATION_FACTOR
-    assert reassign(room, (0, 1, 2), may_change_factor=False) == code
-    assert reassign(room, (1, 2), may_change_factor=False) == ErrorCode.NONE
-    assert reassign(room, (3, 4), may_change_factor=False) == ErrorCode.NONE, "of the original"
-    assert reassign(room, (0, 1, 2), may_change_factor=True) == ErrorCode.NONE
+    assert reassign(harness, (0, 1, 2), may_change_factor=False) == code
+    assert reassign(harness, (1, 2), may_change_factor=False) == ErrorCode.NONE
+    assert reassign(harness, (3, 4), may_change_factor=False) == ErrorCode.NONE, "of the original"
+    assert reassign(harness, (0, 1, 2), may_change_factor=True) == ErrorCode.NONE
 
 
 def test_each_partition_is_answered_for_itself_and_the_last_word_on_it_counts() -> None:
-    room = room_with(*(PartitionImage((0,), (0,), 0) for _ in range(3)))
+    harness = harness_with(*(PartitionImage((0,), (0,), 0) for _ in range(3)))
     command = AlterPartitionReassignments(
         (
             Reassignment("t", 0, (1,)),
@@ -201,32 +201,32 @@ def test_each_partition_is_answered_for_itself_and_the_last_word_on_it_counts() 
             Reassignment("t", 2, (2,)),
         )
     )
-    offset = room.image.offset
-    reply = room.do(command)
+    offset = harness.image.offset
+    reply = harness.do(command)
     assert isinstance(reply, PartitionsReply)
     assert [(r.partition, r.error_code) for r in reply.results] == [
         (0, 0),
         (1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (2, 0),
     ]
-    assert [p.adding_replicas for p in room.partitions("t")] == [(1,), (), (2,)]
-    assert room.image.offset == offset + 1
+    assert [p.adding_replicas for p in harness.partitions("t")] == [(1,), (), (2,)]
+    assert harness.image.offset == offset + 1
 
 
 def test_what_is_under_way_is_listed() -> None:
-    room = room_with(*(PartitionImage((0,), (0,), 0) for _ in range(3)))
-    room.place("u", 2, PartitionImage((0,), (0,), 0))
-    reassign(room, (1,), partition=1)
-    reassign(room, (2,), topic="u")
+    harness = harness_with(*(PartitionImage((0,), (0,), 0) for _ in range(3)))
+    harness.place("u", 2, PartitionImage((0,), (0,), 0))
+    reassign(harness, (1,), partition=1)
+    reassign(harness, (2,), topic="u")
 
     def listed(wanted: dict[str, list[int]] | None) -> list[tuple[str, int, tuple[int, ...]]]:
         return [
             (entry.topic.name, entry.partition, entry.state.adding_replicas)
-            for entry in ongoing_reassignments(room.image, wanted)
+            for entry in ongoing_reassignments(harness.image, wanted)
         ]
 
     assert listed(None) == [("t", 1, (1,)), ("u", 0, (2,))]
     assert listed({"t": [0, 1, 1, 7, -1], "nope": [0]}) == [("t", 1, (1,))]
     assert listed({}) == []
-    reassign(room, None, partition=1)
+    reassign(harness, None, partition=1)
     assert listed(None) == [("u", 0, (2,))]

@@ -10,13 +10,13 @@ from odradek.cluster.metadata.image import (
     PartitionImage,
 )
 from odradek.cluster.metadata.records import PartitionsAdded, TopicCreated, TopicDeleted
-from odradek.cluster.metadata.topic_names import collision_key
-from tests.support.controller_room import ControllerRoom
+from odradek.cluster.metadata.topic_names import unify_collision_chars
+from tests.support.controller_harness import ControllerHarness
 from tests.support.metadata_history import history
 
 
 def collisions_of(image: MetadataImage) -> dict[str, str]:
-    return {collision_key(name): name for name in image.topics_by_name}
+    return {unify_collision_chars(name): name for name in image.topics_by_name}
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -42,33 +42,33 @@ def test_a_topic_that_is_gone_collides_with_nothing() -> None:
 
 
 def test_active_brokers_are_those_that_are_there_and_stay() -> None:
-    room = ControllerRoom(brokers=4)
-    room.fence(2)
-    state = ControllerState(room.image, node_id=0, static={})
+    harness = ControllerHarness(brokers=4)
+    harness.fence(2)
+    state = ControllerState(harness.image, node_id=0, static={})
     assert [broker.broker_id for broker in state.active_brokers()] == [0, 1, 3]
     assert not is_active(None)
     assert not is_active(BrokerImage(1, 1, is_in_controlled_shutdown=True))
 
 
 def test_a_cordoned_broker_is_known_by_its_config() -> None:
-    room = ControllerRoom(brokers=2)
-    room.set_config(ConfigResourceType.BROKER, "1", cordoned_log_dirs="*")
-    state = ControllerState(room.image, node_id=0, static={})
+    harness = ControllerHarness(brokers=2)
+    harness.set_config(ConfigResourceType.BROKER, "1", cordoned_log_dirs="*")
+    state = ControllerState(harness.image, node_id=0, static={})
     assert [state.is_cordoned(broker) for broker in (0, 1)] == [False, True]
 
 
 def test_what_records_will_make_of_the_image_is_seen_without_making_it() -> None:
-    room = ControllerRoom(brokers=1)
-    state = ControllerState(room.image, node_id=0, static={})
+    harness = ControllerHarness(brokers=1)
+    state = ControllerState(harness.image, node_id=0, static={})
     after = state.after([TopicCreated("t", bytes(16))])
     assert "t" in after.topics_by_name
     assert "t" not in state.image.topics_by_name
 
 
 def test_decisions_are_told_who_can_lead_against_the_image() -> None:
-    room = ControllerRoom(brokers=4)
-    room.fence(1, 2)
-    state = ControllerState(room.image, node_id=0, static={})
+    harness = ControllerHarness(brokers=4)
+    harness.fence(1, 2)
+    state = ControllerState(harness.image, node_id=0, static={})
     assert state.decisions().active == {0, 3}
     assert state.decisions(without={0}, including={1}).active == {1, 3}
     assert [broker.broker_id for broker in state.registered_brokers()] == [0, 1, 2, 3]

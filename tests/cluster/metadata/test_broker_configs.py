@@ -218,16 +218,16 @@ CALLED_THERE: Final = {
     "broker.rack": "rack",
     "cleanup.policy": "cleanup_delete",
     "connections.max.idle.ms": "connections_idle_ms_max",
-    "group.consumer.assignment.interval.ms": "consumer_assignment_interval_of",
+    "group.consumer.assignment.interval.ms": "consumer_assignment_interval_ms_of",
     "group.consumer.assignors": "consumer_assignors",
     "group.consumer.heartbeat.interval.ms": "consumer_heartbeat_interval_ms",
     "group.consumer.max.size": "consumer_size_max",
     "group.consumer.migration.policy": "migration_policy",
-    "group.consumer.session.timeout.ms": "consumer_session_of",
-    "group.share.assignment.interval.ms": "share_assignment_interval_of",
+    "group.consumer.session.timeout.ms": "consumer_session_timeout_ms_of",
+    "group.share.assignment.interval.ms": "share_assignment_interval_ms_of",
     "group.share.heartbeat.interval.ms": "share_heartbeat_interval_ms",
     "group.share.max.size": "share_size_max",
-    "group.share.session.timeout.ms": "share_session_of",
+    "group.share.session.timeout.ms": "share_session_timeout_ms_of",
     "group.ephemeral.patterns": "ephemeral_patterns",
     "group.ephemeral.ttl.ms": "ephemeral_ttl_ms",
     "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
@@ -279,7 +279,7 @@ def names_read_outside_of_the_metadata() -> frozenset[str]:
     folders = ("cluster/controller", "cluster/replication", "node")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     paths.append(ROOT / "cluster/metadata/throttles.py")
-    paths.append(ROOT / "coordinator/share/terms.py")
+    paths.append(ROOT / "coordinator/share/group_settings.py")
     return frozenset(name for path in paths for name in names_in(path.read_text()))
 
 

@@ -4,27 +4,27 @@ import pytest
 
 from odradek.cluster.metadata.config_definitions import (
     ConfigError,
+    ConfigSynonym,
     ConfigType,
     ConfigValue,
-    Limit,
-    Synonym,
+    Validator,
     at_least,
     between,
     define,
+    definitions_by_name,
     list_of,
-    number,
+    number_where,
     one_of,
-    table,
 )
 
 
-def parsed(kind: ConfigType, text: str, limit: Limit | None = None) -> ConfigValue:
-    return define("a.key", kind, None, "A key.", enforced_by="x", limit=limit).parse(text)
+def parsed(kind: ConfigType, text: str, validator: Validator | None = None) -> ConfigValue:
+    return define("a.key", kind, None, "A key.", enforced_by="x", validator=validator).parse(text)
 
 
-def complaint(kind: ConfigType, text: str, limit: Limit | None = None) -> str:
+def complaint(kind: ConfigType, text: str, validator: Validator | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
-        parsed(kind, text, limit)
+        parsed(kind, text, validator)
     return str(caught.value)
 
 
@@ -96,7 +96,7 @@ def test_a_complaint_names_the_key_the_value_and_what_would_be_right() -> None:
 
 def test_a_complaint_does_not_give_a_secret_away() -> None:
     definition = define(
-        "a.key", ConfigType.PASSWORD, None, "A secret.", enforced_by="x", limit=one_of("good")
+        "a.key", ConfigType.PASSWORD, None, "A secret.", enforced_by="x", validator=one_of("good")
     )
     sensitive = type(definition)(
         name="a.key",
@@ -104,8 +104,8 @@ def test_a_complaint_does_not_give_a_secret_away() -> None:
         default=None,
         documentation="",
         enforced_by="x",
-        wanted="good",
-        accepts=definition.accepts,
+        expectation="good",
+        is_valid=definition.is_valid,
         is_sensitive=True,
     )
     with pytest.raises(ConfigError) as caught:
@@ -114,20 +114,26 @@ def test_a_complaint_does_not_give_a_secret_away() -> None:
 
 
 def test_limits_include_their_ends() -> None:
-    limit = between(-1, 1)
-    assert [limit.accepts(value) for value in (-2, -1, 0, 1, 2)] == [False, True, True, True, False]
-    assert [at_least(3).accepts(value) for value in (2, 3)] == [False, True]
+    validator = between(-1, 1)
+    assert [validator.is_valid(value) for value in (-2, -1, 0, 1, 2)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert [at_least(3).is_valid(value) for value in (2, 3)] == [False, True]
 
 
 def test_a_limit_on_numbers_accepts_nothing_else() -> None:
-    limit = number("anything", lambda _value: True)
-    assert not limit.accepts("1")
-    assert not limit.accepts(("1",))
+    validator = number_where("anything", lambda _value: True)
+    assert not validator.is_valid("1")
+    assert not validator.is_valid(("1",))
 
 
 def test_synonyms_may_be_given_by_name_alone() -> None:
     definition = define(
-        "a.key", ConfigType.LONG, 1, "", enforced_by="x", synonyms=("b", Synonym("c", 60))
+        "a.key", ConfigType.LONG, 1, "", enforced_by="x", synonyms=("b", ConfigSynonym("c", 60))
     )
     assert definition.synonyms == (("b", 1), ("c", 60))
     assert definition.field_name == "a_key"
@@ -137,4 +143,4 @@ def test_synonyms_may_be_given_by_name_alone() -> None:
 def test_a_key_stands_once_in_a_table() -> None:
     definition = define("a.key", ConfigType.LONG, 1, "", enforced_by="x")
     with pytest.raises(AssertionError):
-        table([definition, definition])
+        definitions_by_name([definition, definition])

@@ -4,10 +4,10 @@ from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType
 from odradek.cluster.metadata.config_description import (
     ConfigDescription,
+    config_text,
     describe_broker,
     describe_cluster_default,
     describe_topic,
-    text_of,
 )
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
@@ -95,7 +95,7 @@ def test_a_value_that_is_not_in_effect_because_it_is_invalid_is_not_shown() -> N
 
 
 def test_values_are_written_as_kafka_writes_them() -> None:
-    assert [text_of(value) for value in (True, False, 5, 0.5, "x", ("a", "b"), (), None)] == [
+    assert [config_text(value) for value in (True, False, 5, 0.5, "x", ("a", "b"), (), None)] == [
         "true",
         "false",
         "5",

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigValue
 from odradek.cluster.metadata.config_layers import (
-    Layer,
+    ConfigLayer,
     broker_candidates,
     broker_layers,
-    effective,
+    effective_value,
     resource_candidates,
 )
 from odradek.cluster.metadata.image import ConfigResource, ConfigResourceType, ConfigsImage
@@ -19,7 +19,7 @@ Texts = Mapping[str, str]
 
 def layers(
     *, broker: Texts | None = None, cluster: Texts | None = None, static: Texts | None = None
-) -> tuple[Layer, ...]:
+) -> tuple[ConfigLayer, ...]:
     configs = ConfigsImage(
         {
             ConfigResource(ConfigResourceType.BROKER, "1"): broker or {},
@@ -30,18 +30,18 @@ def layers(
     return broker_layers(configs, 1, static or {})
 
 
-def topic_rows(key: str, own: Texts, below: tuple[Layer, ...]) -> list[tuple[str, str, int]]:
-    layer = Layer(ConfigSource.DYNAMIC_TOPIC, own)
+def topic_rows(key: str, own: Texts, below: tuple[ConfigLayer, ...]) -> list[tuple[str, str, int]]:
+    layer = ConfigLayer(ConfigSource.DYNAMIC_TOPIC, own)
     candidates = resource_candidates(TOPIC_CONFIGS[key], layer, below)
     return [(name, text, int(source)) for name, text, source, _ in candidates]
 
 
 def topic_value(
-    key: str, own: Texts, below: tuple[Layer, ...]
+    key: str, own: Texts, below: tuple[ConfigLayer, ...]
 ) -> tuple[ConfigValue | None, ConfigSource]:
     definition = TOPIC_CONFIGS[key]
-    layer = Layer(ConfigSource.DYNAMIC_TOPIC, own)
-    return effective(definition, resource_candidates(definition, layer, below))
+    layer = ConfigLayer(ConfigSource.DYNAMIC_TOPIC, own)
+    return effective_value(definition, resource_candidates(definition, layer, below))
 
 
 def test_the_topic_comes_before_the_broker_the_cluster_the_file_and_the_default() -> None:
@@ -99,7 +99,7 @@ def test_no_limit_stays_no_limit_in_any_unit() -> None:
 def test_a_brokers_key_has_its_synonyms_too() -> None:
     definition = BROKER_CONFIGS["log.retention.ms"]
     below = layers(static={"log.retention.hours": "2"})
-    assert effective(definition, broker_candidates(definition, below)) == (
+    assert effective_value(definition, broker_candidates(definition, below)) == (
         7_200_000,
         ConfigSource.STATIC_BROKER,
     )
@@ -107,7 +107,7 @@ def test_a_brokers_key_has_its_synonyms_too() -> None:
 
 def test_a_key_that_nobody_set_and_that_has_no_default_has_no_value() -> None:
     definition = BROKER_CONFIGS["broker.rack"]
-    assert effective(definition, broker_candidates(definition, layers())) == (
+    assert effective_value(definition, broker_candidates(definition, layers())) == (
         None,
         ConfigSource.DEFAULT,
     )

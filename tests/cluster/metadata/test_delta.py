@@ -21,7 +21,7 @@ from odradek.cluster.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from tests.support.metadata_history import Twin, history
+from tests.support.metadata_history import ModelImage, history
 
 PARTITION = PartitionImage((1,), (1,), 1)
 
@@ -48,7 +48,7 @@ def image_of(topic_count: int) -> MetadataImage:
 @pytest.mark.parametrize("seed", range(40))
 def test_images_amount_to_what_a_dumb_twin_says(seed: int) -> None:
     chance = random.Random(seed)
-    twin, image = Twin(), MetadataImage.empty()
+    twin, image = ModelImage(), MetadataImage.empty()
     records = list(history(seed, 300))
     at = 0
     while at < len(records):
@@ -65,7 +65,7 @@ def test_images_amount_to_what_a_dumb_twin_says(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_an_image_stays_as_it_was_when_later_records_are_applied(seed: int) -> None:
     records = list(history(seed, 200))
-    twin = Twin()
+    twin = ModelImage()
     for record in records[:100]:
         twin.replay(record)
     image = applied(MetadataImage.empty(), *records[:100])

@@ -3,7 +3,7 @@
 from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_definitions import ConfigScope
 from odradek.cluster.metadata.group_configs import ASSIGNORS, CONSUMER_GROUP_CONFIGS, GROUP_CONFIGS
-from odradek.cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
+from odradek.cluster.metadata.share_record_configs import SHARE_GROUP_RECORD_CONFIGS
 from odradek.coordinator.group.consumer.assignors import ASSIGNORS as MADE
 
 MEMBERS_KEYS = {

@@ -4,10 +4,10 @@ import pytest
 
 from odradek.cluster.metadata.image import (
     BrokerImage,
+    BrokerListener,
     ConfigResource,
     ConfigResourceType,
     ConfigsImage,
-    Listener,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -62,7 +62,7 @@ def test_an_image_cannot_be_changed() -> None:
 
 
 def test_a_broker_knows_its_listeners_by_name() -> None:
-    plain, tls = Listener("PLAINTEXT", "a", 1), Listener("TLS", "b", 2, "SSL")
+    plain, tls = BrokerListener("PLAINTEXT", "a", 1), BrokerListener("TLS", "b", 2, "SSL")
     broker = BrokerImage(1, 5, listeners=(plain, tls))
     assert broker.listener("TLS") == tls
     assert broker.listener("EXTERNAL") is None

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from odradek.cluster.metadata.image import FeatureRange, Listener, PartitionImage
+from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.cluster.metadata.records import (
     BrokerChanged,
     BrokerRegistered,
@@ -41,7 +41,7 @@ EVERY_RECORD: list[Record] = [
         broker_id=2,
         broker_epoch=17,
         incarnation_id=TOPIC_ID,
-        listeners=(Listener("PLAINTEXT", "host", 9092), Listener("TLS", "", 0, "SSL")),
+        listeners=(BrokerListener("PLAINTEXT", "host", 9092), BrokerListener("TLS", "", 0, "SSL")),
         rack="a",
         features=(FeatureRange("metadata.version", 1, 3),),
         is_fenced=True,

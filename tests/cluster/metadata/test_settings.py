@@ -6,9 +6,9 @@ import pytest
 
 from odradek.cluster.metadata.config_definitions import ConfigSource
 from odradek.cluster.metadata.config_layers import (
-    Layer,
+    ConfigLayer,
     broker_layers,
-    effective,
+    effective_value,
     resource_candidates,
 )
 from odradek.cluster.metadata.delta import MetadataDelta
@@ -17,7 +17,7 @@ from odradek.cluster.metadata.records import ClusterCreated, ConfigChanged
 from odradek.cluster.metadata.settings import (
     TopicSettings,
     broker_settings,
-    check_static,
+    static_config_errors,
     topic_settings,
 )
 from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
@@ -89,11 +89,11 @@ def test_the_short_way_to_topic_settings_gives_what_the_layers_say(seed: int) ->
             configs.append((BROKER, chance.choice(["1", ""]), definition.synonyms[0].name, value))
     image = image_with(*configs)
     settings = topic_settings(image, 1, STATIC, "t")
-    own = Layer(ConfigSource.DYNAMIC_TOPIC, image.configs.of(TOPIC, "t"))
+    own = ConfigLayer(ConfigSource.DYNAMIC_TOPIC, image.configs.of(TOPIC, "t"))
     layers = broker_layers(image.configs, 1, STATIC)
     for definition in TOPIC_CONFIGS.values():
-        wanted, _ = effective(definition, resource_candidates(definition, own, layers))
-        assert getattr(settings, definition.field_name) == wanted, (seed, definition.name)
+        expectation, _ = effective_value(definition, resource_candidates(definition, own, layers))
+        assert getattr(settings, definition.field_name) == expectation, (seed, definition.name)
 
 
 def test_topics_without_configs_share_one_object() -> None:
@@ -154,11 +154,13 @@ def test_a_value_or_key_from_another_release_takes_nothing_down() -> None:
 
 
 def test_faults_in_the_brokers_own_configuration_are_told_one_by_one() -> None:
-    faults = check_static({"num.partitions": "0", "log.retention.hours": "3", "num.partition": "3"})
+    faults = static_config_errors(
+        {"num.partitions": "0", "log.retention.hours": "3", "num.partition": "3"}
+    )
     assert faults == [
         "num.partitions='0' is not valid: it must be a whole number, 1 or more",
         "num.partition='3' is not a key of this broker's configuration",
     ]
-    assert check_static(STATIC) == []
-    (fault,) = check_static({"cordoned.log.dirs": "*"})
+    assert static_config_errors(STATIC) == []
+    (fault,) = static_config_errors({"cordoned.log.dirs": "*"})
     assert "while the broker runs" in fault

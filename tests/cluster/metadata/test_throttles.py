@@ -6,7 +6,7 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.records import ConfigChanged
 from odradek.cluster.metadata.settings import broker_settings, topic_settings
-from odradek.cluster.metadata.throttles import follower_rate, leader_rate
+from odradek.cluster.metadata.throttles import follower_throttle_rate, leader_throttle_rate
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
@@ -21,7 +21,7 @@ def image_with(*configs: tuple[int, str, str, str]) -> MetadataImage:
 def rates(image: MetadataImage, partition: int, node: int) -> tuple[int | None, int | None]:
     broker = broker_settings(image, node, {})
     topic = topic_settings(image, node, {}, "t")
-    return leader_rate(broker, topic, partition, node), follower_rate(
+    return leader_throttle_rate(broker, topic, partition, node), follower_throttle_rate(
         broker, topic, partition, node
     )
 

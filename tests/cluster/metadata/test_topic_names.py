@@ -2,21 +2,21 @@
 
 import pytest
 
-from odradek.cluster.metadata.topic_names import collision_key, why_invalid
+from odradek.cluster.metadata.topic_names import topic_name_error, unify_collision_chars
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "__consumer_offsets", "x" * 249])
 def test_good_names_are_good(name: str) -> None:
-    assert why_invalid(name) is None
+    assert topic_name_error(name) is None
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "x" * 250, "b@d", "a b", "a\n", "ä", "a/b", "a:b", "\u0661"]
 )
 def test_bad_names_are_bad(name: str) -> None:
-    assert why_invalid(name)
+    assert topic_name_error(name)
 
 
 def test_names_collide_when_metrics_cannot_tell_them_apart() -> None:
-    assert collision_key("a.b_c") == collision_key("a_b.c")
-    assert collision_key("a.b") != collision_key("a-b")
+    assert unify_collision_chars("a.b_c") == unify_collision_chars("a_b.c")
+    assert unify_collision_chars("a.b") != unify_collision_chars("a-b")

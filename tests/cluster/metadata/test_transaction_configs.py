@@ -4,7 +4,7 @@ import pytest
 
 from odradek.cluster.metadata.config_definitions import ConfigScope
 from odradek.cluster.metadata.transaction_configs import TRANSACTION_CONFIGS
-from odradek.coordinator.transaction.watch import MARGIN_MS
+from odradek.coordinator.transaction.hanging_transactions import MARGIN_MS
 
 CONFIGS = {definition.name: definition for definition in TRANSACTION_CONFIGS}
 WATCHDOG = sorted(name for name in CONFIGS if ".watchdog." in name)

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from odradek.cluster.raft.configuration import Configuration, configuration_of
 from odradek.cluster.raft.messages import (
-    EVERYBODY,
+    ALL_MEMBERS,
     AppendRequest,
     Entry,
     Message,
     SnapshotChunk,
-    SnapshotMark,
+    SnapshotMetadata,
     VoteResponse,
 )
 from odradek.cluster.raft.node import RaftNode
@@ -53,7 +53,7 @@ class Member:
         self.hard_state = HardState() if hard_state is None else hard_state
         self.entries = list(entries)
         self.previous_term: int | None = None
-        self.snapshot: SnapshotMark | None = None
+        self.snapshot: SnapshotMetadata | None = None
         self.snapshot_content = b""
         self.incoming_content = b""
         self.is_disk_held = False
@@ -61,7 +61,7 @@ class Member:
         self.sent: list[Message] = []
         self.applied: list[Entry] = []
         self.reads: list[ReadState] = []
-        self.installed: list[SnapshotMark] = []
+        self.installed: list[SnapshotMetadata] = []
         self.start()
 
     def start(self) -> None:
@@ -108,12 +108,12 @@ class Member:
         self.settle()
         return proposal
 
-    def snapshot_now(self, content: bytes, *, first_index: int | None = None) -> SnapshotMark:
+    def snapshot_now(self, content: bytes, *, first_index: int | None = None) -> SnapshotMetadata:
         """A snapshot of what is applied; entries below `first_index`, or all of it, are dropped."""
         index = self.node.log.applied_index
         term = self.node.log.term_at(index)
         assert term is not None
-        mark = SnapshotMark(
+        mark = SnapshotMetadata(
             index, term, len(content), sum(content), self.node.log.configuration_at(index)
         )
         first_index = index + 1 if first_index is None else first_index
@@ -255,7 +255,7 @@ class Quorum:
         if isinstance(message, SnapshotChunk):
             message = _filled(message, sender)
         everybody = [other for other in self.members if other != message.sender]
-        for to in everybody if message.to == EVERYBODY else [message.to]:
+        for to in everybody if message.to == ALL_MEMBERS else [message.to]:
             if to not in self.members or (message.sender, to) in self.silenced:
                 continue
             if not self.drops(message):

@@ -7,15 +7,15 @@ import pytest
 from odradek.cluster.raft.configuration import (
     AddVoter,
     Configuration,
-    Refusal,
+    ProposalRefusal,
     RemoveVoter,
     UpdateVoter,
     Voter,
-    changed,
+    apply_change,
     configuration_of,
     decode_configuration,
     encode_configuration,
-    is_founder,
+    is_bootstrap_voter,
     majority_of,
     majority_value,
     member_id,
@@ -34,31 +34,31 @@ def test_a_wiped_node_comes_back_as_another_member() -> None:
 
 def test_a_founder_is_its_node_and_nobody_else_has_such_an_id() -> None:
     for node_id in (0, 5, 2**31 - 1):
-        assert is_founder(node_id)
+        assert is_bootstrap_voter(node_id)
         assert node_id_of(node_id) == node_id
         for directory_id in (bytes(16), b"\xff" * 16):
-            assert not is_founder(member_id(node_id, directory_id))
+            assert not is_bootstrap_voter(member_id(node_id, directory_id))
             assert node_id_of(member_id(node_id, directory_id)) == node_id
 
 
 def test_a_voter_is_added_in_order_and_only_once() -> None:
-    configuration = changed(configuration_of([1, 5]), AddVoter(Voter(3, b"here")))
+    configuration = apply_change(configuration_of([1, 5]), AddVoter(Voter(3, b"here")))
     assert isinstance(configuration, Configuration)
     assert configuration.voter_ids == (1, 3, 5)
     assert configuration.find(3) == Voter(3, b"here")
-    assert changed(configuration, AddVoter(Voter(3))) is Refusal.ALREADY_VOTER
+    assert apply_change(configuration, AddVoter(Voter(3))) is ProposalRefusal.ALREADY_VOTER
 
 
 def test_a_voter_is_removed_but_never_the_last() -> None:
-    assert changed(configuration_of([1, 2]), RemoveVoter(1)) == configuration_of([2])
-    assert changed(configuration_of([1, 2]), RemoveVoter(9)) is Refusal.NOT_A_VOTER
-    assert changed(configuration_of([2]), RemoveVoter(2)) is Refusal.LAST_VOTER
+    assert apply_change(configuration_of([1, 2]), RemoveVoter(1)) == configuration_of([2])
+    assert apply_change(configuration_of([1, 2]), RemoveVoter(9)) is ProposalRefusal.NOT_A_VOTER
+    assert apply_change(configuration_of([2]), RemoveVoter(2)) is ProposalRefusal.LAST_VOTER
 
 
 def test_an_update_changes_the_context_and_no_majority() -> None:
-    configuration = changed(configuration_of([1, 2]), UpdateVoter(Voter(2, b"moved")))
+    configuration = apply_change(configuration_of([1, 2]), UpdateVoter(Voter(2, b"moved")))
     assert configuration == Configuration((Voter(1), Voter(2, b"moved")))
-    assert changed(configuration_of([1]), UpdateVoter(Voter(2))) is Refusal.NOT_A_VOTER
+    assert apply_change(configuration_of([1]), UpdateVoter(Voter(2))) is ProposalRefusal.NOT_A_VOTER
 
 
 def test_majorities_before_and_after_one_step_always_overlap() -> None:

@@ -5,7 +5,7 @@ import pytest
 from odradek.cluster.raft.configuration import (
     configuration_of,
 )
-from odradek.cluster.raft.election import Election, ElectionResult, may_grant
+from odradek.cluster.raft.election import Election, ElectionResult, can_grant_vote
 from odradek.cluster.raft.log import RaftLog
 from odradek.cluster.raft.messages import (
     AppendRequest,
@@ -111,15 +111,15 @@ def test_a_vote_goes_to_who_comes_first_and_to_nobody_where_somebody_leads(
     as up-to-date as receiver's log, grant vote".
     """
     log = RaftLog([Entry(1, 1, b"x")], bootstrap=configuration_of([1, 2, 3]))
-    assert may_grant(VoteRequest(1, 2, 4, 1, 1), log, 4, vote, leader_id) == is_granted
-    assert not may_grant(VoteRequest(1, 2, 4, 0, 0), log, 4, vote, leader_id)
+    assert can_grant_vote(VoteRequest(1, 2, 4, 1, 1), log, 4, vote, leader_id) == is_granted
+    assert not can_grant_vote(VoteRequest(1, 2, 4, 0, 0), log, 4, vote, leader_id)
 
 
 def test_a_rehearsal_asks_for_a_later_term_whoever_was_voted_for() -> None:
     log = RaftLog([Entry(1, 1, b"x")], bootstrap=configuration_of([1, 2, 3]))
-    assert may_grant(VoteRequest(1, 2, 5, 1, 1, is_pre_vote=True), log, 4, 3, 3)
-    assert not may_grant(VoteRequest(1, 2, 4, 1, 1, is_pre_vote=True), log, 4, None, None)
-    assert not may_grant(VoteRequest(1, 2, 5, 0, 0, is_pre_vote=True), log, 4, None, None)
+    assert can_grant_vote(VoteRequest(1, 2, 5, 1, 1, is_pre_vote=True), log, 4, 3, 3)
+    assert not can_grant_vote(VoteRequest(1, 2, 4, 1, 1, is_pre_vote=True), log, 4, None, None)
+    assert not can_grant_vote(VoteRequest(1, 2, 5, 0, 0, is_pre_vote=True), log, 4, None, None)
 
 
 # -- 5.2: elections --------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from odradek.cluster.raft.configuration import (
     Configuration,
-    Refusal,
+    ProposalRefusal,
     configuration_of,
     encode_configuration,
 )
-from odradek.cluster.raft.leadership import Leadership, Replica
+from odradek.cluster.raft.leadership import Leadership, ReplicaProgress
 from odradek.cluster.raft.log import RaftLog
 from odradek.cluster.raft.messages import (
     AppendAccepted,
@@ -15,7 +15,7 @@ from odradek.cluster.raft.messages import (
     Entry,
     Message,
     SnapshotChunk,
-    SnapshotMark,
+    SnapshotMetadata,
     SnapshotReceived,
     TimeoutNow,
 )
@@ -53,17 +53,17 @@ class Stage:
 
     def accepts(self, sender: int, match_index: int, *, now_ms: int = 0, round_: int = 0) -> None:
         answer = AppendAccepted(sender, 1, TERM, match_index, round_)
-        self.leadership.hear(answer, now_ms)
+        self.leadership.handle_response(answer, now_ms)
 
     def grow(self, count: int) -> None:
         for _ in range(count):
             self.log.append(TERM, b"x")
         self.log.mark_stable(self.log.unstable())
 
-    def compact(self, first_index: int) -> SnapshotMark:
+    def compact(self, first_index: int) -> SnapshotMetadata:
         self.log.commit_to(self.log.last_index)
         self.log.take_committed(1 << 30)
-        mark = SnapshotMark(self.log.last_index, TERM, 10, 77, self.log.configuration)
+        mark = SnapshotMetadata(self.log.last_index, TERM, 10, 77, self.log.configuration)
         self.log.compact(mark, first_index)
         return mark
 
@@ -100,7 +100,7 @@ def test_a_rejection_is_answered_from_where_the_logs_can_meet() -> None:
         bootstrap=VOTERS,
     )
     leadership = Leadership(1, TERM, log, SETTINGS, 0)
-    leadership.hear(AppendRejected(2, 1, TERM, 5, 5, 1), 0)
+    leadership.handle_response(AppendRejected(2, 1, TERM, 5, 5, 1), 0)
     out: list[Message] = []
     leadership.flush(out)
     first = next(request for request in only(AppendRequest, out) if request.to == 2)
@@ -142,13 +142,13 @@ def test_a_majority_is_counted_of_voters_by_what_their_disks_have() -> None:
 
 def test_an_observer_is_in_no_majority() -> None:
     stage = Stage(5)
-    stage.leadership.attach(8, 5, 0)
-    stage.leadership.attach(9, 5, 0)
+    stage.leadership.add_observer(8, 5, 0)
+    stage.leadership.add_observer(9, 5, 0)
     for observer in (8, 9):
         stage.accepts(observer, 5, round_=0)
     assert stage.leadership.observer_ids == [8, 9]
     assert stage.leadership.majority_match() == 0
-    assert not stage.leadership.hears_majority(SETTINGS.election_timeout_ms + 1)
+    assert not stage.leadership.is_quorum_active(SETTINGS.election_timeout_ms + 1)
 
 
 def test_a_leader_that_is_no_voter_does_not_count_itself() -> None:
@@ -166,11 +166,11 @@ def test_a_majority_must_have_been_heard_within_an_election_timeout() -> None:
     """
     stage = Stage()
     timeout_ms = SETTINGS.election_timeout_ms
-    assert stage.leadership.hears_majority(timeout_ms)
-    assert not stage.leadership.hears_majority(timeout_ms + 1)
+    assert stage.leadership.is_quorum_active(timeout_ms)
+    assert not stage.leadership.is_quorum_active(timeout_ms + 1)
     stage.accepts(3, 0, now_ms=300)
-    assert stage.leadership.hears_majority(timeout_ms + 300)
-    assert not stage.leadership.hears_majority(timeout_ms + 301)
+    assert stage.leadership.is_quorum_active(timeout_ms + 300)
+    assert not stage.leadership.is_quorum_active(timeout_ms + 301)
 
 
 def test_a_read_is_proved_by_a_majority_that_answers_its_round() -> None:
@@ -212,13 +212,13 @@ def test_a_round_that_was_not_begun_proves_nothing() -> None:
 def test_a_peer_that_needs_what_is_gone_is_sent_the_snapshot_in_chunks() -> None:
     stage = Stage(5)
     mark = stage.compact(first_index=6)
-    stage.leadership.hear(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
+    stage.leadership.handle_response(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
     out = stage.flush()
     assert only(SnapshotChunk, out) == [SnapshotChunk(1, 2, TERM, mark, 0, 4)]
     assert only(SnapshotChunk, stage.flush()) == []
     for offset, length in ((4, 4), (8, 2)):
         received = SnapshotReceived(2, 1, TERM, 5, TERM, offset)
-        stage.leadership.hear(received, 0)
+        stage.leadership.handle_response(received, 0)
         assert only(SnapshotChunk, stage.flush()) == [
             SnapshotChunk(1, 2, TERM, mark, offset, length)
         ]
@@ -230,7 +230,7 @@ def fed_a_snapshot() -> Stage:
     stage = Stage(5)
     stage.compact(first_index=6)
     stage.flush()
-    stage.leadership.hear(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
+    stage.leadership.handle_response(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
     stage.flush()
     return stage
 
@@ -250,7 +250,7 @@ def test_a_peer_that_is_sent_a_snapshot_gets_heartbeats_and_a_lost_chunk_again()
 
 def test_a_snapshot_that_was_replaced_is_sent_from_its_beginning() -> None:
     stage = fed_a_snapshot()
-    stage.leadership.hear(SnapshotReceived(2, 1, TERM, 5, TERM, 4), 0)
+    stage.leadership.handle_response(SnapshotReceived(2, 1, TERM, 5, TERM, 4), 0)
     stage.grow(1)
     newer = stage.compact(first_index=7)
     chunks = only(SnapshotChunk, stage.flush())
@@ -266,7 +266,7 @@ def test_a_peer_that_has_come_by_entries_otherwise_needs_no_snapshot() -> None:
 
 def test_an_observer_that_is_silent_is_forgotten_and_a_voter_never() -> None:
     stage = Stage()
-    stage.leadership.attach(8, 0, 0)
+    stage.leadership.add_observer(8, 0, 0)
     stage.leadership.tick(SETTINGS.observer_silence_ms)
     assert stage.leadership.observer_ids == [8]
     stage.leadership.tick(SETTINGS.observer_silence_ms + SETTINGS.heartbeat_ms)
@@ -277,17 +277,17 @@ def test_an_observer_that_is_silent_is_forgotten_and_a_voter_never() -> None:
 def test_observers_are_bounded() -> None:
     stage = Stage()
     for observer in range(10, 20):
-        stage.leadership.attach(observer, 0, 0)
+        stage.leadership.add_observer(observer, 0, 0)
     assert len(stage.leadership.peers) == SETTINGS.observers_max
 
 
 def test_an_observer_that_asks_again_begins_anew_and_a_voter_does_not() -> None:
     stage = Stage(5)
-    stage.leadership.attach(8, 5, 0)
+    stage.leadership.add_observer(8, 5, 0)
     stage.accepts(8, 5)
     stage.accepts(2, 5)
-    stage.leadership.attach(8, 2, 0)
-    stage.leadership.attach(2, 2, 0)
+    stage.leadership.add_observer(8, 2, 0)
+    stage.leadership.add_observer(2, 2, 0)
     assert stage.leadership.peers[8].match_index == 0
     assert stage.leadership.peers[8].next_index == 3
     assert stage.leadership.peers[2].match_index == 5
@@ -341,10 +341,10 @@ def test_what_is_not_committed_is_bounded_and_freed_by_commits() -> None:
     for index in range(2, 5):
         assert stage.leadership.refusal() is None
         entry = stage.log.append(TERM, b"x" * (SETTINGS.uncommitted_bytes_max // 3))
-        stage.leadership.appended(entry)
+        stage.leadership.increase_uncommitted(entry)
         assert entry.index == index
-    assert stage.leadership.refusal() is Refusal.TOO_MUCH_UNCOMMITTED
-    stage.leadership.committing(3)
+    assert stage.leadership.refusal() is ProposalRefusal.TOO_MUCH_UNCOMMITTED
+    stage.leadership.reduce_uncommitted(3)
     assert stage.leadership.refusal() is None
 
 
@@ -352,23 +352,23 @@ def test_nothing_is_taken_in_during_a_transfer() -> None:
     """Thesis 3.10: "The prior leader stops accepting new client requests"."""
     stage = Stage()
     stage.leadership.transfer(2, 0)
-    assert stage.leadership.refusal() is Refusal.TRANSFER_IN_PROGRESS
+    assert stage.leadership.refusal() is ProposalRefusal.TRANSFER_IN_PROGRESS
 
 
 def test_an_answer_beyond_the_log_cannot_be_true() -> None:
     stage = Stage()
-    assert not stage.leadership.hear(AppendAccepted(2, 1, TERM, 99), 0)
+    assert not stage.leadership.handle_response(AppendAccepted(2, 1, TERM, 99), 0)
     assert stage.leadership.peers[2].match_index == 0
 
 
 def test_a_leader_can_say_how_far_everybody_is() -> None:
     stage = Stage(5)
     stage.accepts(2, 5, now_ms=100)
-    stage.leadership.attach(8, 0, 200)
+    stage.leadership.add_observer(8, 0, 200)
     stage.accepts(8, 3, now_ms=300)
     assert stage.leadership.replicas(400) == [
-        Replica(1, True, 5, 400, 400),
-        Replica(2, True, 5, 100, 100),
-        Replica(3, True, 0, 0, None),
-        Replica(8, False, 3, 300, None),
+        ReplicaProgress(1, True, 5, 400, 400),
+        ReplicaProgress(2, True, 5, 100, 100),
+        ReplicaProgress(3, True, 0, 0, None),
+        ReplicaProgress(8, False, 3, 300, None),
     ]

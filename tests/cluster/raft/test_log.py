@@ -4,7 +4,7 @@ import pytest
 
 from odradek.cluster.raft.configuration import configuration_of, encode_configuration
 from odradek.cluster.raft.log import RaftLog
-from odradek.cluster.raft.messages import Entry, SnapshotMark
+from odradek.cluster.raft.messages import Entry, SnapshotMetadata
 
 BOOTSTRAP = configuration_of([1, 2, 3])
 ALL = 1 << 30
@@ -26,8 +26,8 @@ def terms_of(log: RaftLog) -> list[int]:
     return [entry.term for entry in log.slice(log.first_index, ALL)]
 
 
-def snapshot(index: int, term: int) -> SnapshotMark:
-    return SnapshotMark(index, term, 0, 0, BOOTSTRAP)
+def snapshot(index: int, term: int) -> SnapshotMetadata:
+    return SnapshotMetadata(index, term, 0, 0, BOOTSTRAP)
 
 
 def test_entries_after_an_unknown_place_are_refused() -> None:

@@ -3,7 +3,7 @@
 from odradek.cluster.raft.configuration import (
     AddVoter,
     Configuration,
-    Refusal,
+    ProposalRefusal,
     RemoveVoter,
     UpdateVoter,
     Voter,
@@ -12,9 +12,9 @@ from odradek.cluster.raft.configuration import (
 )
 from odradek.cluster.raft.leadership import Leadership
 from odradek.cluster.raft.log import RaftLog
-from odradek.cluster.raft.membership import may_stand, next_configuration
+from odradek.cluster.raft.membership import can_campaign, next_configuration
 from odradek.cluster.raft.messages import (
-    EVERYBODY,
+    ALL_MEMBERS,
     AppendAccepted,
     Entry,
     FollowRequest,
@@ -42,7 +42,7 @@ def test_a_step_waits_for_the_one_before() -> None:
     log = log_of(Entry(1, TERM, b""), step, committed_index=1)
     change = RemoveVoter(2)
     refusal = next_configuration(log, leader_of(log), TERM, change, 0)
-    assert refusal is Refusal.CHANGE_IN_PROGRESS
+    assert refusal is ProposalRefusal.CHANGE_IN_PROGRESS
     log.commit_to(2)
     assert next_configuration(log, leader_of(log), TERM, change, 0) == configuration_of([1])
 
@@ -51,7 +51,7 @@ def test_a_step_waits_for_an_entry_of_the_leaders_own_term() -> None:
     log = log_of(Entry(1, 2, b"x"), Entry(2, TERM, b""), committed_index=1)
     change = RemoveVoter(2)
     refusal = next_configuration(log, leader_of(log), TERM, change, 0)
-    assert refusal is Refusal.TERM_NOT_COMMITTED
+    assert refusal is ProposalRefusal.TERM_NOT_COMMITTED
     log.commit_to(2)
     assert next_configuration(log, leader_of(log), TERM, change, 0) == configuration_of([1, 3])
 
@@ -63,21 +63,23 @@ def test_who_has_not_caught_up_gets_no_vote() -> None:
     log = log_of(Entry(1, TERM, b""), committed_index=1)
     leadership = leader_of(log)
     change = AddVoter(Voter(4))
-    assert next_configuration(log, leadership, TERM, change, 0) is Refusal.NOT_CAUGHT_UP
-    leadership.attach(4, 0, 0)
-    assert next_configuration(log, leadership, TERM, change, 0) is Refusal.NOT_CAUGHT_UP
-    leadership.hear(AppendAccepted(4, 1, TERM, 1), 10)
+    assert next_configuration(log, leadership, TERM, change, 0) is ProposalRefusal.NOT_CAUGHT_UP
+    leadership.add_observer(4, 0, 0)
+    assert next_configuration(log, leadership, TERM, change, 0) is ProposalRefusal.NOT_CAUGHT_UP
+    leadership.handle_response(AppendAccepted(4, 1, TERM, 1), 10)
     after = next_configuration(log, leadership, TERM, change, 20)
     assert isinstance(after, Configuration)
     assert after.voter_ids == (1, 2, 3, 4)
     late_ms = 20 + SETTINGS.election_timeout_ms
-    assert next_configuration(log, leadership, TERM, change, late_ms) is Refusal.NOT_CAUGHT_UP
+    assert (
+        next_configuration(log, leadership, TERM, change, late_ms) is ProposalRefusal.NOT_CAUGHT_UP
+    )
 
 
 def test_a_step_that_makes_no_sense_is_refused() -> None:
     log = log_of(Entry(1, TERM, b""), committed_index=1)
     refusal = next_configuration(log, leader_of(log), TERM, AddVoter(Voter(2)), 0)
-    assert refusal is Refusal.ALREADY_VOTER
+    assert refusal is ProposalRefusal.ALREADY_VOTER
 
 
 def test_who_has_lost_its_vote_may_stand_until_that_is_committed() -> None:
@@ -86,11 +88,11 @@ def test_who_has_lost_its_vote_may_stand_until_that_is_committed() -> None:
     """
     step = Entry(2, TERM, encode_configuration(configuration_of([2, 3])))
     log = log_of(Entry(1, TERM, b""), step, committed_index=1)
-    assert may_stand(log, 1)
-    assert not may_stand(log, 4)
+    assert can_campaign(log, 1)
+    assert not can_campaign(log, 4)
     log.commit_to(2)
-    assert not may_stand(log, 1)
-    assert may_stand(log, 2)
+    assert not can_campaign(log, 1)
+    assert can_campaign(log, 2)
 
 
 # -- thesis 4: membership --------------------------------------------------------------------------
@@ -102,13 +104,13 @@ def test_an_observer_catches_up_is_made_a_voter_and_counts() -> None:
     one.propose(b"before")
     four = quorum.join(4)
     change = AddVoter(Voter(4, b"there"))
-    assert one.node.propose_membership_change(change, one.now_ms) is Refusal.NOT_CAUGHT_UP
+    assert one.node.propose_membership_change(change, one.now_ms) is ProposalRefusal.NOT_CAUGHT_UP
     quorum.elapse(3 * HEARTBEAT_MS)
     assert four.commands == [b"before"]
     assert not four.node.configuration.is_voter(4)
     assert isinstance(one.node.propose_membership_change(change, one.now_ms), Proposal)
     again = one.node.propose_membership_change(RemoveVoter(2), one.now_ms)
-    assert again is Refusal.CHANGE_IN_PROGRESS
+    assert again is ProposalRefusal.CHANGE_IN_PROGRESS
     one.settle()
     quorum.deliver()
     assert {member.node.configuration.voter_ids for member in quorum.members.values()} == {
@@ -129,13 +131,13 @@ def test_an_observer_never_stands_and_is_told_who_leads() -> None:
     assert (four.role, four.node.term) == (Role.FOLLOWER, 0)
     member = follower()
     member.hear(heartbeat(1))
-    assert member.hear(FollowRequest(4, EVERYBODY, 0, 0)) == [LeaderHint(2, 4, 1, 1)]
+    assert member.hear(FollowRequest(4, ALL_MEMBERS, 0, 0)) == [LeaderHint(2, 4, 1, 1)]
 
 
 def test_a_hint_is_followed_once() -> None:
     newcomer = Member(4, bootstrap=configuration_of([]))
     asked = newcomer.elapse(2 * HEARTBEAT_MS)
-    assert asked == [FollowRequest(4, EVERYBODY, 0, 0)]
+    assert asked == [FollowRequest(4, ALL_MEMBERS, 0, 0)]
     assert newcomer.hear(LeaderHint(2, 4, 1, 1)) == [FollowRequest(4, 1, 0, 0)]
     assert newcomer.hear(LeaderHint(3, 4, 1, 2)) == []
 
@@ -177,7 +179,9 @@ def test_no_change_before_an_entry_of_the_term_is_committed() -> None:
     two = quorum[2].node
     assert two.role is Role.LEADER
     change = RemoveVoter(3)
-    assert two.propose_membership_change(change, quorum.now_ms) is Refusal.TERM_NOT_COMMITTED
+    assert (
+        two.propose_membership_change(change, quorum.now_ms) is ProposalRefusal.TERM_NOT_COMMITTED
+    )
     quorum.drops = lambda message: False
     quorum.elapse(2 * HEARTBEAT_MS)
     assert isinstance(two.propose_membership_change(change, quorum.now_ms), Proposal)

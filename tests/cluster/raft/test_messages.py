@@ -5,7 +5,7 @@ import pytest
 
 from odradek.cluster.raft.configuration import configuration_of, encode_configuration
 from odradek.cluster.raft.messages import (
-    EVERYBODY,
+    ALL_MEMBERS,
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -14,14 +14,14 @@ from odradek.cluster.raft.messages import (
     LeaderHint,
     Message,
     SnapshotChunk,
-    SnapshotMark,
+    SnapshotMetadata,
     SnapshotReceived,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
 
-MARK = SnapshotMark(9, 2, 10, 77, configuration_of([1, 2, 3]))
+MARK = SnapshotMetadata(9, 2, 10, 77, configuration_of([1, 2, 3]))
 
 
 def test_entries_are_told_apart_by_their_first_byte() -> None:
@@ -52,7 +52,7 @@ def test_an_entry_without_data_counts_for_something() -> None:
         SnapshotChunk(1, 2, 3, MARK, 0, 4, b"abcd"),
         SnapshotReceived(1, 2, 3, 9, 2, 4),
         TimeoutNow(1, 2, 3),
-        FollowRequest(1, EVERYBODY, 3, 4),
+        FollowRequest(1, ALL_MEMBERS, 3, 4),
         LeaderHint(1, 2, 3, 4),
     ],
 )

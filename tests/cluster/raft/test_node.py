@@ -8,7 +8,7 @@ and Practice.
 import pytest
 
 from odradek.cluster.raft.configuration import (
-    Refusal,
+    ProposalRefusal,
     RemoveVoter,
     configuration_of,
     encode_configuration,
@@ -20,12 +20,12 @@ from odradek.cluster.raft.messages import (
     Entry,
     Message,
     SnapshotChunk,
-    SnapshotMark,
+    SnapshotMetadata,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
-from odradek.cluster.raft.ready import HardState, Proposal, Ready, Role, Standing
+from odradek.cluster.raft.ready import HardState, Proposal, Ready, Role, SoftState
 from odradek.cluster.raft.settings import RaftSettings
 from tests.cluster.raft.quorum import (
     ELECTION_MS,
@@ -211,7 +211,7 @@ def test_uncommitted_proposals_are_bounded() -> None:
     quorum.isolate(1)
     answers = [quorum[1].node.propose(b"x" * 50) for _ in range(4)]
     assert [type(answer) for answer in answers[:3]] == [Proposal] * 3
-    assert answers[3] is Refusal.TOO_MUCH_UNCOMMITTED
+    assert answers[3] is ProposalRefusal.TOO_MUCH_UNCOMMITTED
     quorum.heal()
     quorum[1].settle()
     quorum.elapse(3 * HEARTBEAT_MS)
@@ -220,11 +220,11 @@ def test_uncommitted_proposals_are_bounded() -> None:
 
 def test_who_does_not_lead_takes_nothing_in() -> None:
     member = follower()
-    assert member.node.propose(b"x") is Refusal.NOT_LEADER
-    assert member.node.read_index(1) is Refusal.NOT_LEADER
-    assert member.node.transfer_leadership(1, 0) is Refusal.NOT_LEADER
-    assert member.node.resign(0) is Refusal.NOT_LEADER
-    assert member.node.propose_membership_change(RemoveVoter(1), 0) is Refusal.NOT_LEADER
+    assert member.node.propose(b"x") is ProposalRefusal.NOT_LEADER
+    assert member.node.read_index(1) is ProposalRefusal.NOT_LEADER
+    assert member.node.transfer_leadership(1, 0) is ProposalRefusal.NOT_LEADER
+    assert member.node.resign(0) is ProposalRefusal.NOT_LEADER
+    assert member.node.propose_membership_change(RemoveVoter(1), 0) is ProposalRefusal.NOT_LEADER
 
 
 def test_what_would_be_mistaken_for_the_cores_own_entries_is_a_callers_fault() -> None:
@@ -294,7 +294,7 @@ def test_leadership_is_handed_over_without_waiting_for_a_timeout() -> None:
     one = quorum.elect(1)
     term = one.node.term
     assert one.node.transfer_leadership(3, one.now_ms) is None
-    assert one.node.propose(b"x") is Refusal.TRANSFER_IN_PROGRESS
+    assert one.node.propose(b"x") is ProposalRefusal.TRANSFER_IN_PROGRESS
     one.settle()
     quorum.deliver()
     assert quorum.leaders == [3]
@@ -315,8 +315,8 @@ def test_a_transfer_that_fails_is_given_up() -> None:
 
 def test_leadership_goes_to_voters_only() -> None:
     member = leader()
-    assert member.node.transfer_leadership(2, 0) is Refusal.NOT_A_VOTER
-    assert member.node.transfer_leadership(9, 0) is Refusal.NOT_A_VOTER
+    assert member.node.transfer_leadership(2, 0) is ProposalRefusal.NOT_A_VOTER
+    assert member.node.transfer_leadership(9, 0) is ProposalRefusal.NOT_A_VOTER
 
 
 def test_a_leader_that_resigns_is_replaced_at_once() -> None:
@@ -381,7 +381,7 @@ def test_a_transfer_of_a_snapshot_survives_losses_and_is_resumed() -> None:
 
 
 def test_a_spoiled_snapshot_is_received_anew() -> None:
-    mark = SnapshotMark(9, 1, 4, 77, THREE)
+    mark = SnapshotMetadata(9, 1, 4, 77, THREE)
     member = follower()
     chunk = SnapshotChunk(1, 2, 1, mark, 0, 4, b"abcd")
     member.node.step(heartbeat(1), member.now_ms)
@@ -390,7 +390,7 @@ def test_a_spoiled_snapshot_is_received_anew() -> None:
     member.is_disk_held = True
     member.hear(chunk)
     assert member.node.role is Role.FOLLOWER
-    member.node.refuse_snapshot()
+    member.node.reject_snapshot()
     ready = member.syncing
     assert ready is not None
     member.node.advance(ready)
@@ -416,12 +416,12 @@ def test_a_member_restarts_from_its_snapshot() -> None:
 
 
 def test_no_snapshot_is_made_while_one_is_received_or_before_it_is_known_who_votes() -> None:
-    assert follower().node.may_take_snapshot
-    assert not Member(4, bootstrap=configuration_of([])).node.may_take_snapshot
+    assert follower().node.can_take_snapshot
+    assert not Member(4, bootstrap=configuration_of([])).node.can_take_snapshot
     member = follower()
-    mark = SnapshotMark(9, 1, 10, 77, THREE)
+    mark = SnapshotMetadata(9, 1, 10, 77, THREE)
     member.hear(SnapshotChunk(1, 2, 1, mark, 0, 4, b"abcd"))
-    assert not member.node.may_take_snapshot
+    assert not member.node.can_take_snapshot
 
 
 # -- the contract of Ready -------------------------------------------------------------------------
@@ -461,12 +461,12 @@ def test_a_change_of_standing_is_told_once() -> None:
     member.node.tick(member.now_ms)
     told = []
     while (ready := member.node.ready()) is not None:
-        told.append(ready.standing)
+        told.append(ready.soft_state)
         if ready.must_persist:
             member.node.advance(ready)
-    assert [standing for standing in told if standing] == [
-        Standing(Role.CANDIDATE, 1, None),
-        Standing(Role.LEADER, 1, 1),
+    assert [soft_state for soft_state in told if soft_state] == [
+        SoftState(Role.CANDIDATE, 1, None),
+        SoftState(Role.LEADER, 1, 1),
     ]
 
 

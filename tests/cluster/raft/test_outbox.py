@@ -53,7 +53,7 @@ def test_a_commit_index_goes_along_with_entries_but_is_not_worth_a_sync() -> Non
 def test_answers_of_a_term_that_is_over_are_forgotten() -> None:
     outbox = Outbox(DURABLE)
     outbox.send(ANSWER, is_durable=False)
-    outbox.forget_waiting()
+    outbox.discard_pending()
     assert outbox.persist(DURABLE, (), None) is None
 
 

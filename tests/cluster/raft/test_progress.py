@@ -1,10 +1,10 @@
 """A peer's progress: searching, streaming, being sent a snapshot."""
 
 from odradek.cluster.raft.configuration import configuration_of
-from odradek.cluster.raft.messages import SnapshotMark
+from odradek.cluster.raft.messages import SnapshotMetadata
 from odradek.cluster.raft.progress import Progress, ProgressState
 
-MARK = SnapshotMark(9, 2, 10, 77, configuration_of([1, 2, 3]))
+MARK = SnapshotMetadata(9, 2, 10, 77, configuration_of([1, 2, 3]))
 
 
 def progress(next_index: int = 11) -> Progress:
@@ -128,7 +128,7 @@ def test_streaming_begins_when_the_peer_has_the_snapshot() -> None:
 
 
 def note(peer: Progress, now_ms: int, *, last_index: int) -> bool:
-    peer.note_round(last_index=last_index, now_ms=now_ms, round_ms_max=500)
+    peer.update_caught_up(last_index=last_index, now_ms=now_ms, round_ms_max=500)
     return peer.is_caught_up
 
 

@@ -1,10 +1,10 @@
 """What a Ready says about itself."""
 
 from odradek.cluster.raft.configuration import configuration_of
-from odradek.cluster.raft.messages import Entry, SnapshotMark, TimeoutNow
+from odradek.cluster.raft.messages import Entry, SnapshotMetadata, TimeoutNow
 from odradek.cluster.raft.ready import HardState, Ready, ReceivedChunk
 
-MARK = SnapshotMark(9, 2, 10, 77, configuration_of([1]))
+MARK = SnapshotMetadata(9, 2, 10, 77, configuration_of([1]))
 
 
 def test_messages_and_committed_entries_need_no_disk() -> None:

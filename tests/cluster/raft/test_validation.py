@@ -11,7 +11,7 @@ from odradek.cluster.raft.configuration import (
     encode_configuration,
 )
 from odradek.cluster.raft.messages import (
-    EVERYBODY,
+    ALL_MEMBERS,
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -20,7 +20,7 @@ from odradek.cluster.raft.messages import (
     LeaderHint,
     Message,
     SnapshotChunk,
-    SnapshotMark,
+    SnapshotMetadata,
     SnapshotReceived,
     TimeoutNow,
     VoteRequest,
@@ -35,9 +35,9 @@ from tests.cluster.raft.quorum import (
     leader,
 )
 
-MARK = SnapshotMark(9, 2, 10, 77, configuration_of([1, 2, 3]))
-EMPTY = SnapshotMark(9, 2, 0, 0, MARK.configuration)
-UNORDERED = SnapshotMark(9, 2, 10, 77, Configuration((Voter(2), Voter(1))))
+MARK = SnapshotMetadata(9, 2, 10, 77, configuration_of([1, 2, 3]))
+EMPTY = SnapshotMetadata(9, 2, 0, 0, MARK.configuration)
+UNORDERED = SnapshotMetadata(9, 2, 10, 77, Configuration((Voter(2), Voter(1))))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ UNORDERED = SnapshotMark(9, 2, 10, 77, Configuration((Voter(2), Voter(1))))
         SnapshotChunk(1, 2, 3, EMPTY, 0, 0, b""),
         SnapshotReceived(1, 2, 3, 9, 2, 4),
         TimeoutNow(1, 2, 3),
-        FollowRequest(1, EVERYBODY, 0, 0),
+        FollowRequest(1, ALL_MEMBERS, 0, 0),
         LeaderHint(1, 2, 0, 4),
     ],
 )
@@ -67,7 +67,7 @@ def test_what_may_be_true_passes(message: Message) -> None:
     [
         VoteRequest(-1, 2, 1, 0, 0),
         VoteRequest(1, -2, 1, 0, 0),
-        VoteRequest(1, EVERYBODY, 1, 0, 0),
+        VoteRequest(1, ALL_MEMBERS, 1, 0, 0),
         VoteRequest(1, 2, 0, 0, 0),
         VoteRequest(1, 2, NUMBER_MAX + 1, 0, 0),
         VoteRequest(1, 2, 1, 4, 0),
@@ -154,7 +154,7 @@ def test_no_message_whatsoever_raises() -> None:
             for _ in range(random.randrange(3))
         )
         voters = configuration_of(random.sample(range(5), random.randrange(4)))
-        mark = SnapshotMark(number(), number(), number(), number(), voters)
+        mark = SnapshotMetadata(number(), number(), number(), number(), voters)
         flag = random.random() < 0.5
         return random.choice(
             (
@@ -166,7 +166,7 @@ def test_no_message_whatsoever_raises() -> None:
                 SnapshotChunk(sender, to, term, mark, number(), 1, b"x"),
                 SnapshotReceived(sender, to, term, number(), number(), number()),
                 TimeoutNow(sender, to, term),
-                FollowRequest(sender, random.choice((to, EVERYBODY)), term, number()),
+                FollowRequest(sender, random.choice((to, ALL_MEMBERS)), term, number()),
                 LeaderHint(sender, to, term, number()),
             )
         )

@@ -16,24 +16,29 @@ from odradek.cluster.metadata.image import PartitionImage
 from odradek.cluster.replication.follower import (
     BACK_OFF_MS,
     BACK_OFF_MS_MAX,
-    PATIENCE_MS,
-    Conversation,
-    Decision,
+    RESPONSE_TIMEOUT_MS,
     Divergence,
     FetchedBatches,
-    Followed,
-    FollowerState,
-    Restart,
-    Watermarks,
+    FetchedPartition,
+    FetchEffects,
+    FetchState,
+    LeaderWatermarks,
+    LogRestart,
+    ReplicaFetchSession,
     truncation_offset,
 )
-from odradek.cluster.replication.leader import Contact, LeaderPartition, Outcome, Proposal
+from odradek.cluster.replication.leader import (
+    FollowerBroker,
+    IsrProposal,
+    LeaderEffects,
+    LeaderPartition,
+)
 from odradek.cluster.replication.messages import (
-    PartitionFetched,
-    Reached,
-    ReplicaFetch,
-    ReplicaFetched,
-    Subscribed,
+    ReplicaFetchPartition,
+    ReplicaFetchPosition,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    ReplicaPartitionData,
 )
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.cluster.replication.throttle import TokenBudget
@@ -43,8 +48,8 @@ TOPIC = bytes(15) + b"\x01"
 NOW_MS = 1_000_000
 
 
-def conversation(rate: int | None = None) -> Conversation:
-    made = Conversation(
+def conversation(rate: int | None = None) -> ReplicaFetchSession:
+    made = ReplicaFetchSession(
         cluster_id="c", broker_id=2, store=0, budget=TokenBudget(NOW_MS, rate), wait_ms_max=500
     )
     made.connected()
@@ -52,14 +57,14 @@ def conversation(rate: int | None = None) -> Conversation:
 
 
 def follow(
-    talk: Conversation,
+    talk: ReplicaFetchSession,
     partition: int = 0,
     *,
     epoch: int = 5,
     offset: int = 10,
     last_epoch: int = 4,
     is_throttled: bool = False,
-) -> Followed:
+) -> FetchedPartition:
     return talk.follow(
         TOPIC,
         partition,
@@ -70,19 +75,21 @@ def follow(
     )
 
 
-def asked(talk: Conversation, now_ms: int = NOW_MS) -> ReplicaFetch:
+def asked(talk: ReplicaFetchSession, now_ms: int = NOW_MS) -> ReplicaFetchRequest:
     request = talk.next_request(now_ms)
     assert request is not None
     return request
 
 
-def answer(talk: Conversation, request: ReplicaFetch, *parts: PartitionFetched) -> Decision:
-    fetched = ReplicaFetched(request.request_id, 0, ErrorCode.NONE, parts)
+def answer(
+    talk: ReplicaFetchSession, request: ReplicaFetchRequest, *parts: ReplicaPartitionData
+) -> FetchEffects:
+    fetched = ReplicaFetchResponse(request.request_id, 0, ErrorCode.NONE, parts)
     return talk.answered(fetched, NOW_MS)
 
 
-def records(followed: Followed, byte_count: int = 100) -> PartitionFetched:
-    return PartitionFetched(followed.handle, ErrorCode.NONE, 9, 0, 50, byte_count)
+def records(followed: FetchedPartition, byte_count: int = 100) -> ReplicaPartitionData:
+    return ReplicaPartitionData(followed.handle, ErrorCode.NONE, 9, 0, 50, byte_count)
 
 
 def test_a_partition_is_named_once_and_then_only_its_offset_told() -> None:
@@ -91,17 +98,17 @@ def test_a_partition_is_named_once_and_then_only_its_offset_told() -> None:
     first = asked(talk)
     assert first.is_full
     assert first.subscribed == (
-        Subscribed(one.handle, TOPIC, 0, 5, 10, 4),
-        Subscribed(two.handle, TOPIC, 1, 5, 10, 4),
+        ReplicaFetchPartition(one.handle, TOPIC, 0, 5, 10, 4),
+        ReplicaFetchPartition(two.handle, TOPIC, 1, 5, 10, 4),
     )
     assert talk.next_request(NOW_MS) is None, "one is under way"
     decision = answer(talk, first, records(one))
     assert decision.appends == (FetchedBatches(one, 0, 100),)
-    assert decision.watermarks == (Watermarks(one, 9, 0),)
+    assert decision.watermarks == (LeaderWatermarks(one, 9, 0),)
     talk.reached(one, 14, 5)
     second = asked(talk)
     assert not second.is_full
-    assert (second.subscribed, second.reached) == ((), (Reached(one.handle, 14, 5),))
+    assert (second.subscribed, second.reached) == ((), (ReplicaFetchPosition(one.handle, 14, 5),))
     answer(talk, second)
     assert asked(talk).reached == ()
 
@@ -110,7 +117,7 @@ def test_batches_of_several_partitions_follow_each_other_in_the_payload() -> Non
     talk = conversation()
     one, two, three = (follow(talk, partition) for partition in range(3))
     request = asked(talk)
-    talk.unfollow(TOPIC, 1)
+    talk.remove_partition(TOPIC, 1)
     decision = answer(talk, request, records(one, 30), records(two, 50), records(three, 70))
     assert decision.appends == (FetchedBatches(one, 0, 30), FetchedBatches(three, 80, 70))
 
@@ -118,15 +125,15 @@ def test_batches_of_several_partitions_follow_each_other_in_the_payload() -> Non
 def test_a_divergence_is_cut_before_anything_else_is_taken() -> None:
     talk = conversation()
     one = follow(talk)
-    diverging = PartitionFetched(
+    diverging = ReplicaPartitionData(
         one.handle, ErrorCode.NONE, 9, 0, 50, diverging_epoch=3, diverging_end=6
     )
     decision = answer(talk, asked(talk), diverging)
-    assert decision == Decision(divergences=(Divergence(one, 3, 6),))
-    assert one.state is FollowerState.BUSY
+    assert decision == FetchEffects(divergences=(Divergence(one, 3, 6),))
+    assert one.state is FetchState.BUSY
     assert asked(talk).reached == (), "until it is cut there is nothing to say of it"
     talk.reached(one, 6, 3)
-    assert asked(talk).reached == (Reached(one.handle, 6, 3),)
+    assert asked(talk).reached == (ReplicaFetchPosition(one.handle, 6, 3),)
 
 
 @pytest.mark.parametrize(
@@ -152,18 +159,18 @@ def test_an_offset_out_of_range_is_the_leaders_end_or_its_start() -> None:
     decision = answer(
         talk,
         asked(talk),
-        PartitionFetched(ahead.handle, code, 9, 30, 80),
-        PartitionFetched(behind.handle, code, 9, 30, 80),
+        ReplicaPartitionData(ahead.handle, code, 9, 30, 80),
+        ReplicaPartitionData(behind.handle, code, 9, 30, 80),
     )
     assert decision.divergences == (Divergence(ahead, -1, 80),)
-    assert decision.restarts == (Restart(behind, 30),)
+    assert decision.restarts == (LogRestart(behind, 30),)
 
 
 def test_a_fenced_follower_waits_for_the_metadata() -> None:
     talk = conversation()
     one = follow(talk)
     code = ErrorCode.FENCED_LEADER_EPOCH
-    answer(talk, asked(talk), PartitionFetched(one.handle, code, -1, -1, -1))
+    answer(talk, asked(talk), ReplicaPartitionData(one.handle, code, -1, -1, -1))
     later = asked(talk, NOW_MS + 60_000)
     assert (later.subscribed, later.reached) == ((), ())
     again = follow(talk, epoch=6)
@@ -181,8 +188,8 @@ def test_a_leader_that_does_not_know_the_epoch_yet_is_asked_again_and_less_and_l
     for _ in range(8):
         request = asked(talk, now_ms)
         assert [wanted.handle for wanted in request.subscribed] == [one.handle]
-        part = PartitionFetched(one.handle, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1, -1)
-        talk.answered(ReplicaFetched(request.request_id, 0, 0, (part,)), now_ms)
+        part = ReplicaPartitionData(one.handle, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1, -1)
+        talk.answered(ReplicaFetchResponse(request.request_id, 0, 0, (part,)), now_ms)
         due_ms = one.resume_ms
         waits.append(due_ms - now_ms)
         now_ms = due_ms
@@ -221,14 +228,14 @@ def test_an_answer_to_a_request_of_before_is_ignored() -> None:
     old = asked(talk)
     talk.connected()
     asked(talk)
-    assert answer(talk, old, records(one)) == Decision()
+    assert answer(talk, old, records(one)) == FetchEffects()
 
 
 def test_a_request_that_nobody_answers_is_given_up() -> None:
     talk = conversation()
     follow(talk)
     asked(talk)
-    due_ms = NOW_MS + 500 + PATIENCE_MS
+    due_ms = NOW_MS + 500 + RESPONSE_TIMEOUT_MS
     assert talk.next_ms(NOW_MS) == due_ms
     assert talk.next_request(due_ms - 1) is None
     assert asked(talk, due_ms).is_full
@@ -239,11 +246,11 @@ def test_a_session_that_the_leader_does_not_know_is_begun_at_once_other_refusals
     follow(talk)
     request = asked(talk)
     code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    talk.answered(ReplicaFetched(request.request_id, 0, code), NOW_MS)
+    talk.answered(ReplicaFetchResponse(request.request_id, 0, code), NOW_MS)
     request = asked(talk)
     assert request.is_full
     code = ErrorCode.INCONSISTENT_CLUSTER_ID
-    talk.answered(ReplicaFetched(request.request_id, 0, code), NOW_MS)
+    talk.answered(ReplicaFetchResponse(request.request_id, 0, code), NOW_MS)
     assert talk.next_request(NOW_MS) is None
     assert talk.next_ms(NOW_MS) == NOW_MS + BACK_OFF_MS_MAX
     assert asked(talk, NOW_MS + BACK_OFF_MS_MAX).is_full
@@ -264,9 +271,9 @@ def test_where_a_log_starts_is_told_at_once_and_by_itself() -> None:
     one = talk.follow(TOPIC, 0, leader_epoch=5, fetch_offset=10, last_epoch=4, log_start_offset=2)
     first = asked(talk)
     assert [wanted.log_start_offset for wanted in first.subscribed] == [2]
-    talk.started(one, 2)
+    talk.log_start_changed(one, 2)
     assert talk.next_request(NOW_MS) is None, "that is known"
-    talk.started(one, 3)
+    talk.log_start_changed(one, 3)
     second = asked(talk)
     assert (second.subscribed, second.reached) == ((), ())
     assert second.log_starts == ((one.handle, 3),)
@@ -274,7 +281,7 @@ def test_where_a_log_starts_is_told_at_once_and_by_itself() -> None:
     answer(talk, second)
     assert asked(talk).log_starts == ()
     # Whoever is told everything anew is told this as well.
-    talk.started(one, 4)
+    talk.log_start_changed(one, 4)
     talk.connected()
     again = asked(talk)
     assert [wanted.log_start_offset for wanted in again.subscribed] == [4]
@@ -287,7 +294,7 @@ def test_nobody_is_asked_for_nothing() -> None:
     assert talk.next_request(NOW_MS) is None
     follow(talk)
     answer(talk, asked(talk))
-    talk.unfollow(TOPIC, 0)
+    talk.remove_partition(TOPIC, 0)
     assert asked(talk).forgotten == (1,), "the leader is told that it is over"
 
 
@@ -299,7 +306,7 @@ def test_a_throttled_partition_waits_for_its_budget_and_others_do_not() -> None:
         talk.reached(followed, 20, 5)
     request = asked(talk)
     assert [told.handle for told in request.reached] == [fast.handle]
-    talk.answered(ReplicaFetched(request.request_id, 0, 0), NOW_MS)
+    talk.answered(ReplicaFetchResponse(request.request_id, 0, 0), NOW_MS)
     later = asked(talk, NOW_MS + 2_001)
     assert [told.handle for told in later.reached] == [slow.handle]
 
@@ -328,8 +335,8 @@ class Member:
     is_up: bool = True
     image: PartitionImage | None = None
     leader: LeaderPartition[int] | None = None
-    talk: Conversation | None = None
-    followed: Followed | None = None
+    talk: ReplicaFetchSession | None = None
+    followed: FetchedPartition | None = None
 
     @property
     def last_epoch(self) -> int:
@@ -365,7 +372,7 @@ class Cluster:
         if member.is_up and member.leader is not None:
             self.value += 1
             member.log.append((member.leader.replica.image.leader_epoch, self.value))
-            self.take(member, member.leader.grew(len(member.log)))
+            self.take(member, member.leader.log_appended(len(member.log)))
 
     def hear(self, member: Member) -> None:
         """The member learns what the controller has decided."""
@@ -385,7 +392,7 @@ class Cluster:
                 member.leader = LeaderPartition(
                     replica, TOPIC, 0, epoch_start_offset=len(member.log), now_ms=self.now_ms
                 )
-                self.take(member, Outcome(True))
+                self.take(member, LeaderEffects(True))
             else:
                 outcome = member.leader.follow(
                     state,
@@ -422,7 +429,7 @@ class Cluster:
         parts = [self.serve(leader, member, wanted) for wanted in request.subscribed]
         if loses_answer:
             return
-        fetched = ReplicaFetched(request.request_id, 0, 0, tuple(p for p, _ in parts))
+        fetched = ReplicaFetchResponse(request.request_id, 0, 0, tuple(p for p, _ in parts))
         decision = member.talk.answered(fetched, self.now_ms)
         for followed, _, count in decision.appends:
             (entries,) = (entries for _, entries in parts)
@@ -442,19 +449,19 @@ class Cluster:
             member.high_watermark = max(member.high_watermark, believed)
 
     def serve(
-        self, leader: Member, member: Member, wanted: Subscribed
-    ) -> tuple[PartitionFetched, Sequence[Entry]]:
+        self, leader: Member, member: Member, wanted: ReplicaFetchPartition
+    ) -> tuple[ReplicaPartitionData, Sequence[Entry]]:
         """What the leader makes of a request, as the worker's serving side does."""
         part = leader.leader
         epoch = -2 if part is None else part.replica.image.leader_epoch
         if part is None or wanted.leader_epoch != epoch:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return PartitionFetched(wanted.handle, code, -1, -1, -1), ()
+            return ReplicaPartitionData(wanted.handle, code, -1, -1, -1), ()
         offset, end = wanted.fetch_offset, len(leader.log)
         if wanted.last_epoch >= 0:
             own_epoch, own_end = leader.epoch_end(wanted.last_epoch)
             if own_epoch != wanted.last_epoch or own_end < offset:
-                told = PartitionFetched(
+                told = ReplicaPartitionData(
                     wanted.handle,
                     ErrorCode.NONE,
                     part.high_watermark,
@@ -464,19 +471,19 @@ class Cluster:
                     diverging_end=own_end,
                 )
                 return told, ()
-        contact = Contact(member.node_id, -1, self.now_ms)
-        self.take(leader, part.fetched(contact, offset, self.now_ms))
+        contact = FollowerBroker(member.node_id, -1, self.now_ms)
+        self.take(leader, part.follower_fetched(contact, offset, self.now_ms))
         entries = leader.log[offset : offset + 2]
-        told = PartitionFetched(wanted.handle, 0, part.high_watermark, 0, end, len(entries))
+        told = ReplicaPartitionData(wanted.handle, 0, part.high_watermark, 0, end, len(entries))
         return told, entries
 
-    def take(self, member: Member, outcome: Outcome[int]) -> None:
+    def take(self, member: Member, outcome: LeaderEffects[int]) -> None:
         assert member.leader is not None
         member.high_watermark = max(member.high_watermark, member.leader.high_watermark)
         if outcome.proposal is not None:
             self.alter(member, outcome.proposal)
 
-    def alter(self, member: Member, proposal: Proposal) -> None:
+    def alter(self, member: Member, proposal: IsrProposal) -> None:
         """The controller decides upon a proposal; the leader may hear of it much later."""
         state = self.state
         in_sync = tuple(node for node, _ in proposal.in_sync)

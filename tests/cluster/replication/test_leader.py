@@ -6,12 +6,12 @@ from odradek.cluster.metadata.image import PartitionImage
 from odradek.cluster.replication.leader import (
     LAG_MAX_MS,
     RETRY_MS,
-    Contact,
+    CompletedAppend,
+    FollowerBroker,
+    IsrProposal,
+    LeaderEffects,
     LeaderPartition,
-    Outcome,
-    Proposal,
-    Released,
-    perhaps_proposed,
+    possible_isr,
 )
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.protocol.errors import ErrorCode
@@ -51,23 +51,23 @@ class Stage:
             now_ms=START_MS,
             ineligible=self.ineligible,
         )
-        self.contacts = {broker: Contact(broker, 10 + broker, START_MS) for broker in (2, 3)}
+        self.contacts = {broker: FollowerBroker(broker, 10 + broker, START_MS) for broker in (2, 3)}
 
-    def fetch(self, broker: int, offset: int) -> Outcome[str]:
+    def fetch(self, broker: int, offset: int) -> LeaderEffects[str]:
         contact = self.contacts[broker]
         contact.fetch_ms = self.now_ms
-        return self.leader.fetched(contact, offset, self.now_ms)
+        return self.leader.follower_fetched(contact, offset, self.now_ms)
 
     def poll(self, broker: int) -> None:
         """A fetch in which nothing of this partition has changed."""
         self.contacts[broker].fetch_ms = self.now_ms
 
-    def check(self) -> Outcome[str]:
+    def check(self) -> LeaderEffects[str]:
         return self.leader.check(self.now_ms)
 
     def follow(
         self, *in_sync: int, epoch: int = 5, partition_epoch: int = 8, leader: int = 1
-    ) -> Outcome[str]:
+    ) -> LeaderEffects[str]:
         self.image = PartitionImage((1, 2, 3), in_sync, leader, epoch, partition_epoch)
         return self.leader.follow(
             self.image,
@@ -77,7 +77,7 @@ class Stage:
         )
 
 
-def members(proposal: Proposal | None) -> list[int]:
+def members(proposal: IsrProposal | None) -> list[int]:
     assert proposal is not None
     return [broker for broker, _ in proposal.in_sync]
 
@@ -86,13 +86,13 @@ def test_the_low_watermark_is_the_smallest_start_of_all_that_live() -> None:
     stage = Stage()
     leader = stage.leader
     assert leader.low_watermark(7, {1, 2, 3}) == -1, "nobody has been heard of"
-    leader.started(2, 5)
+    leader.log_start_changed(2, 5)
     assert leader.low_watermark(7, {1, 2, 3}) == -1
     assert leader.low_watermark(7, {1, 2}) == 5
-    leader.started(3, 9)
-    leader.started(4, 1)
+    leader.log_start_changed(3, 9)
+    leader.log_start_changed(4, 1)
     assert leader.low_watermark(7, {1, 2, 3, 4}) == 5, "4 has no replica"
-    leader.started(2, 8)
+    leader.log_start_changed(2, 8)
     assert leader.low_watermark(7, {1, 2, 3}) == 7
     stage.follow(1, 2, 3, epoch=6)
     assert leader.low_watermark(7, {1, 2, 3}) == -1, "what was heard was heard in another reign"
@@ -100,48 +100,48 @@ def test_the_low_watermark_is_the_smallest_start_of_all_that_live() -> None:
 
 def test_an_append_waits_for_all_that_are_in_sync() -> None:
     stage = Stage()
-    stage.leader.grew(4)
+    stage.leader.log_appended(4)
     assert stage.leader.park("a", 2, START_MS + 100) is None
     assert stage.leader.park("b", 4, START_MS + 100) is None
-    assert stage.fetch(2, 4) == Outcome()
-    assert stage.fetch(3, 2) == Outcome(True, (Released("a", ErrorCode.NONE),))
-    assert stage.fetch(3, 4) == Outcome(True, (Released("b", ErrorCode.NONE),))
+    assert stage.fetch(2, 4) == LeaderEffects()
+    assert stage.fetch(3, 2) == LeaderEffects(True, (CompletedAppend("a", ErrorCode.NONE),))
+    assert stage.fetch(3, 4) == LeaderEffects(True, (CompletedAppend("b", ErrorCode.NONE),))
     assert stage.leader.high_watermark == 4
 
 
 def test_a_retry_of_what_is_committed_is_answered_at_once() -> None:
     stage = Stage(1)
-    stage.leader.grew(4)
+    stage.leader.log_appended(4)
     assert stage.leader.park("again", 3, START_MS) is ErrorCode.NONE
 
 
 def test_an_append_is_given_up_at_its_deadline_and_others_wait_on() -> None:
     stage = Stage()
-    stage.leader.grew(4)
+    stage.leader.log_appended(4)
     stage.leader.park("long", 2, START_MS + 500)
     stage.leader.park("short", 4, START_MS + 100)
     assert stage.leader.deadline_ms == START_MS + 100
     stage.now_ms += 100
-    assert stage.check().released == (Released("short", ErrorCode.REQUEST_TIMED_OUT),)
+    assert stage.check().released == (CompletedAppend("short", ErrorCode.REQUEST_TIMED_OUT),)
     stage.now_ms += 400
-    assert stage.check().released == (Released("long", ErrorCode.REQUEST_TIMED_OUT),)
+    assert stage.check().released == (CompletedAppend("long", ErrorCode.REQUEST_TIMED_OUT),)
     assert not stage.leader.has_parked
 
 
 def test_who_waits_is_told_when_the_lead_is_lost() -> None:
     stage = Stage()
-    stage.leader.grew(4)
+    stage.leader.log_appended(4)
     stage.leader.park("a", 4, START_MS + 500)
     outcome = stage.follow(1, 2, 3, leader=2, epoch=6)
-    assert outcome.released == (Released("a", ErrorCode.NOT_LEADER_OR_FOLLOWER),)
+    assert outcome.released == (CompletedAppend("a", ErrorCode.NOT_LEADER_OR_FOLLOWER),)
 
 
 def test_an_isr_below_the_minimum_is_told_after_the_append() -> None:
     stage = Stage(min_isr=2)
-    stage.leader.grew(4)
+    stage.leader.log_appended(4)
     stage.leader.park("a", 4, START_MS + 500)
     outcome = stage.follow(1)
-    assert outcome.released == (Released("a", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),)
+    assert outcome.released == (CompletedAppend("a", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),)
     assert stage.leader.high_watermark == 0
 
 
@@ -149,8 +149,8 @@ def test_who_is_about_to_stop_is_not_proposed_and_holds_nothing_back() -> None:
     stage = Stage(1, 2)
     stage.ineligible.add(3)
     assert stage.fetch(3, 0).proposal is None
-    stage.leader.grew(4)
-    assert stage.fetch(2, 4).has_moved
+    stage.leader.log_appended(4)
+    assert stage.fetch(2, 4).has_high_watermark_moved
     assert stage.check().proposal is None
     stage.ineligible.clear()
     assert members(stage.fetch(3, 4).proposal) == [1, 2, 3]
@@ -165,7 +165,7 @@ def test_a_follower_that_is_silent_for_too_long_is_to_go() -> None:
     assert stage.check().proposal is None
     stage.now_ms += 1
     proposal = stage.check().proposal
-    assert proposal == Proposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12)))
+    assert proposal == IsrProposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12)))
     assert stage.check().proposal is None, "one is under way"
 
 
@@ -182,10 +182,10 @@ def test_a_follower_that_polls_and_has_everything_stays_without_saying_a_word() 
 
 def test_a_follower_that_fetches_but_never_arrives_is_to_go() -> None:
     stage = Stage(1, 2)
-    stage.leader.grew(1_000)
+    stage.leader.log_appended(1_000)
     for at in range(12):
         stage.now_ms += 1_000
-        stage.leader.grew(1_000 * (at + 2))
+        stage.leader.log_appended(1_000 * (at + 2))
         stage.fetch(2, 10 * at)
         proposal = stage.check().proposal
         if proposal is not None:
@@ -201,7 +201,7 @@ def test_a_follower_is_in_sync_that_always_has_what_there_was_when_it_asked_befo
     for _ in range(60):
         stage.now_ms += 500
         before, end = end, end + 100
-        stage.leader.grew(end)
+        stage.leader.log_appended(end)
         assert stage.fetch(2, before).proposal is None
         assert stage.check().proposal is None
 
@@ -210,10 +210,10 @@ def test_who_has_reached_the_high_watermark_and_the_epochs_start_comes_in() -> N
     stage = Stage(1, 2, log_end=10, epoch_start=10)
     stage.fetch(2, 10)
     assert stage.leader.high_watermark == 10
-    stage.leader.grew(12)
+    stage.leader.log_appended(12)
     assert stage.fetch(3, 9).proposal is None
     proposal = stage.fetch(3, 11).proposal
-    assert proposal == Proposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12), (3, 13)))
+    assert proposal == IsrProposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12), (3, 13)))
 
 
 def test_the_high_watermark_does_not_pass_the_epochs_start_for_who_comes_in() -> None:
@@ -226,20 +226,20 @@ def test_the_high_watermark_does_not_pass_the_epochs_start_for_who_comes_in() ->
 def test_nothing_is_committed_that_one_does_not_have_who_may_be_in_the_isr_already() -> None:
     # KAFKA-9924 and KIP-497: until a proposal's fate is known, its members count.
     stage = Stage(1, 2)
-    stage.leader.grew(4)
+    stage.leader.log_appended(4)
     stage.fetch(2, 4)
     assert stage.fetch(3, 4).proposal is not None
-    stage.leader.grew(8)
-    assert not stage.fetch(2, 8).has_moved
+    stage.leader.log_appended(8)
+    assert not stage.fetch(2, 8).has_high_watermark_moved
     assert stage.leader.high_watermark == 4
-    assert stage.fetch(3, 6).has_moved
+    assert stage.fetch(3, 6).has_high_watermark_moved
     assert stage.leader.high_watermark == 6
     # Refused: it never was in.
     pending = stage.leader.pending
     assert pending is not None
     stage.leader.settled(pending, ErrorCode.INELIGIBLE_REPLICA, stage.now_ms)
-    stage.leader.grew(9)
-    assert stage.fetch(2, 9).has_moved
+    stage.leader.log_appended(9)
+    assert stage.fetch(2, 9).has_high_watermark_moved
     assert stage.leader.high_watermark == 9
 
 
@@ -292,20 +292,20 @@ def test_a_new_epoch_of_the_same_leader_begins_with_nothing_known_of_followers()
     stage = Stage()
     stage.fetch(2, 0)
     stage.follow(1, 2, 3, epoch=6)
-    stage.leader.grew(3)
-    assert not stage.fetch(3, 3).has_moved
-    assert stage.fetch(2, 3).has_moved
+    stage.leader.log_appended(3)
+    assert not stage.fetch(3, 3).has_high_watermark_moved
+    assert stage.fetch(2, 3).has_high_watermark_moved
 
 
 def test_a_stranger_s_fetch_brings_nothing() -> None:
     stage = Stage(1)
-    stage.leader.grew(3)
-    assert stage.leader.fetched(Contact(9, -1, 0), 3, START_MS) == Outcome()
+    stage.leader.log_appended(3)
+    assert stage.leader.follower_fetched(FollowerBroker(9, -1, 0), 3, START_MS) == LeaderEffects()
 
 
 def test_a_predecessor_may_have_proposed_whoever_is_not_in_sync() -> None:
-    assert perhaps_proposed(PartitionImage((1, 2, 3), (1, 2), 1)) == (1, 2, 3)
-    assert perhaps_proposed(PartitionImage((1, 2, 3), (3, 2, 1), 1)) == ()
+    assert possible_isr(PartitionImage((1, 2, 3), (1, 2), 1)) == (1, 2, 3)
+    assert possible_isr(PartitionImage((1, 2, 3), (3, 2, 1), 1)) == ()
 
 
 def test_a_successor_commits_nothing_that_a_replica_misses_until_older_proposals_are_void() -> None:
@@ -318,7 +318,7 @@ def test_a_successor_commits_nothing_that_a_replica_misses_until_older_proposals
     assert stage.leader.high_watermark == 0
     stage.fetch(3, 4)
     assert stage.leader.high_watermark == 4
-    assert stage.follow(1, 2, partition_epoch=8).has_moved
+    assert stage.follow(1, 2, partition_epoch=8).has_high_watermark_moved
     assert stage.leader.high_watermark == 10
 
 

@@ -3,27 +3,27 @@
 import msgspec
 
 from odradek.cluster.replication.messages import (
-    PartitionFetched,
-    Reached,
-    ReplicaFetch,
-    ReplicaFetched,
-    Subscribed,
+    ReplicaFetchPartition,
+    ReplicaFetchPosition,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    ReplicaPartitionData,
 )
 from odradek.protocol.errors import ErrorCode
 
-FETCH = ReplicaFetch(
+FETCH = ReplicaFetchRequest(
     7,
     "cluster",
     2,
     11,
     3,
     True,
-    (Subscribed(1, bytes(16), 0, 5, 100, 4),),
-    (Reached(2, 9, 4),),
+    (ReplicaFetchPartition(1, bytes(16), 0, 5, 100, 4),),
+    (ReplicaFetchPosition(2, 9, 4),),
     (3,),
 )
-FETCHED = ReplicaFetched(
-    7, 3, ErrorCode.NONE, (PartitionFetched(1, ErrorCode.NONE, 90, 0, 120, 4_096),)
+FETCHED = ReplicaFetchResponse(
+    7, 3, ErrorCode.NONE, (ReplicaPartitionData(1, ErrorCode.NONE, 90, 0, 120, 4_096),)
 )
 
 
@@ -34,13 +34,13 @@ def test_messages_survive_the_wire() -> None:
 
 
 def test_a_caught_up_followers_request_does_not_grow_with_its_partitions() -> None:
-    idle = ReplicaFetch(8, "cluster", 2, 11, 3, False)
+    idle = ReplicaFetchRequest(8, "cluster", 2, 11, 3, False)
     assert len(msgspec.msgpack.encode(idle)) < 50
 
 
 def test_fields_of_a_newer_release_are_skipped() -> None:
     fields = msgspec.msgpack.decode(msgspec.msgpack.encode(FETCHED))
     assert (
-        msgspec.msgpack.decode(msgspec.msgpack.encode([*fields, "new"]), type=ReplicaFetched)
+        msgspec.msgpack.decode(msgspec.msgpack.encode([*fields, "new"]), type=ReplicaFetchResponse)
         == FETCHED
     )

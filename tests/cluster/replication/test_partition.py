@@ -8,7 +8,7 @@ from odradek.cluster.metadata.image import PartitionImage
 from odradek.cluster.replication.partition import (
     PartitionReplica,
     check_leader,
-    check_reader,
+    check_read,
     has_enough_in_sync,
 )
 from odradek.protocol.errors import ErrorCode
@@ -65,45 +65,45 @@ def test_a_partition_without_leader_is_led_by_nobody() -> None:
 def test_consumers_may_read_from_followers_in_sync(
     broker: int, epoch: int, in_sync: tuple[int, ...], code: ErrorCode
 ) -> None:
-    assert check_reader(image(*in_sync), broker, epoch, may_follow=True) is code
+    assert check_read(image(*in_sync), broker, epoch, may_follow=True) is code
     if broker != 1 and code not in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert check_reader(image(*in_sync), broker, epoch, may_follow=False) is code
+    assert check_read(image(*in_sync), broker, epoch, may_follow=False) is code
 
 
 def test_alone_the_log_end_is_the_high_watermark() -> None:
     alone = replica(ALONE)
-    assert alone.log_grew(7) == 7
+    assert alone.log_appended(7) == 7
     assert alone.check_appended(7) is ErrorCode.NONE
 
 
 def test_a_lone_replica_is_enough_whatever_min_insync_replicas_says() -> None:
     # A Kafka 4.3.1 accepts acks=all on a topic of replication factor 1 with min.insync.replicas=2.
     assert has_enough_in_sync(ALONE, 2)
-    assert replica(ALONE, min_isr=2).log_grew(3) == 3
+    assert replica(ALONE, min_isr=2).log_appended(3) == 3
     assert not has_enough_in_sync(image(1), 2)
 
 
 def test_the_high_watermark_is_what_every_in_sync_replica_has() -> None:
     leader = replica(image(1, 2), min_isr=2)
-    assert leader.log_grew(10) == 0
-    assert leader.replica_reached(2, 6) == 6
-    assert leader.replica_reached(3, 1) == 6, "3 is not in sync and holds nobody back"
+    assert leader.log_appended(10) == 0
+    assert leader.follower_fetched(2, 6) == 6
+    assert leader.follower_fetched(3, 1) == 6, "3 is not in sync and holds nobody back"
     assert leader.check_appended(6) is ErrorCode.NONE
     assert leader.check_appended(7) is None
-    assert leader.replica_reached(2, 10) == 10
+    assert leader.follower_fetched(2, 10) == 10
 
 
 def test_a_stranger_moves_nothing() -> None:
     leader = replica(image(1, 2))
-    leader.log_grew(10)
-    assert leader.replica_reached(9, 10) == 0
+    leader.log_appended(10)
+    assert leader.follower_fetched(9, 10) == 0
 
 
 def test_an_isr_that_shrank_below_the_minimum_is_told_after_the_append() -> None:
     # B.1: NOT_ENOUGH_REPLICAS_AFTER_APPEND (20).
     leader = replica(image(1, 2), min_isr=2)
-    leader.log_grew(10)
+    leader.log_appended(10)
     assert leader.check_appended(10) is None
     assert leader.follow(image(1), min_insync_replicas=2) == 0
     assert leader.check_appended(10) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -113,21 +113,21 @@ def test_an_isr_that_shrank_below_the_minimum_is_told_after_the_append() -> None
 
 def test_who_lost_the_lead_says_so_to_those_who_wait() -> None:
     leader = replica(image(1, 2))
-    leader.log_grew(10)
+    leader.log_appended(10)
     leader.follow(image(1, 2, leader=2, epoch=6), min_insync_replicas=1)
     assert leader.check_appended(10) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_new_reign_forgets_what_was_heard_in_the_former() -> None:
     leader = replica(image(1, 2))
-    leader.replica_reached(2, 8)
+    leader.follower_fetched(2, 8)
     leader.follow(image(1, 2, epoch=6), min_insync_replicas=1)
-    assert leader.log_grew(8) == 0
+    assert leader.log_appended(8) == 0
 
 
 def test_a_follower_commits_nothing() -> None:
     follower = replica(image(), broker=2)
-    assert follower.log_grew(5) == 0
+    assert follower.log_appended(5) == 0
     assert follower.check_appended(5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -141,11 +141,11 @@ def test_the_high_watermark_keeps_its_invariants(seed: int) -> None:
         match chance.randrange(3):
             case 0:
                 log_end += chance.randrange(4)
-                leader.log_grew(log_end)
+                leader.log_appended(log_end)
             case 1:
                 follower = chance.choice([2, 3])
                 reached[follower] = chance.randint(reached[follower], log_end)
-                leader.replica_reached(follower, reached[follower])
+                leader.follower_fetched(follower, reached[follower])
             case _:
                 in_sync = [1] + [node for node in (2, 3) if chance.random() < 0.7]
                 caught_up = [

@@ -1,8 +1,8 @@
 """Who may join a group by which protocol."""
 
-from odradek.cluster.metadata.group_rules import PROTOCOLS
-from odradek.coordinator.group.admission import JOINING
-from odradek.coordinator.group.rules import OwnRules, Rules
+from odradek.cluster.metadata.group_policy_configs import PROTOCOLS
+from odradek.coordinator.group.admission import JOIN_REQUESTS
+from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse
@@ -12,8 +12,10 @@ from tests.support.streams_playbook import AT_ONCE, StreamsStage
 
 
 def stage(*protocols: str) -> Stage:
-    own = {"g": OwnRules(protocols=frozenset(protocols))}
-    return Stage({"a": 2}, GroupSettings(initial_rebalance_delay_ms=0, rules=Rules(own=own)))
+    own = {"g": GroupPolicyOverrides(protocols=frozenset(protocols))}
+    return Stage(
+        {"a": 2}, GroupSettings(initial_rebalance_delay_ms=0, policies=GroupPolicies(own=own))
+    )
 
 
 def test_classic_members_are_refused_by_a_group_that_does_not_take_them() -> None:
@@ -39,8 +41,10 @@ def test_consumers_are_refused_with_a_sentence() -> None:
 def test_members_stay_until_they_join_again() -> None:
     play = stage("classic")
     [member] = play.stable()
-    own = {"g": OwnRules(protocols=frozenset({"consumer"}))}
-    play.shard.settings = GroupSettings(initial_rebalance_delay_ms=0, rules=Rules(own=own))
+    own = {"g": GroupPolicyOverrides(protocols=frozenset({"consumer"}))}
+    play.shard.settings = GroupSettings(
+        initial_rebalance_delay_ms=0, policies=GroupPolicies(own=own)
+    )
     assert play.heartbeat(member, 1) == ErrorCode.NONE
     refused = play.join(member).joined
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -50,15 +54,15 @@ def test_members_stay_until_they_join_again() -> None:
 def test_a_consumer_that_is_in_is_not_asked_again() -> None:
     play = stage("consumer")
     joined = play.beat("m", topics=["a"], owned={})
-    own = {"g": OwnRules(protocols=frozenset({"classic"}))}
-    play.shard.settings = GroupSettings(rules=Rules(own=own))
+    own = {"g": GroupPolicyOverrides(protocols=frozenset({"classic"}))}
+    play.shard.settings = GroupSettings(policies=GroupPolicies(own=own))
     assert play.beat("m", joined.member_epoch).error_code == ErrorCode.NONE
     assert play.beat("m", -1).error_code == ErrorCode.NONE
 
 
 def test_members_of_streams_groups_are_refused_with_a_sentence() -> None:
-    own = {"g": OwnRules(protocols=frozenset({"consumer"}))}
-    play = StreamsStage(settings=GroupSettings(streams=AT_ONCE, rules=Rules(own=own)))
+    own = {"g": GroupPolicyOverrides(protocols=frozenset({"consumer"}))}
+    play = StreamsStage(settings=GroupSettings(streams=AT_ONCE, policies=GroupPolicies(own=own)))
     refused = play.streams_beat("m")
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert "This one came by streams." in str(refused.error_message)
@@ -66,8 +70,8 @@ def test_members_of_streams_groups_are_refused_with_a_sentence() -> None:
 
 
 def test_share_members_are_refused_with_a_sentence() -> None:
-    own = {"s": OwnRules(protocols=frozenset({"consumer"}))}
-    play = ShareStage(settings=GroupSettings(rules=Rules(own=own)))
+    own = {"s": GroupPolicyOverrides(protocols=frozenset({"consumer"}))}
+    play = ShareStage(settings=GroupSettings(policies=GroupPolicies(own=own)))
     refused = play.share("m")
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert "This one came by share." in str(refused.error_message)
@@ -75,4 +79,4 @@ def test_share_members_are_refused_with_a_sentence() -> None:
 
 
 def test_every_protocol_that_may_be_named_is_looked_at() -> None:
-    assert {joining.protocol for joining in JOINING.values()} == set(PROTOCOLS)
+    assert {joining.protocol for joining in JOIN_REQUESTS.values()} == set(PROTOCOLS)

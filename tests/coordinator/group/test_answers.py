@@ -5,15 +5,15 @@ import pytest
 from odradek.coordinator.group.answers import (
     answer,
     deleted_group,
-    described_unknown,
-    expiry_of,
-    is_wanted,
+    described_dead,
+    matches_filters,
     no_consumer_group,
-    no_group,
+    offset_expiration,
     read,
     refused_commit,
+    unknown_group_error,
 )
-from odradek.coordinator.group.offsets import Expiry
+from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration
 from odradek.coordinator.group.records import GroupMetadata
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
@@ -32,7 +32,7 @@ def test_answers_wait_for_what_was_written_before_and_reads_do_not() -> None:
 
 
 def test_an_unknown_group_is_dead_and_an_error_since_version_6() -> None:
-    old, new = described_unknown("g", 5, "why"), described_unknown("g", 6, "why")
+    old, new = described_dead("g", 5, "why"), described_dead("g", 6, "why")
     assert (old.group_state, old.error_code, old.error_message) == ("Dead", 0, None)
     assert (new.group_state, new.error_message) == ("Dead", "why")
     assert new.error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -44,8 +44,8 @@ def test_a_group_of_another_kind_is_no_consumer_group() -> None:
 
 
 def test_a_member_without_a_group_is_unknown_and_without_a_group_id_invalid() -> None:
-    assert no_group("g") is ErrorCode.UNKNOWN_MEMBER_ID
-    assert no_group("") is ErrorCode.INVALID_GROUP_ID
+    assert unknown_group_error("g") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert unknown_group_error("") is ErrorCode.INVALID_GROUP_ID
 
 
 def test_a_refused_commit_refuses_every_partition() -> None:
@@ -70,14 +70,16 @@ def test_filters_know_no_capital_letters(
 ) -> None:
     group = ListedGroup(group_id="g", group_state="Stable", group_type="consumer")
     request = ListGroupsRequest(states_filter=states, types_filter=types)
-    assert is_wanted(group, request) is is_let_through
+    assert matches_filters(group, request) is is_let_through
 
 
 def test_offsets_expire_by_what_their_group_is() -> None:
-    assert expiry_of(None, None, frozenset({"a"})) == Expiry(None, frozenset({"a"}))
-    assert expiry_of(None, None, None) == Expiry(None)
+    assert offset_expiration(None, None, frozenset({"a"})) == OffsetExpiration(
+        None, frozenset({"a"})
+    )
+    assert offset_expiration(None, None, None) == OffsetExpiration(None)
     empty = GroupMetadata(protocol_type="consumer", state_timestamp_ms=5)
-    assert expiry_of(None, empty, None) == Expiry(5)
+    assert offset_expiration(None, empty, None) == OffsetExpiration(5)
 
 
 def test_a_deleted_group_has_no_message_and_one_that_stays_has() -> None:

@@ -3,14 +3,14 @@
 from odradek.coordinator.group.events import (
     EVENT_COUNT_MAX,
     REASON_LENGTH_MAX,
+    EventBuffer,
     EventKind,
-    EventRing,
     GroupEvent,
 )
 
 
 def test_events_come_oldest_first() -> None:
-    ring = EventRing()
+    ring = EventBuffer()
     ring.add(1, EventKind.MEMBER_JOINED, "m", "why not")
     ring.add(2, EventKind.BECAME_EMPTY)
     assert ring.newest() == (
@@ -20,7 +20,7 @@ def test_events_come_oldest_first() -> None:
 
 
 def test_only_the_newest_are_kept_and_reasons_are_cut() -> None:
-    ring = EventRing()
+    ring = EventBuffer()
     for at_ms in range(EVENT_COUNT_MAX + 5):
         ring.add(at_ms, EventKind.REBALANCE_STARTED, "", "x" * 1_000)
     events = ring.newest()

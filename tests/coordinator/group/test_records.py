@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from odradek.coordinator.group.records import (
     CommittedOffset,
     GroupMetadata,
-    GroupStored,
+    GroupMetadataRecord,
     MemberMetadata,
-    OffsetCommitted,
+    OffsetCommitRecord,
     OwnRecord,
     decode,
     encode,
@@ -75,14 +75,14 @@ GROUP_VALUES = {
 
 @pytest.mark.parametrize(("value", "expected"), OFFSET_VALUES.items())
 def test_every_version_of_an_offset_is_read(value: str, expected: CommittedOffset) -> None:
-    assert decode(OFFSET_KEY, bytes.fromhex(value)) == OffsetCommitted("g", "té", 7, expected)
+    assert decode(OFFSET_KEY, bytes.fromhex(value)) == OffsetCommitRecord("g", "té", 7, expected)
 
 
 @pytest.mark.parametrize(("value", "knows"), GROUP_VALUES.items())
 def test_every_version_of_a_group_is_read(value: str, knows: tuple[bool, bool, bool]) -> None:
     has_rebalance_timeout, has_timestamp, has_instance = knows
     record = decode(GROUP_KEY, bytes.fromhex(value))
-    assert isinstance(record, GroupStored)
+    assert isinstance(record, GroupMetadataRecord)
     assert record.metadata is not None
     assert record.metadata.state_timestamp_ms == (99 if has_timestamp else -1)
     [member] = record.metadata.members
@@ -95,9 +95,9 @@ def test_every_version_of_a_group_is_read(value: str, knows: tuple[bool, bool, b
 def test_offsets_are_written_as_kafka_writes_them() -> None:
     newest = CommittedOffset(42, 5, "m", 1_000, topic_id=TOPIC_ID)
     written = {
-        value: encode(OffsetCommitted("g", "té", 7, o)) for value, o in OFFSET_VALUES.items()
+        value: encode(OffsetCommitRecord("g", "té", 7, o)) for value, o in OFFSET_VALUES.items()
     }
-    assert encode(OffsetCommitted("g", "té", 7, newest))[0] == OFFSET_KEY
+    assert encode(OffsetCommitRecord("g", "té", 7, newest))[0] == OFFSET_KEY
     for value in OFFSET_VALUES:
         # v1 for a commit with its own retention, else v4; the others are what older brokers wrote.
         if value.startswith(("0001", "0004")):
@@ -106,25 +106,25 @@ def test_offsets_are_written_as_kafka_writes_them() -> None:
 
 def test_groups_are_written_in_version_3() -> None:
     value = next(value for value in GROUP_VALUES if value.startswith("0003"))
-    assert encode(GroupStored("g", GROUP)) == (GROUP_KEY, bytes.fromhex(value))
+    assert encode(GroupMetadataRecord("g", GROUP)) == (GROUP_KEY, bytes.fromhex(value))
 
 
 def test_an_empty_group_has_null_protocol_and_leader() -> None:
     empty = GroupMetadata(state_timestamp_ms=5)
     expected = bytes.fromhex("0003000000000000ffffffff000000000000000500000000")
-    assert encode(GroupStored("g", empty)) == (GROUP_KEY, expected)
-    assert decode(GROUP_KEY, expected) == GroupStored("g", empty)
+    assert encode(GroupMetadataRecord("g", empty)) == (GROUP_KEY, expected)
+    assert decode(GROUP_KEY, expected) == GroupMetadataRecord("g", empty)
 
 
 def test_tombstones_have_a_key_only() -> None:
-    assert encode(OffsetCommitted("g", "té", 7, None)) == (OFFSET_KEY, None)
-    assert decode(OFFSET_KEY, None) == OffsetCommitted("g", "té", 7, None)
-    assert encode(GroupStored("g", None)) == (GROUP_KEY, None)
-    assert decode(GROUP_KEY, None) == GroupStored("g", None)
+    assert encode(OffsetCommitRecord("g", "té", 7, None)) == (OFFSET_KEY, None)
+    assert decode(OFFSET_KEY, None) == OffsetCommitRecord("g", "té", 7, None)
+    assert encode(GroupMetadataRecord("g", None)) == (GROUP_KEY, None)
+    assert decode(GROUP_KEY, None) == GroupMetadataRecord("g", None)
 
 
 def test_key_version_0_is_an_offset_too() -> None:
-    assert decode(b"\x00\x00" + OFFSET_KEY[2:], None) == OffsetCommitted("g", "té", 7, None)
+    assert decode(b"\x00\x00" + OFFSET_KEY[2:], None) == OffsetCommitRecord("g", "té", 7, None)
 
 
 @pytest.mark.parametrize("kind", [4, 9, 26, 99])
@@ -142,9 +142,9 @@ def test_a_value_of_a_newer_version_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        GroupStored("x" * 32_768, None),
-        GroupStored("g", GroupMetadata(protocol_type="ä" * 16_384)),
-        OffsetCommitted("g", "t", 0, CommittedOffset(1, -1, "x" * 32_768, 1, 5)),
+        GroupMetadataRecord("x" * 32_768, None),
+        GroupMetadataRecord("g", GroupMetadata(protocol_type="ä" * 16_384)),
+        OffsetCommitRecord("g", "t", 0, CommittedOffset(1, -1, "x" * 32_768, 1, 5)),
     ],
 )
 def test_texts_too_long_for_their_place_are_refused(record: OwnRecord) -> None:
@@ -186,8 +186,8 @@ offsets = st.builds(
 
 
 @given(
-    st.builds(GroupStored, texts, st.none() | groups)
-    | st.builds(OffsetCommitted, texts, texts, int32s, st.none() | offsets)
+    st.builds(GroupMetadataRecord, texts, st.none() | groups)
+    | st.builds(OffsetCommitRecord, texts, texts, int32s, st.none() | offsets)
 )
 def test_what_is_written_is_read_back(record: OwnRecord) -> None:
     assert decode(*encode(record)) == record

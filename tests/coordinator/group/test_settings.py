@@ -3,8 +3,8 @@
 import pytest
 
 from odradek.coordinator.group.settings import (
-    ConsumerGroupOverrides,
     GroupSettings,
+    GroupSettingsOverrides,
     MigrationPolicy,
 )
 
@@ -25,21 +25,24 @@ def test_the_policy_says_which_way_a_group_may_go(policy: str, allows: tuple[boo
 
 def test_a_groups_own_assignment_interval_wins() -> None:
     overrides = {
-        "own": ConsumerGroupOverrides(assignment_interval_ms=0),
-        "other": ConsumerGroupOverrides(heartbeat_interval_ms=6_000),
+        "own": GroupSettingsOverrides(assignment_interval_ms=0),
+        "other": GroupSettingsOverrides(heartbeat_interval_ms=6_000),
     }
     settings = GroupSettings(consumer_overrides=overrides, share_overrides=overrides)
-    for found in (settings.consumer_assignment_interval_of, settings.share_assignment_interval_of):
+    for found in (
+        settings.consumer_assignment_interval_ms_of,
+        settings.share_assignment_interval_ms_of,
+    ):
         assert [found(name) for name in ("own", "other", "none")] == [0, 100, 100]
 
 
 def test_a_groups_own_session_wins() -> None:
     overrides = {
-        "own": ConsumerGroupOverrides(session_timeout_ms=50_000),
-        "other": ConsumerGroupOverrides(heartbeat_interval_ms=6_000),
+        "own": GroupSettingsOverrides(session_timeout_ms=50_000),
+        "other": GroupSettingsOverrides(heartbeat_interval_ms=6_000),
     }
     settings = GroupSettings(consumer_overrides=overrides)
-    assert [settings.consumer_session_of(name) for name in ("own", "other", "none")] == [
+    assert [settings.consumer_session_timeout_ms_of(name) for name in ("own", "other", "none")] == [
         50_000,
         45_000,
         45_000,

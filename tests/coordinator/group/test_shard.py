@@ -5,11 +5,11 @@ import random
 import pytest
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
-from odradek.coordinator.group.records import GroupStored
+from odradek.coordinator.group.records import GroupMetadataRecord
 from odradek.coordinator.group.requests import DeleteGroup
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.shard import GroupShard
-from odradek.coordinator.loading import Loader
+from odradek.coordinator.loader import CoordinatorLoader
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import DeletableGroupResult, MemberIdentity
 from tests.support.group_playbook import NO_DELAY, Call, Playbook
@@ -154,7 +154,7 @@ def hard_state(shard: GroupShard) -> object:
 def loaded(log: list[tuple[bytes, bytes | None]]) -> GroupShard:
     """Whoever takes over: it is not told what compaction would take."""
     shard = GroupShard(NO_DELAY)
-    loader = Loader(shard)
+    loader = CoordinatorLoader(shard)
     loader.replay(log, is_committed=True)
     loader.finish()
     return shard
@@ -223,7 +223,7 @@ class Walk:
 
     def _member(self, group: str) -> str:
         found = self.play.shard.group(group)
-        known = [] if found is None else [member.member_id for member in found.roster]
+        known = [] if found is None else [member.member_id for member in found.members]
         known += [] if found is None else sorted(found.pending)
         return self.chance.choice(known) if known and self.chance.random() < 0.95 else "nobody"
 
@@ -236,7 +236,7 @@ class Walk:
         assignments = {}
         if found is not None:
             # Every member gets a partition of its own.
-            ids = [one.member_id for one in found.roster]
+            ids = [one.member_id for one in found.members]
             assignments = {one: b"p%d" % at for at, one in enumerate(ids)}
         name = found.protocol_name if found is not None else None
         return self.play.sync(
@@ -266,18 +266,18 @@ class Walk:
         is_new = group.generation_id == 0
         assert is_new or group.generation_id >= newest, "the generation went back"
         self.newest_generation[group.group_id] = group.generation_id
-        ids = [member.member_id for member in group.roster]
-        assert group.roster.leader_id in ids if ids else group.roster.leader_id is None
-        assert group.roster.joining_count == sum(member.is_joining for member in group.roster)
+        ids = [member.member_id for member in group.members]
+        assert group.members.leader_id in ids if ids else group.members.leader_id is None
+        assert group.members.joining_count == sum(member.is_joining for member in group.members)
         assert (group.state is GroupState.EMPTY) <= (not ids)
         if group.state is GroupState.STABLE:
             stored = self.play.shard.generations.get(group.group_id)
             assert stored == group.to_metadata(), "the log and the group disagree"
-            owned = [member.assignment for member in group.roster if member.assignment]
+            owned = [member.assignment for member in group.members if member.assignment]
             assert len(owned) == len(set(owned)), "a partition has two owners"
-        waiting = any(member.sync_request_id is not None for member in group.roster)
+        waiting = any(member.sync_request_id is not None for member in group.members)
         assert not waiting or group.state is GroupState.COMPLETING_REBALANCE
-        joining = any(member.is_joining for member in group.roster)
+        joining = any(member.is_joining for member in group.members)
         assert not joining or group.state is GroupState.PREPARING_REBALANCE
 
 
@@ -341,7 +341,7 @@ def test_a_stored_generation_is_never_newer_than_the_group() -> None:
     play = Playbook()
     play.stable(2)
     records = [play.shard.decode(key, value) for key, value in play.log]
-    stored = [record for record in records if isinstance(record, GroupStored)]
+    stored = [record for record in records if isinstance(record, GroupMetadataRecord)]
     group = play.shard.group("g")
     assert group is not None
     assert stored[-1].metadata == group.to_metadata()

@@ -2,7 +2,12 @@
 
 import pytest
 
-from odradek.coordinator.group.topics import NO_TOPICS, TopicCatalog, changed_names, metadata_hash
+from odradek.coordinator.group.topics import (
+    NO_TOPICS,
+    TopicCatalog,
+    changed_topic_names,
+    metadata_hash,
+)
 from tests.support.consumer_playbook import id_of, image_of
 
 RACKS = ("r0", "r1")
@@ -40,13 +45,13 @@ def test_without_racks_a_digest_has_none() -> None:
 def test_topics_change_when_they_come_go_or_grow(
     before: dict[str, int], after: dict[str, int], changed: set[str]
 ) -> None:
-    assert changed_names(image_of(before), image_of(after)) == changed
+    assert changed_topic_names(image_of(before), image_of(after)) == changed
 
 
 def test_every_topic_changes_when_a_broker_changes_its_rack() -> None:
     before = image_of({"a": 1, "b": 1}, racks=RACKS)
-    assert changed_names(before, image_of({"a": 1, "b": 1}, racks=("r0", "r2"))) == {"a", "b"}
-    assert changed_names(before, before) == frozenset()
+    assert changed_topic_names(before, image_of({"a": 1, "b": 1}, racks=("r0", "r2"))) == {"a", "b"}
+    assert changed_topic_names(before, before) == frozenset()
 
 
 def test_the_hash_differs_when_a_topic_does_and_not_with_the_order() -> None:

@@ -2,45 +2,45 @@
 
 from odradek.coordinator.share.acquisition import (
     AcquiredRange,
-    Harvest,
-    Wish,
+    AcquireOptions,
+    Acquisition,
     is_last_attempt,
-    suspects_max,
+    throttled_records_max,
 )
-from odradek.coordinator.share.terms import Terms
+from odradek.coordinator.share.group_settings import ShareGroupSettings
 
-TERMS = Terms(delivery_count_limit=6)
+TERMS = ShareGroupSettings(delivery_count_limit=6)
 
 
 def test_pieces_that_follow_each_other_are_told_as_one_up_to_the_batch_size() -> None:
-    harvest = Harvest(Wish(records_max=100, batch_size=4))
+    acquisition = Acquisition(AcquireOptions(records_max=100, batch_size=4))
     for start in (0, 2, 4, 6):
-        harvest.add(start, start + 2, 1)
-    assert harvest.ranges == [AcquiredRange(0, 4, 1), AcquiredRange(4, 8, 1)]
-    assert harvest.count == 8
+        acquisition.add(start, start + 2, 1)
+    assert acquisition.ranges == [AcquiredRange(0, 4, 1), AcquiredRange(4, 8, 1)]
+    assert acquisition.count == 8
 
 
 def test_pieces_with_different_delivery_counts_or_a_hole_between_stay_apart() -> None:
-    harvest = Harvest(Wish(records_max=100))
-    harvest.add(0, 2, 1)
-    harvest.add(2, 4, 2)
-    harvest.add(5, 6, 2)
-    assert len(harvest.ranges) == 3
+    acquisition = Acquisition(AcquireOptions(records_max=100))
+    acquisition.add(0, 2, 1)
+    acquisition.add(2, 4, 2)
+    acquisition.add(5, 6, 2)
+    assert len(acquisition.ranges) == 3
 
 
 def test_the_room_is_bounded_only_where_the_wish_is_exact() -> None:
-    assert Harvest(Wish(records_max=3)).room(9) == 9
-    assert Harvest(Wish(records_max=3, is_exact=True)).room(9) == 3
+    assert Acquisition(AcquireOptions(records_max=3)).room(9) == 9
+    assert Acquisition(AcquireOptions(records_max=3, is_exact=True)).room(9) == 3
 
 
 def test_suspicion_begins_at_half_of_the_limit_and_halves_the_company_each_time() -> None:
-    assert suspects_max(TERMS, 2, 500) is None
-    assert suspects_max(TERMS, 3, 500) == 250
-    assert suspects_max(TERMS, 4, 500) == 125
-    assert suspects_max(TERMS, 5, 500) == 1
-    assert suspects_max(TERMS, 4, 2) == 1
+    assert throttled_records_max(TERMS, 2, 500) is None
+    assert throttled_records_max(TERMS, 3, 500) == 250
+    assert throttled_records_max(TERMS, 4, 500) == 125
+    assert throttled_records_max(TERMS, 5, 500) == 1
+    assert throttled_records_max(TERMS, 4, 2) == 1
 
 
 def test_with_a_limit_of_two_no_attempt_is_made_alone() -> None:
-    assert not is_last_attempt(Terms(delivery_count_limit=2), 1)
-    assert is_last_attempt(Terms(delivery_count_limit=3), 2)
+    assert not is_last_attempt(ShareGroupSettings(delivery_count_limit=2), 1)
+    assert is_last_attempt(ShareGroupSettings(delivery_count_limit=3), 2)

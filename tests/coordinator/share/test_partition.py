@@ -4,27 +4,32 @@ from collections.abc import Sequence
 
 import pytest
 
-from odradek.coordinator.share.acknowledging import AcknowledgeType
-from odradek.coordinator.share.acquisition import AcquiredRange, LogBatch, Position, Wish
-from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.acknowledgements import AcknowledgeType
+from odradek.coordinator.share.acquisition import (
+    AcquiredRange,
+    AcquireOptions,
+    LogBatch,
+    ReadPosition,
+)
+from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.partition import (
     NOTHING_TO_WRITE,
+    AcknowledgeResult,
     DeadLetters,
     SharePartition,
     StateWrite,
-    Taken,
 )
-from odradek.coordinator.share.terms import Terms
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import AcknowledgementBatch
 
-TERMS = Terms(lock_duration_ms=1_000)
+TERMS = ShareGroupSettings(lock_duration_ms=1_000)
 ACCEPT, RELEASE, REJECT = (
     AcknowledgeType.ACCEPT,
     AcknowledgeType.RELEASE,
     AcknowledgeType.REJECT,
 )
-EVERYTHING = Wish(records_max=10_000)
+EVERYTHING = AcquireOptions(records_max=10_000)
 
 
 def batch(first: int, last: int, *types: int) -> AcknowledgementBatch:
@@ -35,18 +40,23 @@ class Room:
     """A partition, its clock and its durable state, told in a few words."""
 
     def __init__(
-        self, start: int = 0, batches: Sequence[StateBatch] = (), terms: Terms = TERMS
+        self,
+        start: int = 0,
+        batches: Sequence[PersisterStateBatch] = (),
+        group_settings: ShareGroupSettings = TERMS,
     ) -> None:
         self.now = 100
-        self.terms = terms
-        self.partition = SharePartition(start, batches, now_ms=self.now, terms=terms)
+        self.group_settings = group_settings
+        self.partition = SharePartition(
+            start, batches, now_ms=self.now, group_settings=group_settings
+        )
         self.writes: list[StateWrite] = []
 
     def acquire(
-        self, *log: tuple[int, int], member: str = "a", wish: Wish = EVERYTHING
+        self, *log: tuple[int, int], member: str = "a", options: AcquireOptions = EVERYTHING
     ) -> list[AcquiredRange]:
         """Acquire from a log that has these batches."""
-        position = self.partition.position(self.now, wish.records_max, self.terms)
+        position = self.partition.position(self.now, options.records_max, self.group_settings)
         if position is None:
             return []
         end = position.end_offset
@@ -56,17 +66,26 @@ class Room:
             if each[1] > position.offset and (end is None or each[0] < end)
         ]
         return self.partition.acquire(
-            member, position.offset, found, wish, now_ms=self.now, terms=self.terms
+            member,
+            position.offset,
+            found,
+            options,
+            now_ms=self.now,
+            group_settings=self.group_settings,
         )
 
-    def acknowledge(self, *batches: AcknowledgementBatch, member: str = "a") -> Taken:
-        return self.partition.acknowledge(member, batches, now_ms=self.now, terms=self.terms)
+    def acknowledge(self, *batches: AcknowledgementBatch, member: str = "a") -> AcknowledgeResult:
+        return self.partition.acknowledge(
+            member, batches, now_ms=self.now, group_settings=self.group_settings
+        )
 
     def write(self, *, is_done: bool = True) -> StateWrite:
         write = self.partition.next_write()
         assert write is not None, "there is something to write"
         self.writes.append(write)
-        self.partition.on_written(is_done=is_done, now_ms=self.now, terms=self.terms)
+        self.partition.on_written(
+            is_done=is_done, now_ms=self.now, group_settings=self.group_settings
+        )
         return write
 
     def accept(self, first: int, last: int, member: str = "a") -> StateWrite:
@@ -75,14 +94,14 @@ class Room:
 
     def leave(self, member: str = "a", *, was_delivered: bool = True) -> None:
         self.partition.release_member(
-            member, was_delivered=was_delivered, now_ms=self.now, terms=self.terms
+            member, was_delivered=was_delivered, now_ms=self.now, group_settings=self.group_settings
         )
 
     def sleep(self, ms: int) -> None:
         self.now += ms
         deadline = self.partition.next_deadline_ms()
         if deadline is not None and deadline <= self.now:
-            self.partition.on_time(self.now, self.terms)
+            self.partition.on_deadline(self.now, self.group_settings)
 
     def states(self) -> list[tuple[int, int, str, int]]:
         return [
@@ -120,7 +139,7 @@ def test_an_acknowledgement_behind_what_was_acquired_is_an_invalid_request() -> 
 
 def test_one_bad_batch_spoils_all_of_a_request_and_changes_nothing() -> None:
     room = Room()
-    room.acquire((0, 10), wish=Wish(records_max=5, is_exact=True))
+    room.acquire((0, 10), options=AcquireOptions(records_max=5, is_exact=True))
     before = room.states()
     refused = room.acknowledge(batch(0, 2, ACCEPT), batch(4, 6, ACCEPT))
     assert refused.error_code is ErrorCode.INVALID_RECORD_STATE
@@ -136,7 +155,7 @@ def test_an_acknowledgement_counts_once_it_is_written_and_not_before() -> None:
     write = room.partition.next_write()
     assert write == StateWrite(1, 4, 0, ())
     assert room.partition.start_offset == 0
-    room.partition.on_written(is_done=True, now_ms=room.now, terms=TERMS)
+    room.partition.on_written(is_done=True, now_ms=room.now, group_settings=TERMS)
     assert room.partition.start_offset == 4
 
 
@@ -159,9 +178,9 @@ def test_what_comes_while_a_write_is_under_way_goes_together_in_the_next_one() -
     assert room.acknowledge(batch(2, 3, ACCEPT)).write_id == 2
     assert room.acknowledge(batch(5, 5, ACCEPT)).write_id == 2
     assert room.partition.next_write() is None
-    room.partition.on_written(is_done=True, now_ms=room.now, terms=TERMS)
+    room.partition.on_written(is_done=True, now_ms=room.now, group_settings=TERMS)
     assert room.partition.next_write() == StateWrite(
-        2, 1, 3, (StateBatch(2, 3, 2, 1), StateBatch(5, 5, 2, 1))
+        2, 1, 3, (PersisterStateBatch(2, 3, 2, 1), PersisterStateBatch(5, 5, 2, 1))
     )
 
 
@@ -171,21 +190,24 @@ def test_a_failed_write_takes_back_nothing_of_the_next_one() -> None:
     room.acknowledge(batch(0, 0, ACCEPT))
     room.partition.next_write()
     room.acknowledge(batch(1, 1, ACCEPT))
-    room.partition.on_written(is_done=False, now_ms=room.now, terms=TERMS)
-    assert room.write() == StateWrite(2, 0, 1, (StateBatch(1, 1, 2, 1),))
+    room.partition.on_written(is_done=False, now_ms=room.now, group_settings=TERMS)
+    assert room.write() == StateWrite(2, 0, 1, (PersisterStateBatch(1, 1, 2, 1),))
 
 
 def test_a_released_record_goes_to_others_and_counts_its_deliveries() -> None:
     room = Room()
     room.acquire((0, 2))
     room.acknowledge(batch(0, 0, RELEASE), batch(1, 1, ACCEPT))
-    assert room.write().batches == (StateBatch(0, 0, 0, 1), StateBatch(1, 1, 2, 1))
+    assert room.write().batches == (
+        PersisterStateBatch(0, 0, 0, 1),
+        PersisterStateBatch(1, 1, 2, 1),
+    )
     assert room.acquire((0, 2), member="b") == [AcquiredRange(0, 1, 2)]
 
 
 @pytest.mark.parametrize("ending", ["release", "lock", "gone"])
 def test_a_record_is_given_up_when_it_has_been_delivered_as_often_as_may_be(ending: str) -> None:
-    room = Room(terms=Terms(lock_duration_ms=1_000, delivery_count_limit=3))
+    room = Room(group_settings=ShareGroupSettings(lock_duration_ms=1_000, delivery_count_limit=3))
     for count in (1, 2, 3):
         assert room.acquire((0, 1)) == [AcquiredRange(0, 1, count)]
         if ending == "release":
@@ -244,7 +266,7 @@ def test_a_lock_does_not_end_while_its_acknowledgement_is_written() -> None:
     room.partition.next_write()
     room.sleep(5_000)
     assert room.states() == [(0, 5, "acquired", 1)]
-    room.partition.on_written(is_done=False, now_ms=room.now, terms=TERMS)
+    room.partition.on_written(is_done=False, now_ms=room.now, group_settings=TERMS)
     assert room.states() == [(0, 5, "available", 1)]
 
 
@@ -254,20 +276,20 @@ def test_a_member_that_left_while_its_acknowledgement_failed_holds_nothing() -> 
     room.acknowledge(batch(0, 4, ACCEPT))
     room.partition.next_write()
     room.leave()
-    room.partition.on_written(is_done=False, now_ms=room.now, terms=TERMS)
+    room.partition.on_written(is_done=False, now_ms=room.now, group_settings=TERMS)
     assert room.states() == [(0, 5, "available", 1)]
 
 
 def test_in_batch_mode_whole_batches_are_acquired_up_to_the_one_that_reaches_the_wish() -> None:
     room = Room()
-    found = room.acquire((0, 4), (4, 8), (8, 12), wish=Wish(records_max=5))
+    found = room.acquire((0, 4), (4, 8), (8, 12), options=AcquireOptions(records_max=5))
     assert found == [AcquiredRange(0, 8, 1)]
 
 
 def test_ranges_are_told_in_pieces_of_about_the_batch_size_along_the_logs_batches() -> None:
     room = Room()
-    wish = Wish(records_max=100, batch_size=5)
-    assert room.acquire((0, 4), (4, 8), (8, 12), (12, 20), wish=wish) == [
+    options = AcquireOptions(records_max=100, batch_size=5)
+    assert room.acquire((0, 4), (4, 8), (8, 12), (12, 20), options=options) == [
         AcquiredRange(0, 8, 1),
         AcquiredRange(8, 20, 1),
     ]
@@ -276,22 +298,22 @@ def test_ranges_are_told_in_pieces_of_about_the_batch_size_along_the_logs_batche
 
 def test_in_limit_mode_not_one_record_too_many_is_acquired() -> None:
     room = Room()
-    wish = Wish(records_max=5, is_exact=True)
-    assert room.acquire((0, 4), (4, 8), wish=wish) == [AcquiredRange(0, 5, 1)]
-    assert room.acquire((0, 4), (4, 8), wish=wish, member="b") == [AcquiredRange(5, 8, 1)]
+    options = AcquireOptions(records_max=5, is_exact=True)
+    assert room.acquire((0, 4), (4, 8), options=options) == [AcquiredRange(0, 5, 1)]
+    assert room.acquire((0, 4), (4, 8), options=options, member="b") == [AcquiredRange(5, 8, 1)]
 
 
 def test_no_more_records_are_under_way_than_may_be() -> None:
-    room = Room(terms=Terms(record_locks_max=100))
+    room = Room(group_settings=ShareGroupSettings(record_locks_max=100))
     assert room.acquire((0, 150)) == [AcquiredRange(0, 100, 1)]
-    assert room.partition.position(room.now, 10, room.terms) is None
+    assert room.partition.position(room.now, 10, room.group_settings) is None
     room.accept(0, 9)
-    assert room.partition.position(room.now, 10, room.terms) == Position(100, None)
+    assert room.partition.position(room.now, 10, room.group_settings) == ReadPosition(100, None)
     assert room.acquire((0, 150)) == [AcquiredRange(100, 110, 1)]
 
 
 def test_what_is_done_with_in_the_middle_does_not_take_up_the_window() -> None:
-    room = Room(terms=Terms(record_locks_max=100))
+    room = Room(group_settings=ShareGroupSettings(record_locks_max=100))
     room.acquire((0, 200))
     room.accept(1, 99)
     assert room.acquire((0, 200)) == [AcquiredRange(100, 199, 1)]
@@ -312,7 +334,7 @@ def test_markers_and_aborted_records_are_archived_and_no_member_sees_them() -> N
         [LogBatch(0, 5, is_void=True), LogBatch(5, 8), LogBatch(8, 9, is_void=True)],
         EVERYTHING,
         now_ms=room.now,
-        terms=TERMS,
+        group_settings=TERMS,
     )
     assert found == [AcquiredRange(5, 8, 1)]
     assert room.partition.start_offset == 5
@@ -339,7 +361,7 @@ def test_a_log_that_begins_behind_the_end_takes_both_ends_along() -> None:
 
 
 def test_a_suspect_comes_with_fewer_and_fewer_others_and_alone_at_last() -> None:
-    room = Room(terms=Terms(lock_duration_ms=1_000, delivery_count_limit=6))
+    room = Room(group_settings=ShareGroupSettings(lock_duration_ms=1_000, delivery_count_limit=6))
     sizes = []
     for _ in range(6):
         found = room.acquire((0, 16))
@@ -347,14 +369,14 @@ def test_a_suspect_comes_with_fewer_and_fewer_others_and_alone_at_last() -> None
         room.sleep(1_000)
     # Suspect from the third redelivery on: a half of the batch, a quarter of it, one.
     assert sizes[:4] == [16, 16, 16, 8]
-    room = Room(0, [StateBatch(0, 15, 0, 4)], room.terms)
+    room = Room(0, [PersisterStateBatch(0, 15, 0, 4)], room.group_settings)
     assert room.acquire((0, 16)) == [AcquiredRange(0, 4, 5)]
-    room = Room(0, [StateBatch(0, 15, 0, 5)], room.terms)
+    room = Room(0, [PersisterStateBatch(0, 15, 0, 5)], room.group_settings)
     assert room.acquire((0, 16)) == [AcquiredRange(0, 1, 6)]
 
 
 def test_the_last_attempt_is_made_alone_though_others_are_there_before_it() -> None:
-    room = Room(0, [StateBatch(4, 4, 0, 4)])
+    room = Room(0, [PersisterStateBatch(4, 4, 0, 4)])
     assert room.acquire((0, 8)) == [AcquiredRange(0, 4, 1)]
     assert room.acquire((0, 8)) == [AcquiredRange(4, 5, 5)]
     assert room.acquire((0, 8)) == [AcquiredRange(5, 8, 1)]
@@ -369,12 +391,15 @@ def test_a_rejected_record_is_archived_at_once_where_there_is_no_dead_letter_top
 
 
 def test_a_rejected_record_goes_to_the_dead_letter_topic_before_it_is_archived() -> None:
-    room = Room(terms=Terms(dead_letter_topic="dlq.t"))
+    room = Room(group_settings=ShareGroupSettings(dead_letter_topic="dlq.t"))
     room.acquire((0, 4))
     room.acknowledge(batch(0, 1, REJECT), batch(2, 3, ACCEPT))
     assert room.partition.take_dead_letters() == [], "not before it is durable"
     assert room.write() == StateWrite(
-        1, 0, 2, (StateBatch(0, 1, RecordState.ARCHIVING, 1), StateBatch(2, 3, 2, 1))
+        1,
+        0,
+        2,
+        (PersisterStateBatch(0, 1, RecordState.ARCHIVING, 1), PersisterStateBatch(2, 3, 2, 1)),
     )
     assert room.partition.take_dead_letters() == [DeadLetters(0, 2, 1, is_rejected=True)]
     assert room.partition.take_dead_letters() == [], "once"
@@ -383,13 +408,15 @@ def test_a_rejected_record_goes_to_the_dead_letter_topic_before_it_is_archived()
 
 
 def test_dead_letters_that_a_leader_did_not_finish_are_taken_up_by_the_next() -> None:
-    room = Room(0, [StateBatch(0, 1, 3, 5)], Terms(dead_letter_topic="dlq.t"))
+    room = Room(0, [PersisterStateBatch(0, 1, 3, 5)], ShareGroupSettings(dead_letter_topic="dlq.t"))
     assert room.partition.take_dead_letters() == [DeadLetters(0, 2, 5, is_rejected=False)]
 
 
 def test_a_record_rests_before_it_is_delivered_again_and_longer_each_time() -> None:
-    terms = Terms(lock_duration_ms=1_000, redelivery_delay_ms=200, redelivery_backoff=3.0)
-    room = Room(terms=terms)
+    group_settings = ShareGroupSettings(
+        lock_duration_ms=1_000, redelivery_delay_ms=200, redelivery_backoff=3.0
+    )
+    room = Room(group_settings=group_settings)
     room.acquire((0, 2))
     room.acknowledge(batch(0, 0, RELEASE))
     room.write()
@@ -406,15 +433,15 @@ def test_a_record_rests_before_it_is_delivered_again_and_longer_each_time() -> N
 
 
 def test_what_rested_rests_anew_with_the_next_leader() -> None:
-    terms = Terms(redelivery_delay_ms=200)
-    room = Room(0, [StateBatch(0, 0, 0, 1)], terms)
+    group_settings = ShareGroupSettings(redelivery_delay_ms=200)
+    room = Room(0, [PersisterStateBatch(0, 0, 0, 1)], group_settings)
     assert room.acquire((0, 1)) == []
     room.sleep(200)
     assert room.acquire((0, 1)) == [AcquiredRange(0, 1, 2)]
 
 
 def test_the_state_that_was_written_is_taken_up_with_what_lay_between() -> None:
-    room = Room(5, [StateBatch(8, 9, 2, 1), StateBatch(12, 12, 0, 2)])
+    room = Room(5, [PersisterStateBatch(8, 9, 2, 1), PersisterStateBatch(12, 12, 0, 2)])
     assert room.states() == [
         (5, 8, "available", 0),
         (8, 10, "acknowledged", 1),
@@ -434,7 +461,7 @@ def test_a_consumer_that_keeps_up_has_few_runs_whatever_the_number_of_records() 
     log = [(start, start + 7) for start in range(0, 700, 7)]
     most = 0
     for _ in range(100):
-        for found in room.acquire(*log, wish=Wish(records_max=10)):
+        for found in room.acquire(*log, options=AcquireOptions(records_max=10)):
             room.accept(found.start, found.end - 1)
         most = max(most, len(list(room.partition.runs())))
     assert most <= 1

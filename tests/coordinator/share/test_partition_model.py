@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from odradek.coordinator.share.acquisition import LogBatch, Wish
-from odradek.coordinator.share.batches import RecordState
+from odradek.coordinator.share.acquisition import AcquireOptions, LogBatch
+from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.partition import (
     SharePartition,
     StateWrite,
 )
-from odradek.coordinator.share.requests import StateRead
-from odradek.coordinator.share.terms import Terms
+from odradek.coordinator.share.requests import PersistedShareState
+from odradek.coordinator.share.state_batches import RecordState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import AcknowledgementBatch
 from tests.support.share_model import DONE, Durable, ShareModel, offsets_of, write_down
@@ -31,9 +31,11 @@ class Both:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.now = 1_000
-        self.terms = self.draw_terms()
+        self.group_settings = self.draw_terms()
         self.start = self.random.choice([0, 7])
-        self.machine = SharePartition(self.start, (), now_ms=self.now, terms=self.terms)
+        self.machine = SharePartition(
+            self.start, (), now_ms=self.now, group_settings=self.group_settings
+        )
         self.model = ShareModel(self.start)
         self.durable: Durable = {}
         self.durable_start = self.start
@@ -47,9 +49,9 @@ class Both:
         self.under_way: StateWrite | None = None
         self.acknowledged: set[int] = set()
 
-    def draw_terms(self) -> Terms:
+    def draw_terms(self) -> ShareGroupSettings:
         draw = self.random.choice
-        return Terms(
+        return ShareGroupSettings(
             lock_duration_ms=draw([50, 200]),
             delivery_count_limit=draw([2, 3, 5, 6]),
             record_locks_max=draw([5, 20, 200]),
@@ -76,13 +78,13 @@ class Both:
         self.check()
 
     def acquire(self) -> None:
-        wish = Wish(
+        options = AcquireOptions(
             records_max=self.random.choice([1, 4, 30]),
             batch_size=self.random.choice([1, 5, 100]),
             is_exact=self.random.random() < 0.5,
         )
-        position = self.machine.position(self.now, wish.records_max, self.terms)
-        expected = self.model.position(self.now, wish.records_max, self.terms)
+        position = self.machine.position(self.now, options.records_max, self.group_settings)
+        expected = self.model.position(self.now, options.records_max, self.group_settings)
         if position is None or expected is None:
             assert position is expected is None
             return
@@ -95,9 +97,16 @@ class Both:
         ]
         member = self.random.choice("abc")
         ranges = self.machine.acquire(
-            member, position.offset, found, wish, now_ms=self.now, terms=self.terms
+            member,
+            position.offset,
+            found,
+            options,
+            now_ms=self.now,
+            group_settings=self.group_settings,
         )
-        acquired = self.model.acquire(member, position.offset, found, wish, self.now, self.terms)
+        acquired = self.model.acquire(
+            member, position.offset, found, options, self.now, self.group_settings
+        )
         assert offsets_of(ranges) == acquired
         assert not self.acknowledged.intersection(acquired), "acquired again"
         for each in ranges:
@@ -123,7 +132,9 @@ class Both:
         batches = [batch(offset, offset, kind) for offset, kind in kinds.items()]
         if len(wanted) > 1 and wanted[-1] - wanted[0] + 1 == len(wanted):
             batches = [batch(wanted[0], wanted[-1], *kinds.values())]
-        given = self.machine.acknowledge(member, batches, now_ms=self.now, terms=self.terms)
+        given = self.machine.acknowledge(
+            member, batches, now_ms=self.now, group_settings=self.group_settings
+        )
         relevant = [offset for offset in wanted if offset >= self.model.start]
         expected: ErrorCode | None = None
         for offset in relevant:
@@ -140,7 +151,7 @@ class Both:
         assert given.error_code == ErrorCode.NONE
         assert (given.write_id == 0) == all(kinds[offset] == 4 for offset in relevant)
         for offset in relevant:
-            self.model.acknowledge(offset, kinds[offset], self.now, self.terms)
+            self.model.acknowledge(offset, kinds[offset], self.now, self.group_settings)
 
     def write(self) -> None:
         if self.under_way is None:
@@ -163,20 +174,22 @@ class Both:
             }
             done = [state for state, _ in self.durable.values() if state in DONE]
             assert write.delivery_complete_count == len(done)
-        self.machine.on_written(is_done=is_done, now_ms=self.now, terms=self.terms)
-        self.model.end_write(is_done, self.now, self.terms)
+        self.machine.on_written(
+            is_done=is_done, now_ms=self.now, group_settings=self.group_settings
+        )
+        self.model.end_write(is_done, self.now, self.group_settings)
 
     def pass_time(self) -> None:
         self.now += self.random.choice([1, 20, 60])
-        self.machine.on_time(self.now, self.terms)
-        self.model.on_time(self.now, self.terms)
+        self.machine.on_deadline(self.now, self.group_settings)
+        self.model.on_deadline(self.now, self.group_settings)
 
     def leave(self) -> None:
         member, was_delivered = self.random.choice("abc"), self.random.random() < 0.5
         self.machine.release_member(
-            member, was_delivered=was_delivered, now_ms=self.now, terms=self.terms
+            member, was_delivered=was_delivered, now_ms=self.now, group_settings=self.group_settings
         )
-        self.model.release(member, was_delivered, self.now, self.terms)
+        self.model.release(member, was_delivered, self.now, self.group_settings)
 
     def dead_letters(self) -> None:
         for letters in self.machine.take_dead_letters():
@@ -204,7 +217,7 @@ class Both:
                 assert (run.target and run.target.state) == entry.target
                 if run.state not in DONE:
                     assert (run.delivery_count, run.member_id) == (entry.count, entry.member)
-                    assert run.due_ms == entry.due
+                    assert run.deadline_ms == entry.due
             at = run.end
         assert at == machine.end_offset
         dues = [
@@ -247,10 +260,10 @@ def test_from_every_prefix_of_what_was_written_a_leader_goes_on(seed: int) -> No
     assert len(moments) > 10
     for length, (start, durable) in moments.items():
         found = SharePlaybook(log=kept.log[:length]).read(leader_epoch=-1)
-        assert isinstance(found, StateRead)
+        assert isinstance(found, PersistedShareState)
         assert found.start_offset == start
         next_leader = SharePartition(
-            found.start_offset, found.batches, now_ms=both.now, terms=both.terms
+            found.start_offset, found.batches, now_ms=both.now, group_settings=both.group_settings
         )
         below = range(start, next_leader.start_offset)
         assert all(durable[offset][0] in DONE for offset in below)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from odradek.coordinator.share.batches import RecordState, StateBatch
-from odradek.coordinator.share.records import ShareStored, decode, encode
+from odradek.coordinator.share.records import ShareStateRecord, decode, encode
 from odradek.coordinator.share.requests import ShareKey
 from odradek.coordinator.share.state import ShareState, ShareUpdate
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.protocol.errors import ProtocolError
 
 TOPIC = bytes(range(16))
@@ -19,8 +19,8 @@ SNAPSHOT = ShareState(
     create_ms=6,
     write_ms=7,
     batches=(
-        StateBatch(8, 9, RecordState.ACKNOWLEDGED, 1),
-        StateBatch(10, 11, RecordState.AVAILABLE, 2),
+        PersisterStateBatch(8, 9, RecordState.ACKNOWLEDGED, 1),
+        PersisterStateBatch(10, 11, RecordState.AVAILABLE, 2),
     ),
 )
 UPDATE = ShareUpdate(
@@ -28,7 +28,7 @@ UPDATE = ShareUpdate(
     leader_epoch=3,
     start_offset=-1,
     delivery_complete_count=-1,
-    batches=(StateBatch(8, 9, RecordState.ACKNOWLEDGED, 1),),
+    batches=(PersisterStateBatch(8, 9, RecordState.ACKNOWLEDGED, 1),),
 )
 NAME = b"\0\3grp" + TOPIC + b"\0\0\0\2"
 
@@ -38,7 +38,7 @@ def long(value: int) -> bytes:
 
 
 def test_a_snapshot_as_kafka_writes_it() -> None:
-    key, value = encode(ShareStored(KEY, SNAPSHOT))
+    key, value = encode(ShareStateRecord(KEY, SNAPSHOT))
     assert key == b"\0\0" + NAME
     assert value == (
         b"\0\0"
@@ -54,7 +54,7 @@ def test_a_snapshot_as_kafka_writes_it() -> None:
 
 
 def test_an_update_as_kafka_writes_it() -> None:
-    key, value = encode(ShareStored(KEY, UPDATE))
+    key, value = encode(ShareStateRecord(KEY, UPDATE))
     assert key == b"\0\1" + NAME
     assert value == (
         b"\0\0" + b"\0\0\0\1\0\0\0\3" + long(-1) + b"\2" + long(8) + long(9) + b"\2\0\1\0" + b"\0"
@@ -63,25 +63,25 @@ def test_an_update_as_kafka_writes_it() -> None:
 
 @pytest.mark.parametrize("value", [SNAPSHOT, UPDATE, None])
 def test_what_is_written_is_read(value: ShareState | ShareUpdate | None) -> None:
-    stored = ShareStored(KEY, value)
+    stored = ShareStateRecord(KEY, value)
     assert decode(*encode(stored)) == stored
 
 
 def test_a_tombstone_is_a_snapshot_without_a_value() -> None:
-    assert encode(ShareStored(KEY, None)) == (b"\0\0" + NAME, None)
+    assert encode(ShareStateRecord(KEY, None)) == (b"\0\0" + NAME, None)
 
 
 def test_unsorted_batches_of_a_snapshot_are_put_in_order() -> None:
     mixed = ShareState(
         batches=(
-            StateBatch(10, 11, RecordState.AVAILABLE, 2),
-            StateBatch(8, 9, RecordState.AVAILABLE, 2),
+            PersisterStateBatch(10, 11, RecordState.AVAILABLE, 2),
+            PersisterStateBatch(8, 9, RecordState.AVAILABLE, 2),
         ),
     )
-    read = decode(*encode(ShareStored(KEY, mixed)))
+    read = decode(*encode(ShareStateRecord(KEY, mixed)))
     assert read is not None
     assert isinstance(read.value, ShareState)
-    assert read.value.batches == (StateBatch(8, 11, RecordState.AVAILABLE, 2),)
+    assert read.value.batches == (PersisterStateBatch(8, 11, RecordState.AVAILABLE, 2),)
 
 
 def test_unknown_kinds_are_passed_over() -> None:
@@ -106,4 +106,4 @@ def test_what_is_malformed_is_said_to_be(key: bytes, value: bytes | None) -> Non
 
 def test_a_name_that_is_too_long_is_refused() -> None:
     with pytest.raises(ProtocolError, match="too long"):
-        encode(ShareStored(ShareKey("x" * 40_000, TOPIC, 0), None))
+        encode(ShareStateRecord(ShareKey("x" * 40_000, TOPIC, 0), None))

@@ -1,7 +1,7 @@
 """Runs: split where records part ways, joined where they meet again."""
 
-from odradek.coordinator.share.batches import RecordState
 from odradek.coordinator.share.runs import Run, Runs, Target
+from odradek.coordinator.share.state_batches import RecordState
 
 
 def runs_of(*sizes: int) -> Runs:
@@ -17,24 +17,24 @@ def bounds(runs: Runs) -> list[tuple[int, int]]:
 
 def test_a_range_is_carved_out_at_both_of_its_ends() -> None:
     runs = runs_of(10)
-    assert [(run.start, run.end) for run in runs.carve(12, 15)] == [(12, 15)]
+    assert [(run.start, run.end) for run in runs.split_out(12, 15)] == [(12, 15)]
     assert bounds(runs) == [(10, 12), (12, 15), (15, 20)]
 
 
 def test_a_range_is_clipped_to_what_there_is() -> None:
     runs = runs_of(10)
-    assert [(run.start, run.end) for run in runs.carve(0, 99)] == [(10, 20)]
-    assert runs.carve(20, 30) == []
+    assert [(run.start, run.end) for run in runs.split_out(0, 99)] == [(10, 20)]
+    assert runs.split_out(20, 30) == []
     assert runs.overlapping(0, 10) == []
 
 
 def test_a_split_run_keeps_all_that_is_known_of_it_on_both_sides() -> None:
     runs = Runs(0)
     run = runs.append(Run(0, 10, RecordState.ACQUIRED, 3, "a", 7, Target(RecordState.ARCHIVED)))
-    runs.carve(4, 6)
+    runs.split_out(4, 6)
     for part in runs:
         assert (part.state, part.delivery_count, part.member_id) == (RecordState.ACQUIRED, 3, "a")
-        assert part.due_ms == 7
+        assert part.deadline_ms == 7
         assert part.target == run.target
 
 

@@ -5,34 +5,34 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as some
 
-from odradek.coordinator.loading import TransactionalEntry
-from odradek.coordinator.outcome import Marker
-from odradek.coordinator.share.batches import NO_OFFSET, RecordState, StateBatch
+from odradek.coordinator.loader import TransactionalEntry
+from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.share.records import decode
 from odradek.coordinator.share.requests import (
-    NOTHING_KNOWN,
+    NO_STATE_SUMMARY,
     Checkpoint,
     DropLog,
     ForgetTopicStates,
+    PersistedShareState,
     ShareKey,
-    StateRead,
-    Summarize,
-    Summary,
-    Write,
+    ShareStateSummary,
+    SummarizeShareState,
+    WriteShareState,
 )
 from odradek.coordinator.share.settings import ShareStateSettings
 from odradek.coordinator.share.shard import WRITTEN_BATCHES_MAX
 from odradek.coordinator.share.state import NO_COUNT, ShareState, ShareUpdate
+from odradek.coordinator.share.state_batches import NO_OFFSET, PersisterStateBatch, RecordState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import ZERO_UUID
-from tests.support.controller_room import topic_id
+from tests.support.controller_harness import topic_id
 from tests.support.share_playbook import KEY, OTHER_TOPIC, TOPIC, SharePlaybook, topics
 
 OTHER = ShareKey("g", OTHER_TOPIC, 1)
 
 
-def acknowledged(first: int, last: int, count: int = 1) -> StateBatch:
-    return StateBatch(first, last, RecordState.ACKNOWLEDGED, count)
+def acknowledged(first: int, last: int, count: int = 1) -> PersisterStateBatch:
+    return PersisterStateBatch(first, last, RecordState.ACKNOWLEDGED, count)
 
 
 def begun(settings: ShareStateSettings | None = None) -> SharePlaybook:
@@ -45,7 +45,7 @@ def kinds(playbook: SharePlaybook) -> str:
     """Of each record in the log: a snapshot, an update, a tombstone."""
     found = ""
     for entry in playbook.log:
-        assert not isinstance(entry, Marker | TransactionalEntry)
+        assert not isinstance(entry, TransactionMarker | TransactionalEntry)
         key, value = entry
         assert key is not None
         record = decode(key, value)
@@ -61,23 +61,23 @@ def test_what_nobody_began_with_is_neither_read_nor_written() -> None:
     playbook = SharePlaybook()
     assert playbook.read() == ErrorCode.INVALID_REQUEST
     assert playbook.write(acknowledged(0, 1)) == ErrorCode.INVALID_REQUEST
-    assert playbook.summary() == NOTHING_KNOWN
+    assert playbook.summary() == NO_STATE_SUMMARY
     assert playbook.log == []
 
 
 def test_a_share_partition_begins_where_it_is_told() -> None:
     playbook = SharePlaybook()
     assert playbook.initialize(start_offset=7, state_epoch=4) == ErrorCode.NONE
-    assert playbook.read() == StateRead(4, 7, ())
-    assert playbook.summary() == Summary(4, 1, 7, 0)
+    assert playbook.read() == PersistedShareState(4, 7, ())
+    assert playbook.summary() == ShareStateSummary(4, 1, 7, 0)
 
 
 def test_the_start_may_be_left_to_the_leader() -> None:
     playbook = SharePlaybook()
     assert playbook.initialize(start_offset=NO_OFFSET) == ErrorCode.NONE
-    assert playbook.read() == StateRead(1, NO_OFFSET, ())
+    assert playbook.read() == PersistedShareState(1, NO_OFFSET, ())
     assert playbook.write(start_offset=12, count=0) == ErrorCode.NONE
-    assert playbook.read() == StateRead(1, 12, ())
+    assert playbook.read() == PersistedShareState(1, 12, ())
 
 
 def test_asked_once_more_nothing_is_begun_anew() -> None:
@@ -87,7 +87,7 @@ def test_asked_once_more_nothing_is_begun_anew() -> None:
     assert playbook.initialize() == ErrorCode.NONE
     assert playbook.write(start_offset=4) == ErrorCode.NONE
     assert playbook.initialize(start_offset=NO_OFFSET) == ErrorCode.NONE
-    assert playbook.read() == StateRead(1, 4, ())
+    assert playbook.read() == PersistedShareState(1, 4, ())
     assert kinds(playbook) == "Suuu"
 
 
@@ -97,12 +97,12 @@ def test_another_start_needs_a_higher_state_epoch() -> None:
     assert playbook.initialize(start_offset=9) == ErrorCode.FENCED_STATE_EPOCH
     assert playbook.initialize(state_epoch=0, start_offset=9) == ErrorCode.FENCED_STATE_EPOCH
     assert playbook.initialize(state_epoch=2, start_offset=0) == ErrorCode.NONE
-    assert playbook.read() == StateRead(2, 0, ())
+    assert playbook.read() == PersistedShareState(2, 0, ())
 
 
 def test_who_wrote_before_it_began_anew_is_fenced() -> None:
     playbook = begun()
-    assert playbook.read(leader_epoch=3) == StateRead(1, 0, ())
+    assert playbook.read(leader_epoch=3) == PersistedShareState(1, 0, ())
     assert playbook.initialize(state_epoch=2, start_offset=5) == ErrorCode.NONE
     assert playbook.write(start_offset=8, leader_epoch=3) == ErrorCode.FENCED_STATE_EPOCH
     assert playbook.read(leader_epoch=2) == ErrorCode.FENCED_LEADER_EPOCH
@@ -116,7 +116,7 @@ def test_who_wrote_before_it_was_deleted_is_fenced() -> None:
     assert playbook.write(start_offset=8, state_epoch=7) == ErrorCode.INVALID_REQUEST
     assert playbook.initialize(state_epoch=2) == ErrorCode.NONE
     assert playbook.write(start_offset=8, state_epoch=7) == ErrorCode.FENCED_STATE_EPOCH
-    assert playbook.read() == StateRead(2, 0, ())
+    assert playbook.read() == PersistedShareState(2, 0, ())
 
 
 # -- leaders ---------------------------------------------------------------------------------------
@@ -124,9 +124,9 @@ def test_who_wrote_before_it_was_deleted_is_fenced() -> None:
 
 def test_a_new_leader_fences_the_old_one() -> None:
     playbook = begun()
-    assert playbook.read(leader_epoch=1) == StateRead(1, 0, ())
+    assert playbook.read(leader_epoch=1) == PersistedShareState(1, 0, ())
     assert playbook.write(acknowledged(0, 1), leader_epoch=1) == ErrorCode.NONE
-    assert playbook.read(leader_epoch=2) == StateRead(1, 0, (acknowledged(0, 1),))
+    assert playbook.read(leader_epoch=2) == PersistedShareState(1, 0, (acknowledged(0, 1),))
     assert playbook.write(acknowledged(2, 3), leader_epoch=1) == ErrorCode.FENCED_LEADER_EPOCH
     assert playbook.read(leader_epoch=1) == ErrorCode.FENCED_LEADER_EPOCH
     playbook.reload()
@@ -138,8 +138,8 @@ def test_looking_fences_nobody() -> None:
     playbook = begun()
     playbook.read(leader_epoch=2)
     size = len(playbook.log)
-    assert playbook.read(leader_epoch=-1) == StateRead(1, 0, ())
-    assert playbook.read(leader_epoch=2) == StateRead(1, 0, ())
+    assert playbook.read(leader_epoch=-1) == PersistedShareState(1, 0, ())
+    assert playbook.read(leader_epoch=2) == PersistedShareState(1, 0, ())
     assert len(playbook.log) == size
 
 
@@ -147,19 +147,19 @@ def test_epochs_that_nobody_names_are_not_looked_at() -> None:
     playbook = begun()
     playbook.read(leader_epoch=2)
     assert playbook.write(start_offset=1, leader_epoch=-1, state_epoch=-1) == ErrorCode.NONE
-    assert playbook.summary() == Summary(1, 2, 1, 0)
+    assert playbook.summary() == ShareStateSummary(1, 2, 1, 0)
 
 
 def test_a_new_leader_hears_of_writes_that_are_not_committed_once_they_are() -> None:
     playbook = begun()
     playbook.hold_log()
-    written = playbook.ask(Write(KEY, 1, 1, 3, 0, (acknowledged(5, 6),)))
-    summary = playbook.ask(Summarize(KEY))
-    assert summary.response(Summary) == Summary(1, 0, 0, 0)
+    written = playbook.ask(WriteShareState(KEY, 1, 1, 3, 0, (acknowledged(5, 6),)))
+    summary = playbook.ask(SummarizeShareState(KEY))
+    assert summary.response(ShareStateSummary) == ShareStateSummary(1, 0, 0, 0)
     assert written.is_parked
     playbook.release_log()
     assert written.response(object) is None
-    assert playbook.read() == StateRead(1, 3, (acknowledged(5, 6),))
+    assert playbook.read() == PersistedShareState(1, 3, (acknowledged(5, 6),))
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -167,35 +167,37 @@ def test_a_new_leader_hears_of_writes_that_are_not_committed_once_they_are() -> 
 
 def test_batches_are_combined_and_what_is_done_with_goes() -> None:
     playbook = begun()
-    playbook.write(StateBatch(0, 9, RecordState.AVAILABLE, 1))
-    playbook.write(acknowledged(2, 3), StateBatch(6, 6, RecordState.ARCHIVED, 1), count=3)
-    assert playbook.read() == StateRead(
+    playbook.write(PersisterStateBatch(0, 9, RecordState.AVAILABLE, 1))
+    playbook.write(acknowledged(2, 3), PersisterStateBatch(6, 6, RecordState.ARCHIVED, 1), count=3)
+    assert playbook.read() == PersistedShareState(
         1,
         0,
         (
-            StateBatch(0, 1, RecordState.AVAILABLE, 1),
+            PersisterStateBatch(0, 1, RecordState.AVAILABLE, 1),
             acknowledged(2, 3),
-            StateBatch(4, 5, RecordState.AVAILABLE, 1),
-            StateBatch(6, 6, RecordState.ARCHIVED, 1),
-            StateBatch(7, 9, RecordState.AVAILABLE, 1),
+            PersisterStateBatch(4, 5, RecordState.AVAILABLE, 1),
+            PersisterStateBatch(6, 6, RecordState.ARCHIVED, 1),
+            PersisterStateBatch(7, 9, RecordState.AVAILABLE, 1),
         ),
     )
     playbook.write(start_offset=7, count=0)
-    assert playbook.read() == StateRead(1, 7, (StateBatch(7, 9, RecordState.AVAILABLE, 1),))
-    assert playbook.summary() == Summary(1, 1, 7, 0)
+    assert playbook.read() == PersistedShareState(
+        1, 7, (PersisterStateBatch(7, 9, RecordState.AVAILABLE, 1),)
+    )
+    assert playbook.summary() == ShareStateSummary(1, 1, 7, 0)
 
 
 @pytest.mark.parametrize(
     "batch",
     [
-        StateBatch(3, 2, RecordState.AVAILABLE, 1),
-        StateBatch(-1, 2, RecordState.AVAILABLE, 1),
-        StateBatch(0, 2, 1, 1),
-        StateBatch(0, 2, 5, 1),
-        StateBatch(0, 2, RecordState.AVAILABLE, -1),
+        PersisterStateBatch(3, 2, RecordState.AVAILABLE, 1),
+        PersisterStateBatch(-1, 2, RecordState.AVAILABLE, 1),
+        PersisterStateBatch(0, 2, 1, 1),
+        PersisterStateBatch(0, 2, 5, 1),
+        PersisterStateBatch(0, 2, RecordState.AVAILABLE, -1),
     ],
 )
-def test_batches_that_cannot_be_are_refused(batch: StateBatch) -> None:
+def test_batches_that_cannot_be_are_refused(batch: PersisterStateBatch) -> None:
     playbook = begun()
     assert playbook.write(batch) == ErrorCode.INVALID_REQUEST
     assert kinds(playbook) == "S"
@@ -248,7 +250,7 @@ def test_after_enough_updates_the_whole_is_written() -> None:
     assert kinds(playbook) == "SuuSuuS"
     playbook.reload()
     expected = tuple(acknowledged(2 * at, 2 * at) for at in range(6))
-    assert playbook.read(leader_epoch=0) == StateRead(1, 0, expected)
+    assert playbook.read(leader_epoch=0) == PersistedShareState(1, 0, expected)
     # The count of updates is that of the log, whoever counts.
     playbook.write(start_offset=1)
     assert kinds(playbook) == "SuuSuuSu"
@@ -269,7 +271,7 @@ def test_what_is_deleted_is_unknown_and_may_begin_again() -> None:
     assert kinds(playbook) == "SSx"
     playbook.reload()
     assert playbook.read() == ErrorCode.INVALID_REQUEST
-    assert playbook.read(OTHER) == StateRead(1, 0, ())
+    assert playbook.read(OTHER) == PersistedShareState(1, 0, ())
     assert playbook.initialize(state_epoch=0, start_offset=3) == ErrorCode.NONE
 
 
@@ -289,10 +291,10 @@ def test_what_could_not_be_written_was_never_said() -> None:
     playbook = begun()
     playbook.write(acknowledged(0, 1))
     playbook.hold_log()
-    lost = playbook.ask(Write(KEY, 1, 1, 2, 0, ()))
+    lost = playbook.ask(WriteShareState(KEY, 1, 1, 2, 0, ()))
     playbook.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert lost.refused_with == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert playbook.read(leader_epoch=0) == StateRead(1, 0, (acknowledged(0, 1),))
+    assert playbook.read(leader_epoch=0) == PersistedShareState(1, 0, (acknowledged(0, 1),))
     assert playbook.write(start_offset=1) == ErrorCode.NONE
     before = dict(playbook.shard.states.items())
     playbook.reload()
@@ -331,14 +333,14 @@ def test_what_was_written_while_the_log_was_measured_is_not_lost() -> None:
     playbook.write(acknowledged(2, 2))
     playbook.hold_log()
     playbook.ask(Checkpoint(end_offset))
-    late = playbook.ask(Write(KEY, 1, 1, NO_OFFSET, NO_COUNT, (acknowledged(4, 4),)))
+    late = playbook.ask(WriteShareState(KEY, 1, 1, NO_OFFSET, NO_COUNT, (acknowledged(4, 4),)))
     assert DropLog(end_offset) not in playbook.sent
     playbook.release_log()
     assert late.response(object) is None
     assert DropLog(end_offset) in playbook.sent
     rest = SharePlaybook(log=playbook.log[end_offset:])
     assert dict(rest.shard.states.items()) == dict(playbook.shard.states.items())
-    assert rest.read(leader_epoch=0) == StateRead(
+    assert rest.read(leader_epoch=0) == PersistedShareState(
         1, 0, (acknowledged(0, 0), acknowledged(2, 2), acknowledged(4, 4))
     )
 
@@ -376,7 +378,7 @@ def take(playbook: SharePlaybook, step: Step) -> None:
         playbook.read(key, leader_epoch=epoch)
     elif what == "write":
         playbook.write(
-            StateBatch(offset, offset + epoch, RecordState.ACKNOWLEDGED, 1),
+            PersisterStateBatch(offset, offset + epoch, RecordState.ACKNOWLEDGED, 1),
             key=key,
             state_epoch=epoch,
             leader_epoch=epoch,

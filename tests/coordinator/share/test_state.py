@@ -1,7 +1,7 @@
 """What a record makes of what is known of a share-partition."""
 
-from odradek.coordinator.share.batches import RecordState, StateBatch
-from odradek.coordinator.share.state import ShareState, ShareUpdate, snapshot_of, updated
+from odradek.coordinator.share.state import ShareState, ShareUpdate, snapshot_of, with_update
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 
 KNOWN = ShareState(
     snapshot_epoch=3,
@@ -11,21 +11,21 @@ KNOWN = ShareState(
     delivery_complete_count=1,
     create_ms=100,
     write_ms=200,
-    batches=(StateBatch(12, 13, RecordState.ACKNOWLEDGED, 1),),
+    batches=(PersisterStateBatch(12, 13, RecordState.ACKNOWLEDGED, 1),),
 )
 
 
 def test_an_update_changes_what_it_names() -> None:
-    state = updated(KNOWN, ShareUpdate(snapshot_epoch=3, leader_epoch=6))
+    state = with_update(KNOWN, ShareUpdate(snapshot_epoch=3, leader_epoch=6))
     assert (state.start_offset, state.delivery_complete_count) == (10, 1)
     assert (state.leader_epoch, state.update_count) == (6, 1)
     assert (state.state_epoch, state.batches) == (2, KNOWN.batches)
     further = ShareUpdate(
         snapshot_epoch=3, leader_epoch=6, start_offset=13, delivery_complete_count=4
     )
-    state = updated(state, further)
+    state = with_update(state, further)
     assert (state.start_offset, state.delivery_complete_count) == (13, 4)
-    assert state.batches == (StateBatch(13, 13, RecordState.ACKNOWLEDGED, 1),)
+    assert state.batches == (PersisterStateBatch(13, 13, RecordState.ACKNOWLEDGED, 1),)
     assert state.update_count == 2
 
 
@@ -35,15 +35,15 @@ def test_an_update_that_comes_late_takes_nothing_back() -> None:
         leader_epoch=4,
         start_offset=8,
         delivery_complete_count=9,
-        batches=(StateBatch(8, 11, RecordState.ACKNOWLEDGED, 1),),
+        batches=(PersisterStateBatch(8, 11, RecordState.ACKNOWLEDGED, 1),),
     )
-    state = updated(KNOWN, late)
+    state = with_update(KNOWN, late)
     assert (state.start_offset, state.delivery_complete_count, state.leader_epoch) == (10, 1, 5)
-    assert state.batches == (StateBatch(10, 13, RecordState.ACKNOWLEDGED, 1),)
+    assert state.batches == (PersisterStateBatch(10, 13, RecordState.ACKNOWLEDGED, 1),)
 
 
 def test_a_snapshot_says_the_same_once_more() -> None:
-    state = updated(KNOWN, ShareUpdate(snapshot_epoch=3, leader_epoch=5, start_offset=11))
+    state = with_update(KNOWN, ShareUpdate(snapshot_epoch=3, leader_epoch=5, start_offset=11))
     snapshot = snapshot_of(state, 300)
     assert (snapshot.snapshot_epoch, snapshot.update_count) == (4, 0)
     assert (snapshot.create_ms, snapshot.write_ms) == (100, 300)

@@ -3,13 +3,16 @@
 import msgspec
 import pytest
 
-from odradek.coordinator.transaction.records import TransactionStored, by_topic, decode, encode
-from odradek.coordinator.transaction.transaction import Transaction, TransactionState
+from odradek.coordinator.transaction.records import TransactionRecord, by_topic, decode, encode
+from odradek.coordinator.transaction.transaction_metadata import (
+    TransactionMetadata,
+    TransactionState,
+)
 from odradek.protocol.errors import ProtocolError
 
-STORED = TransactionStored(
+STORED = TransactionRecord(
     "tx",
-    Transaction(
+    TransactionMetadata(
         producer_id=5,
         producer_epoch=3,
         timeout_ms=60_000,
@@ -44,23 +47,23 @@ def test_version_1_byte_by_byte() -> None:
     known = STORED.transaction
     assert known is not None
     newer = msgspec.structs.replace(known, previous_producer_id=4, client_version=2)
-    stored = TransactionStored("tx", newer)
+    stored = TransactionRecord("tx", newer)
     assert encode(stored, version=1) == (KEY, V1)
     assert decode(KEY, V1) == stored
 
 
 def test_an_empty_transaction_has_no_list_of_partitions() -> None:
-    known = Transaction(producer_id=5, producer_epoch=3, timeout_ms=1, last_update_ms=8)
-    _, value = encode(TransactionStored("tx", known), version=0)
+    known = TransactionMetadata(producer_id=5, producer_epoch=3, timeout_ms=1, last_update_ms=8)
+    _, value = encode(TransactionRecord("tx", known), version=0)
     assert value is not None
     assert bytes.fromhex("00 ffffffff") in value
-    assert decode(KEY, value) == TransactionStored("tx", known)
+    assert decode(KEY, value) == TransactionRecord("tx", known)
 
 
 @pytest.mark.parametrize("state", TransactionState)
 @pytest.mark.parametrize("version", [0, 1])
 def test_what_is_written_is_read_again(state: TransactionState, version: int) -> None:
-    known = Transaction(
+    known = TransactionMetadata(
         producer_id=2**60,
         producer_epoch=32_767,
         timeout_ms=1,
@@ -70,14 +73,14 @@ def test_what_is_written_is_read_again(state: TransactionState, version: int) ->
         next_producer_id=77 if version else -1,
         client_version=2 if version else 0,
     )
-    stored = TransactionStored("ü", known)
+    stored = TransactionRecord("ü", known)
     key, value = encode(stored, version=version)
     assert decode(key, value) == stored
 
 
 def test_a_tombstone_forgets_the_id() -> None:
-    assert encode(TransactionStored("tx", None), version=1) == (KEY, None)
-    assert decode(KEY, None) == TransactionStored("tx", None)
+    assert encode(TransactionRecord("tx", None), version=1) == (KEY, None)
+    assert decode(KEY, None) == TransactionRecord("tx", None)
 
 
 def test_keys_of_later_releases_are_left_alone() -> None:
@@ -101,7 +104,7 @@ def test_malformed_records_are_told(key: bytes, value: bytes) -> None:
 
 def test_an_id_that_fits_into_no_key_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        encode(TransactionStored("x" * 40_000, None), version=0)
+        encode(TransactionRecord("x" * 40_000, None), version=0)
 
 
 def test_partitions_are_grouped_in_order() -> None:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from odradek.coordinator.loading import LogEntry
-from odradek.coordinator.outcome import Command, Reply, TimerKey
-from odradek.coordinator.transaction.records import TransactionStored, encode
+from odradek.coordinator.loader import LogEntry
+from odradek.coordinator.outcome import Command, ShardReply, TimerKey
+from odradek.coordinator.transaction.records import TransactionRecord, encode
 from odradek.coordinator.transaction.requests import (
     AddPartitions,
     EndTransaction,
@@ -16,8 +16,16 @@ from odradek.coordinator.transaction.requests import (
     MarkersWritten,
 )
 from odradek.coordinator.transaction.settings import TransactionSettings
-from odradek.coordinator.transaction.shard import HELD_COUNT_MAX, HOLD_MS, TransactionShard
-from odradek.coordinator.transaction.transaction import EPOCH_MAX, Transaction, TransactionState
+from odradek.coordinator.transaction.shard import (
+    DEFER_TIMEOUT_MS,
+    DEFERRED_COUNT_MAX,
+    TransactionShard,
+)
+from odradek.coordinator.transaction.transaction_metadata import (
+    EPOCH_MAX,
+    TransactionMetadata,
+    TransactionState,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.transactions import (
     EndTxnRequest,
@@ -110,11 +118,11 @@ def test_who_waits_too_long_is_told_to_come_again() -> None:
     owner = play.init()
     play.add(owner)
     play.end(owner)
-    calls = [play.begin_add(owner) for _ in range(HELD_COUNT_MAX + 1)]
+    calls = [play.begin_add(owner) for _ in range(DEFERRED_COUNT_MAX + 1)]
     concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
     assert calls[-1].response(ErrorCode) is concurrent
     assert calls[0].is_parked
-    play.tick(HOLD_MS)
+    play.tick(DEFER_TIMEOUT_MS)
     assert calls[0].response(ErrorCode) is concurrent
     play.write_markers()
     assert play.add(owner) is ErrorCode.NONE
@@ -149,7 +157,7 @@ def test_a_new_owner_that_waits_for_an_abort_too_long_comes_again() -> None:
     owner = play.init()
     play.add(owner)
     call = play.begin_init()
-    play.tick(HOLD_MS)
+    play.tick(DEFER_TIMEOUT_MS)
     answer = call.response(InitProducerIdResponse)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (51, -1, -1)
 
@@ -301,10 +309,10 @@ def test_a_foreign_owner_neither_resumes_nor_aborts_an_open_transaction() -> Non
 
 
 def test_epochs_that_run_out_under_version_2_lead_to_a_new_producer_id() -> None:
-    last = Transaction(
+    last = TransactionMetadata(
         producer_id=5, producer_epoch=EPOCH_MAX - 1, timeout_ms=TIMEOUT_MS, last_update_ms=1
     )
-    log: list[LogEntry] = [encode(TransactionStored("t", last), version=1)]
+    log: list[LogEntry] = [encode(TransactionRecord("t", last), version=1)]
     play = TransactionPlaybook(client_version=2, log=log)
     owner = (5, EPOCH_MAX - 1)
     play.add(owner, A0)
@@ -392,7 +400,7 @@ def test_any_prefix_of_a_log_can_be_carried_on_with(client_version: int) -> None
 def test_what_is_loaded_is_what_was_there() -> None:
     play = story(2)
 
-    def tables() -> dict[str, Transaction]:
+    def tables() -> dict[str, TransactionMetadata]:
         """The one field that the log has no room for is left out."""
         return {
             name: msgspec.structs.replace(known, last_producer_epoch=-1)
@@ -441,9 +449,9 @@ def documented() -> set[Row]:
     return rows
 
 
-def transaction_in(state: TransactionState, version: int) -> Transaction:
+def transaction_in(state: TransactionState, version: int) -> TransactionMetadata:
     is_open = state is TransactionState.ONGOING or state.is_prepared
-    return Transaction(
+    return TransactionMetadata(
         producer_id=OWNER[0],
         producer_epoch=OWNER[1],
         timeout_ms=TIMEOUT_MS,
@@ -491,7 +499,7 @@ def events(version: int) -> dict[str, tuple[object, int]]:
     return found
 
 
-def answer_of(replies: tuple[Reply, ...], *, waits: bool) -> str:
+def answer_of(replies: tuple[ShardReply, ...], *, waits: bool) -> str:
     if not replies:
         return "waits" if waits else ""
     response = replies[0].response
@@ -509,7 +517,7 @@ def observed() -> set[Row]:
                 shard = TransactionShard(TransactionSettings(expiration_ms=IDLE_MS))
                 if state is not None:
                     known = transaction_in(state, version)
-                    shard.replay(TransactionStored("t", known))
+                    shard.replay(TransactionRecord("t", known))
                 if name in TIMERS:
                     outcome = shard.fire(TIMERS[name], now_ms)
                 else:
@@ -524,7 +532,7 @@ def observed() -> set[Row]:
                         epoch = "0" if state is None else f"+{after.producer_epoch - OWNER[1]}"
                 if name in INTERNAL and not outcome.records:
                     continue
-                is_asked = bool(outcome.sends)
+                is_asked = bool(outcome.effects)
                 assert is_asked is (next_label.startswith("Prepare") and bool(outcome.records)), (
                     "markers are asked for with every decision, and only then"
                 )

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 import zmq
 
-from odradek.node.bus.endpoint import Link, bind_endpoint, drain, drain_with_identity, ipc_address
+from odradek.node.bus.endpoint import (
+    DealerLink,
+    bind_endpoint,
+    drain,
+    drain_with_identity,
+    ipc_address,
+)
 
 DEADLINE_MS = 5_000
 
@@ -18,7 +24,7 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
     made.term()
 
 
-def _await_connected(link: Link) -> bool:
+def _await_connected(link: DealerLink) -> bool:
     return bool(link.monitor.poll(DEADLINE_MS)) and link.take_connected()
 
 
@@ -26,7 +32,7 @@ def test_link_tells_of_every_connection_once(
     context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
 ) -> None:
     address = ipc_address(tmp_path, "a")
-    link = Link(context, address, b"worker-0")
+    link = DealerLink(context, address, b"worker-0")
     assert not link.take_connected()
     with bind_endpoint(context, address):
         assert _await_connected(link)
@@ -41,7 +47,7 @@ def test_messages_carry_the_identity_of_their_sender(
 ) -> None:
     address = ipc_address(tmp_path, "b")
     bound = bind_endpoint(context, address)
-    link = Link(context, address, b"worker-7")
+    link = DealerLink(context, address, b"worker-7")
     assert _await_connected(link)
     link.socket.send(b"one")
     assert bound.poll(DEADLINE_MS)
@@ -66,7 +72,7 @@ def test_sending_to_a_peer_that_is_away_is_an_error(
 def test_link_to_nobody_refuses_instead_of_collecting(
     context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
 ) -> None:
-    link = Link(context, ipc_address(tmp_path, "d"), b"worker-0")
+    link = DealerLink(context, ipc_address(tmp_path, "d"), b"worker-0")
     with pytest.raises(zmq.Again):
         link.socket.send(b"lost", zmq.NOBLOCK)
     link.close()
@@ -77,9 +83,9 @@ def test_newcomer_takes_the_identity_over(
 ) -> None:
     address = ipc_address(tmp_path, "e")
     bound = bind_endpoint(context, address)
-    old = Link(context, address, b"worker-0")
+    old = DealerLink(context, address, b"worker-0")
     assert _await_connected(old)
-    new = Link(context, address, b"worker-0")
+    new = DealerLink(context, address, b"worker-0")
     assert _await_connected(new)
     new.socket.send(b"here")
     assert bound.poll(DEADLINE_MS)

@@ -5,10 +5,10 @@ import msgspec
 from odradek.node.bus.messages import (
     Append,
     Appended,
-    Failed,
+    CommandSubmitted,
     FromController,
     MetadataRecords,
-    Submitted,
+    RequestFailed,
     ToController,
     ToRouter,
     ToWorker,
@@ -21,7 +21,7 @@ def test_a_turn_of_mixed_messages_survives_the_way() -> None:
     sent: list[ToRouter] = [
         WorkerGreeting(3, 12345678901234567, "bell"),
         Appended(1, 0, 42, -1, 7, ((0, "no key"),), "bad"),
-        Failed(2, ErrorCode.KAFKA_STORAGE_ERROR),
+        RequestFailed(2, ErrorCode.KAFKA_STORAGE_ERROR),
     ]
     decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=list[ToRouter])
     assert decoded == sent
@@ -53,6 +53,9 @@ def test_every_tag_is_used_once() -> None:
 
 
 def test_binary_payloads_are_not_text() -> None:
-    sent: list[FromController] = [MetadataRecords(4, (b"\xff\x00",)), Submitted(1, 0, b"\x80")]
+    sent: list[FromController] = [
+        MetadataRecords(4, (b"\xff\x00",)),
+        CommandSubmitted(1, 0, b"\x80"),
+    ]
     decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=list[FromController])
     assert decoded == sent

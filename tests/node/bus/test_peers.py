@@ -12,18 +12,18 @@ import zmq
 from odradek.cluster.raft.messages import AppendRequest, Entry
 from odradek.node.bus.peer_messages import (
     PEER_VERSION,
-    Carried,
-    Forward,
+    ForwardRequest,
+    ForwardResponse,
     PeerHeader,
     PeerMessage,
-    Refused,
+    PeerRejected,
 )
 from odradek.node.bus.peers import PeerAddress, PeerBus, PeerBusError, Socket, cluster_keys
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 SECRET = "the secret of this very test"
-REFUSED = Refused("it is not wanted", is_replaced=True)
+REFUSED = PeerRejected("it is not wanted", is_replaced=True)
 ENTRY = AppendRequest(0, 1, 3, 4, 2, (Entry(5, 3, b"data"),), 4)
 
 
@@ -83,7 +83,7 @@ def town() -> Iterator[Town]:
 
 def hears(bus: PeerBus, *others: PeerBus) -> list[tuple[int, PeerMessage]]:
     for one in (bus, *others):
-        one.look()
+        one.poll_events()
     return [(header.node_id, m) for header, messages in bus.receive() for m in messages]
 
 
@@ -102,7 +102,7 @@ def is_refused(sender: PeerBus, receiver: PeerBus, to: int, log: pytest.LogCaptu
     """Speak until the sender has been told why it is not listened to."""
 
     def told() -> str:
-        sender.send(to, Forward(1, b"", 1))
+        sender.send(to, ForwardRequest(1, b"", 1))
         sender.flush()
         assert hears(receiver, sender) == []
         texts = [r.getMessage() for r in log.records if "refuses us" in r.getMessage()]
@@ -115,13 +115,13 @@ def is_refused(sender: PeerBus, receiver: PeerBus, to: int, log: pytest.LogCaptu
 def test_peers_hear_each_other_both_ways(town: Town, secret: str) -> None:
     a, b = town.node(0, secret=secret), town.node(1, secret=secret)
     say(a, b, 1, ENTRY)
-    say(b, a, 0, Carried(1, 0, b"reply"))
+    say(b, a, 0, ForwardResponse(1, 0, b"reply"))
 
 
 def test_a_frame_carries_all_that_was_said_since_the_last_one(town: Town) -> None:
     a, b = town.node(0), town.node(1)
     say(a, b, 1, ENTRY)
-    wanted = [Forward(number, b"c", 5) for number in range(100)]
+    wanted = [ForwardRequest(number, b"c", 5) for number in range(100)]
     for message in wanted:
         a.send(1, message)
     a.flush()
@@ -132,7 +132,7 @@ def test_a_frame_carries_all_that_was_said_since_the_last_one(town: Town) -> Non
         return len(heard) >= len(wanted)
 
     wait_until(all_heard, what="all of it is heard")
-    assert [m for _, m in heard if isinstance(m, Forward)] == wanted
+    assert [m for _, m in heard if isinstance(m, ForwardRequest)] == wanted
 
 
 def test_nothing_is_kept_for_a_peer_that_is_away(town: Town) -> None:
@@ -142,7 +142,7 @@ def test_nothing_is_kept_for_a_peer_that_is_away(town: Town) -> None:
     a.flush()
     assert a.dropped_count == 50
     b = town.node(1)
-    say(a, b, 1, Forward(1, b"", 1))
+    say(a, b, 1, ForwardRequest(1, b"", 1))
     assert hears(b, a) == []
 
 
@@ -154,8 +154,8 @@ def test_a_connection_made_again_is_told_of(town: Town) -> None:
     again = town.node(1)
 
     def is_back() -> bool:
-        again.look()
-        return 1 in a.look()
+        again.poll_events()
+        return 1 in a.poll_events()
 
     wait_until(is_back, what="connected anew")
 
@@ -163,18 +163,18 @@ def test_a_connection_made_again_is_told_of(town: Town) -> None:
 def test_a_process_that_has_ended_is_told_of_once(town: Town) -> None:
     a, b = town.node(0), town.node(1)
     say(a, b, 1, ENTRY)
-    assert a.take_gone() == [], "node 2 was never there"
+    assert a.take_stopped() == [], "node 2 was never there"
     town.buses.remove(b)
     b.close()
 
     def is_gone() -> list[int]:
-        a.look()
-        return a.take_gone()
+        a.poll_events()
+        return a.take_stopped()
 
     assert wait_until(is_gone, what="it is gone") == [1]
     b = town.node(1)
     say(a, b, 1, ENTRY)
-    assert a.take_gone() == []
+    assert a.take_stopped() == []
 
 
 def test_who_has_another_secret_is_not_heard_and_both_sides_say_so(
@@ -202,7 +202,7 @@ def test_who_says_nothing_is_not_said_to_have_another_secret(
         a = town.node(0)
 
         def is_told() -> bool:
-            a.look()
+            a.poll_events()
             return "node 1" in caplog.text
 
         wait_until(is_told, what="it is told that node 1 is silent")
@@ -218,8 +218,8 @@ def test_a_peer_whose_secret_was_put_right_is_connected_to_again(town: Town, wro
     a, b = town.node(0), town.node(1, secret=wrong)
 
     def has_failed() -> bool:
-        b.look()
-        a.look()
+        b.poll_events()
+        a.poll_events()
         return a.failed_count > 0
 
     wait_until(has_failed, what="they do not come together")
@@ -291,18 +291,18 @@ def test_a_node_with_another_number_of_stores_is_refused(
 def test_a_connection_that_breaks_is_known_until_it_is_there_again(town: Town) -> None:
     a, b = town.node(0), town.node(1)
     say(a, b, 1, ENTRY)
-    assert a.broken_since == {}
+    assert a.disconnected_since == {}
     town.buses.remove(b)
     b.close()
 
     def is_broken() -> bool:
-        a.look()
-        return list(a.broken_since) == [1]
+        a.poll_events()
+        return list(a.disconnected_since) == [1]
 
     wait_until(is_broken, what="the break is noticed")
     again = town.node(1)
     say(a, again, 1, ENTRY)
-    assert a.broken_since == {}
+    assert a.disconnected_since == {}
 
 
 def test_who_knows_the_secret_is_heard_and_can_be_answered(town: Town) -> None:

@@ -8,24 +8,24 @@ import zmq
 
 from odradek.cluster.replication.messages import (
     PAYLOAD_HEAD,
-    PartitionFetched,
-    ReplicaFetch,
-    ReplicaFetched,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    ReplicaPartitionData,
 )
 from odradek.node.bus.replica_link import (
-    Answer,
     CurveKeys,
+    FollowerFetch,
+    LeaderResponse,
     ReplicaLink,
-    Request,
-    bind_replicas,
+    bind_replica_listener,
     requests,
-    send_answer,
+    send_response,
 )
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
-FETCH = ReplicaFetch(1, "c", 2, -1, 0, True)
+FETCH = ReplicaFetchRequest(1, "c", 2, -1, 0, True)
 
 
 class Wire:
@@ -37,7 +37,7 @@ class Wire:
         self._links: list[ReplicaLink] = []
 
     def bind(self, keys: CurveKeys | None = None) -> tuple["zmq.Socket[bytes]", str]:
-        socket = bind_replicas(self._context, "tcp://127.0.0.1:*", keys)
+        socket = bind_replica_listener(self._context, "tcp://127.0.0.1:*", keys)
         self._sockets.append(socket)
         address = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(address, bytes)
@@ -67,12 +67,12 @@ def make_keys() -> CurveKeys:
     return CurveKeys(*zmq.curve_keypair())
 
 
-def receive(socket: "zmq.Socket[bytes]") -> Request:
+def receive(socket: "zmq.Socket[bytes]") -> FollowerFetch:
     return wait_until(lambda: next(requests(socket), None), what="a request")  # type: ignore[return-value]
 
 
-def receive_answer(link: ReplicaLink) -> Answer:
-    return wait_until(lambda: next(link.answers(), None), what="an answer")  # type: ignore[return-value]
+def receive_answer(link: ReplicaLink) -> LeaderResponse:
+    return wait_until(lambda: next(link.responses(), None), what="an answer")  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
@@ -86,19 +86,19 @@ def test_a_question_is_answered_with_batches_that_may_be_written_to(
     assert link.send(FETCH)
     identity, fetch = receive(socket)
     assert (identity, fetch) == (b"2-0-1", FETCH)
-    part = PartitionFetched(1, 0, 5, 0, 9, 300_000)
-    fetched = ReplicaFetched(1, 0, 0, (part,))
+    part = ReplicaPartitionData(1, 0, 5, 0, 9, 300_000)
+    fetched = ReplicaFetchResponse(1, 0, 0, (part,))
     batches: list[bytes | memoryview] = [
         bytes(PAYLOAD_HEAD),
         b"a" * 100_000,
         memoryview(b"b" * 200_000),
     ]
-    assert send_answer(socket, identity, fetched, batches)
+    assert send_response(socket, identity, fetched, batches)
     answer = receive_answer(link)
     assert answer.fetched == fetched
     assert not answer.payload.readonly
     assert bytes(answer.payload) == b"".join(batches)
-    assert send_answer(socket, identity, ReplicaFetched(2, 0, 0), ())
+    assert send_response(socket, identity, ReplicaFetchResponse(2, 0, 0), ())
     assert len(receive_answer(link).payload) == 0
 
 
@@ -120,7 +120,7 @@ def test_a_stranger_without_the_keys_gets_nothing(wire: Wire) -> None:
 
 def test_who_is_gone_or_was_never_there_is_told_so(wire: Wire) -> None:
     socket, _ = wire.bind()
-    assert not send_answer(socket, b"nobody", ReplicaFetched(1, 0, 0), ())
+    assert not send_response(socket, b"nobody", ReplicaFetchResponse(1, 0, 0), ())
     link = wire.link(f"tcp://127.0.0.1:{free_port()}", b"alone")
     assert not link.send(FETCH)
 
@@ -134,7 +134,7 @@ def test_what_makes_no_sense_is_dropped(wire: Wire) -> None:
     link.send(FETCH)
     assert receive(socket).fetch == FETCH
     # Batches are missing behind this one.
-    lie = ReplicaFetched(1, 0, 0, (PartitionFetched(1, 0, 5, 0, 9, 1_000),))
-    send_answer(socket, b"odd", lie, [b"short"])
-    send_answer(socket, b"odd", ReplicaFetched(2, 0, 0), ())
+    lie = ReplicaFetchResponse(1, 0, 0, (ReplicaPartitionData(1, 0, 5, 0, 9, 1_000),))
+    send_response(socket, b"odd", lie, [b"short"])
+    send_response(socket, b"odd", ReplicaFetchResponse(2, 0, 0), ())
     assert receive_answer(link).fetched.request_id == 2

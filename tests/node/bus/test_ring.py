@@ -54,19 +54,19 @@ def test_ring_behaves_like_a_bounded_queue(seed: int) -> None:
 
 def test_sleeper_is_rung_for_once() -> None:
     writer, reader = _ring()
-    assert not writer.must_ring()
+    assert not writer.must_wake()
     assert reader.fall_asleep()
     writer.write(b"a")
-    assert writer.must_ring()
+    assert writer.must_wake()
     writer.write(b"b")
-    assert not writer.must_ring()
+    assert not writer.must_wake()
 
 
 def test_message_that_came_before_the_sleep_keeps_the_reader_awake() -> None:
     writer, reader = _ring()
     writer.write(b"a")
     assert not reader.fall_asleep()
-    assert not writer.must_ring()
+    assert not writer.must_wake()
     assert reader.read() == b"a"
 
 
@@ -75,7 +75,7 @@ def test_reader_that_wakes_by_itself_is_not_rung_for() -> None:
     assert reader.fall_asleep()
     reader.wake_up()
     writer.write(b"a")
-    assert not writer.must_ring()
+    assert not writer.must_wake()
 
 
 _WRITER = """

@@ -1,6 +1,13 @@
 """What is said of replicas that are behind, from what brokers tell of their sizes."""
 
-from odradek.node.cli.catch_up import CatchUp, Lacking, estimate, gaps, lacking, progress
+from odradek.node.cli.catch_up import (
+    ReplicaCatchUp,
+    UnderReplicatedPartition,
+    catch_up_progress,
+    estimate,
+    gaps,
+    under_replicated_partitions,
+)
 from odradek.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -9,8 +16,8 @@ from odradek.protocol.messages.metadata import (
 )
 from tests.support.ports import free_port
 
-T0 = Lacking("t", 0, 1, (2, 3))
-T1 = Lacking("t", 1, 1, (2,))
+T0 = UnderReplicatedPartition("t", 0, 1, (2, 3))
+T1 = UnderReplicatedPartition("t", 1, 1, (2,))
 
 
 def metadata(*isr: list[int], port: int = 1) -> MetadataResponse:
@@ -28,11 +35,11 @@ def metadata(*isr: list[int], port: int = 1) -> MetadataResponse:
 
 
 def test_replicas_are_lacking_that_are_not_in_sync() -> None:
-    assert lacking(metadata([1], [1, 2, 3], [1, 3])) == [
-        Lacking("t", 0, 1, (2, 3)),
-        Lacking("t", 2, 1, (2,)),
+    assert under_replicated_partitions(metadata([1], [1, 2, 3], [1, 3])) == [
+        UnderReplicatedPartition("t", 0, 1, (2, 3)),
+        UnderReplicatedPartition("t", 2, 1, (2,)),
     ]
-    assert progress(metadata([3, 2, 1]), 1.0) == []
+    assert catch_up_progress(metadata([3, 2, 1]), 1.0) == []
 
 
 def test_a_node_lacks_what_its_leaders_have_more() -> None:
@@ -49,17 +56,20 @@ def test_the_rest_takes_as_long_as_the_gap_needs_to_close() -> None:
     # The leader grows meanwhile: 2 comes nearer by 300, 3 by nothing.
     after = {(1, "t", 0): 1_100, (2, "t", 0): 400, (3, "t", 0): 1_000}
     assert estimate([T0], before, after, 0.5) == [
-        CatchUp(2, 1, 700, 700 * 0.5 / 300),
-        CatchUp(3, 1, 100, None),
+        ReplicaCatchUp(2, 1, 700, 700 * 0.5 / 300),
+        ReplicaCatchUp(3, 1, 100, None),
     ]
 
 
 def test_what_is_there_already_only_has_to_be_taken_in() -> None:
     sizes = {(1, "t", 0): 10, (2, "t", 0): 10, (3, "t", 0): 4}
     found = estimate([T0], sizes, sizes, 1.0)
-    assert found == [CatchUp(2, 1, 0, 0.0), CatchUp(3, 1, 6, None)]
+    assert found == [ReplicaCatchUp(2, 1, 0, 0.0), ReplicaCatchUp(3, 1, 6, None)]
 
 
 def test_nodes_that_do_not_answer_are_behind_nobody_knows_how_far() -> None:
     silent = metadata([1, 2], [1], port=free_port())
-    assert progress(silent, 1.0) == [CatchUp(2, 1, None, None), CatchUp(3, 2, None, None)]
+    assert catch_up_progress(silent, 1.0) == [
+        ReplicaCatchUp(2, 1, None, None),
+        ReplicaCatchUp(3, 2, None, None),
+    ]

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.asker import Asker
+from odradek.node.blocking_client import BlockingClient
 from odradek.node.child import python_command
-from odradek.node.cli.cluster import Health, controller_of, nodes_of, unsound
-from odradek.node.cli.quorum import describe_with
-from odradek.node.local_cluster import Layout, LocalNode, keep, lay_out
-from odradek.protocol.messages.cluster import DescribeQuorumResponsePartitionData, ReplicaState
+from odradek.node.cli.cluster import ClusterHealth, controller_of, is_unhealthy, nodes_of
+from odradek.node.cli.quorum import describe_quorum_of
+from odradek.node.local_cluster import ClusterLayout, LocalNode, new_layout, write_layout
+from odradek.protocol.messages.cluster import (
+    DescribeQuorumReplicaState,
+    DescribeQuorumResponsePartitionData,
+)
 from odradek.protocol.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterResponse,
@@ -53,7 +56,7 @@ def test_an_absent_cluster_is_said_to_be_absent(odradek: Run) -> None:
     assert "cannot reach the cluster" in ran.stderr
 
 
-def in_trouble() -> Health:
+def in_trouble() -> ClusterHealth:
     """Three nodes: 0 leads the quorum, 1 is far behind, 2 is fenced and no voter."""
     partitions = [
         MetadataResponsePartition(
@@ -64,7 +67,7 @@ def in_trouble() -> Health:
         ),
         MetadataResponsePartition(partition_index=2, leader_id=1, replica_nodes=[1], isr_nodes=[1]),
     ]
-    health = Health(
+    health = ClusterHealth(
         DescribeClusterResponse(
             cluster_id="c",
             controller_id=0,
@@ -79,11 +82,11 @@ def in_trouble() -> Health:
             leader_id=0,
             leader_epoch=7,
             current_voters=[
-                ReplicaState(replica_id=0, log_end_offset=100),
-                ReplicaState(replica_id=1, log_end_offset=40),
-                ReplicaState(replica_id=9, log_end_offset=-1),
+                DescribeQuorumReplicaState(replica_id=0, log_end_offset=100),
+                DescribeQuorumReplicaState(replica_id=1, log_end_offset=40),
+                DescribeQuorumReplicaState(replica_id=9, log_end_offset=-1),
             ],
-            observers=[ReplicaState(replica_id=2, log_end_offset=100)],
+            observers=[DescribeQuorumReplicaState(replica_id=2, log_end_offset=100)],
         ),
     )
     health.count()
@@ -95,7 +98,7 @@ def test_partitions_are_counted_where_they_lack_something() -> None:
     assert health.partition_count == 3
     assert health.under_replicated == ["t-0"]
     assert health.offline == ["t-1"]
-    assert unsound(health)
+    assert is_unhealthy(health)
 
 
 def test_every_node_and_voter_has_a_line() -> None:
@@ -112,22 +115,22 @@ def test_every_node_and_voter_has_a_line() -> None:
 def test_a_quorum_without_a_leader_is_no_sound_one() -> None:
     health = in_trouble()
     health.offline.clear()
-    assert not unsound(health)
+    assert not is_unhealthy(health)
     assert health.quorum is not None
     health.cluster.controller_id = 2
     assert controller_of(health) == 0
     health.quorum.leader_id = -1
-    assert unsound(health)
+    assert is_unhealthy(health)
     health.quorum = None
-    assert not unsound(health)
+    assert not is_unhealthy(health)
     health.cluster.controller_id = -1
-    assert unsound(health)
+    assert is_unhealthy(health)
 
 
 def test_a_node_that_follows_beside_its_old_replica_is_shown_with_that_vote() -> None:
     health = in_trouble()
     assert health.quorum is not None
-    health.quorum.observers.append(ReplicaState(replica_id=1, log_end_offset=90))
+    health.quorum.observers.append(DescribeQuorumReplicaState(replica_id=1, log_end_offset=90))
     rows = {row["node"]: row for row in nodes_of(health)}
     assert (rows[1]["quorum"], rows[1]["metadata_lag"]) == ("old vote", 10)
 
@@ -141,7 +144,7 @@ def test_a_broker_that_tells_nothing_of_the_quorum_is_shown_without() -> None:
 @pytest.mark.e2e
 def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Path) -> None:
     port = free_port()
-    keep(tmp_path, Layout("cluster-of-the-test", (LocalNode(0, port, free_pair()),)))
+    write_layout(tmp_path, ClusterLayout("cluster-of-the-test", (LocalNode(0, port, free_pair()),)))
     command = python_command("odradek", "cluster", "up")
     command += ["--data", str(tmp_path), "--output", "json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -154,7 +157,7 @@ def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Pa
             killed = json.loads(state.read_bytes())["pid"]
             os.kill(killed, signal.SIGKILL)
             wait_until(lambda: state.exists() and json.loads(state.read_bytes())["pid"] != killed)
-            with Asker("127.0.0.1", port, 10.0) as asker:
+            with BlockingClient("127.0.0.1", port, 10.0) as asker:
                 assert asker.ask(MetadataRequest(topics=[]), MetadataResponse).brokers
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
@@ -166,7 +169,7 @@ def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Pa
 @pytest.mark.e2e
 def test_a_cluster_of_one_grows_when_more_nodes_are_asked_for(tmp_path: Path) -> None:
     port = free_range(NODES)
-    keep(tmp_path, lay_out(1, port))
+    write_layout(tmp_path, new_layout(1, port))
     command = python_command("odradek", "cluster", "up", "--nodes", str(NODES))
     command += ["--data", str(tmp_path), "--output", "json"]
     for key in ("arena.bytes=32MiB", "socket.request.max.bytes=8388608", "workers=1"):
@@ -177,8 +180,8 @@ def test_a_cluster_of_one_grows_when_more_nodes_are_asked_for(tmp_path: Path) ->
             assert process.stdout is not None
             told = json.loads(process.stdout.readline())
             assert [node["node"] for node in told["nodes"]] == [0, 1, 2]
-            with Asker("127.0.0.1", port, 10.0) as asker:
-                quorum = describe_with(asker)
+            with BlockingClient("127.0.0.1", port, 10.0) as asker:
+                quorum = describe_quorum_of(asker)
             assert quorum is not None
             assert sorted(voter.replica_id for voter in quorum.current_voters) == [0, 1, 2]
             process.send_signal(signal.SIGTERM)
@@ -191,7 +194,7 @@ def free_range(count: int) -> int:
     """The first of so many ports for clients, with those of the peers a thousand above."""
     while True:
         port = free_port()
-        layout = lay_out(count, port)
+        layout = new_layout(count, port)
         if not any(is_listening(p) for n in layout.nodes for p in (n.port, n.peer_port)):
             return port
 
@@ -199,7 +202,7 @@ def free_range(count: int) -> int:
 def test_fewer_nodes_and_other_ports_than_there_were_are_refused(
     odradek: Run, tmp_path: Path
 ) -> None:
-    keep(tmp_path, lay_out(3, 9092))
+    write_layout(tmp_path, new_layout(3, 9092))
     for option, value in (("--nodes", "2"), ("--port", "9000")):
         ran = odradek("cluster", "up", option, value, "--data", str(tmp_path))
         assert ran.exit_code == 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.cli.doctor import problems_of_broker, problems_of_cluster, problems_of_entrance
-from odradek.node.cli.visit import Address, Visit
+from odradek.node.cli.doctor import bootstrap_problems, broker_problems, cluster_problems
+from odradek.node.cli.probe import Address, ProbeResult
 from odradek.node.embedded import EmbeddedBroker
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port
@@ -56,8 +56,8 @@ def test_an_advertised_name_that_clients_do_not_know_is_told(odradek: Run, tmp_p
 def test_an_advertised_address_of_another_cluster_is_told(
     odradek: Run, bootstrap: str, tmp_path: Path
 ) -> None:
-    with advertising(tmp_path, bootstrap) as entrance:
-        ran = odradek("doctor", entrance)
+    with advertising(tmp_path, bootstrap) as bootstrap_probe:
+        ran = odradek("doctor", bootstrap_probe)
     assert ran.exit_code == 1
     assert "another cluster answers" in ran.stderr
 
@@ -69,8 +69,8 @@ def test_nobody_at_the_bootstrap_address_is_told(odradek: Run) -> None:
     assert odradek("doctor", "nonsense").exit_code == 2
 
 
-def entrance(**brokers: Address) -> Visit:
-    return Visit(
+def bootstrap_probe(**brokers: Address) -> ProbeResult:
+    return ProbeResult(
         OUTSIDE,
         resolved=(OUTSIDE.host,),
         connected_ms=1.0,
@@ -82,44 +82,46 @@ def entrance(**brokers: Address) -> Visit:
 
 def test_a_loopback_address_told_from_afar_is_explained() -> None:
     inside = Address("localhost", 9092)
-    found = Visit(inside, resolved=("127.0.0.1", "::1"), trouble="refused")
-    (problem,) = problems_of_broker(0, found, entrance(n0=inside))
+    found = ProbeResult(inside, resolved=("127.0.0.1", "::1"), failure="refused")
+    (problem,) = broker_problems(0, found, bootstrap_probe(n0=inside))
     assert "client's own machine" in problem.advice
     assert "192.0.2.7" in problem.advice
 
 
-@pytest.mark.parametrize("trouble", ["name", "refused", "silent", "unreachable", "tls", "closed"])
-def test_every_trouble_with_a_broker_names_the_setting_to_change(trouble: str) -> None:
-    found = Visit(Address("10.1.2.3", 9092), resolved=("10.1.2.3",), trouble=trouble)
-    (problem,) = problems_of_broker(3, found, entrance(n3=found.address))
+@pytest.mark.parametrize("failure", ["name", "refused", "silent", "unreachable", "tls", "closed"])
+def test_every_trouble_with_a_broker_names_the_setting_to_change(failure: str) -> None:
+    found = ProbeResult(Address("10.1.2.3", 9092), resolved=("10.1.2.3",), failure=failure)
+    (problem,) = broker_problems(3, found, bootstrap_probe(n3=found.address))
     assert "advertised.listeners of node 3" in problem.advice
     assert problem.node_id == 3
 
 
 @pytest.mark.parametrize(
-    "trouble", ["name", "refused", "silent", "unreachable", "closed", "tls", "stranger"]
+    "failure", ["name", "refused", "silent", "unreachable", "closed", "tls", "stranger"]
 )
-def test_every_trouble_at_the_entrance_has_an_advice(trouble: str) -> None:
-    (problem,) = problems_of_entrance(Visit(OUTSIDE, trouble=trouble))
+def test_every_trouble_at_the_entrance_has_an_advice(failure: str) -> None:
+    (problem,) = bootstrap_problems(ProbeResult(OUTSIDE, failure=failure))
     assert problem.advice
-    assert list(problems_of_entrance(Visit(OUTSIDE))) == []
+    assert list(bootstrap_problems(ProbeResult(OUTSIDE))) == []
 
 
 def test_two_nodes_at_one_address_are_told() -> None:
-    (problem,) = problems_of_cluster(entrance(n0=OUTSIDE, n1=OUTSIDE, n2=Address("b", 1)))
+    (problem,) = cluster_problems(bootstrap_probe(n0=OUTSIDE, n1=OUTSIDE, n2=Address("b", 1)))
     assert "nodes 0 and 1" in problem.what
 
 
 def test_a_cluster_without_controller_or_brokers_is_told() -> None:
-    headless = entrance(n1=OUTSIDE)
+    headless = bootstrap_probe(n1=OUTSIDE)
     headless.controller_id = -1
-    (problem,) = problems_of_cluster(headless)
+    (problem,) = cluster_problems(headless)
     assert "no active controller" in problem.what
-    (problem,) = problems_of_cluster(entrance())
+    (problem,) = cluster_problems(bootstrap_probe())
     assert "no broker at all" in problem.what
 
 
 def test_a_broker_that_another_does_not_know_is_told() -> None:
-    found = Visit(Address("b", 1), resolved=("192.0.2.8",), cluster_id="c", brokers={1: OUTSIDE})
-    (problem,) = problems_of_broker(2, found, entrance(n2=found.address))
+    found = ProbeResult(
+        Address("b", 1), resolved=("192.0.2.8",), cluster_id="c", brokers={1: OUTSIDE}
+    )
+    (problem,) = broker_problems(2, found, bootstrap_probe(n2=found.address))
     assert "not known" in problem.what

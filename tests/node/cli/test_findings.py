@@ -8,15 +8,15 @@ from odradek.node.cli.findings import (
     IDLE_MS,
     OFTEN_COUNT,
     UNCOMMITTED_MS,
-    OpenTransaction,
+    BlockingTransaction,
     PartitionView,
-    about_group,
-    about_partition,
-    about_reading,
     duration_text,
-    why_nobody_reads,
+    group_findings,
+    no_reader_reasons,
+    partition_findings,
+    reader_findings,
 )
-from odradek.protocol.messages.insight import (
+from odradek.protocol.messages.diagnostics import (
     ExplainedCommit,
     ExplainedCommits,
     ExplainedEvent,
@@ -24,14 +24,14 @@ from odradek.protocol.messages.insight import (
     ExplainedLock,
     ExplainedMember,
     ExplainedReader,
-    ExplainedSharing,
+    ExplainedSharePartition,
     ExplainedTopic,
 )
 
 NOW_MS = 1_700_000_000_000
 PLACE = ("t", 0)
 VIEW = PartitionView(
-    place=PLACE,
+    partition_id=PLACE,
     leader=1,
     replicas=(1,),
     in_sync=(1,),
@@ -79,7 +79,7 @@ def reader(**given: object) -> ExplainedReader:
 
 
 def reading(found: ExplainedGroup, view: PartitionView = VIEW) -> list[str]:
-    return [finding.what for finding in about_reading(found, {PLACE: view}, NOW_MS)]
+    return [finding.what for finding in reader_findings(found, {PLACE: view}, NOW_MS)]
 
 
 # -- groups ---------------------------------------------------------------------------------------
@@ -94,17 +94,17 @@ def test_durations_are_as_precise_as_a_sentence_can_bear(duration_ms: int, text:
 
 
 def test_a_group_without_members_does_not_read() -> None:
-    assert why_nobody_reads(group()) == ["the group has no members: nobody reads"]
-    [finding] = about_group(group(), NOW_MS)
+    assert no_reader_reasons(group()) == ["the group has no members: nobody reads"]
+    [finding] = group_findings(group(), NOW_MS)
     assert finding.what == "The group has no members: nobody reads."
     assert finding.advice == "Start its consumers."
-    [ephemeral] = about_group(group(ttl_ms=60_000), NOW_MS)
+    [ephemeral] = group_findings(group(ttl_ms=60_000), NOW_MS)
     assert "ephemeral" in ephemeral.what
 
 
 def test_a_group_at_rest_is_no_finding() -> None:
-    assert about_group(group(member()), NOW_MS) == []
-    assert why_nobody_reads(group(member())) == []
+    assert group_findings(group(member()), NOW_MS) == []
+    assert no_reader_reasons(group(member())) == []
 
 
 def test_the_initial_delay_is_told_with_the_key_that_says_it() -> None:
@@ -115,10 +115,10 @@ def test_the_initial_delay_is_told_with_the_key_that_says_it() -> None:
         since=NOW_MS - 1_000,
         deadline=NOW_MS + 2_000,
     )
-    [finding] = about_group(waiting, NOW_MS)
+    [finding] = group_findings(waiting, NOW_MS)
     assert "waits 2 s more" in finding.what
     assert "group.initial.rebalance.delay.ms=0" in finding.advice
-    assert why_nobody_reads(waiting)[0].startswith("the group is in PreparingRebalance")
+    assert no_reader_reasons(waiting)[0].startswith("the group is in PreparingRebalance")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_initial_delay_is_told_with_the_key_that_says_it() -> None:
 def test_who_holds_up_a_rebalance_is_named(wait: str, what: str) -> None:
     late = member(member_id="late", deadline=NOW_MS + 48_000)
     waiting = group(member(), late, wait=wait, since=NOW_MS - 12_000, deadline=NOW_MS + 48_000)
-    [finding] = about_group(waiting, NOW_MS)
+    [finding] = group_findings(waiting, NOW_MS)
     assert finding.what == (
         f"A rebalance began 12 s ago and waits for 1 of 2 members {what}: late (app at 10.0.0.1)."
         " Who has not come in 48 s is put out."
@@ -141,9 +141,9 @@ def test_who_holds_up_a_rebalance_is_named(wait: str, what: str) -> None:
 
 def test_who_keeps_partitions_that_others_wait_for_is_named() -> None:
     keeping = member(
-        to_give_up=[ExplainedTopic(name="t", partitions=[3, 4])], deadline=NOW_MS + 20_000
+        to_revoke=[ExplainedTopic(name="t", partitions=[3, 4])], deadline=NOW_MS + 20_000
     )
-    [finding] = about_group(group(keeping), NOW_MS)
+    [finding] = group_findings(group(keeping), NOW_MS)
     assert finding.what == (
         "m (app at 10.0.0.1) has not given up t-3, t-4 yet, and is put out in 20 s; others wait"
         " for them."
@@ -152,8 +152,8 @@ def test_who_keeps_partitions_that_others_wait_for_is_named() -> None:
 
 def test_who_has_not_come_for_its_assignment_is_named_after_a_while() -> None:
     behind = member(state="has not heard of the newest assignment")
-    assert about_group(group(behind, since=NOW_MS - IDLE_MS + 1), NOW_MS) == []
-    [finding] = about_group(group(behind, since=NOW_MS - IDLE_MS), NOW_MS)
+    assert group_findings(group(behind, since=NOW_MS - IDLE_MS + 1), NOW_MS) == []
+    [finding] = group_findings(group(behind, since=NOW_MS - IDLE_MS), NOW_MS)
     assert "has not come for the assignment" in finding.what
 
 
@@ -163,52 +163,52 @@ def test_rebalances_that_come_too_often_are_told_with_their_cause() -> None:
         for at in range(OFTEN_COUNT, 0, -1)
     ]
     silent = ExplainedEvent(at=NOW_MS, kind="member left", reason="m no heartbeat for 45000 ms")
-    assert about_group(group(member(), events=started[1:]), NOW_MS) == []
-    [finding] = about_group(group(member(), events=[*started, silent]), NOW_MS)
+    assert group_findings(group(member(), events=started[1:]), NOW_MS) == []
+    [finding] = group_findings(group(member(), events=[*started, silent]), NOW_MS)
     assert finding.what.startswith(
         "The group has rebalanced 5 times in 5 min, last because: reason 1"
     )
     assert "session.timeout.ms" in finding.advice
-    assert about_group(group(member(), events=started), NOW_MS + 3_600_000) == []
+    assert group_findings(group(member(), events=started), NOW_MS + 3_600_000) == []
 
 
 # -- partitions -----------------------------------------------------------------------------------
 
 
 def told(view: PartitionView) -> list[str]:
-    return [finding.what for finding in about_partition(view)]
+    return [finding.what for finding in partition_findings(view)]
 
 
 def test_a_partition_in_order_is_no_finding() -> None:
-    assert about_partition(VIEW) == []
+    assert partition_findings(VIEW) == []
 
 
 def test_a_partition_without_a_leader_names_whom_to_start() -> None:
-    view = PartitionView(place=PLACE, leader=-1, replicas=(1, 2), in_sync=(2,))
-    [finding] = about_partition(view)
+    view = PartitionView(partition_id=PLACE, leader=-1, replicas=(1, 2), in_sync=(2,))
+    [finding] = partition_findings(view)
     assert "t-0 has no leader" in finding.what
     assert finding.what.endswith("Its replicas are on brokers 1, 2, in sync was 2 last.")
     assert finding.advice == "Start broker 2."
-    [finding] = about_partition(replace(view, replicas=(2,), in_sync=()))
+    [finding] = partition_findings(replace(view, replicas=(2,), in_sync=()))
     assert finding.what.endswith("Its replica is on broker 2.")
     assert finding.advice == "Start broker 2."
 
 
 def test_a_leader_that_does_not_answer_is_told() -> None:
-    [what] = told(PartitionView(place=PLACE, leader=3, replicas=(3,), in_sync=(3,)))
+    [what] = told(PartitionView(partition_id=PLACE, leader=3, replicas=(3,), in_sync=(3,)))
     assert what == "Broker 3, which leads t-0, did not answer."
 
 
 def test_too_few_replicas_in_sync_are_told_with_what_that_holds_up() -> None:
     view = replace(VIEW, replicas=(1, 2, 3), in_sync=(1,), min_in_sync=2, log_end_offset=12)
-    [finding] = about_partition(view)
+    [finding] = partition_findings(view)
     assert "1 replicas in sync and needs 2" in finding.what
     assert "2 records cannot be read yet" in finding.what
     assert finding.advice.startswith("Start broker 2, 3")
 
 
 def test_a_transaction_that_holds_readers_up_is_named_with_its_age() -> None:
-    held = OpenTransaction(
+    held = BlockingTransaction(
         producer_id=7,
         since_offset=6,
         silent_ms=5_000,
@@ -217,7 +217,7 @@ def test_a_transaction_that_holds_readers_up_is_named_with_its_age() -> None:
         age_ms=30_000,
         timeout_ms=60_000,
     )
-    [finding] = about_partition(replace(VIEW, last_stable_offset=6, transaction=held))
+    [finding] = partition_findings(replace(VIEW, last_stable_offset=6, transaction=held))
     assert finding.what == (
         "Who reads committed records only stops at offset 6 of t-0, 4 records before the end:"
         " transaction 'etl' of producer 7 (Ongoing) is open for 30 s, silent for 5 s."
@@ -228,8 +228,8 @@ def test_a_transaction_that_holds_readers_up_is_named_with_its_age() -> None:
 
 
 def test_a_transaction_that_nobody_knows_is_told_with_how_to_end_it() -> None:
-    held = OpenTransaction(producer_id=7, since_offset=6, silent_ms=5_000)
-    [finding] = about_partition(replace(VIEW, last_stable_offset=6, transaction=held))
+    held = BlockingTransaction(producer_id=7, since_offset=6, silent_ms=5_000)
+    [finding] = partition_findings(replace(VIEW, last_stable_offset=6, transaction=held))
     assert "producer 7 is silent for 5 s" in finding.what
     assert "odradek txn abort t 0 --start-offset 6" in finding.advice
 
@@ -242,11 +242,11 @@ def test_a_transaction_that_nobody_knows_is_told_with_how_to_end_it() -> None:
     ],
 )
 def test_whose_fetches_are_refused_is_told(code: int, name: str, advice: str) -> None:
-    [finding] = about_partition(replace(VIEW, readers=(reader(error_code=code, offset=99),)))
+    [finding] = partition_findings(replace(VIEW, readers=(reader(error_code=code, offset=99),)))
     assert finding.what == f"app at 10.0.0.1 asks for offset 99 of t-0 and is refused: {name}."
     assert finding.advice.startswith(advice)
     old = reader(error_code=code, idle_ms=IDLE_MS)
-    assert about_partition(replace(VIEW, readers=(old,))) == []
+    assert partition_findings(replace(VIEW, readers=(old,))) == []
 
 
 # -- a group in a partition -----------------------------------------------------------------------
@@ -326,10 +326,10 @@ def test_partitions_that_the_group_does_not_read_are_passed_over() -> None:
 
 
 def shared(**given: object) -> PartitionView:
-    sharing = ExplainedSharing(group_id="g", start_offset=2, end_offset=6)
+    sharing = ExplainedSharePartition(group_id="g", start_offset=2, end_offset=6)
     for name, value in given.items():
         setattr(sharing, name, value)
-    other = ExplainedSharing(group_id="other", held_count=1)
+    other = ExplainedSharePartition(group_id="other", acquired_count=1)
     return replace(VIEW, sharing=(sharing, other))
 
 
@@ -338,16 +338,16 @@ def test_who_holds_the_records_of_a_share_group_is_named() -> None:
         member_id="m", start_offset=2, end_offset=5, delivery_count=3, left_ms=12_000
     )
     found = group(member(), committed=None, group_type="share")
-    assert reading(found, shared(held_count=4, locks=[lock])) == [
+    assert reading(found, shared(acquired_count=4, locks=[lock])) == [
         "t-0 has 4 records in members' hands, the first in those of m (app at 10.0.0.1): offsets 2"
         " to 4, at delivery 3, for 12 s more."
     ]
-    assert reading(found, shared(held_count=4, available_count=1, locks=[lock])) == []
+    assert reading(found, shared(acquired_count=4, available_count=1, locks=[lock])) == []
 
 
 def test_records_of_a_share_group_that_rest_or_are_given_up_are_told() -> None:
     found = group(member(), committed=None, group_type="share")
-    assert reading(found, shared(resting_count=1, archiving_count=2)) == [
+    assert reading(found, shared(delayed_count=1, archiving_count=2)) == [
         "t-0 has 1 record resting before the next delivery.",
         "t-0 has 2 records on the way to the dead-letter topic.",
     ]

@@ -7,17 +7,17 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from odradek.node.cli.findings import Finding
-from odradek.node.cli.group_explain import tell_findings
+from odradek.node.cli.group_explain import print_findings
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
 from odradek.protocol.messages.share import (
-    FetchPartition,
-    FetchTopic,
+    ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareFetchTopic,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
@@ -60,7 +60,7 @@ def test_what_is_true_of_several_partitions_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     same = [Finding(about=f"t-{index}", what="It stands.", advice="Push.") for index in (0, 1)]
-    tell_findings(same, otherwise="Nothing.")
+    print_findings(same, otherwise="Nothing.")
     assert capsys.readouterr().out == "- It stands.\n  Push.\n"
 
 
@@ -215,7 +215,7 @@ def test_a_share_group_says_who_holds_its_records(
         )
 
         def fetches() -> bool:
-            partition = FetchPartition(partition_index=0)
+            partition = ShareFetchPartition(partition_index=0)
             request = ShareFetchRequest(
                 group_id=group_name,
                 member_id=member,
@@ -224,7 +224,7 @@ def test_a_share_group_says_who_holds_its_records(
                 max_bytes=1 << 20,
                 max_records=100,
                 batch_size=100,
-                topics=[FetchTopic(topic_id=topic_id, partitions=[partition])],
+                topics=[ShareFetchTopic(topic_id=topic_id, partitions=[partition])],
             )
             answer = wire.ask(request, 2, ShareFetchResponse)
             return any(p.acquired_records for t in answer.responses for p in t.partitions)

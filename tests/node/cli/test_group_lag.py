@@ -7,7 +7,7 @@ import time
 import pytest
 from confluent_kafka import Consumer
 
-from odradek.node.cli.group_lag import summed
+from odradek.node.cli.group_lag import sum_lags
 from odradek.node.cli.output import Json
 from tests.node.cli.conftest import Run
 
@@ -59,8 +59,8 @@ def test_lag_adds_up_by_topic_and_by_group(kafka: Run, topic: str, group: str) -
 def test_where_nothing_is_committed_the_sum_is_not_known_either() -> None:
     nothing: dict[str, Json] = {"group": "g", "lag": None, "bytes": None, "seconds": None}
     some: dict[str, Json] = {"group": "g", "lag": 3, "bytes": 210, "seconds": 1.5}
-    assert summed([nothing, nothing], ("group",)) == [nothing]
-    assert summed([nothing, some, some], ("group",)) == [
+    assert sum_lags([nothing, nothing], ("group",)) == [nothing]
+    assert sum_lags([nothing, some, some], ("group",)) == [
         {"group": "g", "lag": 6, "bytes": 420, "seconds": 1.5}
     ]
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from odradek.node.cli import offsets
-from odradek.node.cli.client import Connection
+from odradek.node.cli.connection import ClusterConnection
 from tests.node.cli.conftest import Run
 
 pytestmark = pytest.mark.e2e
@@ -20,22 +20,22 @@ def test_ends_are_exclusive_and_a_time_without_records_is_minus_one(
     kafka: Run, topic: str, bootstrap: str
 ) -> None:
     kafka("produce", topic, "a", "b", "-p", "2", "--timestamp", "5000")
-    admin = Connection(bootstrap=bootstrap, timeout_s=10.0).admin()
-    places = offsets.partitions_of(admin.list_topics(timeout=10), [topic])
-    assert places == [(topic, 0), (topic, 1), (topic, 2)]
-    assert list(offsets.earliest_offsets(admin, places).values()) == [0, 0, 0]
-    assert list(offsets.latest_offsets(admin, places).values()) == [0, 0, 2]
-    assert list(offsets.offsets_at(admin, places, 4000).values()) == [-1, -1, 0]
-    assert list(offsets.offsets_at(admin, places, 6000).values()) == [-1, -1, -1]
+    admin = ClusterConnection(bootstrap=bootstrap, timeout_s=10.0).admin()
+    partition_ids = offsets.partitions_of(admin.list_topics(timeout=10), [topic])
+    assert partition_ids == [(topic, 0), (topic, 1), (topic, 2)]
+    assert list(offsets.earliest_offsets(admin, partition_ids).values()) == [0, 0, 0]
+    assert list(offsets.latest_offsets(admin, partition_ids).values()) == [0, 0, 2]
+    assert list(offsets.offsets_at(admin, partition_ids, 4000).values()) == [-1, -1, 0]
+    assert list(offsets.offsets_at(admin, partition_ids, 6000).values()) == [-1, -1, -1]
 
 
 def test_no_partitions_ask_nothing(bootstrap: str) -> None:
-    admin = Connection(bootstrap=bootstrap, timeout_s=10.0).admin()
+    admin = ClusterConnection(bootstrap=bootstrap, timeout_s=10.0).admin()
     assert offsets.latest_offsets(admin, []) == {}
 
 
 def test_an_unknown_topic_is_named(bootstrap: str) -> None:
-    admin = Connection(bootstrap=bootstrap, timeout_s=10.0).admin()
+    admin = ClusterConnection(bootstrap=bootstrap, timeout_s=10.0).admin()
     with pytest.raises(click.ClickException, match="topic 'no-such-topic'"):
         offsets.partitions_of(admin.list_topics(timeout=10), ["no-such-topic"])
 
@@ -46,15 +46,15 @@ class HalfLed:
     def list_offsets(
         self, wanted: dict[TopicPartition, OffsetSpec], **_: object
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        has_led = any(place.partition == 0 for place in wanted)
+        has_led = any(partition_id.partition == 0 for partition_id in wanted)
         code = KafkaError.LEADER_NOT_AVAILABLE if has_led else KafkaError._NOENT
         answers = {}
-        for place in wanted:
-            answers[place] = Future[ListOffsetsResultInfo]()
-            if place.partition == 0:
-                answers[place].set_result(ListOffsetsResultInfo(7, -1, -1))
+        for partition_id in wanted:
+            answers[partition_id] = Future[ListOffsetsResultInfo]()
+            if partition_id.partition == 0:
+                answers[partition_id].set_result(ListOffsetsResultInfo(7, -1, -1))
             else:
-                answers[place].set_exception(KafkaException(KafkaError(code)))
+                answers[partition_id].set_exception(KafkaException(KafkaError(code)))
         return answers
 
 

@@ -68,13 +68,13 @@ def test_progress_says_nothing_where_nobody_looks(capsys: pytest.CaptureFixture[
 def test_a_transfer_is_told_in_lines_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with Output(is_json=False).transfer("Moving", 10) as tell:
+    with Output(is_json=False).labelled_progress("Moving", 10) as tell:
         for done in range(11):
             tell(done, 10, f"{done} of 10")
     lines = capsys.readouterr().err.splitlines()
     # The first at once, others now and then, the last in any case.
     assert (lines[0], lines[-1]) == ("0 of 10", "10 of 10")
-    with Output(is_json=True).transfer("Moving", 10) as tell:
+    with Output(is_json=True).labelled_progress("Moving", 10) as tell:
         tell(1, 10, "1 of 10")
     assert capsys.readouterr().err == ""
 

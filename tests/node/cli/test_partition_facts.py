@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from odradek.node.cli.client import make_connection
-from odradek.node.cli.group_facts import Facts
-from odradek.node.cli.partition_facts import views_of
-from odradek.node.cli.session import Session
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import make_connection
+from odradek.node.cli.group_queries import GroupQueries
+from odradek.node.cli.partition_facts import collect_partition_views
 from tests.node.cli.conftest import Run
 
 pytestmark = [
@@ -18,10 +18,10 @@ pytestmark = [
 
 def test_partitions_that_do_not_exist_are_left_out(kafka: Run, topic: str, bootstrap: str) -> None:
     kafka("produce", topic, "one", "-p", "0")
-    with Session(make_connection(bootstrap, 10.0, None, ())) as session:
-        facts = Facts(session)
-        places = [(topic, 0), (topic, 9), ("no-such-topic", 0)]
-        views = views_of(session, facts, places, 0)
+    with ClusterClient(make_connection(bootstrap, 10.0, None, ())) as session:
+        facts = GroupQueries(session)
+        partition_ids = [(topic, 0), (topic, 9), ("no-such-topic", 0)]
+        views = collect_partition_views(session, facts, partition_ids, 0)
     assert set(views) == {(topic, 0)}
     view = views[topic, 0]
     assert (view.log_start_offset, view.high_watermark, view.log_end_offset) == (0, 1, 1)

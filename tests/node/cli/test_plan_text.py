@@ -1,27 +1,31 @@
 """Plans in words, rows and JSON."""
 
-from odradek.cluster.balance.model import Node, Partition, Plan
+from odradek.cluster.balance.model import Partition, ReassignmentPlan, RegisteredBroker
 from odradek.cluster.balance.planner import plan_moves
 from odradek.node.cli.plan_text import (
     estimated_s,
+    first_names,
     move_row,
     node_rows,
     plan_document,
-    some,
     summary,
 )
-from odradek.node.cli.replicas import View
+from odradek.node.cli.replica_placement import ClusterView
 from tests.cluster.balance.test_model import move
 
-NODES = [Node(node_id=0, rack="a"), Node(node_id=1, is_fenced=True), Node(node_id=2)]
+NODES = [
+    RegisteredBroker(node_id=0, rack="a"),
+    RegisteredBroker(node_id=1, is_fenced=True),
+    RegisteredBroker(node_id=2),
+]
 PARTITIONS = [
     Partition(topic="t", number=n, replicas=(0,), in_sync=(0,), leader=0, byte_count=1_500_000)
     for n in range(4)
 ]
-VIEW = View(NODES, PARTITIONS, frozenset({2}))
+VIEW = ClusterView(NODES, PARTITIONS, frozenset({2}))
 
 
-def planned() -> Plan:
+def planned() -> ReassignmentPlan:
     return plan_moves(NODES, PARTITIONS)
 
 
@@ -96,5 +100,5 @@ def test_a_script_gets_all_of_it() -> None:
 
 
 def test_of_many_names_the_first_are_told() -> None:
-    assert some(["a", "b"]) == "a, b"
-    assert some("abcdefg", 3) == "a, b, c and 4 more"
+    assert first_names(["a", "b"]) == "a, b"
+    assert first_names("abcdefg", 3) == "a, b, c and 4 more"

@@ -3,16 +3,25 @@
 import click
 import pytest
 
-from odradek.node.asker import Asker
-from odradek.node.cli.client import Connection, split_address
-from odradek.node.cli.quorum import Quorum, add_voter, check, describe, describe_with, remove_voter
-from odradek.node.cli.session import Session
+from odradek.node.blocking_client import BlockingClient
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import ClusterConnection, split_address
+from odradek.node.cli.quorum import (
+    Quorum,
+    add_voter,
+    describe,
+    describe_quorum_of,
+    raise_on_error,
+    remove_voter,
+)
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.cluster import ReplicaState
+from odradek.protocol.messages.cluster import DescribeQuorumReplicaState
 
 
-def replica(node_id: int, *, end: int = 0, fetched_ms: int = -1, folder: int = 0) -> ReplicaState:
-    return ReplicaState(
+def replica(
+    node_id: int, *, end: int = 0, fetched_ms: int = -1, folder: int = 0
+) -> DescribeQuorumReplicaState:
+    return DescribeQuorumReplicaState(
         replica_id=node_id,
         log_end_offset=end,
         last_fetch_timestamp=fetched_ms,
@@ -20,8 +29,8 @@ def replica(node_id: int, *, end: int = 0, fetched_ms: int = -1, folder: int = 0
     )
 
 
-def at(bootstrap: str) -> Session:
-    return Session(Connection(bootstrap=bootstrap, timeout_s=10.0, properties={}))
+def at(bootstrap: str) -> ClusterClient:
+    return ClusterClient(ClusterConnection(bootstrap=bootstrap, timeout_s=10.0, properties={}))
 
 
 def test_voters_and_observers_are_found_by_their_nodes() -> None:
@@ -38,11 +47,11 @@ def test_voters_and_observers_are_found_by_their_nodes() -> None:
 
 
 def test_an_error_is_told_with_what_it_is_about() -> None:
-    check(ErrorCode.NONE, None, "nothing")
+    raise_on_error(ErrorCode.NONE, None, "nothing")
     with pytest.raises(click.ClickException, match=r"no vote: it is late \(REQUEST_TIMED_OUT\)"):
-        check(ErrorCode.REQUEST_TIMED_OUT, "it is late", "no vote")
+        raise_on_error(ErrorCode.REQUEST_TIMED_OUT, "it is late", "no vote")
     with pytest.raises(click.ClickException, match="VOTER_NOT_FOUND"):
-        check(ErrorCode.VOTER_NOT_FOUND, None, "no vote")
+        raise_on_error(ErrorCode.VOTER_NOT_FOUND, None, "no vote")
 
 
 @pytest.mark.e2e
@@ -53,8 +62,8 @@ def test_a_broker_describes_its_quorum(bootstrap: str) -> None:
     assert quorum.voter_ids == [quorum.leader_id]
     assert quorum.observers == ()
     assert quorum.end > 0
-    with Asker(*split_address(bootstrap), 10.0) as asker:
-        described = describe_with(asker)
+    with BlockingClient(*split_address(bootstrap), 10.0) as asker:
+        described = describe_quorum_of(asker)
     assert described is not None
     assert described.leader_id == quorum.leader_id
 

@@ -49,19 +49,19 @@ def changes(cluster: StandInCluster) -> list[object]:
 def held(cluster: StandInCluster, topic: str = "orders") -> list[int]:
     """How many replicas of the topic each node has."""
     replicas = [node for of_one in cluster.replicas(topic) for node in of_one]
-    return [replicas.count(node) for node in sorted(cluster.room.image.brokers)]
+    return [replicas.count(node) for node in sorted(cluster.harness.image.brokers)]
 
 
 def leads(cluster: StandInCluster) -> list[int]:
-    leaders = [partition.leader for partition in cluster.room.partitions("orders")]
-    return [leaders.count(node) for node in sorted(cluster.room.image.brokers)]
+    leaders = [partition.leader for partition in cluster.harness.partitions("orders")]
+    return [leaders.count(node) for node in sorted(cluster.harness.image.brokers)]
 
 
 def throttles(cluster: StandInCluster) -> dict[str, str]:
     """Every throttle that is set, of whatever."""
     return {
         f"{resource.name}: {key}": value
-        for resource, configs in cluster.room.image.configs.items()
+        for resource, configs in cluster.harness.image.configs.items()
         for key, value in configs.items()
         if "throttled" in key
     }
@@ -189,8 +189,8 @@ def test_a_run_after_one_that_was_killed_finishes_and_takes_its_throttles_away(
     run: Run, four: StandInCluster
 ) -> None:
     four.step_bytes = 0
-    four.room.set_config(TOPIC, "orders", leader_replication_throttled_replicas="0:0")
-    four.room.set_config(BROKER, "1", follower_replication_throttled_rate="1")
+    four.harness.set_config(TOPIC, "orders", leader_replication_throttled_replicas="0:0")
+    four.harness.set_config(BROKER, "1", follower_replication_throttled_rate="1")
     four.reassign("orders", 0, 3, 1)
     four.step_bytes = 1000
     ran = run("cluster", "rebalance", "--yes")
@@ -205,8 +205,8 @@ def test_cancel_calls_off_everything_and_takes_throttles_away(
     run: Run, four: StandInCluster
 ) -> None:
     four.step_bytes = 0
-    four.room.set_config(TOPIC, "orders", follower_replication_throttled_replicas="0:3")
-    four.room.set_config(BROKER, "3", leader_replication_throttled_rate="7")
+    four.harness.set_config(TOPIC, "orders", follower_replication_throttled_replicas="0:3")
+    four.harness.set_config(BROKER, "3", leader_replication_throttled_rate="7")
     four.reassign("orders", 0, 3, 1)
     ran = run("cluster", "rebalance", "--cancel")
     assert ran.exit_code == 0, ran.stderr
@@ -306,10 +306,10 @@ def test_a_node_without_anything_is_closed_only(run: Run, four: StandInCluster) 
 
 def test_a_node_that_is_down_is_drained_of_what_others_have(run: Run, four: StandInCluster) -> None:
     four.stop(1)
-    for number, partition in enumerate(four.room.partitions("orders")):
+    for number, partition in enumerate(four.harness.partitions("orders")):
         rest = tuple(node for node in partition.replicas if node != 1)
         state = PartitionImage(partition.replicas, rest, rest[0], 1, 1)
-        four.room.put("orders", state, partition=number)
+        four.harness.put("orders", state, partition=number)
     ran = run("node", "drain", "1", "--yes")
     assert ran.exit_code == 0, ran.stderr
     assert held(four)[1] == 0
@@ -324,7 +324,7 @@ def test_excluding_a_node_empties_it_and_levels_the_rest(run: Run, four: StandIn
 
 def test_a_drain_can_be_called_off(run: Run, four: StandInCluster) -> None:
     four.step_bytes = 0
-    four.room.set_config(BROKER, "1", cordoned_log_dirs="*")
+    four.harness.set_config(BROKER, "1", cordoned_log_dirs="*")
     four.reassign("orders", 0, 0, 3)
     ran = run("node", "drain", "1", "--cancel")
     assert ran.exit_code == 0, ran.stderr

@@ -11,7 +11,7 @@ from odradek.cluster.metadata.features import (
 from odradek.cluster.metadata.image import BrokerImage, ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.records import ClusterCreated
 from odradek.node.config import NodeConfig, load
-from odradek.node.controller.bootstrap import bootstrap_records, overruled, registration
+from odradek.node.controller.bootstrap import bootstrap_records, min_insync_warning, registration
 
 
 def config_of(folder: Path, **options: str) -> NodeConfig:
@@ -54,10 +54,13 @@ def test_a_new_cluster_has_all_features_of_the_release_and_its_own_min_insync_re
 
 def test_a_node_is_told_that_its_own_min_insync_replicas_counts_no_more(tmp_path: Path) -> None:
     image = started(config_of(tmp_path, min_insync_replicas="2"))
-    assert overruled(config_of(tmp_path, min_insync_replicas="2"), image) is None
-    assert overruled(config_of(tmp_path), image) is None
-    assert overruled(config_of(tmp_path, min_insync_replicas="1"), MetadataImage.empty()) is None
-    notice = overruled(config_of(tmp_path, min_insync_replicas="1"), image)
+    assert min_insync_warning(config_of(tmp_path, min_insync_replicas="2"), image) is None
+    assert min_insync_warning(config_of(tmp_path), image) is None
+    assert (
+        min_insync_warning(config_of(tmp_path, min_insync_replicas="1"), MetadataImage.empty())
+        is None
+    )
+    notice = min_insync_warning(config_of(tmp_path, min_insync_replicas="1"), image)
     assert notice is not None
     assert "the cluster's is 2" in notice
 

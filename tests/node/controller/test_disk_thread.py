@@ -23,10 +23,10 @@ def is_readable(disk: DiskThread) -> bool:
 
 def test_a_job_is_done_in_another_thread_and_wakes_the_poller(disk: DiskThread) -> None:
     threads: list[int] = []
-    assert disk.take() == (False, None)
-    disk.give(lambda: threads.append(threading.get_ident()))
+    assert disk.take_result() == (False, None)
+    disk.submit(lambda: threads.append(threading.get_ident()))
     wait_until(lambda: is_readable(disk), what="the poller is woken")
-    assert wait_until(disk.take)[0]
+    assert wait_until(disk.take_result)[0]
     assert threads
     assert threads != [threading.get_ident()]
     assert not is_readable(disk)
@@ -36,18 +36,18 @@ def test_what_a_job_raises_is_handed_back(disk: DiskThread) -> None:
     def fail() -> None:
         raise OSError("no such luck")
 
-    disk.give(fail)
-    is_done, error = disk.wait()
+    disk.submit(fail)
+    is_done, error = disk.wait_result()
     assert is_done
     assert isinstance(error, OSError)
-    disk.give(lambda: None)
-    assert disk.wait() == (True, None)
+    disk.submit(lambda: None)
+    assert disk.wait_result() == (True, None)
 
 
 def test_closing_finishes_what_was_given() -> None:
     done: list[int] = []
     disk = DiskThread()
     for number in range(50):
-        disk.give(lambda number=number: done.append(number))  # type: ignore[misc]  # a default
+        disk.submit(lambda number=number: done.append(number))  # type: ignore[misc]  # a default
     disk.close()
     assert done == list(range(50))

@@ -29,24 +29,24 @@ from odradek.cluster.controller.commands import (
     encode_command,
 )
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
-from odradek.node.bus.endpoint import Link, drain, encode, ipc_address
+from odradek.node.bus.endpoint import DealerLink, drain, encode, ipc_address
 from odradek.node.bus.messages import (
-    Applied,
-    AreYouThere,
-    Follow,
+    CommandSubmitted,
     FromController,
+    LivenessCheck,
+    MetadataApplied,
     MetadataRecords,
     MetadataSnapshot,
+    NodesUnreachable,
     QuorumDescribed,
-    Submit,
-    Submitted,
+    SubmitCommand,
+    SubscribeMetadata,
     ToController,
-    Unreachable,
 )
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.child import python_command
 from odradek.node.config import NodeConfig
-from odradek.node.observability import Regroup
+from odradek.node.observability import ResizeWorkers
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.metadata_log import MetadataLog
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
@@ -70,8 +70,10 @@ class Follower:
         self.name = name
         self.image = MetadataImage.empty()
         self.heard: list[FromController] = []
-        self.answers: dict[int, Submitted] = {}
-        self._link = Link(context, ipc_address(config.run_folder, "controller"), name.encode())
+        self.answers: dict[int, CommandSubmitted] = {}
+        self._link = DealerLink(
+            context, ipc_address(config.run_folder, "controller"), name.encode()
+        )
         self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
         self._next_id = 0
 
@@ -79,7 +81,7 @@ class Follower:
         """Greet a controller that has just come or come back."""
         wait_until(self._link.take_connected, what=f"{self.name} is connected")
         have = self.image.offset if offset is None else offset
-        self.send(Follow(self.name, 1, have, cluster_id))
+        self.send(SubscribeMetadata(self.name, 1, have, cluster_id))
 
     def join(self) -> None:
         """Greet, and carry out what there is."""
@@ -94,10 +96,10 @@ class Follower:
         """Take in what has come."""
         for payload in drain(self._link.socket):
             for message in self._decode(payload):
-                if isinstance(message, Submitted):
+                if isinstance(message, CommandSubmitted):
                     self.answers[message.request_id] = message
                     continue
-                assert not isinstance(message, QuorumDescribed | Unreachable | AreYouThere)
+                assert not isinstance(message, QuorumDescribed | NodesUnreachable | LivenessCheck)
                 self.heard.append(message)
                 image = apply_metadata(self.image, message)
                 assert image is not None, "entries are missing"
@@ -120,7 +122,7 @@ class Follower:
 
     def apply(self) -> None:
         """Say that all that was heard is carried out."""
-        self.send(Applied(self.name, self.image.offset))
+        self.send(MetadataApplied(self.name, self.image.offset))
 
     def submit(self, *commands: Command, deadline_ms: int = FAR_MS) -> list[int]:
         """Send commands as one message; their request ids."""
@@ -129,13 +131,13 @@ class Follower:
         ids = list(range(first, self._next_id + 1))
         self.send(
             *(
-                Submit(request_id, encode_command(command), deadline_ms)
+                SubmitCommand(request_id, encode_command(command), deadline_ms)
                 for request_id, command in zip(ids, commands, strict=True)
             )
         )
         return ids
 
-    def answer(self, request_id: int) -> Submitted:
+    def answer(self, request_id: int) -> CommandSubmitted:
         """The answer to a command, when it has come."""
         return self.until(lambda: self.answers.get(request_id), f"answer {request_id}")  # type: ignore[return-value]  # truthy
 
@@ -441,16 +443,16 @@ def test_as_many_workers_are_wanted_as_the_broker_is_configured_with(house: Hous
     (before,) = router.submit(workers("3"))
     router.catch_up()
     router.apply()
-    assert house.process.wait_for(Regroup) == Regroup(3)
+    assert house.process.wait_for(ResizeWorkers) == ResizeWorkers(3)
     gone.catch_up()
     gone.apply()
     assert router.answer(before).error_code == ErrorCode.NONE
     # More than there are stores would own nothing.
     (more,) = router.submit(workers("60"))
-    assert house.process.wait_for(Regroup) == Regroup(house.config.store_count)
+    assert house.process.wait_for(ResizeWorkers) == ResizeWorkers(house.config.store_count)
     router.until(lambda: router.image.offset > 0, "it is told")
     (fewer,) = router.submit(workers(None))
-    assert house.process.wait_for(Regroup) == Regroup(house.config.worker_count)
+    assert house.process.wait_for(ResizeWorkers) == ResizeWorkers(house.config.worker_count)
     # worker-5 is none of those any more: nobody waits for it.
 
     def are_answered() -> bool:

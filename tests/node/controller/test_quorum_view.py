@@ -9,28 +9,28 @@ import pytest
 from odradek.node.bus.messages import QuorumDescribed
 from odradek.node.bus.peer_messages import (
     PEER_VERSION,
-    AskQuorum,
     ControlMessage,
     PeerHeader,
-    TellQuorum,
+    QuorumStateRequest,
+    QuorumStateResponse,
 )
-from odradek.node.controller.quorum_view import PATIENCE_MS, QuorumView
-from tests.support.raft_room import Member, RaftRoom
+from odradek.node.controller.quorum_view import ANSWER_TIMEOUT_MS, QuorumView
+from tests.support.raft_harness import RaftHarness, RaftMember
 
 WALL_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[RaftRoom]:
-    room = RaftRoom(tmp_path)
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[RaftHarness]:
+    harness = RaftHarness(tmp_path)
+    yield harness
+    harness.close()
 
 
 class View:
     """One member's view, and what it says."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: RaftMember) -> None:
         self.sent: list[tuple[int, ControlMessage]] = []
         self.told: list[QuorumDescribed] = []
         self.view = QuorumView(
@@ -45,16 +45,16 @@ class View:
         return PeerHeader(PEER_VERSION, "c", member, str(UUID(int=7)), 1, 8, member, "a", 9192)
 
 
-def test_the_leader_knows_how_far_everybody_is(room: RaftRoom) -> None:
-    leader = room.elect()
-    room.elapse(200)
-    late = next(n for n in room.members if n != leader.node_id)
-    room.away = {late}
+def test_the_leader_knows_how_far_everybody_is(harness: RaftHarness) -> None:
+    leader = harness.elect()
+    harness.elapse(200)
+    late = next(n for n in harness.members if n != leader.node_id)
+    harness.away = {late}
     leader.driver.propose(b"a")
-    room.settle()
+    harness.settle()
     view = View(leader)
-    view.view.describe(b"router", 4, room.now_ms)
-    view.view.settle(room.now_ms)
+    view.view.describe(b"router", 4, harness.now_ms)
+    view.view.settle(harness.now_ms)
     (answer,) = view.told
     state = answer.state
     assert answer.request_id == 4
@@ -68,46 +68,46 @@ def test_the_leader_knows_how_far_everybody_is(room: RaftRoom) -> None:
     assert caught_up[leader.node_id] == WALL_MS
 
 
-def test_another_member_asks_the_leader(room: RaftRoom) -> None:
-    leader = room.elect()
-    room.elapse(200)
-    asker = next(m for m in room.members.values() if m is not leader)
+def test_another_member_asks_the_leader(harness: RaftHarness) -> None:
+    leader = harness.elect()
+    harness.elapse(200)
+    asker = next(m for m in harness.members.values() if m is not leader)
     here, there = View(asker), View(leader)
     here.view.describe(b"router", 4, 0)
     here.view.settle(0)
     ((to, question),) = here.sent
     assert to == leader.node_id
-    assert isinstance(question, AskQuorum)
+    assert isinstance(question, QuorumStateRequest)
     there.view.asked(asker.node_id, question)
     ((back, answer),) = there.sent
     assert back == asker.node_id
-    assert isinstance(answer, TellQuorum)
+    assert isinstance(answer, QuorumStateResponse)
     here.view.told(answer)
     assert here.told == [QuorumDescribed(4, there.view.state())]
 
 
-def test_a_leader_that_leads_no_more_is_not_believed(room: RaftRoom) -> None:
-    leader = room.elect()
-    asker = next(m for m in room.members.values() if m is not leader)
+def test_a_leader_that_leads_no_more_is_not_believed(harness: RaftHarness) -> None:
+    leader = harness.elect()
+    asker = next(m for m in harness.members.values() if m is not leader)
     here = View(asker)
     here.view.describe(b"router", 4, 0)
     here.view.settle(0)
     ((_, question),) = here.sent
-    assert isinstance(question, AskQuorum)
-    here.view.told(TellQuorum(question.request_id, None))
+    assert isinstance(question, QuorumStateRequest)
+    here.view.told(QuorumStateResponse(question.request_id, None))
     assert here.told == []
-    here.view.settle(PATIENCE_MS // 2)
+    here.view.settle(ANSWER_TIMEOUT_MS // 2)
     assert len(here.sent) == 2, "it is asked again"
 
 
-def test_nobody_knows_when_there_is_no_leader_in_time(room: RaftRoom) -> None:
-    view = View(room[0])
+def test_nobody_knows_when_there_is_no_leader_in_time(harness: RaftHarness) -> None:
+    view = View(harness[0])
     view.view.describe(b"router", 4, 0)
-    view.view.settle(PATIENCE_MS - 1)
+    view.view.settle(ANSWER_TIMEOUT_MS - 1)
     assert view.told == []
     due_ms = view.view.next_deadline_ms()
     assert due_ms is not None
-    assert due_ms <= PATIENCE_MS
-    view.view.settle(PATIENCE_MS)
+    assert due_ms <= ANSWER_TIMEOUT_MS
+    view.view.settle(ANSWER_TIMEOUT_MS)
     assert view.told == [QuorumDescribed(4, None)]
     assert view.view.next_deadline_ms() is None

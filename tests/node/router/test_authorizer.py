@@ -5,9 +5,9 @@ import pytest
 from odradek.node.router.authorizer import (
     CLUSTER_NAME,
     NOT_ASKED,
-    Asker,
+    AclOperation,
+    AuthorizableRequestContext,
     Authorizer,
-    Operation,
     ResourceType,
 )
 
@@ -20,11 +20,15 @@ class Client:
 class AllowsOnly(Authorizer):
     """As an authoriser with rules would answer."""
 
-    def __init__(self, *allowed: Operation) -> None:
+    def __init__(self, *allowed: AclOperation) -> None:
         self._allowed = allowed
 
-    def check(
-        self, context: Asker, operation: Operation, resource: ResourceType, name: str
+    def is_allowed(
+        self,
+        context: AuthorizableRequestContext,
+        operation: AclOperation,
+        resource: ResourceType,
+        name: str,
     ) -> bool:
         return operation in self._allowed
 
@@ -32,8 +36,8 @@ class AllowsOnly(Authorizer):
 def test_everything_is_allowed_without_rules() -> None:
     authorizer = Authorizer()
     assert all(
-        authorizer.check(Client(), operation, resource, "any")
-        for operation in Operation
+        authorizer.is_allowed(Client(), operation, resource, "any")
+        for operation in AclOperation
         for resource in ResourceType
     )
 
@@ -54,7 +58,7 @@ def test_all_operations_of_a_resource_are_those_of_kafka(
 
 
 def test_only_allowed_operations_are_in_the_field_each_at_its_number() -> None:
-    authorizer = AllowsOnly(Operation.READ, Operation.DESCRIBE)
+    authorizer = AllowsOnly(AclOperation.READ, AclOperation.DESCRIBE)
     field = authorizer.authorized_operations(Client(), ResourceType.TOPIC, "t")
     assert field == 1 << 3 | 1 << 8
     assert authorizer.authorized_operations(Client(), ResourceType.CLUSTER, "c") == 1 << 8

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from odradek.node.router.context import RequestContext, Services
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[RouterRoom]:
-    room = RouterRoom(tmp_path)
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[RouterHarness]:
+    harness = RouterHarness(tmp_path)
+    yield harness
+    harness.close()
 
 
 def context(**circumstances: object) -> RequestContext:
@@ -55,11 +55,11 @@ def test_a_context_takes_nothing_that_is_not_declared() -> None:
         context().tenant = "x"  # type: ignore[attr-defined]  # that is the point
 
 
-def test_a_new_image_is_seen_by_whoever_asks_after_it(room: RouterRoom) -> None:
-    before = room.services.image
-    room.controller.has("t", 1)
-    room.follow()
-    assert "t" in room.services.image.topics_by_name
+def test_a_new_image_is_seen_by_whoever_asks_after_it(harness: RouterHarness) -> None:
+    before = harness.services.image
+    harness.controller.has("t", 1)
+    harness.follow()
+    assert "t" in harness.services.image.topics_by_name
     assert "t" not in before.topics_by_name
 
 

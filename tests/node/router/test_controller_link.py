@@ -21,18 +21,18 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import ClusterCreated, TopicCreated, encode_records
 from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from odradek.node.bus.messages import (
-    Applied,
-    AreYouThere,
+    CommandSubmitted,
     DescribeQuorum,
-    Follow,
     FromController,
+    LivenessCheck,
+    LivenessReply,
+    MetadataApplied,
     MetadataRecords,
     MetadataSnapshot,
     QuorumDescribed,
     QuorumState,
-    StillThere,
-    Submit,
-    Submitted,
+    SubmitCommand,
+    SubscribeMetadata,
     ToController,
 )
 from odradek.node.bus.reply import drive
@@ -129,11 +129,11 @@ def play(tmp_path: Path) -> Iterator[Callable[[Callable[[Room], Awaitable[None]]
 
     def run(scene: Callable[[Room], Awaitable[None]]) -> None:
         async def whole() -> None:
-            room = Room(context, tmp_path)
+            harness = Room(context, tmp_path)
             try:
-                await scene(room)
+                await scene(harness)
             finally:
-                room.close()
+                harness.close()
 
         asyncio.run(whole())
 
@@ -148,38 +148,40 @@ def topic_record(number: int) -> bytes:
     return encode_records((TopicCreated(f"t{number}", number.to_bytes(16)),))
 
 
-def answer_to(message: ToController) -> Submitted:
-    assert isinstance(message, Submit)
+def answer_to(message: ToController) -> CommandSubmitted:
+    assert isinstance(message, SubmitCommand)
     assert decode_command(message.command) == COMMAND
     reply = encode_reply(ProducerIdsReply(first=1000, count=500))
-    return Submitted(message.request_id, ErrorCode.NONE, reply)
+    return CommandSubmitted(message.request_id, ErrorCode.NONE, reply)
 
 
 def test_metadata_is_followed_from_where_the_link_stands(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        controller = room.controller
-        assert await controller.hears(Follow) == Follow("router-0", 7, 0)
+    async def scene(harness: Room) -> None:
+        controller = harness.controller
+        assert await controller.hears(SubscribeMetadata) == SubscribeMetadata("router-0", 7, 0)
         first = (encode_records((ClusterCreated("c"),)),)
         controller.says(MetadataSnapshot(5, first))
-        assert await controller.hears(Applied) == Applied("router-0", 5)
+        assert await controller.hears(MetadataApplied) == MetadataApplied("router-0", 5)
         controller.says(MetadataRecords(5, (topic_record(1), topic_record(2))))
-        assert await controller.hears(Applied) == Applied("router-0", 7)
-        assert set(room.link.image.topics_by_name) == {"t1", "t2"}
-        assert room.link.has_image.is_set()
-        assert [(old.offset, new.offset) for old, new in room.images] == [(0, 5), (5, 7)]
+        assert await controller.hears(MetadataApplied) == MetadataApplied("router-0", 7)
+        assert set(harness.link.image.topics_by_name) == {"t1", "t2"}
+        assert harness.link.has_image.is_set()
+        assert [(old.offset, new.offset) for old, new in harness.images] == [(0, 5), (5, 7)]
         controller.says(MetadataRecords(9, (topic_record(3),)))
-        assert await controller.hears(Follow) == Follow("router-0", 7, 7)
-        room.replace_controller()
-        assert await room.controller.hears(Follow) == Follow("router-0", 7, 7)
+        assert await controller.hears(SubscribeMetadata) == SubscribeMetadata("router-0", 7, 7)
+        harness.replace_controller()
+        assert await harness.controller.hears(SubscribeMetadata) == SubscribeMetadata(
+            "router-0", 7, 7
+        )
 
     play(scene)
 
 
 def test_who_is_asked_whether_it_is_there_says_so(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
-        room.controller.says(AreYouThere())
-        assert await room.controller.hears(StillThere) == StillThere("router-0")
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
+        harness.controller.says(LivenessCheck())
+        assert await harness.controller.hears(LivenessReply) == LivenessReply("router-0")
 
     play(scene)
 
@@ -187,18 +189,18 @@ def test_who_is_asked_whether_it_is_there_says_so(play: Play) -> None:
 def test_what_is_known_already_is_not_told_again_and_old_images_stay_as_they_are(
     play: Play,
 ) -> None:
-    async def scene(room: Room) -> None:
-        controller = room.controller
-        await controller.hears(Follow)
+    async def scene(harness: Room) -> None:
+        controller = harness.controller
+        await controller.hears(SubscribeMetadata)
         controller.says(MetadataRecords(0, (topic_record(1), topic_record(2))))
-        await controller.hears(Applied)
-        before = room.link.image
+        await controller.hears(MetadataApplied)
+        before = harness.link.image
         both = (topic_record(1), topic_record(2))
         controller.says(MetadataRecords(0, both), MetadataRecords(1, (both[1], topic_record(3))))
-        assert await controller.hears(Applied) == Applied("router-0", 3)
-        assert [(old.offset, new.offset) for old, new in room.images] == [(0, 2), (2, 3)]
+        assert await controller.hears(MetadataApplied) == MetadataApplied("router-0", 3)
+        assert [(old.offset, new.offset) for old, new in harness.images] == [(0, 2), (2, 3)]
         assert set(before.topics_by_name) == {"t1", "t2"}
-        assert set(room.link.image.topics_by_name) == {"t1", "t2", "t3"}
+        assert set(harness.link.image.topics_by_name) == {"t1", "t2", "t3"}
 
     play(scene)
 
@@ -225,7 +227,7 @@ def test_nothing_is_heard_before_the_start(tmp_path: Path) -> None:
         # Connected, and the loop has turned: still nobody has been told anything.
         assert heard == []
         link.start()
-        assert await controller.hears(Follow) == Follow("router-0", 7, 0)
+        assert await controller.hears(SubscribeMetadata) == SubscribeMetadata("router-0", 7, 0)
         link.close()
         controller.close()
         context.term()
@@ -234,28 +236,28 @@ def test_nothing_is_heard_before_the_start(tmp_path: Path) -> None:
 
 
 def test_a_command_is_answered(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
-        answer = Answer(room.link)
-        room.controller.says(answer_to(await room.controller.hears(Submit)))
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
+        answer = Answer(harness.link)
+        harness.controller.says(answer_to(await harness.controller.hears(SubmitCommand)))
         assert await answer.wait() == ProducerIdsReply(first=1000, count=500)
 
     play(scene)
 
 
 def test_whoever_is_answered_sees_what_the_command_did(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
         seen: list[tuple[int, int]] = []
 
         async def ask() -> None:
-            await room.link.submit(COMMAND, 30_000)
-            seen.append((room.link.image.offset, len(room.images)))
+            await harness.link.submit(COMMAND, 30_000)
+            seen.append((harness.link.image.offset, len(harness.images)))
 
         done = asyncio.Event()
         drive(ask(), lambda _value, _error: done.set())
-        asked = await room.controller.hears(Submit)
-        room.controller.says(MetadataRecords(0, (topic_record(1),)), answer_to(asked))
+        asked = await harness.controller.hears(SubmitCommand)
+        harness.controller.says(MetadataRecords(0, (topic_record(1),)), answer_to(asked))
         async with asyncio.timeout(DEADLINE_S):
             await done.wait()
         assert seen == [(1, 1)]
@@ -264,32 +266,34 @@ def test_whoever_is_answered_sees_what_the_command_did(play: Play) -> None:
 
 
 def test_answers_find_their_commands_in_any_order(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
-        answers = [Answer(room.link) for _ in range(3)]
-        asked = [await room.controller.hears(Submit) for _ in answers]
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
+        answers = [Answer(harness.link) for _ in range(3)]
+        asked = [await harness.controller.hears(SubmitCommand) for _ in answers]
         for message in reversed(asked):
-            assert isinstance(message, Submit)
+            assert isinstance(message, SubmitCommand)
             reply = encode_reply(ProducerIdsReply(message.request_id, 1))
-            room.controller.says(Submitted(message.request_id, ErrorCode.NONE, reply))
+            harness.controller.says(CommandSubmitted(message.request_id, ErrorCode.NONE, reply))
         firsts = []
         for answer in answers:
             reply_read = await answer.wait()
             assert isinstance(reply_read, ProducerIdsReply)
             firsts.append(reply_read.first)
-        assert firsts == [message.request_id for message in asked if isinstance(message, Submit)]
+        assert firsts == [
+            message.request_id for message in asked if isinstance(message, SubmitCommand)
+        ]
 
     play(scene)
 
 
 def test_a_refusal_is_an_error(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
-        answer = Answer(room.link)
-        asked = await room.controller.hears(Submit)
-        assert isinstance(asked, Submit)
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
+        answer = Answer(harness.link)
+        asked = await harness.controller.hears(SubmitCommand)
+        assert isinstance(asked, SubmitCommand)
         code = ErrorCode.STALE_BROKER_EPOCH
-        room.controller.says(Submitted(asked.request_id, code, b"", "too old"))
+        harness.controller.says(CommandSubmitted(asked.request_id, code, b"", "too old"))
         with pytest.raises(ApiError, match="too old") as refused:
             await answer.wait()
         assert refused.value.code is code
@@ -298,46 +302,46 @@ def test_a_refusal_is_an_error(play: Play) -> None:
 
 
 def test_a_command_waits_for_a_controller_that_is_away(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
-        room.controller.close()
-        answer = Answer(room.link)
-        room.controller = Controller(room.context, room.address)
-        room.controller.says(answer_to(await room.controller.hears(Submit)))
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
+        harness.controller.close()
+        answer = Answer(harness.link)
+        harness.controller = Controller(harness.context, harness.address)
+        harness.controller.says(answer_to(await harness.controller.hears(SubmitCommand)))
         await answer.wait()
 
     play(scene)
 
 
 def test_a_command_that_died_with_its_controller_is_asked_again(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
-        answered, lost = Answer(room.link), Answer(room.link)
-        room.controller.says(answer_to(await room.controller.hears(Submit)))
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
+        answered, lost = Answer(harness.link), Answer(harness.link)
+        harness.controller.says(answer_to(await harness.controller.hears(SubmitCommand)))
         await answered.wait()
-        asked = await room.controller.hears(Submit)
-        room.replace_controller()
-        again = await room.controller.hears(Submit)
+        asked = await harness.controller.hears(SubmitCommand)
+        harness.replace_controller()
+        again = await harness.controller.hears(SubmitCommand)
         assert again == asked
-        room.controller.says(answer_to(again))
+        harness.controller.says(answer_to(again))
         await lost.wait()
 
     play(scene)
 
 
 def test_a_command_is_not_waited_for_longer_than_it_may_take(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
-        answer = Answer(room.link, timeout_ms=20)
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
+        answer = Answer(harness.link, timeout_ms=20)
         with pytest.raises(ApiError) as late:
             await answer.wait()
         assert late.value.code is ErrorCode.REQUEST_TIMED_OUT
-        await room.controller.hears(Submit)
-        room.replace_controller()
-        await room.controller.hears(Follow)
-        fresh = Answer(room.link)
+        await harness.controller.hears(SubmitCommand)
+        harness.replace_controller()
+        await harness.controller.hears(SubscribeMetadata)
+        fresh = Answer(harness.link)
         # What nobody waits for any more is not asked again: this is the other command.
-        room.controller.says(answer_to(await room.controller.hears(Submit)))
+        harness.controller.says(answer_to(await harness.controller.hears(SubmitCommand)))
         await fresh.wait()
 
     play(scene)
@@ -357,12 +361,12 @@ def asked(link: ControllerLink, timeout_ms: int) -> "asyncio.Future[QuorumState 
 def test_the_quorums_state_is_told_by_the_controller(play: Play) -> None:
     state = QuorumState(2, 5, 30, ())
 
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
-        answer = asked(room.link, 30_000)
-        question = await room.controller.hears(DescribeQuorum)
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
+        answer = asked(harness.link, 30_000)
+        question = await harness.controller.hears(DescribeQuorum)
         assert isinstance(question, DescribeQuorum)
-        room.controller.says(QuorumDescribed(question.request_id, state))
+        harness.controller.says(QuorumDescribed(question.request_id, state))
         async with asyncio.timeout(DEADLINE_S):
             assert await answer == state
 
@@ -370,9 +374,9 @@ def test_the_quorums_state_is_told_by_the_controller(play: Play) -> None:
 
 
 def test_a_controller_that_does_not_say_how_the_quorum_stands_is_not_waited_for(play: Play) -> None:
-    async def scene(room: Room) -> None:
-        await room.controller.hears(Follow)
+    async def scene(harness: Room) -> None:
+        await harness.controller.hears(SubscribeMetadata)
         async with asyncio.timeout(DEADLINE_S):
-            assert await asked(room.link, 1) is None
+            assert await asked(harness.link, 1) is None
 
     play(scene)

@@ -15,8 +15,8 @@ from odradek.node.bus.arena import UNIT_BYTES, Arena
 from odradek.node.router import dispatch
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.dispatch import DECODED_BYTES_MAX, HANDLERS, Dispatcher, Handler
-from odradek.node.wire.connection import Wire
-from odradek.node.wire.listener import Listener
+from odradek.node.wire.acceptor import Acceptor
+from odradek.node.wire.connection import SocketServer
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import (
     decode_response,
@@ -43,7 +43,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.messages.topics import CreateTopicsRequest
 from tests.support.fetching import answers, bases, request
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import as_stored, batch_of
 from tests.support.wire import frame_of
 
@@ -106,15 +106,15 @@ class House:
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.arena = Arena.create(folder / "arena", 64 * UNIT_BYTES)
-        self.room = RouterRoom(folder / "stores", loop=loop)
-        self.room.arena = self.arena.view
-        self.room.services.served_apis = tuple(HANDLERS)
-        self.dispatcher = Dispatcher(self.room.services, self.arena.view)
-        self.wire = Wire(loop=loop, arena=self.arena, on_request=self.dispatcher.on_request)
-        self.listener = Listener(self.wire, name="PLAINTEXT", host="127.0.0.1", port=0)
+        self.harness = RouterHarness(folder / "stores", loop=loop)
+        self.harness.arena = self.arena.view
+        self.harness.services.served_apis = tuple(HANDLERS)
+        self.dispatcher = Dispatcher(self.harness.services, self.arena.view)
+        self.wire = SocketServer(loop=loop, arena=self.arena, on_request=self.dispatcher.on_request)
+        self.listener = Acceptor(self.wire, name="PLAINTEXT", host="127.0.0.1", port=0)
         self._writers: list[asyncio.StreamWriter] = []
-        self.room.controller.has("t", 1, 2)
-        self.room.follow()
+        self.harness.controller.has("t", 1, 2)
+        self.harness.follow()
 
     async def connect(self) -> Client:
         if self.listener.port == 0:
@@ -139,7 +139,7 @@ class House:
 
         self.loop.run_until_complete(end())
         self.wire.close()
-        self.room.close()
+        self.harness.close()
 
 
 @pytest.fixture
@@ -262,14 +262,14 @@ def test_bytes_on_their_way_to_a_worker_are_not_overwritten(house: House) -> Non
     batch = batch_of(1, size=100_000)
 
     async def scenario() -> None:
-        house.room.fanout.holds_back = True
+        house.harness.worker_client.holds_back = True
         client, other = await house.connect(), await house.connect()
         asked = produce_request(batch)
         correlation_id = client.post(asked, PRODUCE)
         noise = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 249)] * 400)
         for _ in range(80):
             await other.ask(noise, METADATA, MetadataResponse)
-        house.room.fanout.let_go()
+        house.harness.worker_client.release_oldest()
         produced = await client.receive(correlation_id, asked, PRODUCE, ProduceResponse)
         assert produced.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
@@ -478,18 +478,20 @@ def test_a_late_failure_harms_nobody_who_was_answered_in_the_same_turn(
     async def broken(
         _request: ProduceRequest, _context: RequestContext, services: Services
     ) -> ProduceResponse:
-        store, number = house.room.place("t")
-        await services.fanout.delete_records(store=store, number=number, offset=0, timeout_ms=5_000)
+        store, number = house.harness.place("t")
+        await services.worker_client.delete_records(
+            store=store, number=number, offset=0, timeout_ms=5_000
+        )
         return ProduceResponse(responses=None)  # type: ignore[arg-type]  # the bug
 
     handle(ApiKey.PRODUCE, broken)
 
     async def scenario() -> None:
-        house.room.fanout.holds_back = True
+        house.harness.worker_client.holds_back = True
         client, other = await house.connect(), await house.connect()
         client.post(produce_request(), PRODUCE)
         assert await serves(other)
-        house.room.fanout.let_go()
+        house.harness.worker_client.release_oldest()
         assert await client.is_closed()
         assert await serves(other)
 

@@ -3,16 +3,20 @@ eviction."""
 
 import itertools
 
-from odradek.node.router.fetch_sessions import EVICTION_IDLE_MS, FetchSessions, has_news
+from odradek.node.router.fetch_sessions import (
+    EVICTION_IDLE_MS,
+    FetchSessionCache,
+    update_if_changed,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 VERSION = 12
 
 
-def _sessions(slots: int = 10) -> FetchSessions:
+def _sessions(slots: int = 10) -> FetchSessionCache:
     ids = itertools.count(101)
-    return FetchSessions(lambda: next(ids), lambda: slots)
+    return FetchSessionCache(lambda: next(ids), lambda: slots)
 
 
 def _request(
@@ -38,25 +42,25 @@ def _request(
 
 def test_epoch_minus_one_fetches_without_a_session() -> None:
     sessions = _sessions()
-    fetch = sessions.open_fetch(_request(("a", 0, 5)), VERSION, 0)
+    fetch = sessions.new_context(_request(("a", 0, 5)), VERSION, 0)
     assert (fetch.session_id, fetch.is_incremental, len(sessions)) == (0, False, 0)
     assert [(p.topic, p.fetch_offset) for p in fetch.partitions] == [("a", 5)]
 
 
 def test_epoch_zero_opens_and_the_next_one_fetches_all_that_was_named() -> None:
     sessions = _sessions()
-    opened = sessions.open_fetch(_request(("a", 0, 5), ("b", 1, 6), epoch=0), VERSION, 0)
+    opened = sessions.new_context(_request(("a", 0, 5), ("b", 1, 6), epoch=0), VERSION, 0)
     assert opened.session_id == 101
     assert not opened.is_incremental
-    follow = sessions.open_fetch(_request(("b", 1, 9), session_id=101, epoch=1), VERSION, 1)
+    follow = sessions.new_context(_request(("b", 1, 9), session_id=101, epoch=1), VERSION, 1)
     assert follow.is_incremental
     assert [(p.topic, p.fetch_offset) for p in follow.partitions] == [("a", 5), ("b", 9)]
 
 
 def test_forgotten_partitions_are_not_served_again() -> None:
     sessions = _sessions()
-    sessions.open_fetch(_request(("a", 0, 5), ("b", 1, 6), epoch=0), VERSION, 0)
-    follow = sessions.open_fetch(
+    sessions.new_context(_request(("a", 0, 5), ("b", 1, 6), epoch=0), VERSION, 0)
+    follow = sessions.new_context(
         _request(session_id=101, epoch=1, forgotten=(("a", 0),)), VERSION, 1
     )
     assert [p.topic for p in follow.partitions] == ["b"]
@@ -64,56 +68,56 @@ def test_forgotten_partitions_are_not_served_again() -> None:
 
 def test_wrong_epoch_and_unknown_session_are_told_apart() -> None:
     sessions = _sessions()
-    sessions.open_fetch(_request(("a", 0, 5), epoch=0), VERSION, 0)
-    wrong = sessions.open_fetch(_request(session_id=101, epoch=2), VERSION, 0)
+    sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
+    wrong = sessions.new_context(_request(session_id=101, epoch=2), VERSION, 0)
     assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    unknown = sessions.open_fetch(_request(session_id=7, epoch=1), VERSION, 0)
+    unknown = sessions.new_context(_request(session_id=7, epoch=1), VERSION, 0)
     assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_session_opened_by_name_cannot_go_on_by_topic_id() -> None:
     sessions = _sessions()
-    sessions.open_fetch(_request(("a", 0, 5), epoch=0), 12, 0)
-    mixed = sessions.open_fetch(_request(session_id=101, epoch=1), 13, 0)
+    sessions.new_context(_request(("a", 0, 5), epoch=0), 12, 0)
+    mixed = sessions.new_context(_request(session_id=101, epoch=1), 13, 0)
     assert mixed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_final_epoch_closes_the_session_it_names() -> None:
     sessions = _sessions()
-    sessions.open_fetch(_request(("a", 0, 5), epoch=0), VERSION, 0)
-    sessions.open_fetch(_request(("a", 0, 5), session_id=101, epoch=-1), VERSION, 0)
+    sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
+    sessions.new_context(_request(("a", 0, 5), session_id=101, epoch=-1), VERSION, 0)
     assert len(sessions) == 0
 
 
 def test_full_cache_answers_without_a_session_until_one_has_been_idle_long_enough() -> None:
     sessions = _sessions(slots=1)
-    sessions.open_fetch(_request(("a", 0, 5), epoch=0), VERSION, 0)
-    refused = sessions.open_fetch(_request(("b", 0, 5), epoch=0), VERSION, EVICTION_IDLE_MS - 1)
+    sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
+    refused = sessions.new_context(_request(("b", 0, 5), epoch=0), VERSION, EVICTION_IDLE_MS - 1)
     assert refused.session_id == 0
-    taken = sessions.open_fetch(_request(("b", 0, 5), epoch=0), VERSION, EVICTION_IDLE_MS)
+    taken = sessions.new_context(_request(("b", 0, 5), epoch=0), VERSION, EVICTION_IDLE_MS)
     assert taken.session_id != 0
-    gone = sessions.open_fetch(_request(session_id=101, epoch=1), VERSION, EVICTION_IDLE_MS)
+    gone = sessions.new_context(_request(session_id=101, epoch=1), VERSION, EVICTION_IDLE_MS)
     assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_epoch_wraps_to_one() -> None:
     sessions = _sessions()
-    opened = sessions.open_fetch(_request(("a", 0, 5), epoch=0), VERSION, 0)
+    opened = sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
     assert opened.session is not None
     opened.session.epoch = 2**31 - 1
-    last = sessions.open_fetch(_request(session_id=101, epoch=2**31 - 1), VERSION, 0)
+    last = sessions.new_context(_request(session_id=101, epoch=2**31 - 1), VERSION, 0)
     assert last.error_code == ErrorCode.NONE
-    wrapped = sessions.open_fetch(_request(session_id=101, epoch=1), VERSION, 0)
+    wrapped = sessions.new_context(_request(session_id=101, epoch=1), VERSION, 0)
     assert wrapped.error_code == ErrorCode.NONE
 
 
 def test_incremental_answer_names_a_partition_only_when_something_is_new() -> None:
     sessions = _sessions()
-    fetch = sessions.open_fetch(_request(("a", 0, 5), epoch=0), VERSION, 0)
+    fetch = sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
     wanted = fetch.partitions[0]
 
     def news(has_records: bool, error: int, high_watermark: int, log_start: int) -> bool:
-        return has_news(
+        return update_if_changed(
             wanted,
             has_records=has_records,
             error_code=error,
@@ -134,16 +138,16 @@ def test_incremental_answer_names_a_partition_only_when_something_is_new() -> No
 
 def test_what_was_told_is_remembered_when_the_client_moves_on() -> None:
     sessions = _sessions()
-    opened = sessions.open_fetch(_request(("a", 0, 5), epoch=0), VERSION, 0)
-    has_news(
+    opened = sessions.new_context(_request(("a", 0, 5), epoch=0), VERSION, 0)
+    update_if_changed(
         opened.partitions[0],
         has_records=True,
         error_code=0,
         high_watermark=9,
         log_start_offset=0,
     )
-    follow = sessions.open_fetch(_request(("a", 0, 9), session_id=101, epoch=1), VERSION, 1)
-    assert not has_news(
+    follow = sessions.new_context(_request(("a", 0, 9), session_id=101, epoch=1), VERSION, 1)
+    assert not update_if_changed(
         follow.partitions[0],
         has_records=False,
         error_code=0,

@@ -110,7 +110,7 @@ def test_a_replica_that_moved_away_and_came_back_is_found_where_it_is_now(
 
 
 def test_files_that_a_worker_has_dropped_are_let_go_of(logs: Logs, tmp_path: Path) -> None:
-    logs.let_go()
+    logs.release_dropped_segments()
     store = open_numbered(tmp_path, index_of(0))
     number = create(store, 0)
     append_now(store, number, batch_of())
@@ -122,7 +122,7 @@ def test_files_that_a_worker_has_dropped_are_let_go_of(logs: Logs, tmp_path: Pat
     tend(store, NOW_MS)
     tend(store, NOW_MS + 3_600_000)
     assert dropped_but_open(tmp_path) != []
-    logs.let_go()
+    logs.release_dropped_segments()
     assert dropped_but_open(tmp_path) == []
     store.close()
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from odradek.node.router.patterns import PATTERN_COUNT_MAX, Patterns
+from odradek.node.router.patterns import PATTERN_COUNT_MAX, TopicPatterns
 from odradek.protocol.errors import ApiError, ErrorCode
 
 TOPICS = dict.fromkeys(("orders", "orders.eu", "orders-eu", "payments"))
@@ -12,24 +12,24 @@ LIVENESS_S = 5.0
 
 
 def test_a_pattern_matches_whole_names() -> None:
-    patterns = Patterns()
-    assert patterns.topics_of("orders", TOPICS) == ("orders",)
-    assert patterns.topics_of(r"orders[.\-].*", TOPICS) == ("orders-eu", "orders.eu")
-    assert patterns.topics_of("orders|payments", TOPICS) == ("orders", "payments")
-    assert patterns.topics_of("none", TOPICS) == ()
+    patterns = TopicPatterns()
+    assert patterns.matching_topics("orders", TOPICS) == ("orders",)
+    assert patterns.matching_topics(r"orders[.\-].*", TOPICS) == ("orders-eu", "orders.eu")
+    assert patterns.matching_topics("orders|payments", TOPICS) == ("orders", "payments")
+    assert patterns.matching_topics("none", TOPICS) == ()
 
 
 @pytest.mark.parametrize("regex", ["(", "a{1001}", r"(a)\1", "(?=a)", "[z-a]", "\ud800"])
 def test_what_re2_does_not_take_is_refused_with_a_reason(regex: str) -> None:
     with pytest.raises(ApiError) as refused:
-        Patterns().topics_of(regex, TOPICS)
+        TopicPatterns().matching_topics(regex, TOPICS)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert "is not a valid regular expression" in (refused.value.message or "")
 
 
 def test_a_pattern_that_would_take_too_much_memory_is_refused() -> None:
     with pytest.raises(ApiError):
-        Patterns().topics_of("((a{100}){100}){100}", TOPICS)
+        TopicPatterns().matching_topics("((a{100}){100}){100}", TOPICS)
 
 
 @pytest.mark.parametrize("regex", ["(a+)+b", "(a|a)*b", "(a*)*b", "(.*a){20}b"])
@@ -37,20 +37,20 @@ def test_hostile_patterns_take_linear_time(regex: str) -> None:
     """Backtracking would take longer than the universe is old."""
     topics = {"a" * length: None for length in range(200, 249)}
     started = time.monotonic()
-    assert Patterns().topics_of(regex, topics) == ()
+    assert TopicPatterns().matching_topics(regex, topics) == ()
     assert time.monotonic() - started < LIVENESS_S
 
 
 def test_answers_hold_until_the_topics_change() -> None:
-    patterns = Patterns()
-    first = patterns.topics_of("o.*", TOPICS)
-    assert patterns.topics_of("o.*", TOPICS) is first
+    patterns = TopicPatterns()
+    first = patterns.matching_topics("o.*", TOPICS)
+    assert patterns.matching_topics("o.*", TOPICS) is first
     more = {**TOPICS, "others": None}
-    assert patterns.topics_of("o.*", more) == (*first, "others")
+    assert patterns.matching_topics("o.*", more) == (*first, "others")
 
 
 def test_no_more_patterns_are_kept_than_there_is_room_for() -> None:
-    patterns = Patterns()
+    patterns = TopicPatterns()
     for number in range(PATTERN_COUNT_MAX + 5):
-        patterns.topics_of(f"t{number}", TOPICS)
+        patterns.matching_topics(f"t{number}", TOPICS)
     assert len(patterns._compiled) <= PATTERN_COUNT_MAX

@@ -11,9 +11,9 @@ import pytest
 import uvloop
 
 from odradek.node.bus.arena import UNIT_BYTES, Arena
-from odradek.node.wire.connection import Connection, Slot, Wire
+from odradek.node.wire.acceptor import Acceptor
+from odradek.node.wire.connection import Connection, Slot, SocketServer
 from odradek.node.wire.limits import WireSettings
-from odradek.node.wire.listener import Listener
 
 T = TypeVar("T")
 PATIENCE_S = 10.0
@@ -80,14 +80,14 @@ class WireWorld:
     def open_arena(self, size: int) -> None:
         """Begin anew with an arena of this size. Before the first connection only."""
         self.arena = Arena.create(self.folder / "arena", size)
-        self.wire = Wire(
+        self.wire = SocketServer(
             loop=self.loop,
             arena=self.arena,
             on_request=self._on_request,
             on_disconnected=self.disconnected.append,
             settings=self.settings,
         )
-        self.listener = Listener(self.wire, name="PLAINTEXT", host="127.0.0.1", port=0)
+        self.listener = Acceptor(self.wire, name="PLAINTEXT", host="127.0.0.1", port=0)
 
     async def connect(self, *, receive_buffer: int = 0) -> Client:
         """A new client."""

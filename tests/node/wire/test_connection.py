@@ -18,11 +18,11 @@ import pytest
 
 from odradek.node.bus.arena import UNIT_BYTES, Arena
 from odradek.node.wire.connection import (
-    REQUESTS_MAX_OF_A_TURN,
+    REQUESTS_PER_TURN_MAX,
     TURN_S_MAX,
     Connection,
     Slot,
-    Wire,
+    SocketServer,
 )
 from odradek.protocol.errors import ProtocolError
 
@@ -212,7 +212,7 @@ def test_responses_completed_in_one_turn_leave_in_one_write(world: World) -> Non
         await world.until(lambda: len(world.waiting) == 20)
         for slot, frame in world.waiting:
             slot.complete([frame])
-        world.wire.outbox.flush()
+        world.wire.flush_queue.flush()
         raw = await asyncio.wait_for(world.loop.sock_recv(client.sock, 1 << 16), 5)
         assert raw == b"\0\0\0\1r" * 20
 
@@ -295,7 +295,7 @@ def test_many_requests_in_one_read_do_not_keep_others_waiting(world: World) -> N
         for _ in range(5_000):
             assert await client.receive() == b"q"
         steps = [after - before for before, after in itertools.pairwise(turns)]
-        assert max(steps) <= 2 * REQUESTS_MAX_OF_A_TURN
+        assert max(steps) <= 2 * REQUESTS_PER_TURN_MAX
 
     world.run(scenario())
 
@@ -383,7 +383,7 @@ def test_idle_and_half_open_connections_cost_almost_no_memory(world: World) -> N
             if index % 2:
                 await client.send_raw(struct.pack(">i", 1_000_000) + b"half a frame")
         await world.until(
-            lambda: sum(c.input.uncut_bytes > 0 for c in world.wire.connections.values()) == 150
+            lambda: sum(c.input.unparsed_bytes > 0 for c in world.wire.connections.values()) == 150
         )
         assert world.arena.used_bytes == UNIT_BYTES
         client = await world.connect()
@@ -496,13 +496,13 @@ def test_a_client_that_goes_away_mid_request_leaves_nothing_behind(world: World)
         await client.send_raw(struct.pack(">i", 900_000) + b"x" * 500_000)
         await world.until(lambda: len(world.waiting) == 2)
         connection = the_connection(world)
-        await world.until(lambda: connection.input.uncut_bytes == 500_004)
+        await world.until(lambda: connection.input.unparsed_bytes == 500_004)
         client.close()
         await world.until(lambda: world.disconnected == [connection])
         for slot, _ in world.waiting:
             slot.complete([b"nobody hears this"])
         assert world.arena.used_bytes == UNIT_BYTES
-        assert not world.wire.admission.count_of_host
+        assert not world.wire.connection_quotas.count_of_host
 
     world.run(scenario())
 
@@ -580,7 +580,7 @@ def test_a_small_request_costs_little_python(tmp_path: Path, pipelined: int) -> 
         slot.retain()
         waiting.append(slot)
 
-    wire = Wire(loop=loop, arena=arena, on_request=on_request)
+    wire = SocketServer(loop=loop, arena=arena, on_request=on_request)
     connection = Connection(wire, "PLAINTEXT")
     connection.connection_made(_NoTransport())
     read = (struct.pack(">i", 200) + b"x" * 200) * pipelined
@@ -593,7 +593,7 @@ def test_a_small_request_costs_little_python(tmp_path: Path, pipelined: int) -> 
             for slot in waiting:
                 slot.complete([b"a response"])
             waiting.clear()
-            wire.outbox.flush()
+            wire.flush_queue.flush()
         best = min(best, (time.perf_counter() - start) / 2_000)
         loop.call_soon(loop.stop)
         loop.run_forever()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.node.wire.framing import describe_foreign, frame
+from odradek.node.wire.framing import describe_foreign_protocol, frame
 
 
 def test_a_message_is_its_length_and_its_buffers_uncopied() -> None:
@@ -22,11 +22,11 @@ def test_a_message_is_its_length_and_its_buffers_uncopied() -> None:
     ],
 )
 def test_other_protocols_are_recognised_by_their_first_bytes(start: bytes, says: str) -> None:
-    description = describe_foreign(start)
+    description = describe_foreign_protocol(start)
     assert description is not None
     assert says in description
 
 
 def test_nonsense_is_not_taken_for_another_protocol() -> None:
-    assert describe_foreign(b"\xff\xff\xff\xff") is None
-    assert describe_foreign(b"") is None
+    assert describe_foreign_protocol(b"\xff\xff\xff\xff") is None
+    assert describe_foreign_protocol(b"") is None

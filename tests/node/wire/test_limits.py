@@ -1,6 +1,6 @@
 """The defaults that clients know are Kafka's, and clients are counted in and out."""
 
-from odradek.node.wire.limits import Admission, WireSettings
+from odradek.node.wire.limits import ConnectionQuotas, WireSettings
 
 
 def test_the_defaults_are_those_of_kafka() -> None:
@@ -12,19 +12,24 @@ def test_the_defaults_are_those_of_kafka() -> None:
 
 def test_who_left_makes_room_and_is_not_remembered() -> None:
     settings = WireSettings(connections_max=3, connections_per_ip_max=2)
-    admission = Admission(settings)
-    assert admission.admit("a") is admission.admit("a") is admission.admit("b") is None
-    assert admission.admit("c") == "max.connections is 3"
-    admission.leave("b")
-    assert admission.admit("a") == "max.connections.per.ip is 2 for a"
-    assert admission.count_of_host == {"a": 2}
+    connection_quotas = ConnectionQuotas(settings)
+    assert (
+        connection_quotas.admit("a")
+        is connection_quotas.admit("a")
+        is connection_quotas.admit("b")
+        is None
+    )
+    assert connection_quotas.admit("c") == "max.connections is 3"
+    connection_quotas.leave("b")
+    assert connection_quotas.admit("a") == "max.connections.per.ip is 2 for a"
+    assert connection_quotas.count_of_host == {"a": 2}
 
 
 def test_limits_may_change_while_clients_are_there() -> None:
     settings = WireSettings(connections_per_ip_max=0)
-    admission = Admission(settings)
-    assert admission.admit("a") is not None
+    connection_quotas = ConnectionQuotas(settings)
+    assert connection_quotas.admit("a") is not None
     settings.connections_per_ip_max_overrides["a"] = 1
-    assert admission.admit("a") is None
+    assert connection_quotas.admit("a") is None
     settings.connections_max = 1
-    assert admission.admit("b") == "max.connections is 1"
+    assert connection_quotas.admit("b") == "max.connections is 1"

@@ -21,15 +21,15 @@ from odradek.cluster.metadata.records import (
 from odradek.cluster.metadata.snapshot import image_records
 from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from odradek.node.bus.messages import (
-    Applied,
-    AreYouThere,
     DescribeProducers,
-    Follow,
     FromController,
+    LivenessCheck,
+    LivenessReply,
+    MetadataApplied,
     MetadataRecords,
     MetadataSnapshot,
     ProducersDescribed,
-    StillThere,
+    SubscribeMetadata,
     ToController,
     ToRouter,
     WorkerLeaving,
@@ -61,7 +61,7 @@ from tests.conformance.dialogue import (
     values_of,
 )
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
-from tests.support.router_by_hand import Router
+from tests.support.manual_router import ManualRouter
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -85,7 +85,7 @@ class House:
         self._config_path = self.config.run_folder / "config.json"
         self.config.save_json(self._config_path)
         self._socket = self._bind()
-        self.router = Router(self._context, self.config.run_folder)
+        self.router = ManualRouter(self._context, self.config.run_folder)
         self.worker = self.start_worker()
         self.logs = Logs(self.config.stores_folder, self.config.store_count)
         self.image = MetadataImage.empty()
@@ -131,9 +131,9 @@ class House:
 
     def greet(self) -> None:
         """Take the worker in: it hears all there is and carries it out."""
-        assert isinstance(self.hear(), Follow)
+        assert isinstance(self.hear(), SubscribeMetadata)
         self.say(self.snapshot())
-        assert self.hear() == Applied(WORKER, self.image.offset)
+        assert self.hear() == MetadataApplied(WORKER, self.image.offset)
 
     def open_router(self) -> None:
         """A router answers the worker's greeting."""
@@ -177,10 +177,10 @@ def test_a_worker_is_ready_when_its_stores_are_in_step_and_its_routers_know_it(
 ) -> None:
     house.decide(*topic(1))
     follow = house.hear()
-    assert isinstance(follow, Follow)
+    assert isinstance(follow, SubscribeMetadata)
     assert (follow.process, follow.offset, follow.cluster_id) == (WORKER, 0, CLUSTER_ID)
     house.say(house.snapshot())
-    assert house.hear() == Applied(WORKER, 2)
+    assert house.hear() == MetadataApplied(WORKER, 2)
     house.open_router()
     house.worker.wait_until_ready()
     assert house.has_partitions(topic_id(1), 3) == [True] * 3
@@ -190,19 +190,19 @@ def test_a_worker_is_ready_when_its_stores_are_in_step_and_its_routers_know_it(
 def test_metadata_is_carried_out_when_the_worker_says_so(house: House) -> None:
     house.greet()
     house.say(house.decide(*topic(1)), house.decide(*topic(2, 1)))
-    assert house.hear() == Applied(WORKER, 3)
+    assert house.hear() == MetadataApplied(WORKER, 3)
     assert house.has_partitions(topic_id(1), 3) == [True] * 3
     assert house.has_partitions(topic_id(2), 1) == [True]
     house.say(house.decide(TopicDeleted(topic_id(1))))
-    assert house.hear() == Applied(WORKER, 4)
+    assert house.hear() == MetadataApplied(WORKER, 4)
     assert house.has_partitions(topic_id(1), 3) == [False] * 3
     assert house.worker.metrics()["odradek_partitions"] == 1
 
 
 def test_a_worker_that_does_its_work_says_so_when_it_is_asked(house: House) -> None:
     house.greet()
-    house.say(AreYouThere())
-    assert house.hear() == StillThere(WORKER)
+    house.say(LivenessCheck())
+    assert house.hear() == LivenessReply(WORKER)
 
 
 def test_a_gap_is_asked_for_and_a_new_controller_followed_from_where_the_worker_stands(
@@ -212,29 +212,29 @@ def test_a_gap_is_asked_for_and_a_new_controller_followed_from_where_the_worker_
     missed, late = house.decide(*topic(1)), house.decide(*topic(2))
     house.say(late)
     follow = house.hear()
-    assert isinstance(follow, Follow)
+    assert isinstance(follow, SubscribeMetadata)
     assert follow.offset == 1
     house.say(missed, late)
-    assert house.hear() == Applied(WORKER, 3)
+    assert house.hear() == MetadataApplied(WORKER, 3)
     house.replace_controller()
     again = house.hear()
-    assert isinstance(again, Follow)
+    assert isinstance(again, SubscribeMetadata)
     assert (again.offset, again.incarnation) == (3, follow.incarnation)
 
 
 def test_a_worker_that_died_drops_what_was_deleted_meanwhile(house: House) -> None:
     house.greet()
     house.say(house.decide(*topic(1), *topic(2)))
-    assert house.hear() == Applied(WORKER, 2)
+    assert house.hear() == MetadataApplied(WORKER, 2)
     house.worker.kill()
     house.decide(TopicDeleted(topic_id(1)))
     house.decide(*topic(3))
     house.worker = house.start_worker()
     follow = house.hear()
-    assert isinstance(follow, Follow)
+    assert isinstance(follow, SubscribeMetadata)
     assert follow.offset == 0, "a new process knows nothing"
     house.say(house.snapshot())
-    assert house.hear() == Applied(WORKER, 4)
+    assert house.hear() == MetadataApplied(WORKER, 4)
     found = [house.has_partitions(topic_id(number), 3)[0] for number in (1, 2, 3)]
     assert found == [False, True, True]
 
@@ -254,7 +254,7 @@ def test_a_worker_that_is_told_to_stop_says_so_and_answers_what_it_was_sent(hous
 def test_a_worker_that_is_told_to_stop_leaves_its_stores_closed(house: House) -> None:
     house.greet()
     house.say(house.decide(*topic(1)))
-    assert house.hear() == Applied(WORKER, 2)
+    assert house.hear() == MetadataApplied(WORKER, 2)
     house.open_router()
     house.worker.wait_until_ready()
     assert house.worker.stop() == 0

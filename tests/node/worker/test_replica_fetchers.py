@@ -10,14 +10,14 @@ from odradek.cluster.metadata.image import PartitionImage
 from odradek.cluster.metadata.records import BrokerRegistered
 from odradek.cluster.replication.messages import (
     PAYLOAD_HEAD,
-    PartitionFetched,
-    ReplicaFetch,
-    ReplicaFetched,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    ReplicaPartitionData,
 )
-from odradek.node.bus.replica_link import bind_replicas, requests, send_answer
+from odradek.node.bus.replica_link import bind_replica_listener, requests, send_response
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.environment import StorageError
-from tests.support.replica_room import ReplicaRoom
+from tests.support.replica_harness import ReplicaHarness
 from tests.support.stores import as_stored, batch_of
 from tests.support.waiting import wait_until
 
@@ -28,19 +28,19 @@ class Played:
     """A leader in the test's hands, node 1; node 0 follows."""
 
     def __init__(self, folder: Path) -> None:
-        self.room = ReplicaRoom(folder, 1)
-        self.socket = bind_replicas(self.room.context, "tcp://127.0.0.1:*", None)
+        self.harness = ReplicaHarness(folder, 1)
+        self.socket = bind_replica_listener(self.harness.context, "tcp://127.0.0.1:*", None)
         address = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(address, bytes)
-        self.room.addresses.append(address.rstrip(b"\0").decode())
-        self.room.start(FOLLOWER)
-        self.follower = self.room.nodes[0]
+        self.harness.addresses.append(address.rstrip(b"\0").decode())
+        self.harness.start(FOLLOWER)
+        self.follower = self.harness.nodes[0]
         self.identity = b""
 
-    def hear(self) -> ReplicaFetch:
+    def hear(self) -> ReplicaFetchRequest:
         """What the follower asks next."""
 
-        def request() -> ReplicaFetch | None:
+        def request() -> ReplicaFetchRequest | None:
             self.follower.run()
             for identity, fetch in requests(self.socket, 1):
                 self.identity = identity
@@ -51,14 +51,18 @@ class Played:
         assert found is not None
         return found
 
-    def answer(self, fetch: ReplicaFetch, *parts: PartitionFetched, batches: bytes = b"") -> None:
-        answer = ReplicaFetched(fetch.request_id, 0, ErrorCode.NONE, parts)
+    def answer(
+        self, fetch: ReplicaFetchRequest, *parts: ReplicaPartitionData, batches: bytes = b""
+    ) -> None:
+        answer = ReplicaFetchResponse(fetch.request_id, 0, ErrorCode.NONE, parts)
         payload = [bytes(PAYLOAD_HEAD), batches] if batches else []
-        assert send_answer(self.socket, self.identity, answer, payload)
+        assert send_response(self.socket, self.identity, answer, payload)
 
-    def give(self, fetch: ReplicaFetch, handle: int, batches: bytes, watermark: int = 0) -> None:
+    def give(
+        self, fetch: ReplicaFetchRequest, handle: int, batches: bytes, watermark: int = 0
+    ) -> None:
         """Answer with batches."""
-        part = PartitionFetched(handle, 0, watermark, 0, 100, len(batches))
+        part = ReplicaPartitionData(handle, 0, watermark, 0, 100, len(batches))
         self.answer(fetch, part, batches=batches)
 
 
@@ -67,7 +71,7 @@ def played(tmp_path: Path) -> Iterator[Played]:
     played = Played(tmp_path)
     yield played
     played.socket.close(0)
-    played.room.close()
+    played.harness.close()
 
 
 def test_what_is_fetched_is_appended_told_and_believed(played: Played) -> None:
@@ -101,7 +105,7 @@ def test_what_is_broken_is_asked_for_again(played: Played) -> None:
     assert second.reached == ()
     assert played.follower.log().log_end_offset == 0
     played.answer(second)
-    played.room.now_ms += 1_000
+    played.harness.now_ms += 1_000
     third = played.hear()
     assert third.subscribed[0].fetch_offset == 0
     played.give(third, third.subscribed[0].handle, good)
@@ -115,7 +119,7 @@ def test_a_log_that_the_disk_does_not_cut_is_asked_about_again(
     handle = first.subscribed[0].handle
     played.give(first, handle, as_stored(batch_of(2), 0, 3) + as_stored(batch_of(), 2, 4))
     second = played.hear()
-    diverging = PartitionFetched(handle, 0, 0, 0, 100, diverging_epoch=3, diverging_end=2)
+    diverging = ReplicaPartitionData(handle, 0, 0, 0, 100, diverging_epoch=3, diverging_end=2)
 
     def refuse(*_: object) -> None:
         raise StorageError("full")
@@ -126,7 +130,7 @@ def test_a_log_that_the_disk_does_not_cut_is_asked_about_again(
         third = played.hear()
     assert third.reached == ()
     played.answer(third)
-    played.room.now_ms += 1_000
+    played.harness.now_ms += 1_000
     fourth = played.hear()
     assert fourth.subscribed[0].fetch_offset == 3
     played.answer(fourth, diverging)
@@ -135,23 +139,23 @@ def test_a_log_that_the_disk_does_not_cut_is_asked_about_again(
 
 
 def test_a_leader_whose_address_nobody_knows_is_not_asked(tmp_path: Path) -> None:
-    room = ReplicaRoom(tmp_path, 1)
-    room.address_of = lambda node_id, store: None  # type: ignore[method-assign]  # nobody was told
-    room.start(FOLLOWER)
-    room.nodes[0].run()
-    assert room.nodes[0].replication.next_ms(room.now_ms) > room.now_ms
-    room.close()
+    harness = ReplicaHarness(tmp_path, 1)
+    harness.address_of = lambda node_id, store: None  # type: ignore[method-assign]  # nobody was told
+    harness.start(FOLLOWER)
+    harness.nodes[0].run()
+    assert harness.nodes[0].replication.next_ms(harness.now_ms) > harness.now_ms
+    harness.close()
 
 
 def test_a_leader_whose_workers_are_others_now_is_asked_where_they_are(played: Played) -> None:
     played.hear()
-    moved = bind_replicas(played.room.context, "tcp://127.0.0.1:*", None)
+    moved = bind_replica_listener(played.harness.context, "tcp://127.0.0.1:*", None)
     address = moved.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(address, bytes)
     before, played.socket = played.socket, moved
-    played.room.addresses[1] = address.rstrip(b"\0").decode()
+    played.harness.addresses[1] = address.rstrip(b"\0").decode()
     # Nothing is new about the partition; only a broker has told that it is elsewhere.
-    played.room.decide(BrokerRegistered(1, 7, bytes(16), ()))
+    played.harness.decide(BrokerRegistered(1, 7, bytes(16), ()))
     played.follower.follow()
     first = played.hear()
     assert first.is_full

@@ -13,7 +13,7 @@ import zmq
 
 from odradek.cluster.controller.commands import AlterPartition, decode_command
 from odradek.cluster.metadata.delta import MetadataDelta
-from odradek.cluster.metadata.image import Listener, MetadataImage, PartitionImage
+from odradek.cluster.metadata.image import BrokerListener, MetadataImage, PartitionImage
 from odradek.cluster.metadata.records import (
     BrokerRegistered,
     ClusterCreated,
@@ -22,32 +22,32 @@ from odradek.cluster.metadata.records import (
     encode_records,
 )
 from odradek.cluster.metadata.snapshot import image_records
-from odradek.cluster.replication.messages import ReplicaFetch, Subscribed
+from odradek.cluster.replication.messages import ReplicaFetchPartition, ReplicaFetchRequest
 from odradek.node.bus.arena import Arena
 from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from odradek.node.bus.messages import (
-    Advanced,
-    Applied,
     DeleteRecords,
-    Follow,
     FromController,
+    MetadataApplied,
     MetadataSnapshot,
+    PartitionsAdvanced,
     RecordsDeleted,
-    Submit,
+    SubmitCommand,
+    SubscribeMetadata,
     ToController,
 )
 from odradek.node.bus.replica_link import ReplicaLink
 from odradek.node.bus.reply import Reply
 from odradek.node.child import python_command
-from odradek.node.config import WORKER_LISTENER
-from odradek.node.router.fanout import Answer, Fanout
+from odradek.node.config import WORKER_LISTENER_PREFIX
 from odradek.node.router.logs import Logs
+from odradek.node.router.worker_client import Answer, WorkerClient
 from odradek.protocol.errors import ErrorCode
-from odradek.storage.status import Role
+from odradek.storage.status import ReplicaRole
 from odradek.storage.validation import AppendOrigin
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
 from tests.support.ports import free_pair, free_port
-from tests.support.replica_room import TOPIC_ID, ReplicaRoom
+from tests.support.replica_harness import TOPIC_ID, ReplicaHarness
 from tests.support.stores import append, as_stored, batch_of, read_all
 from tests.support.waiting import wait_until
 
@@ -65,15 +65,15 @@ def state(
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[ReplicaRoom]:
-    room = ReplicaRoom(tmp_path)
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[ReplicaHarness]:
+    harness = ReplicaHarness(tmp_path)
+    yield harness
+    harness.close()
 
 
-def acknowledged(room: ReplicaRoom, request_id: int, batch: bytes, leader: int = 0) -> None:
+def acknowledged(harness: ReplicaHarness, request_id: int, batch: bytes, leader: int = 0) -> None:
     """Append with acks=all and wait for the answer."""
-    node = room.nodes[leader]
+    node = harness.nodes[leader]
     node.append(request_id, batch)
     answers: dict[int, int] = {}
 
@@ -81,31 +81,33 @@ def acknowledged(room: ReplicaRoom, request_id: int, batch: bytes, leader: int =
         answers.update(node.answers())
         return request_id in answers
 
-    room.run_until(has_answer, f"request {request_id} is answered")
+    harness.run_until(has_answer, f"request {request_id} is answered")
     assert answers[request_id] == ErrorCode.NONE
 
 
-def test_an_append_with_acks_all_is_answered_when_the_follower_has_it(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    leader, follower = room.nodes
+def test_an_append_with_acks_all_is_answered_when_the_follower_has_it(
+    harness: ReplicaHarness,
+) -> None:
+    harness.start(state(0, 1))
+    leader, follower = harness.nodes
     leader.append(1, batch_of(3))
     leader.run()
     assert leader.answers() == {}
     assert leader.log().high_watermark == 0
     answers: dict[int, int] = {}
-    room.run_until(lambda: answers.update(leader.answers()) or bool(answers), "an answer")
+    harness.run_until(lambda: answers.update(leader.answers()) or bool(answers), "an answer")
     assert answers == {1: ErrorCode.NONE}
     assert follower.log().log_end_offset == 3
-    room.settle()
+    harness.settle()
     assert follower.batches() == leader.batches() == [as_stored(batch_of(3), 0, 1)]
     status = follower.store().status
     assert status.high_watermark(follower.place()[1]) == 3
-    assert status.role(follower.place()[1]) is Role.FOLLOWER
+    assert status.role(follower.place()[1]) is ReplicaRole.FOLLOWER
 
 
-def test_acks_1_does_not_wait_and_followers_take_no_produce(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    leader, follower = room.nodes
+def test_acks_1_does_not_wait_and_followers_take_no_produce(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1))
+    leader, follower = harness.nodes
     leader.append(1, batch_of(), acks=1)
     assert leader.answers() == {1: ErrorCode.NONE}
     follower.append(2, batch_of())
@@ -115,126 +117,128 @@ def test_acks_1_does_not_wait_and_followers_take_no_produce(room: ReplicaRoom) -
 def test_many_partitions_share_a_conversation_and_big_batches_keep_their_bytes(
     tmp_path: Path,
 ) -> None:
-    room = ReplicaRoom(tmp_path, store_count=2)
-    room.start(state(0, 1), partitions=6)
-    leader, follower = room.nodes
+    harness = ReplicaHarness(tmp_path, store_count=2)
+    harness.start(state(0, 1), partitions=6)
+    leader, follower = harness.nodes
     for number in range(90):
         batch = batch_of(2, size=[10, 3_000, 300_000][number % 3], fill=number)
         leader.append(number, batch, number % 6, acks=1)
     for partition in range(6):
-        room.settle(partition)
+        harness.settle(partition)
         assert follower.batches(partition) == leader.batches(partition)
         assert len(follower.batches(partition)) == 15
-    room.close()
+    harness.close()
 
 
 def test_three_replicas_and_one_that_is_away(tmp_path: Path) -> None:
-    room = ReplicaRoom(tmp_path, 3)
+    harness = ReplicaHarness(tmp_path, 3)
     everybody = (0, 1, 2)
-    room.start(state(0, 1, replicas=everybody))
-    acknowledged(room, 1, batch_of())
-    room.nodes[2].stop()
-    leader = room.nodes[0]
+    harness.start(state(0, 1, replicas=everybody))
+    acknowledged(harness, 1, batch_of())
+    harness.nodes[2].stop()
+    leader = harness.nodes[0]
     leader.append(2, batch_of())
-    room.run_until(lambda: room.nodes[1].log().log_end_offset == 2, "the other follower has it")
+    harness.run_until(
+        lambda: harness.nodes[1].log().log_end_offset == 2, "the other follower has it"
+    )
     assert leader.answers() == {}, "one that is in sync does not have it"
     # It lags for too long: the leader asks for an ISR without it and, upon that, answers.
-    room.now_ms += 11_000
+    harness.now_ms += 11_000
     for _ in range(3):
-        for node in room.running():
+        for node in harness.running():
             node.run()
-    room.now_ms += 1_000
-    room.run_until(lambda: bool(leader.proposals), "a proposal")
+    harness.now_ms += 1_000
+    harness.run_until(lambda: bool(leader.proposals), "a proposal")
     proposal = leader.proposals[-1]
     assert {broker for broker, _ in proposal.in_sync} >= {0}
     assert 2 not in {broker for broker, _ in proposal.in_sync}
     leader.answers()
-    room.change(state(0, 1, 0, 1, replicas=everybody, partition_epoch=1))
-    room.run_until(lambda: leader.log().high_watermark == 2, "the rest is enough")
+    harness.change(state(0, 1, 0, 1, replicas=everybody, partition_epoch=1))
+    harness.run_until(lambda: leader.log().high_watermark == 2, "the rest is enough")
     # It comes back, catches up and is asked back in.
     leader.proposals.clear()
-    room.nodes[2].start()
-    room.run_until(lambda: bool(leader.proposals), "a proposal")
+    harness.nodes[2].start()
+    harness.run_until(lambda: bool(leader.proposals), "a proposal")
     assert {broker for broker, _ in leader.proposals[0].in_sync} == {0, 1, 2}
     assert leader.proposals[0].partition_epoch == 1
-    room.close()
+    harness.close()
 
 
-def test_a_node_that_is_about_to_stop_is_not_asked_back_in(room: ReplicaRoom) -> None:
-    room.decide(BrokerRegistered(1, 7, b"i" * 16, (), is_in_controlled_shutdown=True))
-    room.start(state(0, 1, 0))
-    leader, follower = room.nodes
+def test_a_node_that_is_about_to_stop_is_not_asked_back_in(harness: ReplicaHarness) -> None:
+    harness.decide(BrokerRegistered(1, 7, b"i" * 16, (), is_in_controlled_shutdown=True))
+    harness.start(state(0, 1, 0))
+    leader, follower = harness.nodes
     leader.append(1, batch_of())
-    room.run_until(lambda: follower.log().log_end_offset == 1, "it has everything")
-    room.now_ms += 2_000
-    room.settle()
+    harness.run_until(lambda: follower.log().log_end_offset == 1, "it has everything")
+    harness.now_ms += 2_000
+    harness.settle()
     # It may be proposed that all stays as it is.
     assert {broker for each in leader.proposals for broker, _ in each.in_sync} <= {0}
     leader.proposals.clear()
-    room.change(state(0, 1, 0, partition_epoch=1))
+    harness.change(state(0, 1, 0, partition_epoch=1))
     assert leader.proposals == []
-    room.decide(BrokerRegistered(1, 9, b"j" * 16, ()))
-    for node in room.nodes:
+    harness.decide(BrokerRegistered(1, 9, b"j" * 16, ()))
+    for node in harness.nodes:
         node.follow()
-    room.run_until(lambda: bool(leader.proposals), "a proposal")
+    harness.run_until(lambda: bool(leader.proposals), "a proposal")
     assert {broker for broker, _ in leader.proposals[0].in_sync} == {0, 1}
 
 
 def test_too_few_in_sync_are_refused_before_and_after_the_append(tmp_path: Path) -> None:
-    room = ReplicaRoom(tmp_path, min_insync_replicas="2")
-    room.start(state(0, 1))
-    leader, follower = room.nodes
+    harness = ReplicaHarness(tmp_path, min_insync_replicas="2")
+    harness.start(state(0, 1))
+    leader, follower = harness.nodes
     follower.stop()
     leader.append(1, batch_of())
-    room.change(state(0, 1, 0, partition_epoch=1))
+    harness.change(state(0, 1, 0, partition_epoch=1))
     leader.run()
     assert leader.answers() == {1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
     leader.append(2, batch_of())
     assert leader.answers() == {2: ErrorCode.NOT_ENOUGH_REPLICAS}
     assert leader.log().high_watermark == 0
-    room.close()
+    harness.close()
 
 
-def test_an_append_that_waits_too_long_or_loses_its_leader_is_told(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    leader, follower = room.nodes
+def test_an_append_that_waits_too_long_or_loses_its_leader_is_told(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1))
+    leader, follower = harness.nodes
     follower.stop()
     leader.append(1, batch_of(), timeout_ms=1_000)
     leader.append(2, batch_of(), timeout_ms=60_000)
-    room.now_ms += 1_001
+    harness.now_ms += 1_001
     leader.run()
     assert leader.answers() == {1: ErrorCode.REQUEST_TIMED_OUT}
-    room.change(state(1, 2))
+    harness.change(state(1, 2))
     leader.run()
     assert leader.answers() == {2: ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
-def test_what_a_dead_leader_had_alone_is_cut_when_it_comes_back(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    first, second = room.nodes
-    acknowledged(room, 1, batch_of(2, fill=1))
-    room.settle()
+def test_what_a_dead_leader_had_alone_is_cut_when_it_comes_back(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1))
+    first, second = harness.nodes
+    acknowledged(harness, 1, batch_of(2, fill=1))
+    harness.settle()
     second.stop()
     for number in range(5):
         first.append(10 + number, batch_of(2, fill=100 + number), acks=1)
     assert first.log().log_end_offset == 12
     first.stop()
     # The other one leads, with what was acknowledged, and goes on.
-    room.change(state(1, 2, 1))
+    harness.change(state(1, 2, 1))
     second.start()
-    room.change(state(1, 2, 1, partition_epoch=1))
-    acknowledged(room, 2, batch_of(3, fill=7), leader=1)
+    harness.change(state(1, 2, 1, partition_epoch=1))
+    acknowledged(harness, 2, batch_of(3, fill=7), leader=1)
     first.start()
-    room.settle()
+    harness.settle()
     expected = [as_stored(batch_of(2, fill=1), 0, 1), as_stored(batch_of(3, fill=7), 2, 2)]
     assert first.batches() == second.batches() == expected
     assert first.log().epochs.entries == ((1, 0), (2, 2))
 
 
-def test_a_leader_comes_back_with_the_high_watermark_it_had(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    leader, follower = room.nodes
-    acknowledged(room, 1, batch_of(2))
+def test_a_leader_comes_back_with_the_high_watermark_it_had(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1))
+    leader, follower = harness.nodes
+    acknowledged(harness, 1, batch_of(2))
     follower.stop()
     leader.append(2, batch_of(3), acks=1)
     leader.stop()
@@ -242,37 +246,41 @@ def test_a_leader_comes_back_with_the_high_watermark_it_had(room: ReplicaRoom) -
     log = leader.log()
     assert (log.high_watermark, log.log_end_offset) == (2, 5)
     follower.start()
-    room.settle()
+    harness.settle()
     assert log.high_watermark == 5
 
 
-def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    leader, follower = room.nodes
-    acknowledged(room, 1, batch_of(2))
+def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(
+    harness: ReplicaHarness,
+) -> None:
+    harness.start(state(0, 1))
+    leader, follower = harness.nodes
+    acknowledged(harness, 1, batch_of(2))
     follower.stop()
-    room.change(state(0, 1, 0, partition_epoch=1))
+    harness.change(state(0, 1, 0, partition_epoch=1))
     for number in range(6):
         leader.append(10 + number, batch_of(4, fill=number))
     # Offset 15 lies inside of a batch, which begins at 14.
     code, _ = leader.store().delete_records(leader.place()[1], 15)
     assert code is ErrorCode.NONE
     follower.start()
-    room.settle()
+    harness.settle()
     assert follower.batches() == leader.batches()
     assert follower.log().log_end_offset == 26
-    room.run_until(lambda: follower.log().log_start_offset == 15, "the log start follows")
+    harness.run_until(lambda: follower.log().log_start_offset == 15, "the log start follows")
 
 
-def deletion(room: ReplicaRoom, request_id: int, offset: int, timeout_ms: int = 60_000) -> None:
-    leader = room.nodes[0]
+def deletion(
+    harness: ReplicaHarness, request_id: int, offset: int, timeout_ms: int = 60_000
+) -> None:
+    leader = harness.nodes[0]
     request = DeleteRecords(request_id, *leader.place(), offset, timeout_ms)
     leader.run([(leader.router, request)])
 
 
-def deleted(room: ReplicaRoom, request_id: int) -> RecordsDeleted:
+def deleted(harness: ReplicaHarness, request_id: int) -> RecordsDeleted:
     """Let the nodes run until that deletion is answered."""
-    replies = room.nodes[0].router.replies
+    replies = harness.nodes[0].router.replies
 
     def answers() -> list[RecordsDeleted]:
         return [
@@ -281,154 +289,162 @@ def deleted(room: ReplicaRoom, request_id: int) -> RecordsDeleted:
             if isinstance(each, RecordsDeleted) and each.request_id == request_id
         ]
 
-    room.run_until(lambda: bool(answers()), "the deletion is answered")
+    harness.run_until(lambda: bool(answers()), "the deletion is answered")
     return answers()[0]
 
 
-def starts(room: ReplicaRoom) -> list[int]:
-    return [node.log().log_start_offset for node in room.running()]
+def starts(harness: ReplicaHarness) -> list[int]:
+    return [node.log().log_start_offset for node in harness.running()]
 
 
-def brokers(room: ReplicaRoom, *fenced: int) -> None:
+def brokers(harness: ReplicaHarness, *fenced: int) -> None:
     """The controller tells who is alive."""
-    for node in room.nodes:
+    for node in harness.nodes:
         is_fenced = node.node_id in fenced
-        room.decide(BrokerRegistered(node.node_id, 1, bytes(16), (), is_fenced=is_fenced))
-    for node in room.running():
+        harness.decide(BrokerRegistered(node.node_id, 1, bytes(16), (), is_fenced=is_fenced))
+    for node in harness.running():
         node.follow()
 
 
-def test_a_deletion_is_answered_when_the_followers_logs_start_there_too(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    brokers(room)
-    acknowledged(room, 1, batch_of(5))
-    room.settle()
-    deletion(room, 2, 3)
-    assert starts(room) == [3, 0]
-    assert not any(isinstance(reply, RecordsDeleted) for reply in room.nodes[0].router.replies)
-    assert deleted(room, 2) == RecordsDeleted(2, ErrorCode.NONE, 3)
-    assert starts(room) == [3, 3]
+def test_a_deletion_is_answered_when_the_followers_logs_start_there_too(
+    harness: ReplicaHarness,
+) -> None:
+    harness.start(state(0, 1))
+    brokers(harness)
+    acknowledged(harness, 1, batch_of(5))
+    harness.settle()
+    deletion(harness, 2, 3)
+    assert starts(harness) == [3, 0]
+    assert not any(isinstance(reply, RecordsDeleted) for reply in harness.nodes[0].router.replies)
+    assert deleted(harness, 2) == RecordsDeleted(2, ErrorCode.NONE, 3)
+    assert starts(harness) == [3, 3]
     # Again there is nothing to wait for.
-    deletion(room, 3, 3)
-    assert deleted(room, 3) == RecordsDeleted(3, ErrorCode.NONE, 3)
+    deletion(harness, 3, 3)
+    assert deleted(harness, 3) == RecordsDeleted(3, ErrorCode.NONE, 3)
 
 
-def test_a_deletion_does_not_wait_for_the_dead_and_not_for_ever(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    brokers(room)
-    acknowledged(room, 1, batch_of(5))
-    room.settle()
-    room.nodes[1].stop()
-    deletion(room, 2, 2, timeout_ms=1_000)
-    assert deleted(room, 2) == RecordsDeleted(2, ErrorCode.REQUEST_TIMED_OUT, 0)
-    deletion(room, 3, 3)
-    brokers(room, 1)
-    assert deleted(room, 3) == RecordsDeleted(3, ErrorCode.NONE, 3)
+def test_a_deletion_does_not_wait_for_the_dead_and_not_for_ever(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1))
+    brokers(harness)
+    acknowledged(harness, 1, batch_of(5))
+    harness.settle()
+    harness.nodes[1].stop()
+    deletion(harness, 2, 2, timeout_ms=1_000)
+    assert deleted(harness, 2) == RecordsDeleted(2, ErrorCode.REQUEST_TIMED_OUT, 0)
+    deletion(harness, 3, 3)
+    brokers(harness, 1)
+    assert deleted(harness, 3) == RecordsDeleted(3, ErrorCode.NONE, 3)
 
 
-def test_a_deletion_hears_that_the_lead_is_lost(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    brokers(room)
-    acknowledged(room, 1, batch_of(5))
-    room.settle()
-    room.nodes[1].stop()
-    deletion(room, 2, 2)
-    room.change(state(1, 2))
-    assert deleted(room, 2) == RecordsDeleted(2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+def test_a_deletion_hears_that_the_lead_is_lost(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1))
+    brokers(harness)
+    acknowledged(harness, 1, batch_of(5))
+    harness.settle()
+    harness.nodes[1].stop()
+    deletion(harness, 2, 2)
+    harness.change(state(1, 2))
+    assert deleted(harness, 2) == RecordsDeleted(2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
-def test_what_a_former_leader_deleted_is_not_there_again(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    brokers(room)
-    acknowledged(room, 1, batch_of(5))
-    room.settle()
+def test_what_a_former_leader_deleted_is_not_there_again(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1))
+    brokers(harness)
+    acknowledged(harness, 1, batch_of(5))
+    harness.settle()
     # The leader alone has deleted, when the other one is elected.
-    code, _ = room.nodes[0].store().delete_records(room.nodes[0].place()[1], 4)
+    code, _ = harness.nodes[0].store().delete_records(harness.nodes[0].place()[1], 4)
     assert code == ErrorCode.NONE
-    room.change(state(1, 2))
-    room.run_until(lambda: starts(room) == [4, 4], "the new leader takes its follower's start")
+    harness.change(state(1, 2))
+    harness.run_until(
+        lambda: starts(harness) == [4, 4], "the new leader takes its follower's start"
+    )
 
 
-def test_the_start_of_an_idle_log_reaches_the_followers(room: ReplicaRoom) -> None:
+def test_the_start_of_an_idle_log_reaches_the_followers(harness: ReplicaHarness) -> None:
     """As retention moves it: nobody asks, and nothing is appended."""
-    room.start(state(0, 1))
-    acknowledged(room, 1, batch_of(5))
-    room.settle()
-    number = room.nodes[0].place()[1]
-    room.nodes[0].store().move_log_starts({number: 5})
-    room.run_until(lambda: starts(room) == [5, 5], "the follower's log starts there")
+    harness.start(state(0, 1))
+    acknowledged(harness, 1, batch_of(5))
+    harness.settle()
+    number = harness.nodes[0].place()[1]
+    harness.nodes[0].store().move_log_starts({number: 5})
+    harness.run_until(lambda: starts(harness) == [5, 5], "the follower's log starts there")
 
 
 def test_the_high_watermark_of_an_idle_partition_reaches_the_followers_and_their_readers(
-    room: ReplicaRoom,
+    harness: ReplicaHarness,
 ) -> None:
-    room.start(state(0, 1))
-    follower = room.nodes[1]
-    room.settle()
+    harness.start(state(0, 1))
+    follower = harness.nodes[1]
+    harness.settle()
     store, number = follower.place()
     follower.store().status.set_watch(number)
-    acknowledged(room, 1, batch_of(5))
+    acknowledged(harness, 1, batch_of(5))
     # Nothing comes after it that could carry the news.
-    room.run_until(lambda: follower.log().high_watermark == 5, "the follower has heard of it")
-    assert Advanced(store, (number,)) in follower.broadcast
+    harness.run_until(lambda: follower.log().high_watermark == 5, "the follower has heard of it")
+    assert PartitionsAdvanced(store, (number,)) in follower.broadcast
 
 
-def test_a_leader_that_starts_anew_is_found_again(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    leader, _ = room.nodes
-    acknowledged(room, 1, batch_of())
+def test_a_leader_that_starts_anew_is_found_again(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1))
+    leader, _ = harness.nodes
+    acknowledged(harness, 1, batch_of())
     leader.stop()
     leader.start()
-    acknowledged(room, 2, batch_of())
-    room.settle()
+    acknowledged(harness, 2, batch_of())
+    harness.settle()
 
 
-def test_a_partition_that_is_led_elsewhere_is_followed_at_once(room: ReplicaRoom) -> None:
-    room.start(state(0, 1), partitions=2)
-    first, second = room.nodes
-    acknowledged(room, 1, batch_of())
+def test_a_partition_that_is_led_elsewhere_is_followed_at_once(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1), partitions=2)
+    first, second = harness.nodes
+    acknowledged(harness, 1, batch_of())
     # Both nodes lead one now; each follows the other.
-    room.change(state(1, 2), partition=1)
+    harness.change(state(1, 2), partition=1)
     second.append(2, batch_of(4), 1)
-    room.run_until(lambda: second.answers() == {2: ErrorCode.NONE}, "the other way round")
-    room.settle(1)
+    harness.run_until(lambda: second.answers() == {2: ErrorCode.NONE}, "the other way round")
+    harness.settle(1)
     assert first.batches(1) == second.batches(1)
-    room.change(state(0, 3), partition=1)
+    harness.change(state(0, 3), partition=1)
     first.append(3, batch_of(2), 1)
-    room.run_until(lambda: first.answers() == {3: ErrorCode.NONE}, "and back")
-    room.settle(1)
+    harness.run_until(lambda: first.answers() == {3: ErrorCode.NONE}, "and back")
+    harness.settle(1)
     assert first.log(1).epochs.entries[-1] == (3, 4)
 
 
 def test_a_replica_that_was_moved_away_is_dropped_and_a_new_one_filled(tmp_path: Path) -> None:
-    room = ReplicaRoom(tmp_path, 3)
-    room.start(state(0, 1))
-    acknowledged(room, 1, batch_of(5))
+    harness = ReplicaHarness(tmp_path, 3)
+    harness.start(state(0, 1))
+    acknowledged(harness, 1, batch_of(5))
     moving = state(0, 1, 0, 1, replicas=(0, 1, 2), partition_epoch=1)
-    room.change(moving)
-    room.run_until(lambda: room.nodes[2].log().log_end_offset == 5, "the new replica is filled")
-    assert room.nodes[2].log().epochs.entries == ((1, 0),)
-    room.change(state(0, 1, 0, 2, replicas=(0, 2), partition_epoch=2))
-    assert room.nodes[1].partitions.place_of(TOPIC_ID, 0) is None
-    acknowledged(room, 2, batch_of())
-    room.close()
+    harness.change(moving)
+    harness.run_until(
+        lambda: harness.nodes[2].log().log_end_offset == 5, "the new replica is filled"
+    )
+    assert harness.nodes[2].log().epochs.entries == ((1, 0),)
+    harness.change(state(0, 1, 0, 2, replicas=(0, 2), partition_epoch=2))
+    assert harness.nodes[1].partitions.location_of(TOPIC_ID, 0) is None
+    acknowledged(harness, 2, batch_of())
+    harness.close()
 
 
-def test_a_broken_batch_is_not_believed_and_fetched_again(room: ReplicaRoom) -> None:
-    room.start(state(0, 1))
-    _, follower = room.nodes
-    turn = follower.store().begin(room.now_ms)
+def test_a_broken_batch_is_not_believed_and_fetched_again(harness: ReplicaHarness) -> None:
+    harness.start(state(0, 1))
+    _, follower = harness.nodes
+    turn = follower.store().begin(harness.now_ms)
     broken = bytearray(as_stored(batch_of(), 0, 1))
     broken[-1] ^= 1
     result = append(turn, follower.place()[1], bytes(broken), origin=AppendOrigin.REPLICATION)
     assert result.error_code is ErrorCode.CORRUPT_MESSAGE
     turn.abort()
-    acknowledged(room, 1, batch_of())
+    acknowledged(harness, 1, batch_of())
 
 
-def test_a_partition_without_other_replicas_is_none_of_our_business(room: ReplicaRoom) -> None:
-    room.start(state(0, 1, replicas=(0,)))
-    leader = room.nodes[0]
+def test_a_partition_without_other_replicas_is_none_of_our_business(
+    harness: ReplicaHarness,
+) -> None:
+    harness.start(state(0, 1, replicas=(0,)))
+    leader = harness.nodes[0]
     assert not leader.replication.is_active
     leader.append(1, batch_of())
     assert leader.answers() == {1: ErrorCode.NONE}
@@ -467,7 +483,9 @@ class Node:
         command = python_command("odradek.node.worker.process", str(self._config_path), "0")
         self.worker = ChildProcess(command, self.config.run_folder / "worker.log")
 
-    def hear(self, kind: type[Follow] | type[Applied] | type[Submit]) -> ToController:
+    def hear(
+        self, kind: type[SubscribeMetadata] | type[MetadataApplied] | type[SubmitCommand]
+    ) -> ToController:
         """The next message of this kind; what comes before is passed over."""
 
         def message() -> ToController | None:
@@ -488,10 +506,10 @@ class Node:
 
     def tell(self, image: MetadataImage) -> None:
         self.say(MetadataSnapshot(image.offset, (encode_records(image_records(image)),)))
-        self.hear(Applied)
+        self.hear(MetadataApplied)
 
     def greet(self, image: MetadataImage) -> None:
-        self.hear(Follow)
+        self.hear(SubscribeMetadata)
         self.tell(image)
 
     def ends(self, partition: int) -> tuple[int, int]:
@@ -525,11 +543,11 @@ class PlayedRouter:
         arena_path = run_folder / "arena"
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._arena = Arena.create(arena_path, 64 << 20)
-        self.fanout = Fanout(
+        self.worker_client = WorkerClient(
             loop=self.loop,
             context=self._context,
             address=ipc_address(run_folder, "router-0"),
-            bell_path=run_folder / "router-0.bell",
+            wakeup_path=run_folder / "router-0.bell",
             worker_count=1,
             arena=self._arena,
             arena_path=str(arena_path),
@@ -541,14 +559,14 @@ class PlayedRouter:
     def wait_for_worker(self) -> None:
         def has_come() -> int:
             self.loop.run_until_complete(asyncio.sleep(0))
-            return self.fanout.reachable_count
+            return self.worker_client.reachable_count
 
         wait_until(has_come, what="the worker greets")
 
     def append(self, partition: int, batch: bytes, *, acks: int = -1) -> "Reply[Answer]":
         place = self.node.logs.locate(TOPIC_ID, partition)
         assert place is not None
-        return self.fanout.append_bytes(
+        return self.worker_client.append_bytes(
             store=place[0], number=place[1], batches=batch, is_client=True, acks=acks
         )
 
@@ -561,7 +579,7 @@ class PlayedRouter:
         return [reply.result() for reply in replies]
 
     def close(self) -> None:
-        self.fanout.close()
+        self.worker_client.close()
         self._context.term()
         self.loop.close()
         self._arena.close()
@@ -572,7 +590,7 @@ def image_of(*states: PartitionImage, offset: int, ports: Sequence[int]) -> Meta
     delta = MetadataDelta(MetadataImage.empty())
     delta.replay(ClusterCreated(CLUSTER_ID))
     for node_id, port in enumerate(ports):
-        worker = Listener(f"{WORKER_LISTENER}0", "127.0.0.1", port + 1)
+        worker = BrokerListener(f"{WORKER_LISTENER_PREFIX}0", "127.0.0.1", port + 1)
         delta.replay(BrokerRegistered(node_id, 1, bytes([node_id]) * 16, (worker,)))
     delta.replay(TopicCreated("topic", TOPIC_ID))
     delta.replay(PartitionsAdded(TOPIC_ID, 0, states))
@@ -592,9 +610,9 @@ def test_a_worker_without_replicas_answers_a_follower_that_knows_more_and_sleeps
         node.greet(image_of(state(0, 1, replicas=(0,)), offset=1, ports=ports))
         wait_until(link.take_connected, what="the connection")
         for request_id in (1, 2):
-            wanted = Subscribed(request_id, TOPIC_ID, 0, 9, 0, -1)
-            link.send(ReplicaFetch(request_id, CLUSTER_ID, 1, -1, 0, True, (wanted,)))
-            answer = wait_until(lambda: next(link.answers(), None), what="an answer")
+            wanted = ReplicaFetchPartition(request_id, TOPIC_ID, 0, 9, 0, -1)
+            link.send(ReplicaFetchRequest(request_id, CLUSTER_ID, 1, -1, 0, True, (wanted,)))
+            answer = wait_until(lambda: next(link.responses(), None), what="an answer")
             assert answer is not None
             (part,) = answer.fetched.partitions
             assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -630,10 +648,10 @@ def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_
         # The other one leads with what was acknowledged.
         image = image_of(state(1, 2, 1), state(1, 2, 1), offset=2, ports=ports)
         second.start()
-        second.hear(Follow)
+        second.hear(SubscribeMetadata)
         second.say(MetadataSnapshot(image.offset, (encode_records(image_records(image)),)))
         # It wants older proposals to be void, and has its way.
-        assert isinstance(second.hear(Submit), Submit)
+        assert isinstance(second.hear(SubmitCommand), SubmitCommand)
         sure = state(1, 2, 1, partition_epoch=1)
         image = image_of(sure, sure, offset=3, ports=ports)
         second.tell(image)
@@ -644,8 +662,8 @@ def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_
         wait_until(lambda: first.ends(0) == (60, 60), what="the old one is cut")
         assert first.batches(0) == acknowledged_then[0]
         # Caught up, it is asked back into the ISR.
-        submit = second.hear(Submit)
-        assert isinstance(submit, Submit)
+        submit = second.hear(SubmitCommand)
+        assert isinstance(submit, SubmitCommand)
         command = decode_command(submit.command)
         assert isinstance(command, AlterPartition)
         wanted = {change.partition: change.in_sync for change in command.changes}
@@ -659,15 +677,15 @@ def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_
 
 
 def test_a_worker_that_starts_within_a_reign_has_older_proposals_made_void(
-    room: ReplicaRoom,
+    harness: ReplicaHarness,
 ) -> None:
     """The worker before it may have proposed to take the follower in: it may lead soon."""
-    room.start(state(0, 1, 0))
-    leader, follower = room.nodes
+    harness.start(state(0, 1, 0))
+    leader, follower = harness.nodes
     follower.stop()
     leader.append(1, batch_of())
-    room.run_until(lambda: bool(leader.proposals), "it asks for the ISR as it is")
+    harness.run_until(lambda: bool(leader.proposals), "it asks for the ISR as it is")
     assert leader.proposals[0].in_sync == ((0, -1),)
     assert (leader.log().log_end_offset, leader.log().high_watermark) == (1, 0)
-    room.change(state(0, 1, 0, partition_epoch=1))
-    room.run_until(lambda: leader.log().high_watermark == 1, "nothing older holds any more")
+    harness.change(state(0, 1, 0, partition_epoch=1))
+    harness.run_until(lambda: leader.log().high_watermark == 1, "nothing older holds any more")

@@ -9,18 +9,18 @@ from typing import TypeAlias
 import pytest
 import zmq
 
-from odradek.node.bus.bell import Bell
 from odradek.node.bus.endpoint import encode
 from odradek.node.bus.messages import (
-    Advanced,
     Appended,
     DeleteRecords,
+    PartitionsAdvanced,
     ToRouter,
     WorkerGreeting,
 )
+from odradek.node.bus.wakeup_pipe import WakeupPipe
 from odradek.node.worker.router_links import RouterLinks
 from odradek.node.worker.turns import Request, RouterState
-from tests.support.router_by_hand import RING_BYTES, Router
+from tests.support.manual_router import RING_BYTES, ManualRouter
 from tests.support.waiting import wait_until
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
@@ -33,7 +33,7 @@ class Bus:
     def __init__(self, folder: Path, router_count: int = 1) -> None:
         self.context: Context = zmq.Context()
         self.folder = folder
-        self.routers = [Router(self.context, folder, index) for index in range(router_count)]
+        self.routers = [ManualRouter(self.context, folder, index) for index in range(router_count)]
         self.links = RouterLinks(
             self.context, folder, router_count=router_count, worker=3, incarnation=INCARNATION
         )
@@ -42,7 +42,7 @@ class Bus:
             self.meet(router)
         assert self.links.are_open
 
-    def meet(self, router: Router, incarnation: int = 1) -> None:
+    def meet(self, router: ManualRouter, incarnation: int = 1) -> None:
         """Let worker and router find each other, and the first request through."""
 
         def greeting() -> WorkerGreeting | None:
@@ -61,10 +61,10 @@ class Bus:
 
         wait_until(has_come, what="the worker has opened its rings")
 
-    def replace_router(self, index: int = 0) -> Router:
+    def replace_router(self, index: int = 0) -> ManualRouter:
         """The router dies and another one takes its place."""
         self.routers[index].close()
-        self.routers[index] = Router(self.context, self.folder, index)
+        self.routers[index] = ManualRouter(self.context, self.folder, index)
         return self.routers[index]
 
     def states(self) -> list[RouterState]:
@@ -148,10 +148,10 @@ def test_replies_go_to_the_router_that_is_owed_them_in_one_message(wide_bus: Bus
 def test_a_notice_reaches_every_router_with_its_replies(wide_bus: Bus) -> None:
     first, _ = wide_bus.states()
     first.replies.append(Appended(1, 0, 10))
-    wide_bus.links.broadcast(Advanced(0, (7,)))
+    wide_bus.links.broadcast(PartitionsAdvanced(0, (7,)))
     wide_bus.links.send_replies()
-    assert wide_bus.routers[0].hear() == [Appended(1, 0, 10), Advanced(0, (7,))]
-    assert wide_bus.routers[1].hear() == [Advanced(0, (7,))]
+    assert wide_bus.routers[0].hear() == [Appended(1, 0, 10), PartitionsAdvanced(0, (7,))]
+    assert wide_bus.routers[1].hear() == [PartitionsAdvanced(0, (7,))]
 
 
 def test_a_slow_router_is_waited_for_and_gets_everything(bus: Bus) -> None:
@@ -175,34 +175,34 @@ def test_a_slow_router_is_waited_for_and_gets_everything(bus: Bus) -> None:
 
 def test_a_router_that_is_gone_is_not_waited_for(bus: Bus) -> None:
     (state,) = bus.states()
-    bus.routers[0].bell.close()
+    bus.routers[0].wakeup_pipe.close()
     state.replies.extend(
         Appended(number, 87, -1, error_message="x" * 1_000) for number in range(400)
     )
     bus.links.send_replies()
     assert state.replies == []
-    bus.routers[0].bell = Bell(bus.folder / "unused.bell")
+    bus.routers[0].wakeup_pipe = WakeupPipe(bus.folder / "unused.bell")
 
 
 # -- sleeping --------------------------------------------------------------------------------------
 
 
 def is_woken(links: RouterLinks) -> bool:
-    return bool(select.select([links.bell], [], [], 10)[0])
+    return bool(select.select([links.wakeup_pipe], [], [], 10)[0])
 
 
 def test_a_sleeping_worker_is_rung_for(bus: Bus) -> None:
     (router,) = bus.routers
     assert bus.links.fall_asleep()
     router.ask(request(1))
-    assert router.requests.must_ring()
-    assert router.ringer is not None
-    assert router.ringer.ring()
+    assert router.requests.must_wake()
+    assert router.wakeup_writer is not None
+    assert router.wakeup_writer.ring()
     assert is_woken(bus.links)
     bus.links.wake_up()
     bus.links.receive()
     assert numbers(bus.links.read()) == [1]
-    assert not select.select([bus.links.bell], [], [], 0)[0], "the ringing was taken in"
+    assert not select.select([bus.links.wakeup_pipe], [], [], 0)[0], "the ringing was taken in"
 
 
 def test_a_worker_that_is_awake_is_left_in_peace(bus: Bus) -> None:
@@ -210,7 +210,7 @@ def test_a_worker_that_is_awake_is_left_in_peace(bus: Bus) -> None:
     assert bus.links.fall_asleep()
     bus.links.wake_up()
     router.ask(request(1))
-    assert not router.requests.must_ring()
+    assert not router.requests.must_wake()
 
 
 def test_a_worker_does_not_fall_asleep_over_a_request(wide_bus: Bus) -> None:
@@ -238,7 +238,7 @@ def test_a_sleeping_router_is_rung_for_and_one_that_is_awake_is_not(bus: Bus) ->
 @pytest.mark.parametrize("last_count", [0, 1, 5])
 def test_what_is_there_is_had_at_once(bus: Bus, last_count: int) -> None:
     bus.routers[0].ask(request(1), request(2))
-    assert numbers(bus.links.wait_awake(last_count)) == [1, 2]
+    assert numbers(bus.links.read_or_spin(last_count)) == [1, 2]
 
 
 def test_after_a_single_request_the_next_one_is_looked_for_and_found(
@@ -252,15 +252,15 @@ def test_after_a_single_request_the_next_one_is_looked_for_and_found(
     clock = Clock(asks_late)
     monkeypatch.setattr("odradek.node.worker.router_links.time.perf_counter", clock)
     for last_count in (0, 2):
-        assert bus.links.wait_awake(last_count) == []
+        assert bus.links.read_or_spin(last_count) == []
     assert clock.read_count == 0, "many are in flight or none: no reason to look"
-    assert numbers(bus.links.wait_awake(1)) == [7]
+    assert numbers(bus.links.read_or_spin(1)) == [7]
 
 
 def test_a_look_in_vain_ends(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(lambda read_count: read_count * 1e-5)
     monkeypatch.setattr("odradek.node.worker.router_links.time.perf_counter", clock)
-    assert bus.links.wait_awake(1) == []
+    assert bus.links.read_or_spin(1) == []
     assert 1 < clock.read_count < 1_000
 
 
@@ -285,7 +285,7 @@ def test_without_a_router_nothing_is_read_and_nothing_kept(tmp_path: Path) -> No
     assert links.read() == []
     assert links.fall_asleep()
     links.wake_up()
-    links.broadcast(Advanced(0, (1,)))
+    links.broadcast(PartitionsAdvanced(0, (1,)))
     links.send_replies()
     links.receive()
     links.close()

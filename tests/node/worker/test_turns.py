@@ -8,31 +8,31 @@ import pytest
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.messages import (
-    Advanced,
     Append,
     AppendBytes,
     Appended,
     DeleteRecords,
     DescribeProducers,
-    Failed,
+    PartitionsAdvanced,
     ProducersDescribed,
     RecordsDeleted,
+    RequestFailed,
     ToRouter,
     WriteMarker,
 )
-from odradek.node.worker.partitions import Partitions
-from odradek.node.worker.turns import RouterState, Turns
+from odradek.node.worker.hosted_partitions import HostedPartitions
+from odradek.node.worker.turns import RouterState, TurnExecutor
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
 from odradek.storage.reader import StoreReader
-from tests.node.worker.test_partitions import (
+from tests.node.worker.test_hosted_partitions import (
     TOPIC_ID,
     image_after,
     open_partitions,
     place,
     topic,
 )
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import NOW_MS
 
 PRODUCER_ID = 5
@@ -41,13 +41,13 @@ PRODUCER_ID = 5
 class _Bench:
     """One worker's turns with one router, whose arena is plain memory."""
 
-    def __init__(self, folder: Path, settle_helper: Callable[[], None] | None = None) -> None:
-        self.partitions: Partitions = open_partitions(folder)
+    def __init__(self, folder: Path, pin_offload_thread: Callable[[], None] | None = None) -> None:
+        self.partitions: HostedPartitions = open_partitions(folder)
         self.partitions.follow(
             image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0, 0, 0, replicas=(0,)))
         )
         self.broadcast: list[ToRouter] = []
-        self.turns = Turns(self.partitions, self.broadcast.append, settle_helper)
+        self.turns = TurnExecutor(self.partitions, self.broadcast.append, pin_offload_thread)
         self.router = RouterState(arena=memoryview(bytearray(4 << 20)))
         self._used = 16
 
@@ -137,7 +137,7 @@ def test_a_coordinator_writes_in_the_reign_in_which_it_was_loaded_and_in_no_othe
     )
     replies = {reply.request_id: reply for reply in bench.take()}  # type: ignore[union-attr]  # all are answers
     assert isinstance(replies[1], Appended)
-    assert replies[2] == Failed(2, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert replies[2] == RequestFailed(2, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert isinstance(replies[3], Appended)
     assert replies[3].base_offset == 1
 
@@ -152,8 +152,8 @@ def test_a_coordinator_writes_behind_what_it_has_written_and_nowhere_else(bench:
         AppendBytes(4, store, number, _batch(b"a"), base_offset=0),
     )
     replies = {reply.request_id: reply for reply in bench.take()}  # type: ignore[union-attr]  # all are answers
-    assert replies[1] == Failed(1, ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert replies[4] == Failed(4, ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert replies[1] == RequestFailed(1, ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert replies[4] == RequestFailed(4, ErrorCode.OFFSET_OUT_OF_RANGE)
     assert [replies[n].base_offset for n in (2, 3)] == [0, 1]  # type: ignore[union-attr]  # both were appended
 
 
@@ -164,7 +164,7 @@ def test_unknown_place_and_bytes_outside_the_arena_are_refused(bench: _Bench) ->
         Append(2, store, number, len(bench.router.arena or b"") - 10, 100),
         Append(3, 99, 0, 16, 100),
     )
-    codes = [r.error_code for r in bench.take() if isinstance(r, Failed)]
+    codes = [r.error_code for r in bench.take() if isinstance(r, RequestFailed)]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
 
 
@@ -172,7 +172,7 @@ def test_only_watched_partitions_are_announced_and_only_once(bench: _Bench) -> N
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.partitions.stores[store].status.set_watch(number)
     bench.run(bench.stage(1, 0, _batch(b"a")), bench.stage(2, 1, _batch(b"b")))
-    assert bench.broadcast == [Advanced(store, (number,))]
+    assert bench.broadcast == [PartitionsAdvanced(store, (number,))]
     bench.run(bench.stage(3, 0, _batch(b"c")))
     assert len(bench.broadcast) == 1
 
@@ -233,7 +233,12 @@ def test_a_large_turn_for_several_stores_is_helped_with_and_answers_everything(
     for partition in range(4):
         assert [answers[10 * partition + nth].base_offset for nth in range(3)] == [0, 2, 4]
         assert all(answers[10 * partition + nth].error_code == 0 for nth in range(3))
-    told = {(m.store, n) for m in bench.broadcast if isinstance(m, Advanced) for n in m.numbers}
+    told = {
+        (m.store, n)
+        for m in bench.broadcast
+        if isinstance(m, PartitionsAdvanced)
+        for n in m.numbers
+    }
     assert told == {place(bench.partitions, TOPIC_ID, partition) for partition in range(4)}
     assert bench.turns.appended_count == 12
     assert bench.turns.appended_bytes == sum(request.length for request in requests)
@@ -271,15 +276,15 @@ def test_small_turns_and_those_of_one_store_are_not_shared(tmp_path: Path) -> No
 class _Stage:
     """A partition, and a producer whose transactions go on from each other."""
 
-    def __init__(self, room: RouterRoom) -> None:
-        self.room = room
-        room.controller.has("t", 1, 1)
-        room.follow()
-        self.place = room.place("t")
+    def __init__(self, harness: RouterHarness) -> None:
+        self.harness = harness
+        harness.controller.has("t", 1, 1)
+        harness.follow()
+        self.place = harness.place("t")
         self.sequence = 0
 
     def append(self, *, epoch: int = 0, leader_epoch: int = -1) -> int:
-        frame = self.room.lay_down(
+        frame = self.harness.write_frame(
             build_batch(
                 [Record(0, NOW_MS, b"k", b"v")],
                 attributes=TRANSACTIONAL,
@@ -288,9 +293,9 @@ class _Stage:
                 base_sequence=self.sequence,
             )
         )
-        at = self.room.offset_of(frame)
+        at = self.harness.offset_of(frame)
         answer = self._turn(Append(1, *self.place, at, len(frame), leader_epoch=leader_epoch))
-        assert isinstance(answer, Appended | Failed)
+        assert isinstance(answer, Appended | RequestFailed)
         self.sequence += not answer.error_code
         return answer.error_code
 
@@ -300,7 +305,7 @@ class _Stage:
         epoch: int = 0,
         version: int = 1,
         coordinator_epoch: int = 0,
-        only_if: tuple[int, int] | None = None,
+        expected_transaction: tuple[int, int] | None = None,
     ) -> int:
         marker = WriteMarker(
             1,
@@ -310,14 +315,14 @@ class _Stage:
             coordinator_epoch,
             True,
             version,
-            only_if=only_if,
+            expected_transaction=expected_transaction,
         )
         answer = self._turn(marker)
         assert isinstance(answer, Appended)
         return answer.error_code
 
     def end_offset(self) -> int:
-        reader = self.room.services.logs.reader(self.place[0])
+        reader = self.harness.services.logs.reader(self.place[0])
         assert reader is not None
         return reader.status.log_end_offset(self.place[1])
 
@@ -327,17 +332,17 @@ class _Stage:
         return described.producers[0][-1]
 
     def _turn(self, request: Append | WriteMarker | DescribeProducers) -> object:
-        router = RouterState(self.room.arena)
-        self.room.turns.run([(router, request)], NOW_MS)
+        router = RouterState(self.harness.arena)
+        self.harness.turns.run([(router, request)], NOW_MS)
         (answer,) = router.replies
         return answer
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[_Stage]:
-    room = RouterRoom(tmp_path)
-    yield _Stage(room)
-    room.close()
+    harness = RouterHarness(tmp_path)
+    yield _Stage(harness)
+    harness.close()
 
 
 def test_what_was_meant_for_the_leader_of_another_epoch_is_refused(stage: _Stage) -> None:
@@ -356,12 +361,12 @@ def test_a_marker_that_comes_twice_is_written_once_in_version_2(stage: _Stage) -
 def test_a_marker_meant_for_one_transaction_ends_no_other(stage: _Stage) -> None:
     stage.append()
     for start, timestamp, epoch in ((1, NOW_MS, 0), (0, NOW_MS - 1, 0), (0, NOW_MS, 1)):
-        refused = stage.mark(epoch=epoch, only_if=(start, timestamp))
+        refused = stage.mark(epoch=epoch, expected_transaction=(start, timestamp))
         assert refused == ErrorCode.INVALID_TXN_STATE
     assert (stage.transaction_start(), stage.end_offset()) == (0, 1)
-    assert stage.mark(only_if=(0, NOW_MS)) == ErrorCode.NONE
+    assert stage.mark(expected_transaction=(0, NOW_MS)) == ErrorCode.NONE
     assert stage.transaction_start() == -1
-    assert stage.mark(only_if=(0, NOW_MS)) == ErrorCode.INVALID_TXN_STATE
+    assert stage.mark(expected_transaction=(0, NOW_MS)) == ErrorCode.INVALID_TXN_STATE
     assert stage.end_offset() == 2
 
 

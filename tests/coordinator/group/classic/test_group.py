@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.coordinator.group.records import GroupStored, decode
+from odradek.coordinator.group.records import GroupMetadataRecord, decode
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import MemberIdentity
@@ -17,7 +17,7 @@ def stored_generations(play: Playbook) -> list[int]:
     return [
         record.metadata.generation_id
         for record in records
-        if isinstance(record, GroupStored) and record.metadata is not None
+        if isinstance(record, GroupMetadataRecord) and record.metadata is not None
     ]
 
 

@@ -2,7 +2,7 @@
 
 from odradek.coordinator.group.classic.group import ClassicGroup, Step
 from odradek.coordinator.group.classic.groups import ClassicGroups
-from odradek.coordinator.group.records import GroupMetadata, GroupStored
+from odradek.coordinator.group.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.timeline import Timeline
 
@@ -10,7 +10,9 @@ from odradek.coordinator.timeline import Timeline
 def test_an_object_is_made_of_what_the_log_holds_and_only_once() -> None:
     groups = ClassicGroups(Timeline())
     assert groups.group("g") is None
-    groups.replay(GroupStored("g", GroupMetadata(protocol_type="consumer", generation_id=7)))
+    groups.replay(
+        GroupMetadataRecord("g", GroupMetadata(protocol_type="consumer", generation_id=7))
+    )
     made = groups.group("g")
     assert made is not None
     assert made.generation_id == 7
@@ -21,7 +23,7 @@ def test_a_group_that_has_no_generation_leaves_no_record_when_it_is_buried() -> 
     groups = ClassicGroups(Timeline())
     groups.adopt(ClassicGroup("g"))
     step = Step(0, GroupSettings())
-    groups.bury("g", step)
+    groups.delete("g", step)
     assert step.records == []
     assert "g" not in groups
 
@@ -29,13 +31,13 @@ def test_a_group_that_has_no_generation_leaves_no_record_when_it_is_buried() -> 
 def test_a_burial_that_was_not_written_is_taken_back() -> None:
     timeline = Timeline()
     groups = ClassicGroups(timeline)
-    stored = GroupStored("g", GroupMetadata(generation_id=3))
+    stored = GroupMetadataRecord("g", GroupMetadata(generation_id=3))
     timeline.advance()
     groups.replay(stored)
     timeline.commit(timeline.position)
     group = groups.group("g")
     step = Step(0, GroupSettings())
-    groups.bury("g", step)
-    assert step.records == [GroupStored("g", None)]
+    groups.delete("g", step)
+    assert step.records == [GroupMetadataRecord("g", None)]
     groups.on_append_failed(step.records, ["g"], lambda _: False, Step(0, GroupSettings()))
-    assert groups.objects["g"] is group
+    assert groups.live_groups["g"] is group

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from odradek.coordinator.group.classic.unstored_members import REJOIN_MS, UnstoredMembers
+from odradek.coordinator.group.classic.unstored_members import REJOIN_WINDOW_MS, UnstoredMembers
 from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.outcome import Refusal
+from odradek.coordinator.outcome import ErrorReply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
     HeartbeatRequest,
@@ -61,8 +61,8 @@ def may_include(unstored: UnstoredMembers, member_id: str, now_ms: int = START_M
 def test_it_ends_a_while_after_the_load_and_begins_with_none() -> None:
     assert not may_include(UnstoredMembers(), ID)
     unstored = loaded()
-    assert may_include(unstored, ID, START_MS + REJOIN_MS - 1)
-    assert not may_include(unstored, ID, START_MS + REJOIN_MS)
+    assert may_include(unstored, ID, START_MS + REJOIN_WINDOW_MS - 1)
+    assert not may_include(unstored, ID, START_MS + REJOIN_WINDOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_whom_the_log_has_or_of_whom_was_heard_since_is_none() -> None:
 
 def test_who_is_dismissed_was_one_and_is_none_any_more() -> None:
     unstored = loaded()
-    assert unstored.dismiss(MemberIdentity(member_id=ID), "client", START_MS)
-    assert not unstored.dismiss(MemberIdentity(member_id=ID), "client", START_MS)
+    assert unstored.accept_leave(MemberIdentity(member_id=ID), "client", START_MS)
+    assert not unstored.accept_leave(MemberIdentity(member_id=ID), "client", START_MS)
     assert not may_include(unstored, ID)
 
 
@@ -246,10 +246,10 @@ def test_who_is_removed_after_the_move_is_unknown_whoever_it_was() -> None:
 
 def test_after_a_while_those_who_have_not_come_are_unknown() -> None:
     play = Playbook()
-    play.stable(session_ms=2 * REJOIN_MS)
+    play.stable(session_ms=2 * REJOIN_WINDOW_MS)
     newcomer = play.give_id()
     play.reload()
-    play.tick(REJOIN_MS - 1)
+    play.tick(REJOIN_WINDOW_MS - 1)
     assert play.heartbeat(newcomer, 2) == AGAIN
     play.tick(1)
     assert play.heartbeat(newcomer, 2) == UNKNOWN
@@ -405,7 +405,7 @@ class Joiner:
 
     def _hear(self, call: Call) -> None:
         assert call.answer is not None
-        assert not isinstance(call.answer, Refusal)
+        assert not isinstance(call.answer, ErrorReply)
         response = call.answer.response
         assert isinstance(response, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse)
         self.told.append(response.error_code)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.coordinator.group.consumer.assignors import Assignment, Candidate, assign
+from odradek.coordinator.group.consumer.assignors import Assignment, MemberSpec, assign
 from odradek.coordinator.group.topics import TopicDigest
 from odradek.protocol.types import Uuid
 
@@ -34,9 +34,9 @@ def candidates_of(
     wants: dict[str, set[int]],
     before: Assignment | None = None,
     racks: dict[str, str] | None = None,
-) -> list[Candidate]:
+) -> list[MemberSpec]:
     return [
-        Candidate(
+        MemberSpec(
             name,
             None,
             (racks or {}).get(name),

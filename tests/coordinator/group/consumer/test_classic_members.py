@@ -3,9 +3,9 @@
 import pytest
 
 from odradek.coordinator.group.settings import GroupSettings, MigrationPolicy
-from odradek.protocol.embedded import (
+from odradek.protocol.consumer_protocol import (
+    ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
-    TopicPartitions,
     decode_assignment,
     encode_subscription,
 )
@@ -38,7 +38,8 @@ class Classic:
         subscription = ConsumerProtocolSubscription(
             topics=["a"],
             owned_partitions=[
-                TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in named.items()
+                ConsumerProtocolPartitions(topic=topic, partitions=indexes)
+                for topic, indexes in named.items()
             ],
         )
         return [("range", encode_subscription(subscription, 1))]

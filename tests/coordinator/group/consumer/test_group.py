@@ -4,20 +4,20 @@ import pytest
 
 from odradek.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from odradek.coordinator.group.consumer.records import (
-    ClassicProtocols,
+    ClassicMemberMetadata,
+    ConsumerCurrentAssignment,
+    ConsumerCurrentRecord,
+    ConsumerEpochRecord,
+    ConsumerGroupMember,
     ConsumerGroupRecord,
-    ConsumerMember,
-    CurrentAssignment,
-    CurrentStored,
+    ConsumerMemberRecord,
+    ConsumerRegexRecord,
+    ConsumerTargetEpochRecord,
+    ConsumerTargetRecord,
     GroupEpoch,
-    GroupEpochStored,
     MemberState,
-    MemberStored,
-    RegexStored,
     ResolvedRegex,
     TargetEpoch,
-    TargetEpochStored,
-    TargetStored,
 )
 from odradek.coordinator.timeline import Timeline
 
@@ -31,27 +31,31 @@ def group_of(*records: ConsumerGroupRecord) -> ConsumerGroup:
     return group
 
 
-def member(name: str, **given: object) -> MemberStored:
-    return MemberStored("g", name, ConsumerMember(**given))  # type: ignore[arg-type]  # as it is
+def member(name: str, **given: object) -> ConsumerMemberRecord:
+    return ConsumerMemberRecord("g", name, ConsumerGroupMember(**given))  # type: ignore[arg-type]  # as it is
 
 
-def owning(name: str, epoch: int, *indexes: int, pending: int | None = None) -> CurrentStored:
+def owning(
+    name: str, epoch: int, *indexes: int, pending: int | None = None
+) -> ConsumerCurrentRecord:
     state = MemberState.STABLE if pending is None else MemberState.UNREVOKED_PARTITIONS
     left = {} if pending is None else {T: {pending: epoch}}
     assigned = {T: dict.fromkeys(indexes, epoch)}
-    return CurrentStored("g", name, CurrentAssignment(epoch, epoch, state, assigned, left))
+    return ConsumerCurrentRecord(
+        "g", name, ConsumerCurrentAssignment(epoch, epoch, state, assigned, left)
+    )
 
 
 def test_a_group_exists_as_long_as_its_epoch_is_stored() -> None:
     group = group_of(member("m"))
     assert not group.exists
-    group.replay(GroupEpochStored("g", GroupEpoch(3, 9)))
+    group.replay(ConsumerEpochRecord("g", GroupEpoch(3, 9)))
     assert (group.exists, group.epoch, group.metadata_hash) == (True, 3, 9)
-    group.replay(GroupEpochStored("g", None))
+    group.replay(ConsumerEpochRecord("g", None))
     assert not group.exists
-    assert not group.is_blank
-    group.replay(MemberStored("g", "m", None))
-    assert group.is_blank
+    assert not group.is_droppable
+    group.replay(ConsumerMemberRecord("g", "m", None))
+    assert group.is_droppable
 
 
 @pytest.mark.parametrize(
@@ -60,19 +64,28 @@ def test_a_group_exists_as_long_as_its_epoch_is_stored() -> None:
         ([], ConsumerGroupState.EMPTY),
         ([member("m")], ConsumerGroupState.ASSIGNING),
         (
-            [member("m"), TargetEpochStored("g", TargetEpoch(2)), owning("m", 1)],
+            [member("m"), ConsumerTargetEpochRecord("g", TargetEpoch(2)), owning("m", 1)],
             ConsumerGroupState.RECONCILING,
         ),
         (
-            [member("m"), TargetEpochStored("g", TargetEpoch(2)), owning("m", 2, pending=1)],
+            [
+                member("m"),
+                ConsumerTargetEpochRecord("g", TargetEpoch(2)),
+                owning("m", 2, pending=1),
+            ],
             ConsumerGroupState.RECONCILING,
         ),
         (
-            [member("m"), member("n"), TargetEpochStored("g", TargetEpoch(2)), owning("m", 2)],
+            [
+                member("m"),
+                member("n"),
+                ConsumerTargetEpochRecord("g", TargetEpoch(2)),
+                owning("m", 2),
+            ],
             ConsumerGroupState.RECONCILING,
         ),
         (
-            [member("m"), TargetEpochStored("g", TargetEpoch(2)), owning("m", 2)],
+            [member("m"), ConsumerTargetEpochRecord("g", TargetEpoch(2)), owning("m", 2)],
             ConsumerGroupState.STABLE,
         ),
     ],
@@ -80,7 +93,7 @@ def test_a_group_exists_as_long_as_its_epoch_is_stored() -> None:
 def test_the_state_follows_from_epochs_and_members(
     records: list[ConsumerGroupRecord], state: ConsumerGroupState
 ) -> None:
-    assert group_of(GroupEpochStored("g", GroupEpoch(2)), *records).state is state
+    assert group_of(ConsumerEpochRecord("g", GroupEpoch(2)), *records).state is state
 
 
 def test_a_partition_is_its_owners_until_that_has_given_it_up() -> None:
@@ -98,17 +111,17 @@ def test_a_compacted_log_that_tells_of_the_new_owner_first_is_read() -> None:
 
 
 def test_who_waits_for_others_is_known() -> None:
-    group = group_of(TargetStored("g", "n", {T: frozenset({0})}), owning("m", 1, 0))
-    assert group.waits_for_others("n")
-    group.replay(CurrentStored("g", "m", None))
-    assert not group.waits_for_others("n")
+    group = group_of(ConsumerTargetRecord("g", "n", {T: frozenset({0})}), owning("m", 1, 0))
+    assert group.is_waiting_for_partitions("n")
+    group.replay(ConsumerCurrentRecord("g", "m", None))
+    assert not group.is_waiting_for_partitions("n")
 
 
 def test_an_instance_id_is_the_newest_holders() -> None:
     group = group_of(member("m", instance_id="i"), member("n", instance_id="i"))
-    group.replay(MemberStored("g", "m", None))
+    group.replay(ConsumerMemberRecord("g", "m", None))
     assert group.static_member_id("i") == "n"
-    group.replay(MemberStored("g", "n", None))
+    group.replay(ConsumerMemberRecord("g", "n", None))
     assert group.static_member_id("i") is None
 
 
@@ -116,20 +129,20 @@ def test_topics_are_read_as_long_as_a_member_wants_them() -> None:
     group = group_of(
         member("m", topic_names=("a", "b")),
         member("n", topic_names=("b",), topic_regex="x.*"),
-        RegexStored("g", "x.*", ResolvedRegex(("xa",))),
-        RegexStored("g", "y.*", ResolvedRegex(("ya",))),
+        ConsumerRegexRecord("g", "x.*", ResolvedRegex(("xa",))),
+        ConsumerRegexRecord("g", "y.*", ResolvedRegex(("ya",))),
     )
     assert group.topic_names() == {"a", "b", "xa"}
-    group.replay(MemberStored("g", "m", None))
+    group.replay(ConsumerMemberRecord("g", "m", None))
     assert group.topic_names() == {"b", "xa"}
     group.replay(member("n", topic_names=("c",)))
     assert group.topic_names() == {"c"}
 
 
 def test_classic_members_are_counted() -> None:
-    classic = ClassicProtocols(10_000, ())
+    classic = ClassicMemberMetadata(10_000, ())
     group = group_of(member("m", classic=classic), member("n", classic=classic), member("o"))
     assert group.classic_count == 2
     group.replay(member("m"))
-    group.replay(MemberStored("g", "n", None))
+    group.replay(ConsumerMemberRecord("g", "n", None))
     assert group.classic_count == 0

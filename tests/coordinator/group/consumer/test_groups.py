@@ -8,7 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.coordinator.group.requests import FetchOffsets, FollowTopics
+from odradek.coordinator.group.requests import FetchOffsets, UpdateTopics
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.timeline import TimelineTable
 from odradek.protocol.errors import ErrorCode
@@ -303,7 +303,7 @@ def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_second
     """By the clock of the stage: everybody comes again when it was told to."""
     count = 200
     stage = Stage({"a": 1_000}, GroupSettings())
-    stage.shard.crowd_count = count
+    stage.shard.member_count_total = count
     members = [Consumer(stage, f"m{at}") for at in range(count)]
     start_ms = stage.now_ms
     due = [(start_ms + at, at) for at in range(count)]
@@ -324,7 +324,7 @@ def test_topics_that_changed_while_the_coordinator_moved_are_noticed_by_the_next
     for epoch, topics in ((1, {"a": 3, "b": 1}), (2, {"a": 3}), (3, {"a": 4}), (4, {})):
         stage.image = image_of(topics)
         stage.reload()
-        stage.ask(FollowTopics(None, {}))
+        stage.ask(UpdateTopics(None, {}))
         group = stage.consumers()
         assert group.epoch == epoch
         stage.tick(1_000)

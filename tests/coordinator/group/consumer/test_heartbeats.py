@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.coordinator.group.requests import Heartbeat
-from odradek.coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from odradek.coordinator.group.requests import ConsumerHeartbeat
+from odradek.coordinator.group.settings import GroupSettings, GroupSettingsOverrides
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
@@ -231,9 +231,9 @@ def test_members_that_take_their_next_step_are_written_together_and_newcomers_at
                 for _ in owned[:1]
             ],
         )
-        outcome = stage.shard.handle(Command(request=Heartbeat(request), api_version=1), 0)
+        outcome = stage.shard.handle(Command(request=ConsumerHeartbeat(request), api_version=1), 0)
         assert outcome.records
-        return not outcome.can_wait
+        return not outcome.can_linger
 
     assert is_urgent("m", 0, [])
     stage.beat("m")
@@ -404,10 +404,10 @@ def test_members_come_often_while_the_group_reconciles_and_while_they_are_few() 
     assert second.interval_ms == 100
     settle(first, second)
     assert first.interval_ms == second.interval_ms == 200
-    stage.shard.crowd_count = 500
+    stage.shard.member_count_total = 500
     first.beat()
     assert first.interval_ms == 2_500
-    stage.shard.crowd_count = 100_000
+    stage.shard.member_count_total = 100_000
     first.beat()
     assert first.interval_ms == 5_000
 
@@ -416,18 +416,18 @@ def test_members_of_a_process_that_is_late_come_less_often() -> None:
     """Who waits for a heartbeat no longer than for the next one must have a chance to hear it."""
     stage = Stage({"a": 2})
     member = Consumer(stage, "m")
-    stage.shard.lateness_ms = 90
+    stage.shard.loop_delay_ms = 90
     member.beat()
     assert member.interval_ms == 450
     settle(member)
-    for lateness_ms, interval_ms in ((30, 200), (300, 1_500), (60_000, 5_000)):
-        stage.shard.lateness_ms = lateness_ms
+    for loop_delay_ms, interval_ms in ((30, 200), (300, 1_500), (60_000, 5_000)):
+        stage.shard.loop_delay_ms = loop_delay_ms
         member.beat()
         assert member.interval_ms == interval_ms
 
 
 def test_the_interval_of_the_group_is_kept_to_once_it_is_stable() -> None:
-    overrides = {"g": ConsumerGroupOverrides(heartbeat_interval_ms=7_000)}
+    overrides = {"g": GroupSettingsOverrides(heartbeat_interval_ms=7_000)}
     stage = Stage({"a": 2}, GroupSettings(consumer_overrides=overrides))
     member = Consumer(stage, "m")
     member.beat()
@@ -437,7 +437,7 @@ def test_the_interval_of_the_group_is_kept_to_once_it_is_stable() -> None:
 
 
 def test_the_session_of_the_group_is_kept_to() -> None:
-    overrides = {"g": ConsumerGroupOverrides(session_timeout_ms=50_000)}
+    overrides = {"g": GroupSettingsOverrides(session_timeout_ms=50_000)}
     stage = Stage({"a": 2}, GroupSettings(consumer_overrides=overrides))
     stage.beat("m")
     stage.tick(49_999)

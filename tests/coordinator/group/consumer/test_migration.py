@@ -3,10 +3,10 @@
 import pytest
 
 from odradek.coordinator.group.settings import GroupSettings, MigrationPolicy
-from odradek.protocol.embedded import (
+from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
+    ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
-    TopicPartitions,
     encode_assignment,
     encode_subscription,
 )
@@ -37,7 +37,7 @@ def classic_group(
     assignments = {
         member_id: encode_assignment(
             ConsumerProtocolAssignment(
-                assigned_partitions=[TopicPartitions(topic="a", partitions=share)]
+                assigned_partitions=[ConsumerProtocolPartitions(topic="a", partitions=share)]
             )
         )
         for member_id, share in zip(ids, shares, strict=True)
@@ -110,7 +110,7 @@ def test_both_ways_survive_a_load_at_any_time() -> None:
     assert stage.state() == "Stable"
     group = stage.shard.group("g")
     assert group is not None
-    assert {member.member_id for member in group.roster} == {m.member_id for m in members}
+    assert {member.member_id for member in group.members} == {m.member_id for m in members}
 
 
 def test_an_upgrade_that_is_not_written_has_not_happened() -> None:

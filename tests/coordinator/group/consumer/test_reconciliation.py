@@ -2,8 +2,12 @@
 
 import pytest
 
-from odradek.coordinator.group.consumer.reconciliation import MustBeFenced, reconcile
-from odradek.coordinator.group.consumer.records import CurrentAssignment, MemberState, Partitions
+from odradek.coordinator.group.consumer.reconciliation import FencedMember, reconcile
+from odradek.coordinator.group.consumer.records import (
+    ConsumerCurrentAssignment,
+    MemberState,
+    Partitions,
+)
 from odradek.protocol.types import Uuid
 
 T = b"t" * 16
@@ -16,13 +20,13 @@ STABLE, UNREVOKED, UNRELEASED = (
 
 
 def step(
-    current: CurrentAssignment,
+    current: ConsumerCurrentAssignment,
     target: Partitions,
     *,
     epoch: int = 7,
     owned: Partitions | None = None,
     taken: set[tuple[Uuid, int]] | None = None,
-) -> CurrentAssignment:
+) -> ConsumerCurrentAssignment:
     def is_free(topic: Uuid, index: int) -> bool:
         return (topic, index) not in (taken or ())
 
@@ -35,8 +39,8 @@ def at(
     assigned: dict[Uuid, dict[int, int]] | None = None,
     pending: dict[Uuid, dict[int, int]] | None = None,
     previous: int = 4,
-) -> CurrentAssignment:
-    return CurrentAssignment(epoch, previous, state, assigned or {}, pending or {})
+) -> ConsumerCurrentAssignment:
+    return ConsumerCurrentAssignment(epoch, previous, state, assigned or {}, pending or {})
 
 
 def test_stable_at_the_targets_epoch_stays() -> None:
@@ -111,6 +115,6 @@ def test_unreleased_gives_up_what_a_newer_target_takes() -> None:
 def test_a_member_in_a_state_of_another_release_must_come_with_nothing() -> None:
     current = at(6, MemberState.UNKNOWN, {T: {0: 6}})
     for owned in (None, {T: frozenset({0})}):
-        with pytest.raises(MustBeFenced):
+        with pytest.raises(FencedMember):
             step(current, {T: frozenset({0})}, owned=owned)
     assert step(current, {T: frozenset({0})}, owned={}).state is STABLE

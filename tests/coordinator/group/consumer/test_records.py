@@ -6,27 +6,27 @@ from hypothesis import strategies as st
 
 from odradek.coordinator.group.consumer.records import (
     UNKNOWN_EPOCH,
-    ClassicProtocols,
+    ClassicMemberMetadata,
+    ConsumerCurrentAssignment,
+    ConsumerCurrentRecord,
+    ConsumerEpochRecord,
+    ConsumerGroupMember,
     ConsumerGroupRecord,
-    ConsumerMember,
-    CurrentAssignment,
-    CurrentStored,
+    ConsumerMemberRecord,
+    ConsumerRegexRecord,
+    ConsumerTargetEpochRecord,
+    ConsumerTargetRecord,
     GroupEpoch,
-    GroupEpochStored,
     MemberState,
-    MemberStored,
-    RegexStored,
     ResolvedRegex,
     TargetEpoch,
-    TargetEpochStored,
-    TargetStored,
 )
 from odradek.coordinator.group.records import decode, encode
 from odradek.protocol.errors import ProtocolError
 
 T = bytes(range(16))
-CLASSIC = ClassicProtocols(10_000, (("range", b"\x00\x01"), ("sticky", b"")))
-MEMBER = ConsumerMember(
+CLASSIC = ClassicMemberMetadata(10_000, (("range", b"\x00\x01"), ("sticky", b"")))
+MEMBER = ConsumerGroupMember(
     instance_id="i",
     rack_id="r",
     client_id="c",
@@ -37,26 +37,28 @@ MEMBER = ConsumerMember(
     server_assignor="range",
 )
 RECORDS: list[ConsumerGroupRecord] = [
-    GroupEpochStored("g", GroupEpoch(5, -7)),
-    GroupEpochStored("g", GroupEpoch(5)),
-    GroupEpochStored("g", None),
-    MemberStored("g", "m", MEMBER),
-    MemberStored("g", "m", ConsumerMember(classic=CLASSIC)),
-    MemberStored("g", "m", None),
-    TargetEpochStored("g", TargetEpoch(5, 1_700_000_000_000)),
-    TargetEpochStored("g", None),
-    TargetStored("g", "m", {T: frozenset({3, 1})}),
-    TargetStored("g", "m", {}),
-    TargetStored("g", "m", None),
-    CurrentStored(
+    ConsumerEpochRecord("g", GroupEpoch(5, -7)),
+    ConsumerEpochRecord("g", GroupEpoch(5)),
+    ConsumerEpochRecord("g", None),
+    ConsumerMemberRecord("g", "m", MEMBER),
+    ConsumerMemberRecord("g", "m", ConsumerGroupMember(classic=CLASSIC)),
+    ConsumerMemberRecord("g", "m", None),
+    ConsumerTargetEpochRecord("g", TargetEpoch(5, 1_700_000_000_000)),
+    ConsumerTargetEpochRecord("g", None),
+    ConsumerTargetRecord("g", "m", {T: frozenset({3, 1})}),
+    ConsumerTargetRecord("g", "m", {}),
+    ConsumerTargetRecord("g", "m", None),
+    ConsumerCurrentRecord(
         "g",
         "m",
-        CurrentAssignment(5, 4, MemberState.UNREVOKED_PARTITIONS, {T: {0: 2, 1: 5}}, {T: {2: 4}}),
+        ConsumerCurrentAssignment(
+            5, 4, MemberState.UNREVOKED_PARTITIONS, {T: {0: 2, 1: 5}}, {T: {2: 4}}
+        ),
     ),
-    CurrentStored("g", "m", CurrentAssignment(-2, 4)),
-    CurrentStored("g", "m", None),
-    RegexStored("g", "x.*", ResolvedRegex(("xa", "xb"), 17, 1_700_000_000_000)),
-    RegexStored("g", "x.*", None),
+    ConsumerCurrentRecord("g", "m", ConsumerCurrentAssignment(-2, 4)),
+    ConsumerCurrentRecord("g", "m", None),
+    ConsumerRegexRecord("g", "x.*", ResolvedRegex(("xa", "xb"), 17, 1_700_000_000_000)),
+    ConsumerRegexRecord("g", "x.*", None),
 ]
 
 
@@ -69,26 +71,26 @@ def test_the_bytes_are_kafkas() -> None:
     """Worked out from the schemas of Kafka 4.3.1."""
     group = b"\x00\x01g"
     member = b"\x00\x01m"
-    assert encode(GroupEpochStored("g", GroupEpoch(5, 1))) == (
+    assert encode(ConsumerEpochRecord("g", GroupEpoch(5, 1))) == (
         b"\x00\x03" + group,
         b"\x00\x00\x00\x00\x00\x05\x01\x00\x08" + bytes(7) + b"\x01",
     )
-    assert encode(MemberStored("g", "m", MEMBER)) == (
+    assert encode(ConsumerMemberRecord("g", "m", MEMBER)) == (
         b"\x00\x05" + group + member,
         b"\x00\x00\x02i\x02r\x02c\x03/h\x03\x02a\x02b\x04x.*\x00\x04\x93\xe0\x06range\x00",
     )
-    assert encode(TargetStored("g", "m", {T: frozenset({1})})) == (
+    assert encode(ConsumerTargetRecord("g", "m", {T: frozenset({1})})) == (
         b"\x00\x07" + group + member,
         b"\x00\x00\x02" + T + b"\x02\x00\x00\x00\x01\x00\x00",
     )
-    current = CurrentAssignment(5, 4, MemberState.STABLE, {T: {1: 5}}, {})
-    assert encode(CurrentStored("g", "m", current)) == (
+    current = ConsumerCurrentAssignment(5, 4, MemberState.STABLE, {T: {1: 5}}, {})
+    assert encode(ConsumerCurrentRecord("g", "m", current)) == (
         b"\x00\x08" + group + member,
         b"\x00\x00\x00\x00\x00\x05\x00\x00\x00\x04\x00\x02"
         + T
         + b"\x02\x00\x00\x00\x01\x01\x00\x05\x02\x00\x00\x00\x05\x01\x00",
     )
-    assert encode(RegexStored("g", "x", ResolvedRegex(("a",), 1, 2))) == (
+    assert encode(ConsumerRegexRecord("g", "x", ResolvedRegex(("a",), 1, 2))) == (
         b"\x00\x10" + group + b"\x00\x01x",
         b"\x00\x00\x02\x02a" + bytes(7) + b"\x01" + bytes(7) + b"\x02\x00",
     )
@@ -102,7 +104,7 @@ def test_partitions_without_epochs_are_read_as_of_unknown_epochs() -> None:
         + b"\x02\x00\x00\x00\x01\x00\x01\x00"
     )
     record = decode(b"\x00\x08\x00\x01g\x00\x01m", value)
-    assert isinstance(record, CurrentStored)
+    assert isinstance(record, ConsumerCurrentRecord)
     assert record.current is not None
     assert record.current.assigned == {T: {1: UNKNOWN_EPOCH}}
 
@@ -110,7 +112,7 @@ def test_partitions_without_epochs_are_read_as_of_unknown_epochs() -> None:
 def test_a_state_of_another_release_is_read_as_unknown() -> None:
     value = b"\x00\x00\x00\x00\x00\x05\x00\x00\x00\x04\x09\x01\x01\x00"
     record = decode(b"\x00\x08\x00\x01g\x00\x01m", value)
-    assert isinstance(record, CurrentStored)
+    assert isinstance(record, ConsumerCurrentRecord)
     assert record.current is not None
     assert record.current.state is MemberState.UNKNOWN
 

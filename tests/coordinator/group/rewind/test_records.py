@@ -8,30 +8,30 @@ from hypothesis import strategies as st
 
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.rewind.records import (
-    Fence,
-    Move,
+    CommitFence,
+    OffsetMove,
+    OffsetSnapshot,
+    OffsetSnapshotRecord,
     Rewind,
     RewindRecord,
     RewindState,
-    RewindStored,
-    Snapshot,
-    SnapshotStored,
+    RewindStateRecord,
     UndoPoint,
-    UndoPointStored,
+    UndoPointRecord,
 )
 from odradek.protocol.errors import ProtocolError
 
-MOVE = Move("topic", bytes(range(16)), 7, 42, 3, "m", 99, 4, "n")
+MOVE = OffsetMove("topic", bytes(range(16)), 7, 42, 3, "m", 99, 4, "n")
 REWIND = Rewind(b"i" * 16, 1_000, (MOVE,), 2)
 RECORDS: list[RewindRecord] = [
-    RewindStored("g", RewindState(REWIND, REWIND, (Fence("topic", 7, 12),), 5)),
-    RewindStored("g", RewindState(None, REWIND, (), 5, (b"j" * 16,), (b"k" * 16, b"l" * 16))),
-    RewindStored("g", RewindState()),
-    RewindStored("g", None),
-    UndoPointStored("g", 3, UndoPoint(1_000, (MOVE,))),
-    UndoPointStored("g", 3, None),
-    SnapshotStored("g", "before", Snapshot(1_000, (MOVE, MOVE))),
-    SnapshotStored("g", "before", None),
+    RewindStateRecord("g", RewindState(REWIND, REWIND, (CommitFence("topic", 7, 12),), 5)),
+    RewindStateRecord("g", RewindState(None, REWIND, (), 5, (b"j" * 16,), (b"k" * 16, b"l" * 16))),
+    RewindStateRecord("g", RewindState()),
+    RewindStateRecord("g", None),
+    UndoPointRecord("g", 3, UndoPoint(1_000, (MOVE,))),
+    UndoPointRecord("g", 3, None),
+    OffsetSnapshotRecord("g", "before", OffsetSnapshot(1_000, (MOVE, MOVE))),
+    OffsetSnapshotRecord("g", "before", None),
 ]
 
 
@@ -42,7 +42,7 @@ def test_what_is_written_is_read(record: RewindRecord) -> None:
 
 
 def test_the_bytes_stay_what_they_are() -> None:
-    key, value = encode(UndoPointStored("g", 3, UndoPoint(5, (Move("t", bytes(16), 1, 2),))))
+    key, value = encode(UndoPointRecord("g", 3, UndoPoint(5, (OffsetMove("t", bytes(16), 1, 2),))))
     assert key == b"\x4e\x22" + b"\x00\x01g" + b"\x00\x00\x00\x03"
     move = b"\x99\xa1t" + b"\xc4\x10" + bytes(16) + b"\x01\x02\xff\xa0\xff\xff\xa0"
     assert value == b"\x00\x00" + b"\x92\x05" + b"\x91" + move
@@ -50,7 +50,7 @@ def test_the_bytes_stay_what_they_are() -> None:
 
 def test_a_state_that_was_written_without_ids_is_read() -> None:
     """By a coordinator that kept none yet."""
-    key, value = encode(RewindStored("g", RewindState(newest_number=5)))
+    key, value = encode(RewindStateRecord("g", RewindState(newest_number=5)))
     assert value is not None
     assert value == b"\x00\x00\x96\xc0\xc0\x90\x05\x90\x90"
     assert decode(key, b"\x00\x00\x94\xc0\xc0\x90\x05") == decode(key, value)

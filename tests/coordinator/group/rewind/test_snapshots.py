@@ -6,11 +6,11 @@ from odradek.coordinator.group.requests import (
     DescribeRewinds,
     DropSnapshot,
     RewindHistory,
-    Rewound,
+    RewindResult,
     TakeSnapshot,
 )
-from odradek.coordinator.group.rewind.points import SNAPSHOT_COUNT_MAX
-from odradek.coordinator.group.rewind.records import Move
+from odradek.coordinator.group.rewind.records import OffsetMove
+from odradek.coordinator.group.rewind.rewind_tables import SNAPSHOT_COUNT_MAX
 from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import id_of
 from tests.support.rewind_playbook import TOPIC, RewindStage
@@ -26,12 +26,12 @@ def stage() -> RewindStage:
     return stage
 
 
-def take(stage: RewindStage, name: str = "s") -> Rewound:
-    return stage.ask(TakeSnapshot("g", name)).response(Rewound)
+def take(stage: RewindStage, name: str = "s") -> RewindResult:
+    return stage.ask(TakeSnapshot("g", name)).response(RewindResult)
 
 
-def drop(stage: RewindStage, name: str = "s") -> Rewound:
-    return stage.ask(DropSnapshot("g", name)).response(Rewound)
+def drop(stage: RewindStage, name: str = "s") -> RewindResult:
+    return stage.ask(DropSnapshot("g", name)).response(RewindResult)
 
 
 def test_a_snapshot_outlives_the_offsets_it_was_taken_of(stage: RewindStage) -> None:
@@ -67,7 +67,7 @@ def test_a_group_has_only_so_many(stage: RewindStage) -> None:
 
 def test_there_must_be_a_group_and_offsets(stage: RewindStage) -> None:
     for request in (TakeSnapshot("h", "s"), DropSnapshot("h", "s")):
-        assert stage.ask(request).response(Rewound).error_code is ErrorCode.GROUP_ID_NOT_FOUND
+        assert stage.ask(request).response(RewindResult).error_code is ErrorCode.GROUP_ID_NOT_FOUND
     empty = RewindStage()
     empty.stable()
     assert "no committed offsets" in (take(empty).error_message or "")
@@ -79,16 +79,16 @@ def test_a_snapshot_of_a_share_group_has_where_it_begins() -> None:
     stage.share("m")
     stage.keep_states()
     assert "read nothing yet" in (
-        stage.ask(TakeSnapshot("s", "n")).response(Rewound).error_message or ""
+        stage.ask(TakeSnapshot("s", "n")).response(RewindResult).error_message or ""
     )
-    starts = (Move(TOPIC, id_of(TOPIC), 1, 5),)
-    assert stage.ask(TakeSnapshot("s", "n", starts)).response(Rewound).moves == starts
+    starts = (OffsetMove(TOPIC, id_of(TOPIC), 1, 5),)
+    assert stage.ask(TakeSnapshot("s", "n", starts)).response(RewindResult).moves == starts
     stage.reload()
     history = stage.ask(DescribeRewinds("s")).response(RewindHistory)
     assert history.snapshots["n"].moves == starts
 
 
 def test_other_groups_are_where_they_have_committed(stage: RewindStage) -> None:
-    starts = (Move(TOPIC, id_of(TOPIC), 1, 5),)
-    taken = stage.ask(TakeSnapshot("g", "s", starts)).response(Rewound)
+    starts = (OffsetMove(TOPIC, id_of(TOPIC), 1, 5),)
+    taken = stage.ask(TakeSnapshot("g", "s", starts)).response(RewindResult)
     assert [(move.partition, move.offset) for move in taken.moves] == [(0, 7)]

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.coordinator.group.consumer.records import Partitions
-from odradek.coordinator.group.share.assignor import ShareCandidate, assign_shared
+from odradek.coordinator.group.share.assignor import ShareMemberSpec, assign_shared
 from odradek.protocol.types import Uuid
 from tests.support.consumer_playbook import id_of
 
@@ -16,11 +16,11 @@ Targets = dict[str, dict[Uuid, frozenset[int]]]
 def spread(
     members: dict[str, set[Uuid]], counts: dict[Uuid, int], before: Targets | None = None
 ) -> Targets:
-    candidates = [
-        ShareCandidate(name, frozenset(topics), (before or {}).get(name, {}))
+    specs = [
+        ShareMemberSpec(name, frozenset(topics), (before or {}).get(name, {}))
         for name, topics in members.items()
     ]
-    return assign_shared(candidates, assignable(counts))
+    return assign_shared(specs, assignable(counts))
 
 
 def assignable(counts: dict[Uuid, int]) -> Partitions:

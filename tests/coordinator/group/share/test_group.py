@@ -4,37 +4,37 @@ from odradek.coordinator.group.consumer.records import GroupEpoch, TargetEpoch
 from odradek.coordinator.group.share.group import NEW_MEMBER, NO_STATES, ShareGroup, ShareGroupState
 from odradek.coordinator.group.share.records import (
     NamedPartitions,
-    PartitionStates,
-    PartitionStatesStored,
-    ShareAssignment,
-    ShareCurrentStored,
-    ShareEpochStored,
+    ShareCurrentAssignment,
+    ShareCurrentRecord,
+    ShareEpochRecord,
+    ShareGroupMember,
     ShareGroupRecord,
-    ShareMember,
-    ShareMemberStored,
-    ShareTargetEpochStored,
-    ShareTargetStored,
+    ShareMemberRecord,
+    ShareStatePartitionsRecord,
+    ShareTargetEpochRecord,
+    ShareTargetRecord,
+    StatePartitions,
 )
 from odradek.coordinator.timeline import Timeline
 
 T = bytes(range(16))
 TARGET = {T: frozenset({1})}
-STATES = PartitionStates({}, {T: NamedPartitions("a", frozenset({1}))})
+STATES = StatePartitions({}, {T: NamedPartitions("a", frozenset({1}))})
 ALL: list[ShareGroupRecord] = [
-    ShareEpochStored("g", GroupEpoch(3, 9)),
-    ShareMemberStored("g", "m", ShareMember(topic_names=("a", "b"))),
-    ShareMemberStored("g", "n", ShareMember(topic_names=("b",))),
-    ShareTargetStored("g", "m", TARGET),
-    ShareTargetEpochStored("g", TargetEpoch(2, 77)),
-    ShareCurrentStored("g", "m", ShareAssignment(2, 1, TARGET)),
-    PartitionStatesStored("g", STATES),
+    ShareEpochRecord("g", GroupEpoch(3, 9)),
+    ShareMemberRecord("g", "m", ShareGroupMember(topic_names=("a", "b"))),
+    ShareMemberRecord("g", "n", ShareGroupMember(topic_names=("b",))),
+    ShareTargetRecord("g", "m", TARGET),
+    ShareTargetEpochRecord("g", TargetEpoch(2, 77)),
+    ShareCurrentRecord("g", "m", ShareCurrentAssignment(2, 1, TARGET)),
+    ShareStatePartitionsRecord("g", STATES),
 ]
 
 
 def test_nothing_is_known_of_a_group_before_its_first_record() -> None:
     group = ShareGroup("g", Timeline())
     assert not group.exists
-    assert group.is_blank
+    assert group.is_droppable
     assert (group.epoch, group.target_epoch, group.metadata_hash) == (0, 0, 0)
     assert (group.assigned_at_ms, group.states) == (None, NO_STATES)
     assert group.state is ShareGroupState.EMPTY
@@ -52,7 +52,7 @@ def test_records_make_the_group() -> None:
     assert (group.member_count, group.state) == (2, ShareGroupState.STABLE)
     assert group.topic_names() == {"a", "b"}
     assert (group.target("m"), group.target("n")) == (TARGET, {})
-    assert group.current("m") == ShareAssignment(2, 1, TARGET)
+    assert group.current("m") == ShareCurrentAssignment(2, 1, TARGET)
     assert group.states == STATES
 
 
@@ -60,9 +60,9 @@ def test_a_topic_is_read_as_long_as_a_member_subscribes_to_it() -> None:
     group = ShareGroup("g", Timeline())
     for record in ALL:
         group.replay(record)
-    group.replay(ShareMemberStored("g", "m", ShareMember(topic_names=("c",))))
+    group.replay(ShareMemberRecord("g", "m", ShareGroupMember(topic_names=("c",))))
     assert group.topic_names() == {"b", "c"}
-    group.replay(ShareMemberStored("g", "n", None))
+    group.replay(ShareMemberRecord("g", "n", None))
     assert group.topic_names() == {"c"}
 
 
@@ -71,10 +71,10 @@ def test_tombstones_leave_nothing() -> None:
     for record in ALL:
         group.replay(record)
     for member_id in ("m", "n"):
-        group.replay(ShareMemberStored("g", member_id, None))
-        group.replay(ShareTargetStored("g", member_id, None))
-        group.replay(ShareCurrentStored("g", member_id, None))
-    group.replay(ShareTargetEpochStored("g", None))
-    group.replay(PartitionStatesStored("g", None))
-    group.replay(ShareEpochStored("g", None))
-    assert group.is_blank
+        group.replay(ShareMemberRecord("g", member_id, None))
+        group.replay(ShareTargetRecord("g", member_id, None))
+        group.replay(ShareCurrentRecord("g", member_id, None))
+    group.replay(ShareTargetEpochRecord("g", None))
+    group.replay(ShareStatePartitionsRecord("g", None))
+    group.replay(ShareEpochRecord("g", None))
+    assert group.is_droppable

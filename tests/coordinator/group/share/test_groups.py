@@ -3,8 +3,8 @@
 import pytest
 
 from odradek.coordinator.group.requests import CommitInTransaction
-from odradek.coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
-from odradek.coordinator.group.share.groups import STATES_AGAIN_MS
+from odradek.coordinator.group.settings import GroupSettings, GroupSettingsOverrides
+from odradek.coordinator.group.share.groups import STATE_RETRY_MS
 from odradek.coordinator.group.share.requests import (
     DeleteStates,
     FindShareStates,
@@ -23,7 +23,7 @@ from odradek.protocol.messages.share import (
 from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 from tests.support.consumer_playbook import id_of, image_of
 from tests.support.group_playbook import Call
-from tests.support.share_group_playbook import SESSION_MS, Sharer, ShareStage, settle
+from tests.support.share_group_playbook import SESSION_MS, ShareConsumerMember, ShareStage, settle
 
 A = id_of("a")
 
@@ -31,7 +31,7 @@ A = id_of("a")
 def resting(topics: dict[str, int] | None = None) -> ShareStage:
     """A stage on which a group has read and has no members any more."""
     stage = ShareStage(topics)
-    member = Sharer(stage, "m", topics=[*(topics or ("a",))])
+    member = ShareConsumerMember(stage, "m", topics=[*(topics or ("a",))])
     settle(stage, member)
     stage.share("m", -1)
     return stage
@@ -49,13 +49,13 @@ def test_states_are_asked_for_once_and_told_where_to_begin_by_nobody() -> None:
 
 def test_a_state_that_could_not_be_made_is_asked_for_again_in_a_later_epoch() -> None:
     stage = ShareStage({"a": 1, "b": 1})
-    member = Sharer(stage, "m", topics=["a", "b"])
+    member = ShareConsumerMember(stage, "m", topics=["a", "b"])
     member.beat()
     stage.keep_states({"a": ErrorCode.COORDINATOR_NOT_AVAILABLE})
     member.beat()
     assert member.reads == {"b": [0]}
     assert stage.sent == []
-    stage.tick(STATES_AGAIN_MS)
+    stage.tick(STATE_RETRY_MS)
     assert stage.sent == [InitializeStates("s", 3, {A: {0: -1}})]
     settle(stage, member)
     assert member.reads == {"a": [0], "b": [0]}
@@ -80,7 +80,7 @@ def test_what_is_on_the_way_is_asked_for_again_by_whoever_loads_the_shard() -> N
 
 def test_partitions_that_come_later_get_their_states_too() -> None:
     stage = ShareStage({"a": 1})
-    member = Sharer(stage, "m")
+    member = ShareConsumerMember(stage, "m")
     settle(stage, member)
     stage.topics({"a": 3})
     assert stage.sent == [InitializeStates("s", stage.shares().epoch, {A: {1: -1, 2: -1}})]
@@ -90,7 +90,7 @@ def test_partitions_that_come_later_get_their_states_too() -> None:
 
 def test_topics_that_do_not_exist_are_no_error_and_are_read_once_they_do() -> None:
     stage = ShareStage({})
-    member = Sharer(stage, "m", topics=("later",))
+    member = ShareConsumerMember(stage, "m", topics=("later",))
     settle(stage, member)
     assert member.reads == {}
     stage.topics({"later": 2})
@@ -100,7 +100,7 @@ def test_topics_that_do_not_exist_are_no_error_and_are_read_once_they_do() -> No
 
 def test_a_topic_that_is_deleted_is_forgotten() -> None:
     stage = ShareStage({"a": 1, "b": 1})
-    member = Sharer(stage, "m", topics=["a", "b"])
+    member = ShareConsumerMember(stage, "m", topics=["a", "b"])
     settle(stage, member)
     assert stage.shard.shares.topics() == {("a", A), ("b", id_of("b"))}
     stage.topics({"b": 1})
@@ -112,7 +112,7 @@ def test_a_topic_that_is_deleted_is_forgotten() -> None:
 
 def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_one() -> None:
     stage = ShareStage({"a": 2, "b": 1})
-    member = Sharer(stage, "m", topics=["a", "b"])
+    member = ShareConsumerMember(stage, "m", topics=["a", "b"])
     settle(stage, member)
     epoch = stage.shares().epoch
     stage.reload()
@@ -132,7 +132,7 @@ def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_on
         GroupSettings(share_assignment_interval_ms=100),
         GroupSettings(
             share_assignment_interval_ms=9_999,
-            share_overrides={"s": ConsumerGroupOverrides(assignment_interval_ms=100)},
+            share_overrides={"s": GroupSettingsOverrides(assignment_interval_ms=100)},
         ),
     ],
 )
@@ -155,10 +155,10 @@ def test_what_is_on_the_way_is_not_asked_for_again_when_its_topic_is_no_more() -
     stage.share("m")
     stage.image = image_of({})
     stage.reload()
-    stage.tick(5 * STATES_AGAIN_MS)
+    stage.tick(5 * STATE_RETRY_MS)
     assert stage.sent == []
     stage.forget_topics(("a", A))
-    stage.tick(5 * STATES_AGAIN_MS)
+    stage.tick(5 * STATE_RETRY_MS)
     assert stage.sent == []
     assert stage.shard.shares.topics() == set()
 
@@ -175,7 +175,7 @@ def test_a_report_on_a_group_that_is_gone_changes_nothing() -> None:
 
 def test_a_share_group_is_listed_and_described() -> None:
     stage = ShareStage({"a": 2})
-    settle(stage, Sharer(stage, "m"))
+    settle(stage, ShareConsumerMember(stage, "m"))
     [listed] = stage.list_groups().values()
     assert (listed.group_type, listed.protocol_type, listed.group_state) == (
         "share",
@@ -288,7 +288,7 @@ def test_a_deletion_that_fails_is_said_and_done_later() -> None:
     result = call.response(DeletableGroupResult)
     assert result.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "s" in stage.list_groups()
-    stage.tick(STATES_AGAIN_MS)
+    stage.tick(STATE_RETRY_MS)
     stage.keep_states()
     assert stage.states == {}
     assert stage.delete_group("s").error_code == ErrorCode.NONE
@@ -298,7 +298,7 @@ def test_a_deletion_that_fails_is_said_and_done_later() -> None:
 def test_a_member_that_comes_while_the_group_is_deleted_keeps_it() -> None:
     stage = resting()
     call = stage.delete_call("s")
-    member = Sharer(stage, "n")
+    member = ShareConsumerMember(stage, "n")
     member.beat()
     settle(stage, member)
     assert call.response(DeletableGroupResult).error_code == ErrorCode.NON_EMPTY_GROUP
@@ -373,7 +373,7 @@ def test_offsets_make_a_group_that_is_not_there() -> None:
     stage.alter({"a": {0: 7}})
     stage.keep_states()
     assert stage.describe_shares().group_state == "Empty"
-    member = Sharer(stage, "m")
+    member = ShareConsumerMember(stage, "m")
     member.beat()
     assert member.reads == {"a": [0]}
     assert stage.states["s", A, 0] == (1, 7)
@@ -435,7 +435,7 @@ def test_topics_are_forgotten_and_others_are_not() -> None:
 def eventful(make: type[ShareStage] = ShareStage) -> ShareStage:
     """A stage on which much has happened."""
     stage = make({"a": 3, "b": 2})
-    members = [Sharer(stage, name, topics=["a", "b"]) for name in ("m", "n")]
+    members = [ShareConsumerMember(stage, name, topics=["a", "b"]) for name in ("m", "n")]
     settle(stage, *members)
     stage.share("n", members[1].epoch, topics=["b"])
     stage.topics({"a": 4, "b": 2})
@@ -446,7 +446,7 @@ def eventful(make: type[ShareStage] = ShareStage) -> ShareStage:
     stage.keep_states()
     stage.forget("b")
     stage.keep_states()
-    settle(stage, Sharer(stage, "o"))
+    settle(stage, ShareConsumerMember(stage, "o"))
     stage.share("o", -1)
     stage.delete_call("s")
     stage.keep_states()
@@ -493,7 +493,7 @@ def test_every_prefix_of_a_log_makes_a_group_that_goes_on() -> None:
         stage = ShareStage({"a": 4, "b": 2}, log=log[:length])
         stage.catch_up()
         stage.tick(0)
-        member = Sharer(stage, "p", topics=["a", "b"])
+        member = ShareConsumerMember(stage, "p", topics=["a", "b"])
         settle(stage, member)
         for gone in ("m", "n", "o"):
             stage.share_call(gone, -1)
@@ -503,7 +503,9 @@ def test_every_prefix_of_a_log_makes_a_group_that_goes_on() -> None:
 
 def test_a_loaded_group_is_the_one_that_was_written() -> None:
     stage = ShareStage({"a": 3, "b": 2})
-    settle(stage, Sharer(stage, "m", topics=["a", "b"]), Sharer(stage, "n"))
+    settle(
+        stage, ShareConsumerMember(stage, "m", topics=["a", "b"]), ShareConsumerMember(stage, "n")
+    )
     before = stage.describe_shares()
     stage.reload()
     assert stage.describe_shares() == before
@@ -519,7 +521,7 @@ def test_nothing_is_left_of_a_group_that_was_deleted() -> None:
 
 def test_an_epoch_that_was_lost_is_started_again() -> None:
     stage = ShareStage({"a": 1})
-    settle(stage, Sharer(stage, "m"))
+    settle(stage, ShareConsumerMember(stage, "m"))
     epoch = stage.shares().epoch
     stage.hold_log()
     call = stage.share_call("n", topics=["a"])
@@ -532,7 +534,7 @@ def test_an_epoch_that_was_lost_is_started_again() -> None:
 @pytest.mark.parametrize("count", [40])
 def test_many_members_settle(count: int) -> None:
     stage = ShareStage({"a": 7})
-    members = [Sharer(stage, f"m{at}") for at in range(count)]
+    members = [ShareConsumerMember(stage, f"m{at}") for at in range(count)]
     settle(stage, *members)
     readers = [sum(index in member.reads["a"] for member in members) for index in range(7)]
     assert readers == [6] * 7

@@ -2,10 +2,16 @@
 
 import pytest
 
-from odradek.coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from odradek.coordinator.group.settings import GroupSettings, GroupSettingsOverrides
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import ShareGroupHeartbeatResponse
-from tests.support.share_group_playbook import AT_ONCE, SESSION_MS, Sharer, ShareStage, settle
+from tests.support.share_group_playbook import (
+    AT_ONCE,
+    SESSION_MS,
+    ShareConsumerMember,
+    ShareStage,
+    settle,
+)
 
 
 def refused(stage: ShareStage, member_id: str, epoch: int, **given: object) -> int:
@@ -49,14 +55,14 @@ def test_a_partition_is_given_once_its_state_has_been_made() -> None:
 
 def test_members_share_a_partition_if_there_are_more_of_them() -> None:
     stage = ShareStage({"a": 1})
-    members = [Sharer(stage, name) for name in ("m", "n", "o")]
+    members = [ShareConsumerMember(stage, name) for name in ("m", "n", "o")]
     settle(stage, *members)
     assert [member.reads for member in members] == [{"a": [0]}] * 3
 
 
 def test_a_member_that_goes_leaves_its_partitions_to_the_others() -> None:
     stage = ShareStage({"a": 2})
-    members = [Sharer(stage, name) for name in ("m", "n")]
+    members = [ShareConsumerMember(stage, name) for name in ("m", "n")]
     settle(stage, *members)
     assert sorted(index for member in members for index in member.reads["a"]) == [0, 1]
     left = stage.share("n", -1)
@@ -93,7 +99,7 @@ def test_epochs_are_checked_against_the_members_own_and_its_previous_one() -> No
 
 def test_a_member_that_joins_again_is_told_its_whole_assignment() -> None:
     stage = ShareStage({"a": 2})
-    member = Sharer(stage, "m")
+    member = ShareConsumerMember(stage, "m")
     settle(stage, member)
     again = stage.share("m")
     assert (again.member_epoch, stage.assigned(again)) == (member.epoch, {"a": [0, 1]})
@@ -118,7 +124,7 @@ def test_a_full_group_lets_nobody_in_and_goes_on_itself() -> None:
 
 def test_a_changed_subscription_starts_an_epoch_and_is_followed() -> None:
     stage = ShareStage({"a": 1, "b": 1})
-    member = Sharer(stage, "m")
+    member = ShareConsumerMember(stage, "m")
     settle(stage, member)
     epoch = stage.shares().epoch
     changed = stage.share("m", member.epoch, topics=["b"])
@@ -139,9 +145,9 @@ def test_a_silent_member_is_removed_when_its_session_ends() -> None:
 
 
 def test_a_groups_own_session_and_interval_are_kept_to() -> None:
-    own = {"s": ConsumerGroupOverrides(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)}
+    own = {"s": GroupSettingsOverrides(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)}
     stage = ShareStage(settings=GroupSettings(share_overrides=own, share_assignment_interval_ms=0))
-    member = Sharer(stage, "m")
+    member = ShareConsumerMember(stage, "m")
     settle(stage, member)
     assert member.beat().heartbeat_interval_ms == 7_000
     stage.tick(49_999)
@@ -153,7 +159,7 @@ def test_a_groups_own_session_and_interval_are_kept_to() -> None:
 def test_members_come_soon_while_something_is_on_the_way() -> None:
     settings = GroupSettings(share_assignment_interval_ms=0, share_heartbeat_interval_ms=9_000)
     stage = ShareStage(settings=settings)
-    stage.shard.crowd_count = 2_000
+    stage.shard.member_count_total = 2_000
     assert stage.share("m").heartbeat_interval_ms == 2_000
     assert stage.share("m", 1).heartbeat_interval_ms == 2_000
     stage.keep_states()
@@ -163,11 +169,11 @@ def test_members_come_soon_while_something_is_on_the_way() -> None:
 
 def test_what_changes_within_an_interval_is_assigned_together() -> None:
     stage = ShareStage({"a": 2}, settings=GroupSettings(share_assignment_interval_ms=100))
-    first = Sharer(stage, "m")
+    first = ShareConsumerMember(stage, "m")
     first.beat()
     stage.keep_states()
     first.beat()
-    second, third = Sharer(stage, "n"), Sharer(stage, "o")
+    second, third = ShareConsumerMember(stage, "n"), ShareConsumerMember(stage, "o")
     second.beat()
     third.beat()
     group = stage.shares()
@@ -181,7 +187,7 @@ def test_what_changes_within_an_interval_is_assigned_together() -> None:
 
 def test_a_heartbeat_of_a_member_at_rest_writes_nothing() -> None:
     stage = ShareStage(settings=AT_ONCE)
-    member = Sharer(stage, "m")
+    member = ShareConsumerMember(stage, "m")
     settle(stage, member)
     written = len(stage.log)
     member.beat()

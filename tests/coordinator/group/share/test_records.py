@@ -8,48 +8,50 @@ from odradek.coordinator.group.consumer.records import GroupEpoch, TargetEpoch
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.share.records import (
     NamedPartitions,
-    PartitionStates,
-    PartitionStatesStored,
-    ShareAssignment,
-    ShareCurrentStored,
-    ShareEpochStored,
+    ShareCurrentAssignment,
+    ShareCurrentRecord,
+    ShareEpochRecord,
+    ShareGroupMember,
     ShareGroupRecord,
-    ShareMember,
-    ShareMemberStored,
-    ShareTargetEpochStored,
-    ShareTargetStored,
+    ShareMemberRecord,
+    ShareStatePartitionsRecord,
+    ShareTargetEpochRecord,
+    ShareTargetRecord,
+    StatePartitions,
 )
 from odradek.protocol.errors import ProtocolError
 
 T = bytes(range(16))
 U = bytes(range(16, 32))
 RECORDS: list[ShareGroupRecord] = [
-    ShareMemberStored(
+    ShareMemberRecord(
         "g",
         "m",
-        ShareMember(rack_id="r", client_id="c", client_host="/h", topic_names=("a", "b")),
+        ShareGroupMember(rack_id="r", client_id="c", client_host="/h", topic_names=("a", "b")),
     ),
-    ShareMemberStored("g", "m", ShareMember()),
-    ShareMemberStored("g", "m", None),
-    ShareEpochStored("g", GroupEpoch(5, -7)),
-    ShareEpochStored("g", None),
-    ShareTargetEpochStored("g", TargetEpoch(5, 1_700_000_000_000)),
-    ShareTargetEpochStored("g", TargetEpoch(5)),
-    ShareTargetEpochStored("g", None),
-    ShareTargetStored("g", "m", {T: frozenset({3, 1})}),
-    ShareTargetStored("g", "m", None),
-    ShareCurrentStored("g", "m", ShareAssignment(5, 4, {T: frozenset({0}), U: frozenset({7})})),
-    ShareCurrentStored("g", "m", None),
-    PartitionStatesStored(
+    ShareMemberRecord("g", "m", ShareGroupMember()),
+    ShareMemberRecord("g", "m", None),
+    ShareEpochRecord("g", GroupEpoch(5, -7)),
+    ShareEpochRecord("g", None),
+    ShareTargetEpochRecord("g", TargetEpoch(5, 1_700_000_000_000)),
+    ShareTargetEpochRecord("g", TargetEpoch(5)),
+    ShareTargetEpochRecord("g", None),
+    ShareTargetRecord("g", "m", {T: frozenset({3, 1})}),
+    ShareTargetRecord("g", "m", None),
+    ShareCurrentRecord(
+        "g", "m", ShareCurrentAssignment(5, 4, {T: frozenset({0}), U: frozenset({7})})
+    ),
+    ShareCurrentRecord("g", "m", None),
+    ShareStatePartitionsRecord(
         "g",
-        PartitionStates(
+        StatePartitions(
             {T: NamedPartitions("a", frozenset({0, 2}))},
             {T: NamedPartitions("a", frozenset({1})), U: NamedPartitions("b", frozenset({0}))},
             {U: "b"},
         ),
     ),
-    PartitionStatesStored("g", PartitionStates()),
-    PartitionStatesStored("g", None),
+    ShareStatePartitionsRecord("g", StatePartitions()),
+    ShareStatePartitionsRecord("g", None),
 ]
 
 
@@ -62,34 +64,34 @@ def test_a_record_is_read_as_it_was_written(record: ShareGroupRecord) -> None:
     ("record", "key", "value"),
     [
         (
-            ShareMemberStored("g", "m", ShareMember(client_id="c", client_host="h")),
+            ShareMemberRecord("g", "m", ShareGroupMember(client_id="c", client_host="h")),
             "000a 0001 67 0001 6d",
             "0000 00 02 63 02 68 01 00",
         ),
         (
-            ShareEpochStored("g", GroupEpoch(2, 3)),
+            ShareEpochRecord("g", GroupEpoch(2, 3)),
             "000b 0001 67",
             "0000 00000002 0000000000000003 00",
         ),
         (
-            ShareTargetEpochStored("g", TargetEpoch(2, 3)),
+            ShareTargetEpochRecord("g", TargetEpoch(2, 3)),
             "000c 0001 67",
             "0000 00000002 01 00 08 0000000000000003",
         ),
-        (ShareTargetEpochStored("g", TargetEpoch(2)), "000c 0001 67", "0000 00000002 00"),
+        (ShareTargetEpochRecord("g", TargetEpoch(2)), "000c 0001 67", "0000 00000002 00"),
         (
-            ShareTargetStored("g", "m", {T: frozenset({1, 0})}),
+            ShareTargetRecord("g", "m", {T: frozenset({1, 0})}),
             "000d 0001 67 0001 6d",
             "0000 02 000102030405060708090a0b0c0d0e0f 03 00000000 00000001 00 00",
         ),
         (
-            ShareCurrentStored("g", "m", ShareAssignment(2, 1, {T: frozenset({1})})),
+            ShareCurrentRecord("g", "m", ShareCurrentAssignment(2, 1, {T: frozenset({1})})),
             "000e 0001 67 0001 6d",
             "0000 00000002 00000001 00 02 000102030405060708090a0b0c0d0e0f 02 00000001 00 00",
         ),
         (
-            PartitionStatesStored(
-                "g", PartitionStates({}, {T: NamedPartitions("a", frozenset({1}))}, {T: "b"})
+            ShareStatePartitionsRecord(
+                "g", StatePartitions({}, {T: NamedPartitions("a", frozenset({1}))}, {T: "b"})
             ),
             "000f 0001 67",
             "0000 01 02 000102030405060708090a0b0c0d0e0f 02 61 02 00000001 00"

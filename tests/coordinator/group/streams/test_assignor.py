@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from odradek.coordinator.group.streams.assignor import Candidate, assign
-from odradek.coordinator.group.streams.records import NO_TASKS, TaskSets
+from odradek.coordinator.group.streams.assignor import StreamsMemberSpec, assign
+from odradek.coordinator.group.streams.records import NO_TASKS, TasksTuple
 
 TaskIds = set[tuple[str, int]]
 
@@ -16,12 +16,14 @@ def ids(tasks: Mapping[str, frozenset[int]]) -> TaskIds:
     return {(name, index) for name, indexes in tasks.items() for index in indexes}
 
 
-def fresh(*names: str, process: str = "") -> list[Candidate]:
-    return [Candidate(name, process or f"p-{name}", NO_TASKS) for name in names]
+def fresh(*names: str, process: str = "") -> list[StreamsMemberSpec]:
+    return [StreamsMemberSpec(name, process or f"p-{name}", NO_TASKS) for name in names]
 
 
-def again(candidates: list[Candidate], targets: Mapping[str, TaskSets]) -> list[Candidate]:
-    return [each._replace(before=targets.get(each.member_id, NO_TASKS)) for each in candidates]
+def again(
+    specs: list[StreamsMemberSpec], targets: Mapping[str, TasksTuple]
+) -> list[StreamsMemberSpec]:
+    return [each._replace(before=targets.get(each.member_id, NO_TASKS)) for each in specs]
 
 
 def test_nobody_gets_nothing() -> None:
@@ -54,14 +56,14 @@ def test_what_somebody_had_who_left_is_shared_and_nothing_else_moves() -> None:
 
 
 def test_threads_of_one_process_share_what_falls_to_it() -> None:
-    candidates = [*fresh("a1", "a2", process="a"), *fresh("b1", process="b")]
-    targets = assign(candidates, {"0": 6}, (), 0)
+    specs = [*fresh("a1", "a2", process="a"), *fresh("b1", process="b")]
+    targets = assign(specs, {"0": 6}, (), 0)
     assert [len(ids(targets[name].active)) for name in ("a1", "a2", "b1")] == [2, 2, 2]
 
 
 def test_standby_tasks_are_of_state_only_and_in_other_processes() -> None:
-    candidates = [*fresh("a1", "a2", process="a"), *fresh("b1", process="b")]
-    targets = assign(candidates, {"0": 2, "1": 3}, {"1"}, 1)
+    specs = [*fresh("a1", "a2", process="a"), *fresh("b1", process="b")]
+    targets = assign(specs, {"0": 2, "1": 3}, {"1"}, 1)
     stand_by = Counter(task for each in targets.values() for task in ids(each.standby))
     assert stand_by == Counter({("1", index): 1 for index in range(3)})
     by_process = {"a": ("a1", "a2"), "b": ("b1",)}
@@ -99,21 +101,21 @@ def test_random_groups_keep_the_invariants(seed: int) -> None:
     random_ = random.Random(seed)
     counts = {str(at): random_.randrange(1, 9) for at in range(random_.randrange(1, 5))}
     stateful = {name for name in counts if random_.random() < 0.6}
-    targets: Mapping[str, TaskSets] = {}
+    targets: Mapping[str, TasksTuple] = {}
     for _ in range(6):
         standby_count = random_.randrange(3)
-        candidates = [
-            Candidate(f"m{at}", f"p{random_.randrange(4)}", NO_TASKS)
+        specs = [
+            StreamsMemberSpec(f"m{at}", f"p{random_.randrange(4)}", NO_TASKS)
             for at in random_.sample(range(9), random_.randrange(1, 9))
         ]
-        targets = assign(again(candidates, targets), counts, stateful, standby_count)
-        assert set(targets) == {each.member_id for each in candidates}
+        targets = assign(again(specs, targets), counts, stateful, standby_count)
+        assert set(targets) == {each.member_id for each in specs}
         run = Counter(task for each in targets.values() for task in ids(each.active))
         assert run == Counter((name, i) for name, count in counts.items() for i in range(count))
-        processes = {each.process_id for each in candidates}
+        processes = {each.process_id for each in specs}
         holders: Counter[tuple[str, tuple[str, int]]] = Counter()
         stood: Counter[tuple[str, int]] = Counter()
-        for each in candidates:
+        for each in specs:
             target = targets[each.member_id]
             holders.update((each.process_id, task) for task in ids(target.active))
             holders.update((each.process_id, task) for task in ids(target.standby))
@@ -125,4 +127,4 @@ def test_random_groups_keep_the_invariants(seed: int) -> None:
                 assert stood[name, index] == wanted, f"seed {seed}"
         loads = [len(ids(target.active)) for target in targets.values()]
         # Processes of unequal size are filled thread by thread: nobody has more than a fair share.
-        assert max(loads) <= -(-sum(counts.values()) // len(candidates)) + 1, f"seed {seed}"
+        assert max(loads) <= -(-sum(counts.values()) // len(specs)) + 1, f"seed {seed}"

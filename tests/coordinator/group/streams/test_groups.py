@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from odradek.coordinator.group.requests import CommitInTransaction, FollowTopics
+from odradek.coordinator.group.requests import CommitInTransaction, UpdateTopics
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import MemberIdentity
@@ -18,9 +18,9 @@ from tests.support.streams_playbook import (
     REBALANCE_TIMEOUT_MS,
     STANDBY,
     STREAMS,
+    LagReportingThread,
     StreamsStage,
-    Telling,
-    Thread,
+    StreamsThread,
     settle_threads,
 )
 
@@ -53,7 +53,7 @@ def picture(stage: StreamsStage) -> object:
 def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
     stage = StreamsStage(settings=STANDBY)
     pictures = {0: picture(stage)}
-    threads = [Thread(stage, name) for name in "abc"]
+    threads = [StreamsThread(stage, name) for name in "abc"]
 
     def note() -> None:
         pictures[len(stage.log)] = picture(stage)
@@ -90,7 +90,7 @@ def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
 
 def test_members_go_on_after_the_coordinator_has_moved() -> None:
     stage = StreamsStage()
-    a, b = Thread(stage, "a"), Thread(stage, "b")
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
     before = (a.active, b.active)
     stage.reload()
@@ -101,15 +101,15 @@ def test_members_go_on_after_the_coordinator_has_moved() -> None:
 
 def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_one() -> None:
     stage = StreamsStage()
-    thread = Thread(stage, "a")
+    thread = StreamsThread(stage, "a")
     settle_threads(thread)
     epoch = stage.streams().epoch
     stage.reload()
-    stage.ask(FollowTopics(None, {}))
+    stage.ask(UpdateTopics(None, {}))
     assert stage.streams().epoch == epoch
     stage.image = type(stage.image).empty()
     stage.reload()
-    stage.ask(FollowTopics(None, {}))
+    stage.ask(UpdateTopics(None, {}))
     group = stage.streams()
     assert group.epoch == epoch + 1
     stage.tick(1_000)
@@ -118,7 +118,7 @@ def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_on
 
 def test_a_silent_member_is_removed() -> None:
     stage = StreamsStage()
-    a, b = Thread(stage, "a"), Thread(stage, "b")
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
     stage.tick(40_000)
     a.beat()
@@ -130,7 +130,7 @@ def test_a_silent_member_is_removed() -> None:
 
 def test_a_member_that_gives_nothing_up_is_removed() -> None:
     stage = StreamsStage()
-    a, b = Thread(stage, "a"), Thread(stage, "b")
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     a.beat()
     b.beat()
     held = a.tasks
@@ -146,7 +146,7 @@ def test_a_member_that_gives_nothing_up_is_removed() -> None:
 
 def test_a_write_that_fails_is_as_if_it_had_not_been_asked_for() -> None:
     stage = StreamsStage()
-    a = Thread(stage, "a")
+    a = StreamsThread(stage, "a")
     settle_threads(a)
     before = picture(stage)
     stage.hold_log()
@@ -167,7 +167,7 @@ def commit(stage: StreamsStage, member: str, epoch: int, topic: str = "in", inde
 
 def test_commits_are_fenced_by_member_and_epoch() -> None:
     stage = StreamsStage()
-    m = Thread(stage, "m")
+    m = StreamsThread(stage, "m")
     settle_threads(m)
     assert commit(stage, "m", m.epoch) == ErrorCode.NONE
     assert commit(stage, "x", m.epoch) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -182,10 +182,10 @@ def test_commits_are_fenced_by_member_and_epoch() -> None:
 
 def test_a_commit_of_an_older_epoch_counts_for_tasks_held_since() -> None:
     stage = StreamsStage()
-    a = Thread(stage, "a")
+    a = StreamsThread(stage, "a")
     settle_threads(a)
     first = a.epoch
-    b = Thread(stage, "b")
+    b = StreamsThread(stage, "b")
     settle_threads(a, b)
     assert a.epoch > first
     [kept] = [index for name, index in a.active if name == "0"][:1]
@@ -197,10 +197,10 @@ def test_a_commit_of_an_older_epoch_counts_for_tasks_held_since() -> None:
 
 def test_commits_in_transactions_are_fenced_likewise() -> None:
     stage = StreamsStage()
-    a = Thread(stage, "a")
+    a = StreamsThread(stage, "a")
     settle_threads(a)
     first = a.epoch
-    b = Thread(stage, "b")
+    b = StreamsThread(stage, "b")
     settle_threads(a, b)
     [kept] = [index for name, index in a.active if name == "0"][:1]
     [gone] = [index for name, index in b.active if name == "0"][:1]
@@ -229,7 +229,7 @@ def test_commits_in_transactions_are_fenced_likewise() -> None:
 
 def test_fetches_are_fenced_but_for_administrators() -> None:
     stage = StreamsStage()
-    m = Thread(stage, "m")
+    m = StreamsThread(stage, "m")
     settle_threads(m)
     family = stage.shard.streams
     assert family.fetch_error("g", None, -1) is ErrorCode.NONE
@@ -240,7 +240,7 @@ def test_fetches_are_fenced_but_for_administrators() -> None:
 
 def test_offsets_of_topics_that_tasks_read_are_kept() -> None:
     stage = StreamsStage()
-    m = Thread(stage, "m")
+    m = StreamsThread(stage, "m")
     settle_threads(m)
     assert stage.shard.streams.topic_names("g") == {"in", "words"}
     stage.streams_beat("m", -1)
@@ -254,7 +254,7 @@ def test_an_empty_classic_group_becomes_a_streams_group_with_its_offsets() -> No
     stage = StreamsStage()
     assert stage.commit({("in", 0): 5}) == ErrorCode.NONE
     assert stage.streams_beat("m").error_code == ErrorCode.NONE
-    assert stage.shard.occupant("g") == "streams"
+    assert stage.shard.group_type_of("g") == "streams"
     assert stage.fetch("in", 0).committed_offset == 5
 
 
@@ -269,7 +269,7 @@ def test_a_classic_group_that_was_left_gives_its_id_away() -> None:
     assert stage.streams_beat("m").error_code == ErrorCode.NONE
     assert "g" not in stage.shard.classic
     stage.reload()
-    assert stage.shard.occupant("g") == "streams"
+    assert stage.shard.group_type_of("g") == "streams"
 
 
 def test_groups_of_other_kinds_are_left_alone_and_leave_this_one_alone() -> None:
@@ -321,13 +321,13 @@ def test_a_group_is_listed_and_deleted_when_it_is_empty() -> None:
 def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
     random_ = random.Random(seed)
     stage = StreamsStage(settings=random_.choice([STREAMS, STANDBY]))
-    threads: dict[str, Thread] = {}
+    threads: dict[str, StreamsThread] = {}
     for turn in range(150):
         name = random_.choice("abcdef")
         thread = threads.get(name)
         roll = random_.random()
         if thread is None:
-            kind = random_.choice([Thread, Telling])
+            kind = random_.choice([StreamsThread, LagReportingThread])
             threads[name] = kind(stage, name, process=random_.choice(["p", "q", "r"]))
             threads[name].beat()
         elif roll < 0.08:
@@ -340,7 +340,7 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
             if thread.epoch:
                 stage.streams_call(name, thread.epoch, owned=thread.tasks)
         else:
-            if isinstance(thread, Telling):
+            if isinstance(thread, LagReportingThread):
                 thread.lag = random_.choice([None, 50_000, 0])
             thread.beat()
         seen: dict[tuple[str, int], str] = {}
@@ -354,7 +354,7 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
                 assert key not in held, f"seed {seed}, turn {turn}: {key} twice in a process"
                 held.add(key)
     for each in threads.values():
-        if isinstance(each, Telling):
+        if isinstance(each, LagReportingThread):
             each.lag = 0
     if threads:
         settle_threads(*threads.values(), rounds=40)

@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.coordinator.group.requests import StreamsAnswer
-from odradek.coordinator.group.settings import GroupSettings, StreamsSettings
+from odradek.coordinator.group.requests import StreamsHeartbeatResult
+from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
 from odradek.coordinator.group.streams.heartbeats import check
-from odradek.coordinator.group.streams.records import TaskSets
+from odradek.coordinator.group.streams.records import TasksTuple
 from odradek.coordinator.group.streams.topology import StatusCode
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
 from tests.support.streams_playbook import (
     StreamsStage,
-    Thread,
+    StreamsThread,
     settle_threads,
     subtopology,
     topology,
@@ -70,7 +70,7 @@ def test_the_first_member_gets_everything() -> None:
     # The first epoch is that of a group without members.
     assert (answer.member_id, answer.member_epoch) == ("m", 2)
     assert answer.status == []
-    thread = Thread(stage, "m")
+    thread = StreamsThread(stage, "m")
     thread.hear(answer)
     assert thread.active == ALL
     assert stage.streams().state == "Stable"
@@ -96,7 +96,7 @@ def test_a_known_member_that_joins_again_is_told_all_its_tasks() -> None:
 
 def test_a_task_moves_only_after_it_was_given_up() -> None:
     stage = StreamsStage()
-    a, b = Thread(stage, "a"), Thread(stage, "b")
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     a.beat()
     b.beat()
     assert (a.active, b.active) == (ALL, set())
@@ -111,7 +111,7 @@ def test_a_task_moves_only_after_it_was_given_up() -> None:
 
 
 def test_a_full_group_takes_nobody() -> None:
-    streams = StreamsSettings(initial_rebalance_delay_ms=0, size_max=1)
+    streams = StreamsGroupSettings(initial_rebalance_delay_ms=0, size_max=1)
     stage = StreamsStage(settings=GroupSettings(streams=streams))
     stage.streams_beat("a")
     assert stage.streams_beat("b").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -141,12 +141,12 @@ def test_an_epoch_that_was_never_given_is_fenced() -> None:
 
 def test_the_previous_epoch_is_good_as_long_as_nothing_else_is_held() -> None:
     stage = StreamsStage()
-    a, b = Thread(stage, "a"), Thread(stage, "b")
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
     stage.streams_beat("a", a.epoch, endpoint=("host", 1))
     lost = stage.streams_beat("b", b.epoch)
     assert lost.member_epoch == b.epoch + 1
-    too_much = TaskSets({"0": frozenset({0, 1, 2}), "1": frozenset({0, 1, 2})})
+    too_much = TasksTuple({"0": frozenset({0, 1, 2}), "1": frozenset({0, 1, 2})})
     assert stage.streams_beat("b", b.epoch, owned=too_much).error_code == (
         ErrorCode.FENCED_MEMBER_EPOCH
     )
@@ -157,7 +157,7 @@ def test_the_previous_epoch_is_good_as_long_as_nothing_else_is_held() -> None:
 
 def test_tasks_whose_answer_was_lost_are_told_again() -> None:
     stage = StreamsStage()
-    a, b = Thread(stage, "a"), Thread(stage, "b")
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     a.beat()
     b.beat()
     a.beat()
@@ -171,7 +171,7 @@ def test_tasks_whose_answer_was_lost_are_told_again() -> None:
 
 def test_a_member_that_leaves_is_gone_and_the_others_share() -> None:
     stage = StreamsStage()
-    a, b = Thread(stage, "a"), Thread(stage, "b")
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
     settle_threads(a, b)
     answer = stage.streams_beat("b", -1)
     assert (answer.member_id, answer.member_epoch, answer.status) == ("b", -1, [])
@@ -183,21 +183,21 @@ def test_a_member_that_leaves_is_gone_and_the_others_share() -> None:
 def test_tasks_that_there_are_not_cannot_be_had(name: str, index: int) -> None:
     stage = StreamsStage()
     stage.streams_beat("m")
-    answer = stage.streams_beat("m", 2, owned=TaskSets({name: frozenset({index})}))
+    answer = stage.streams_beat("m", 2, owned=TasksTuple({name: frozenset({index})}))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_tasks_that_there_were_may_still_be_had_for_a_while() -> None:
     stage = StreamsStage({"in": 3})
     plan = topology(subtopology("0", "in"))
-    m = Thread(stage, "m")
+    m = StreamsThread(stage, "m")
     m.hear(stage.streams_beat("m", plan=plan))
     held = m.tasks
     stage.topics({})
     assert stage.streams_beat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
     stage.topics({"in": 1})
     assert stage.streams_beat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
-    m.tasks = TaskSets()
+    m.tasks = TasksTuple()
     settle_threads(m)
     assert m.active == {("0", 0)}
 
@@ -227,8 +227,8 @@ def test_an_invalid_topology_makes_no_group() -> None:
 
 def test_a_static_member_steps_out_and_somebody_takes_its_place() -> None:
     stage = StreamsStage()
-    a = Thread(stage, "a", instance="i")
-    b = Thread(stage, "b")
+    a = StreamsThread(stage, "a", instance="i")
+    b = StreamsThread(stage, "b")
     settle_threads(a, b)
     held = a.active
     taken = stage.streams_beat("c", instance="i")
@@ -236,7 +236,7 @@ def test_a_static_member_steps_out_and_somebody_takes_its_place() -> None:
     assert stage.streams_beat("b", -2, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
     assert stage.streams_beat("a", -2, instance="j").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.streams_beat("a", -2, instance="i").member_epoch == -2
-    c = Thread(stage, "c", instance="i")
+    c = StreamsThread(stage, "c", instance="i")
     settle_threads(c, b)
     assert c.active == held
     assert stage.streams_beat("a", 5, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
@@ -266,7 +266,7 @@ def test_topics_that_are_missing_are_told_and_asked_for() -> None:
 
 def test_a_source_that_goes_takes_the_tasks_with_it() -> None:
     stage = StreamsStage()
-    m = Thread(stage, "m")
+    m = StreamsThread(stage, "m")
     m.beat()
     stage.topics({"words": 3, "counts": 3})
     settle_threads(m)
@@ -280,7 +280,7 @@ def test_a_source_that_goes_takes_the_tasks_with_it() -> None:
 
 def test_a_topic_that_grows_brings_more_tasks() -> None:
     stage = StreamsStage({"in": 1})
-    m = Thread(stage, "m")
+    m = StreamsThread(stage, "m")
     plan = topology(subtopology("0", "in"))
     m.hear(stage.streams_beat("m", plan=plan))
     assert m.active == {("0", 0)}
@@ -298,7 +298,7 @@ def test_the_interval_is_short_while_the_group_is_small_unless_it_is_set() -> No
     joined = stage.streams_beat("m")
     assert joined.heartbeat_interval_ms == 100
     assert _interval(stage, 2) == 200
-    own = StreamsSettings(heartbeat_interval_ms=7_000, is_interval_fixed=True)
+    own = StreamsGroupSettings(heartbeat_interval_ms=7_000, is_interval_fixed=True)
     stage.shard.settings = GroupSettings(streams_overrides={"g": own})
     assert _interval(stage, 2) == 7_000
 
@@ -320,5 +320,5 @@ def test_what_is_refused_changes_nothing(refuse: Callable[[StreamsStage], object
     length = len(stage.log)
     refuse(stage)
     call = stage.calls[max(stage.calls)]
-    assert call.response(StreamsAnswer).response.error_code
+    assert call.response(StreamsHeartbeatResult).response.error_code
     assert len(stage.log) == length

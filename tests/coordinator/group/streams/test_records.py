@@ -8,43 +8,43 @@ from odradek.coordinator.group.consumer.records import TargetEpoch
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.streams.records import (
     UNKNOWN_EPOCH,
-    CopartitionGroup,
-    HeldTasks,
     InternalTopic,
-    StreamsCurrent,
-    StreamsCurrentStored,
-    StreamsEpoch,
-    StreamsEpochStored,
+    StoredCopartitionGroup,
+    StreamsCurrentAssignment,
+    StreamsCurrentRecord,
+    StreamsEpochRecord,
+    StreamsGroupEpoch,
+    StreamsGroupMember,
     StreamsGroupRecord,
-    StreamsMember,
+    StreamsMemberRecord,
     StreamsMemberState,
-    StreamsMemberStored,
-    StreamsTargetEpochStored,
-    StreamsTargetStored,
+    StreamsTargetEpochRecord,
+    StreamsTargetRecord,
+    StreamsTopologyRecord,
     Subtopology,
-    TaskSets,
+    TasksTuple,
+    TasksTupleWithEpochs,
     Topology,
-    TopologyStored,
 )
 from odradek.protocol.errors import ProtocolError
 
 KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
     (
-        StreamsEpochStored("g", StreamsEpoch(7, -5, 3, (("num.standby.replicas", "1"),))),
+        StreamsEpochRecord("g", StreamsGroupEpoch(7, -5, 3, (("num.standby.replicas", "1"),))),
         "0011000167",
         "000000000007fffffffffffffffb02000400000003011902156e756d2e7374616e6462792e7265706c69636173"
         "023100",
     ),
     (
-        StreamsEpochStored("g", StreamsEpoch(2)),
+        StreamsEpochRecord("g", StreamsGroupEpoch(2)),
         "0011000167",
         "000000000002000000000000000000",
     ),
     (
-        StreamsMemberStored(
+        StreamsMemberRecord(
             "g",
             "m",
-            StreamsMember(
+            StreamsGroupMember(
                 instance_id="i",
                 client_id="c",
                 client_host="/h",
@@ -59,30 +59,32 @@ KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
         "00000269000263032f68000493e0000000030270010265ffff0002026b02760000",
     ),
     (
-        StreamsMemberStored("g", "m", StreamsMember(rack_id="r", topology_epoch=0, process_id="p")),
+        StreamsMemberRecord(
+            "g", "m", StreamsGroupMember(rack_id="r", topology_epoch=0, process_id="p")
+        ),
         "001300016700016d",
         "00000002720101ffffffff000000000270ff0100",
     ),
     (
-        StreamsTargetEpochStored("g", TargetEpoch(7, 12_345)),
+        StreamsTargetEpochRecord("g", TargetEpoch(7, 12_345)),
         "0014000167",
         "0000000000070100080000000000003039",
     ),
     (
-        StreamsTargetStored("g", "m", TaskSets({"0": frozenset({0, 2})}, {"1": frozenset({1})})),
+        StreamsTargetRecord("g", "m", TasksTuple({"0": frozenset({0, 2})}, {"1": frozenset({1})})),
         "001500016700016d",
         "0000020230030000000000000002000202310200000001000100",
     ),
     (
-        StreamsCurrentStored(
+        StreamsCurrentRecord(
             "g",
             "m",
-            StreamsCurrent(
+            StreamsCurrentAssignment(
                 7,
                 6,
                 StreamsMemberState.UNREVOKED_TASKS,
-                HeldTasks({"0": {0: 5, 2: 7}}, {"1": frozenset({1})}),
-                HeldTasks({"1": {3: 4}}),
+                TasksTupleWithEpochs({"0": {0: 5, 2: 7}}, {"1": frozenset({1})}),
+                TasksTupleWithEpochs({"1": {3: 4}}),
             ),
         ),
         "001600016700016d",
@@ -90,7 +92,7 @@ KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
         "02023102000000030100050200000004010100",
     ),
     (
-        TopologyStored(
+        StreamsTopologyRecord(
             "g",
             Topology(
                 3,
@@ -101,7 +103,7 @@ KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
                         changelogs=(InternalTopic("c", 0, 1, (("cleanup.policy", "compact"),)),),
                         repartition_sinks=("s",),
                         repartition_sources=(InternalTopic("r", 4),),
-                        copartition_groups=(CopartitionGroup((1,), (), (0,)),),
+                        copartition_groups=(StoredCopartitionGroup((1,), (), (0,)),),
                     ),
                 ),
             ),
@@ -112,12 +114,12 @@ KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
     ),
 ]
 GONE: list[StreamsGroupRecord] = [
-    StreamsEpochStored("g", None),
-    StreamsMemberStored("g", "m", None),
-    StreamsTargetEpochStored("g", None),
-    StreamsTargetStored("g", "m", None),
-    StreamsCurrentStored("g", "m", None),
-    TopologyStored("g", None),
+    StreamsEpochRecord("g", None),
+    StreamsMemberRecord("g", "m", None),
+    StreamsTargetEpochRecord("g", None),
+    StreamsTargetRecord("g", "m", None),
+    StreamsCurrentRecord("g", "m", None),
+    StreamsTopologyRecord("g", None),
 ]
 
 
@@ -158,21 +160,21 @@ def test_the_kind_that_was_given_up_is_left_alone() -> None:
 
 
 def test_a_state_of_a_newer_release_is_known_to_be_unknown() -> None:
-    key, value = encode(StreamsCurrentStored("g", "m", StreamsCurrent(1)))
+    key, value = encode(StreamsCurrentRecord("g", "m", StreamsCurrentAssignment(1)))
     assert value is not None
     read = decode(key, value[:10] + b"\x09" + value[11:])
-    assert isinstance(read, StreamsCurrentStored)
+    assert isinstance(read, StreamsCurrentRecord)
     assert read.current is not None
     assert read.current.state is StreamsMemberState.UNKNOWN
 
 
 def test_tasks_without_epochs_have_unknown_ones() -> None:
-    key, _ = encode(StreamsCurrentStored("g", "m", None))
+    key, _ = encode(StreamsCurrentRecord("g", "m", None))
     value = bytes.fromhex(
         "0000" + "00000007" + "00000006" + "01" + "02" + "0230" + "0200000003" + "00"
     )
     read = decode(key, value + b"\x01" * 5 + b"\x00")
-    assert isinstance(read, StreamsCurrentStored)
+    assert isinstance(read, StreamsCurrentRecord)
     assert read.current is not None
     assert read.current.assigned.active == {"0": {3: UNKNOWN_EPOCH}}
 
@@ -182,12 +184,14 @@ _tasks = st.dictionaries(_texts, st.frozensets(st.integers(0, 9), min_size=1), m
 _epochs = st.dictionaries(
     _texts, st.dictionaries(st.integers(0, 9), st.integers(0, 99), min_size=1), max_size=3
 )
-_held = st.builds(HeldTasks, _epochs, _tasks, _tasks)
+_held = st.builds(TasksTupleWithEpochs, _epochs, _tasks, _tasks)
 
 
 @given(_held, _held, st.sampled_from(StreamsMemberState))
 def test_whatever_is_held_comes_back(
-    assigned: HeldTasks, pending: HeldTasks, state: StreamsMemberState
+    assigned: TasksTupleWithEpochs, pending: TasksTupleWithEpochs, state: StreamsMemberState
 ) -> None:
-    record = StreamsCurrentStored("g", "m", StreamsCurrent(3, 2, state, assigned, pending))
+    record = StreamsCurrentRecord(
+        "g", "m", StreamsCurrentAssignment(3, 2, state, assigned, pending)
+    )
     assert decode(*encode(record)) == record

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.coordinator.group.streams.topology import (
-    Configured,
+    ConfiguredTopology,
     StatusCode,
     configure,
     summary,
@@ -16,15 +16,15 @@ from tests.support.consumer_playbook import image_of
 from tests.support.streams_playbook import subtopology, topology, word_count
 
 
-def configured(plan: StreamsGroupHeartbeatTopology, topics: dict[str, int]) -> Configured:
+def configured(plan: StreamsGroupHeartbeatTopology, topics: dict[str, int]) -> ConfiguredTopology:
     return configure(topology_of(plan), TopicCatalog(image_of(topics)))
 
 
-def code_of(found: Configured) -> StatusCode | None:
-    return None if found.trouble is None else found.trouble[0]
+def code_of(found: ConfiguredTopology) -> StatusCode | None:
+    return None if found.topology_error is None else found.topology_error[0]
 
 
-def partitions(found: Configured) -> dict[str, int]:
+def partitions(found: ConfiguredTopology) -> dict[str, int]:
     return {topic.name: topic.partition_count for topic in found.topics.values()}
 
 
@@ -38,13 +38,16 @@ def test_a_topology_whose_topics_are_there_is_ready() -> None:
 
 def test_missing_sources_come_before_anything_else() -> None:
     found = configured(word_count(), {"words": 1})
-    assert found.trouble == (StatusCode.MISSING_SOURCE_TOPICS, "Source topics in are missing.")
+    assert found.topology_error == (
+        StatusCode.MISSING_SOURCE_TOPICS,
+        "Source topics in are missing.",
+    )
     assert found.missing == ()
 
 
 def test_internal_topics_are_counted_by_what_flows_into_them() -> None:
     found = configured(word_count(), {"in": 5})
-    assert found.trouble == (
+    assert found.topology_error == (
         StatusCode.MISSING_INTERNAL_TOPICS,
         "Internal topics are missing: counts, words",
     )

@@ -2,31 +2,37 @@
 
 from collections.abc import Mapping
 
-from odradek.coordinator.group.requests import StreamsAnswer
-from odradek.coordinator.group.streams.assignor import Candidate, TaskId
-from odradek.coordinator.group.streams.records import NO_TASKS, TaskSets
+from odradek.coordinator.group.requests import StreamsHeartbeatResult
+from odradek.coordinator.group.streams.assignor import StreamsMemberSpec, TaskId
+from odradek.coordinator.group.streams.records import NO_TASKS, TasksTuple
 from odradek.coordinator.group.streams.warmups import (
     ACCEPTABLE_LAG,
     NO_LAGS,
     WARMUPS_MAX,
     has_caught_up,
-    hold_back,
+    insert_warmups,
 )
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
-from tests.support.streams_playbook import StreamsStage, Telling, settle_threads, told, word_count
+from tests.support.streams_playbook import (
+    LagReportingThread,
+    StreamsStage,
+    settle_threads,
+    told,
+    word_count,
+)
 
 
 def tasks(*indexes: int) -> dict[str, frozenset[int]]:
     return {"1": frozenset(indexes)} if indexes else {}
 
 
-HAD_ALL = Candidate("a", "p", TaskSets(tasks(0, 1, 2)))
-COMES = Candidate("b", "q", NO_TASKS)
-MOVED = {"a": TaskSets(tasks(0)), "b": TaskSets(tasks(1, 2))}
+HAD_ALL = StreamsMemberSpec("a", "p", TasksTuple(tasks(0, 1, 2)))
+COMES = StreamsMemberSpec("b", "q", NO_TASKS)
+MOVED = {"a": TasksTuple(tasks(0)), "b": TasksTuple(tasks(1, 2))}
 
 
-def held(lags: Mapping[str, Mapping[TaskId, int]], *, comes: Candidate = COMES) -> object:
-    return hold_back(MOVED, [HAD_ALL, comes], {"1"}, lags)
+def held(lags: Mapping[str, Mapping[TaskId, int]], *, comes: StreamsMemberSpec = COMES) -> object:
+    return insert_warmups(MOVED, [HAD_ALL, comes], {"1"}, lags)
 
 
 def test_members_that_tell_nothing_get_their_tasks_at_once() -> None:
@@ -35,32 +41,32 @@ def test_members_that_tell_nothing_get_their_tasks_at_once() -> None:
 
 def test_tasks_stay_while_the_other_process_has_not_caught_up() -> None:
     assert held({"b": {}}) == {
-        "a": TaskSets(tasks(0, 1, 2)),
-        "b": TaskSets({}, {}, tasks(1, 2)),
+        "a": TasksTuple(tasks(0, 1, 2)),
+        "b": TasksTuple({}, {}, tasks(1, 2)),
     }
     assert held({"b": {("1", 1): ACCEPTABLE_LAG + 1}}) == held({"b": {}})
 
 
 def test_a_task_moves_when_it_is_near_the_end() -> None:
     assert held({"b": {("1", 1): ACCEPTABLE_LAG}}) == {
-        "a": TaskSets(tasks(0, 2)),
-        "b": TaskSets(tasks(1), {}, tasks(2)),
+        "a": TasksTuple(tasks(0, 2)),
+        "b": TasksTuple(tasks(1), {}, tasks(2)),
     }
 
 
 def test_it_goes_on_waiting_when_the_coordinator_has_moved() -> None:
-    warming = COMES._replace(before=TaskSets({}, {}, tasks(1)))
+    warming = COMES._replace(before=TasksTuple({}, {}, tasks(1)))
     assert held(NO_LAGS, comes=warming) == {
-        "a": TaskSets(tasks(0, 1)),
-        "b": TaskSets(tasks(2), {}, tasks(1)),
+        "a": TasksTuple(tasks(0, 1)),
+        "b": TasksTuple(tasks(2), {}, tasks(1)),
     }
 
 
 def test_only_so_many_warm_up_at_a_time() -> None:
     count = WARMUPS_MAX + 3
-    everything = Candidate("a", "p", TaskSets(tasks(*range(count))))
-    targets = {"a": NO_TASKS, "b": TaskSets(tasks(*range(count)))}
-    found = hold_back(targets, [everything, COMES], {"1"}, {"b": {}})
+    everything = StreamsMemberSpec("a", "p", TasksTuple(tasks(*range(count))))
+    targets = {"a": NO_TASKS, "b": TasksTuple(tasks(*range(count)))}
+    found = insert_warmups(targets, [everything, COMES], {"1"}, {"b": {}})
     assert found["b"].warmup == tasks(*range(WARMUPS_MAX))
     assert found["a"].active == tasks(*range(count))
 
@@ -71,18 +77,18 @@ def test_threads_of_one_process_share_their_state() -> None:
 
 
 def test_tasks_without_state_never_wait() -> None:
-    assert hold_back(MOVED, [HAD_ALL, COMES], set(), {"b": {}}) == MOVED
+    assert insert_warmups(MOVED, [HAD_ALL, COMES], set(), {"b": {}}) == MOVED
 
 
 def test_whoever_keeps_a_task_does_not_stand_by_for_it() -> None:
     targets = {
-        "a": TaskSets(tasks(0), tasks(1, 2)),
-        "b": TaskSets(tasks(1, 2), tasks(0)),
+        "a": TasksTuple(tasks(0), tasks(1, 2)),
+        "b": TasksTuple(tasks(1, 2), tasks(0)),
     }
-    found = hold_back(targets, [HAD_ALL, COMES], {"1"}, {"b": {}})
+    found = insert_warmups(targets, [HAD_ALL, COMES], {"1"}, {"b": {}})
     assert found == {
-        "a": TaskSets(tasks(0, 1, 2)),
-        "b": TaskSets({}, tasks(0), tasks(1, 2)),
+        "a": TasksTuple(tasks(0, 1, 2)),
+        "b": TasksTuple({}, tasks(0), tasks(1, 2)),
     }
 
 
@@ -99,7 +105,7 @@ def test_who_has_caught_up_is_seen_by_its_own_words() -> None:
 
 def test_a_group_moves_its_state_before_its_tasks() -> None:
     stage = StreamsStage()
-    a, b = Telling(stage, "a"), Telling(stage, "b")
+    a, b = LagReportingThread(stage, "a"), LagReportingThread(stage, "b")
     settle_threads(a)
     settle_threads(a, b)
     assert {("1", 0), ("1", 1), ("1", 2)} <= a.active
@@ -120,7 +126,7 @@ def test_a_group_moves_its_state_before_its_tasks() -> None:
 
 def test_a_member_without_its_runner_gets_the_task_at_once() -> None:
     stage = StreamsStage()
-    a, b = Telling(stage, "a"), Telling(stage, "b")
+    a, b = LagReportingThread(stage, "a"), LagReportingThread(stage, "b")
     settle_threads(a)
     settle_threads(a, b)
     stage.streams_beat("a", -1)
@@ -138,7 +144,7 @@ def test_members_are_told_when_to_tell() -> None:
         process_id="p",
         topology=word_count(),
     )
-    new = stage.ask(request, version=1).response(StreamsAnswer).response
+    new = stage.ask(request, version=1).response(StreamsHeartbeatResult).response
     assert (new.acceptable_recovery_lag, new.task_offset_interval_ms) == (ACCEPTABLE_LAG, 60_000)
     old = stage.streams_beat("n")
     assert old.task_offset_interval_ms == 0, "Kafka 4.3 does not ask for offsets either"

@@ -16,8 +16,8 @@ from odradek.cluster.controller.commands import (
     RemoveRaftVoter,
 )
 from odradek.cluster.metadata.records import FeatureLevelChanged
-from odradek.node.bus.messages import QuorumState, ReplicaStanding
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.bus.messages import QuorumReplica, QuorumState
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.cluster import (
     METADATA_TOPIC,
     REMOVE_VOTER_TIMEOUT_MS,
@@ -43,57 +43,59 @@ from odradek.protocol.messages.cluster import (
     DescribeQuorumResponsePartitionData,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    ElectLeadersTopicPartitions,
     FeatureUpdateKey,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
     ReassignablePartition,
     ReassignableTopic,
     RemoveRaftVoterRequest,
-    TopicPartitions,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[RouterRoom]:
-    room = RouterRoom(tmp_path)
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[RouterHarness]:
+    harness = RouterHarness(tmp_path)
+    yield harness
+    harness.close()
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[RouterRoom]:
+def three(tmp_path: Path) -> Iterator[RouterHarness]:
     """Of three brokers, this node is broker 0."""
-    room = RouterRoom(tmp_path, brokers=3)
-    yield room
-    room.close()
+    harness = RouterHarness(tmp_path, brokers=3)
+    yield harness
+    harness.close()
 
 
-def has(room: RouterRoom, name: str, number: int, partitions: int = 1, factor: int = 3) -> None:
-    room.controller.has(name, number, partitions, factor)
-    room.follow()
+def has(
+    harness: RouterHarness, name: str, number: int, partitions: int = 1, factor: int = 3
+) -> None:
+    harness.controller.has(name, number, partitions, factor)
+    harness.follow()
 
 
-def put(room: RouterRoom, name: str, partition: int = 0, **state: object) -> None:
+def put(harness: RouterHarness, name: str, partition: int = 0, **state: object) -> None:
     """Put a partition into a state of the test's choice."""
-    before = room.controller.partition(name, partition)
+    before = harness.controller.partition(name, partition)
     after = msgspec.structs.replace(before, partition_epoch=before.partition_epoch + 1, **state)
-    room.controller.put(name, after, partition=partition)
-    room.follow()
+    harness.controller.put(name, after, partition=partition)
+    harness.follow()
 
 
-def forbid_altering(room: RouterRoom) -> None:
-    room.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+def forbid_altering(harness: RouterHarness) -> None:
+    harness.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 # -- ElectLeaders ----------------------------------------------------------------------------
 
 
 def elect(
-    room: RouterRoom,
+    harness: RouterHarness,
     named: dict[str, list[int]] | None,
     *,
     version: int = 2,
@@ -103,10 +105,13 @@ def elect(
         election_type=election_type,
         topic_partitions=None
         if named is None
-        else [TopicPartitions(topic=name, partitions=numbers) for name, numbers in named.items()],
+        else [
+            ElectLeadersTopicPartitions(topic=name, partitions=numbers)
+            for name, numbers in named.items()
+        ],
         timeout_ms=4_321,
     )
-    return room.call(handle_elect_leaders, request, version)
+    return harness.call(handle_elect_leaders, request, version)
 
 
 def elected(response: ElectLeadersResponse) -> dict[tuple[str, int], int]:
@@ -117,15 +122,15 @@ def elected(response: ElectLeadersResponse) -> dict[tuple[str, int], int]:
     }
 
 
-def drift(room: RouterRoom, name: str, partition: int = 0) -> int:
+def drift(harness: RouterHarness, name: str, partition: int = 0) -> int:
     """Somebody else than the preferred leader leads, who is in sync; the preferred leader."""
-    preferred, other, *_ = room.controller.partition(name, partition).replicas
-    put(room, name, partition, leader=other, leader_epoch=1)
+    preferred, other, *_ = harness.controller.partition(name, partition).replicas
+    put(harness, name, partition, leader=other, leader_epoch=1)
     return preferred
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_preferred_leader_leads_again(three: RouterRoom, version: int) -> None:
+def test_the_preferred_leader_leads_again(three: RouterHarness, version: int) -> None:
     has(three, "t", 1, 2)
     preferred = drift(three, "t", 1)
     response = elect(three, {"t": [0, 1, 2], "u": [0]}, version=version)
@@ -144,7 +149,7 @@ def test_the_preferred_leader_leads_again(three: RouterRoom, version: int) -> No
 
 @pytest.mark.parametrize("version", range(3))
 def test_null_elects_everywhere_and_answers_only_where_it_was_needed(
-    three: RouterRoom, version: int
+    three: RouterHarness, version: int
 ) -> None:
     has(three, "t", 1, 3)
     has(three, "u", 5)
@@ -158,14 +163,14 @@ def test_null_elects_everywhere_and_answers_only_where_it_was_needed(
     }
 
 
-def test_an_empty_list_elects_nowhere(three: RouterRoom) -> None:
+def test_an_empty_list_elects_nowhere(three: RouterHarness) -> None:
     has(three, "t", 1)
     drift(three, "t")
     assert elect(three, {}).replica_election_results == []
     assert elected(elect(three, None)) == {("t", 0): ErrorCode.NONE}
 
 
-def test_an_unclean_election_takes_who_is_there(three: RouterRoom) -> None:
+def test_an_unclean_election_takes_who_is_there(three: RouterHarness) -> None:
     has(three, "t", 1)
     gone, *others = three.controller.partition("t").replicas
     three.controller.fence(gone)
@@ -175,7 +180,7 @@ def test_an_unclean_election_takes_who_is_there(three: RouterRoom) -> None:
     assert three.image.topics_by_name["t"].partitions[0].leader in others
 
 
-def test_an_unclean_election_without_anybody_fails(three: RouterRoom) -> None:
+def test_an_unclean_election_without_anybody_fails(three: RouterHarness) -> None:
     has(three, "t", 1)
     three.controller.fence(0, 1, 2)
     put(three, "t", leader=-1)
@@ -184,14 +189,16 @@ def test_an_unclean_election_without_anybody_fails(three: RouterRoom) -> None:
     }
 
 
-def test_version_0_knows_preferred_elections_only(three: RouterRoom) -> None:
+def test_version_0_knows_preferred_elections_only(three: RouterHarness) -> None:
     has(three, "t", 1)
     drift(three, "t")
-    request = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0])])
+    request = ElectLeadersRequest(
+        topic_partitions=[ElectLeadersTopicPartitions(topic="t", partitions=[0])]
+    )
     assert elected(three.call(handle_elect_leaders, request, 0)) == {("t", 0): ErrorCode.NONE}
 
 
-def test_a_kind_of_election_that_there_is_not_is_refused(three: RouterRoom) -> None:
+def test_a_kind_of_election_that_there_is_not_is_refused(three: RouterHarness) -> None:
     has(three, "t", 1)
     response = elect(three, {"t": [0]}, election_type=2)
     assert response.error_code == ErrorCode.INVALID_REQUEST
@@ -199,7 +206,7 @@ def test_a_kind_of_election_that_there_is_not_is_refused(three: RouterRoom) -> N
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_elections_are_for_who_may_alter_the_cluster(three: RouterRoom, version: int) -> None:
+def test_elections_are_for_who_may_alter_the_cluster(three: RouterHarness, version: int) -> None:
     has(three, "t", 1)
     forbid_altering(three)
     drift(three, "t")
@@ -211,7 +218,7 @@ def test_elections_are_for_who_may_alter_the_cluster(three: RouterRoom, version:
     assert three.image is before
 
 
-def test_elections_that_get_no_answer_in_time_say_so(three: RouterRoom) -> None:
+def test_elections_that_get_no_answer_in_time_say_so(three: RouterHarness) -> None:
     three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     response = elect(three, {"t": [0]})
     assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -220,7 +227,7 @@ def test_elections_that_get_no_answer_in_time_say_so(three: RouterRoom) -> None:
 
 
 def test_where_version_0_has_no_place_for_an_error_the_connection_is_closed(
-    three: RouterRoom,
+    three: RouterHarness,
 ) -> None:
     three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     with pytest.raises(ApiError):
@@ -231,7 +238,7 @@ def test_where_version_0_has_no_place_for_an_error_the_connection_is_closed(
 
 
 def reassign(
-    room: RouterRoom,
+    harness: RouterHarness,
     targets: dict[tuple[str, int], list[int] | None],
     *,
     version: int = 1,
@@ -248,7 +255,7 @@ def reassign(
             for (name, number), replicas in targets.items()
         ],
     )
-    return room.call(handle_alter_partition_reassignments, request, version)
+    return harness.call(handle_alter_partition_reassignments, request, version)
 
 
 def reassigned(response: AlterPartitionReassignmentsResponse) -> dict[tuple[str, int], int]:
@@ -259,26 +266,26 @@ def reassigned(response: AlterPartitionReassignmentsResponse) -> dict[tuple[str,
     }
 
 
-def on_one(room: RouterRoom, name: str, number: int) -> tuple[int, list[int]]:
+def on_one(harness: RouterHarness, name: str, number: int) -> tuple[int, list[int]]:
     """A topic with a single replica: where it is, and the brokers where it is not."""
-    has(room, name, number, factor=1)
-    (at,) = room.controller.partition(name).replicas
+    has(harness, name, number, factor=1)
+    (at,) = harness.controller.partition(name).replicas
     return at, [broker for broker in range(3) if broker != at]
 
 
-def catch_up(room: RouterRoom, name: str) -> None:
+def catch_up(harness: RouterHarness, name: str) -> None:
     """The leader takes all replicas into the ISR."""
-    topic = room.image.topics_by_name[name]
+    topic = harness.image.topics_by_name[name]
     (before,) = topic.partitions
     replicas = tuple(InSyncReplica(broker) for broker in before.replicas)
     change = InSyncChange(topic.topic_id, 0, before.leader_epoch, before.partition_epoch, replicas)
-    broker_epoch = room.image.brokers[before.leader].broker_epoch
-    room.controller.do(AlterPartition(before.leader, broker_epoch, (change,)))
-    room.follow()
+    broker_epoch = harness.image.brokers[before.leader].broker_epoch
+    harness.controller.do(AlterPartition(before.leader, broker_epoch, (change,)))
+    harness.follow()
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_reassignment_is_answered_when_it_is_begun(three: RouterRoom, version: int) -> None:
+def test_a_reassignment_is_answered_when_it_is_begun(three: RouterHarness, version: int) -> None:
     at, (target, _) = on_one(three, "t", 1)
     response = reassign(three, {("t", 0): [target]}, version=version)
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
@@ -293,7 +300,7 @@ def test_a_reassignment_is_answered_when_it_is_begun(three: RouterRoom, version:
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_null_replicas_cancel_a_reassignment(three: RouterRoom, version: int) -> None:
+def test_null_replicas_cancel_a_reassignment(three: RouterHarness, version: int) -> None:
     at, (target, _) = on_one(three, "t", 1)
     reassign(three, {("t", 0): [target]})
     codes = [reassigned(reassign(three, {("t", 0): None}, version=version)) for _ in range(2)]
@@ -304,7 +311,7 @@ def test_null_replicas_cancel_a_reassignment(three: RouterRoom, version: int) ->
     assert three.image.topics_by_name["t"].partitions[0].replicas == (at,)
 
 
-def test_each_partition_is_refused_by_itself_and_told_why(three: RouterRoom) -> None:
+def test_each_partition_is_refused_by_itself_and_told_why(three: RouterHarness) -> None:
     _, (target, _) = on_one(three, "t", 1)
     on_one(three, "u", 2)
     response = reassign(three, {("t", 0): [target], ("u", 0): [7], ("v", 0): [0], ("t", 9): [0]})
@@ -323,7 +330,7 @@ def test_each_partition_is_refused_by_itself_and_told_why(three: RouterRoom) -> 
     )
 
 
-def test_a_change_of_the_number_of_replicas_can_be_forbidden(three: RouterRoom) -> None:
+def test_a_change_of_the_number_of_replicas_can_be_forbidden(three: RouterHarness) -> None:
     on_one(three, "t", 1)
     wanted: dict[tuple[str, int], list[int] | None] = {("t", 0): [0, 1]}
     response = reassign(three, wanted, may_change_factor=False)
@@ -332,7 +339,9 @@ def test_a_change_of_the_number_of_replicas_can_be_forbidden(three: RouterRoom) 
     assert reassigned(reassign(three, wanted)) == {("t", 0): ErrorCode.NONE}
 
 
-def test_a_reassignment_that_fails_as_a_whole_fails_for_each_partition(three: RouterRoom) -> None:
+def test_a_reassignment_that_fails_as_a_whole_fails_for_each_partition(
+    three: RouterHarness,
+) -> None:
     on_one(three, "t", 1)
     forbid_altering(three)
     before = three.image
@@ -343,7 +352,7 @@ def test_a_reassignment_that_fails_as_a_whole_fails_for_each_partition(three: Ro
     assert three.image is before
 
 
-def test_a_reassignment_that_gets_no_answer_in_time_says_so(three: RouterRoom) -> None:
+def test_a_reassignment_that_gets_no_answer_in_time_says_so(three: RouterHarness) -> None:
     three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     assert reassign(three, {}).error_code == ErrorCode.REQUEST_TIMED_OUT
 
@@ -354,14 +363,14 @@ def test_a_reassignment_that_gets_no_answer_in_time_says_so(three: RouterRoom) -
 Ongoing = dict[tuple[str, int], tuple[list[int], list[int], list[int]]]
 
 
-def ongoing(room: RouterRoom, wanted: dict[str, list[int]] | None) -> Ongoing:
+def ongoing(harness: RouterHarness, wanted: dict[str, list[int]] | None) -> Ongoing:
     topics = None
     if wanted is not None:
         topics = [
             ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
             for name, numbers in wanted.items()
         ]
-    response = room.call(
+    response = harness.call(
         handle_list_partition_reassignments, ListPartitionReassignmentsRequest(topics=topics)
     )
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
@@ -378,7 +387,7 @@ def ongoing(room: RouterRoom, wanted: dict[str, list[int]] | None) -> Ongoing:
     }
 
 
-def test_what_is_being_reassigned_is_listed(three: RouterRoom) -> None:
+def test_what_is_being_reassigned_is_listed(three: RouterHarness) -> None:
     at, (target, other) = on_one(three, "t", 1)
     at_u, (target_u, _) = on_one(three, "u", 2)
     on_one(three, "still", 3)
@@ -394,7 +403,7 @@ def test_what_is_being_reassigned_is_listed(three: RouterRoom) -> None:
     assert ongoing(three, None) == of_u
 
 
-def test_a_topic_that_is_named_twice_is_listed_once(three: RouterRoom) -> None:
+def test_a_topic_that_is_named_twice_is_listed_once(three: RouterHarness) -> None:
     _, (target, _) = on_one(three, "t", 1)
     reassign(three, {("t", 0): [target]})
     named = ListPartitionReassignmentsTopics(name="t", partition_indexes=[0])
@@ -403,8 +412,8 @@ def test_a_topic_that_is_named_twice_is_listed_once(three: RouterRoom) -> None:
     assert len(topic.partitions) == 1
 
 
-def test_reassignments_are_seen_by_who_may_see_the_cluster(three: RouterRoom) -> None:
-    three.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+def test_reassignments_are_seen_by_who_may_see_the_cluster(three: RouterHarness) -> None:
+    three.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     with pytest.raises(ApiError) as refused:
         ongoing(three, None)
     assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -417,28 +426,31 @@ UP, SAFE_DOWN = 1, 2
 
 
 @pytest.fixture
-def featured(tmp_path: Path) -> Iterator[RouterRoom]:
+def featured(tmp_path: Path) -> Iterator[RouterHarness]:
     """The broker says nothing of its features, so that only the controller's count."""
-    room = RouterRoom(tmp_path)
-    room.controller.start(0)
-    room.controller.beat(0)
-    room.controller.write(FeatureLevelChanged(METADATA, 20))
-    room.follow()
-    yield room
-    room.close()
+    harness = RouterHarness(tmp_path)
+    harness.controller.start(0)
+    harness.controller.beat(0)
+    harness.controller.write(FeatureLevelChanged(METADATA, 20))
+    harness.follow()
+    yield harness
+    harness.close()
 
 
 def update(
-    room: RouterRoom, *updates: FeatureUpdateKey, version: int = 2, validate_only: bool = False
+    harness: RouterHarness,
+    *updates: FeatureUpdateKey,
+    version: int = 2,
+    validate_only: bool = False,
 ) -> UpdateFeaturesResponse:
     request = UpdateFeaturesRequest(
         timeout_ms=4_321, feature_updates=list(updates), validate_only=validate_only
     )
-    return room.call(handle_update_features, request, version)
+    return harness.call(handle_update_features, request, version)
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_feature_goes_up(featured: RouterRoom, version: int) -> None:
+def test_a_feature_goes_up(featured: RouterHarness, version: int) -> None:
     response = update(
         featured,
         FeatureUpdateKey(feature=ELR, max_version_level=1),
@@ -466,7 +478,7 @@ def test_a_feature_goes_up(featured: RouterRoom, version: int) -> None:
     ],
 )
 def test_a_feature_goes_down_only_if_that_was_asked_for(
-    featured: RouterRoom, version: int, down: FeatureUpdateKey, is_allowed: bool
+    featured: RouterHarness, version: int, down: FeatureUpdateKey, is_allowed: bool
 ) -> None:
     down.feature, down.max_version_level = METADATA, 19
     response = update(featured, down, version=version)
@@ -475,7 +487,7 @@ def test_a_feature_goes_down_only_if_that_was_asked_for(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_no_feature_is_updated_if_one_cannot_be(featured: RouterRoom, version: int) -> None:
+def test_no_feature_is_updated_if_one_cannot_be(featured: RouterHarness, version: int) -> None:
     response = update(
         featured,
         FeatureUpdateKey(feature=ELR, max_version_level=1),
@@ -490,7 +502,7 @@ def test_no_feature_is_updated_if_one_cannot_be(featured: RouterRoom, version: i
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_update_can_be_validated_only(featured: RouterRoom, version: int) -> None:
+def test_an_update_can_be_validated_only(featured: RouterHarness, version: int) -> None:
     good = FeatureUpdateKey(feature=METADATA, max_version_level=21)
     bad = FeatureUpdateKey(feature=METADATA, max_version_level=99)
     codes = [
@@ -500,7 +512,7 @@ def test_an_update_can_be_validated_only(featured: RouterRoom, version: int) -> 
     assert featured.image.features[METADATA] == 20
 
 
-def test_features_are_updated_by_who_may_alter_the_cluster(featured: RouterRoom) -> None:
+def test_features_are_updated_by_who_may_alter_the_cluster(featured: RouterHarness) -> None:
     forbid_altering(featured)
     with pytest.raises(ApiError) as refused:
         update(featured, FeatureUpdateKey(feature=METADATA, max_version_level=21))
@@ -511,12 +523,12 @@ def test_features_are_updated_by_who_may_alter_the_cluster(featured: RouterRoom)
 # -- UnregisterBroker ------------------------------------------------------------------------
 
 
-def unregister(room: RouterRoom, broker: int) -> None:
-    response = room.call(handle_unregister_broker, UnregisterBrokerRequest(broker_id=broker))
+def unregister(harness: RouterHarness, broker: int) -> None:
+    response = harness.call(handle_unregister_broker, UnregisterBrokerRequest(broker_id=broker))
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
 
 
-def test_a_broker_is_forgotten_and_leads_nothing_any_more(three: RouterRoom) -> None:
+def test_a_broker_is_forgotten_and_leads_nothing_any_more(three: RouterHarness) -> None:
     has(three, "t", 1, 3)
     unregister(three, 2)
     assert sorted(three.image.brokers) == [0, 1]
@@ -526,13 +538,13 @@ def test_a_broker_is_forgotten_and_leads_nothing_any_more(three: RouterRoom) -> 
     assert three.link.timeouts_ms == [UNREGISTER_TIMEOUT_MS]
 
 
-def test_a_broker_that_there_is_not_cannot_be_forgotten(three: RouterRoom) -> None:
+def test_a_broker_that_there_is_not_cannot_be_forgotten(three: RouterHarness) -> None:
     with pytest.raises(ApiError) as refused:
         unregister(three, 3)
     assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_a_broker_is_forgotten_by_who_may_alter_the_cluster(three: RouterRoom) -> None:
+def test_a_broker_is_forgotten_by_who_may_alter_the_cluster(three: RouterHarness) -> None:
     forbid_altering(three)
     with pytest.raises(ApiError) as refused:
         unregister(three, 2)
@@ -547,27 +559,27 @@ FOLDER = bytes(range(16))
 
 @pytest.mark.parametrize(("version", "waits"), [(0, True), (1, True), (1, False)])
 def test_a_vote_is_given_to_a_node_with_its_folder(
-    room: RouterRoom, version: int, waits: bool
+    harness: RouterHarness, version: int, waits: bool
 ) -> None:
     request = AddRaftVoterRequest(
-        cluster_id=room.image.cluster_id,
+        cluster_id=harness.image.cluster_id,
         timeout_ms=4_321,
         voter_id=3,
         voter_directory_id=FOLDER,
         ack_when_committed=waits,
     )
-    response = room.call(handle_add_raft_voter, request, version)
+    response = harness.call(handle_add_raft_voter, request, version)
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
-    assert room.link.voter_changes == [AddRaftVoter(3, FOLDER, waits)]
-    assert room.link.timeouts_ms == [4_321]
+    assert harness.link.voter_changes == [AddRaftVoter(3, FOLDER, waits)]
+    assert harness.link.timeouts_ms == [4_321]
 
 
-def test_a_vote_is_taken_from_a_node_with_its_folder(room: RouterRoom) -> None:
+def test_a_vote_is_taken_from_a_node_with_its_folder(harness: RouterHarness) -> None:
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=3, voter_directory_id=FOLDER)
-    response = room.call(handle_remove_raft_voter, request)
+    response = harness.call(handle_remove_raft_voter, request)
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
-    assert room.link.voter_changes == [RemoveRaftVoter(3, FOLDER)]
-    assert room.link.timeouts_ms == [REMOVE_VOTER_TIMEOUT_MS]
+    assert harness.link.voter_changes == [RemoveRaftVoter(3, FOLDER)]
+    assert harness.link.timeouts_ms == [REMOVE_VOTER_TIMEOUT_MS]
 
 
 @pytest.mark.parametrize(
@@ -578,35 +590,35 @@ def test_a_vote_is_taken_from_a_node_with_its_folder(room: RouterRoom) -> None:
     ],
 )
 def test_votes_of_another_cluster_and_of_nobody_are_refused(
-    room: RouterRoom, cluster_id: str | None, voter_id: int, code: ErrorCode
+    harness: RouterHarness, cluster_id: str | None, voter_id: int, code: ErrorCode
 ) -> None:
     add = AddRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id)
     remove = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id)
     with pytest.raises(ApiError) as added:
-        room.call(handle_add_raft_voter, add)
+        harness.call(handle_add_raft_voter, add)
     with pytest.raises(ApiError) as removed:
-        room.call(handle_remove_raft_voter, remove)
+        harness.call(handle_remove_raft_voter, remove)
     assert added.value.code == removed.value.code == code
-    assert room.link.voter_changes == []
+    assert harness.link.voter_changes == []
 
 
-def test_votes_are_changed_by_who_may_alter_the_cluster(room: RouterRoom) -> None:
-    forbid_altering(room)
+def test_votes_are_changed_by_who_may_alter_the_cluster(harness: RouterHarness) -> None:
+    forbid_altering(harness)
     for handler, request in (
         (handle_add_raft_voter, AddRaftVoterRequest(cluster_id=None, voter_id=3)),
         (handle_remove_raft_voter, RemoveRaftVoterRequest(cluster_id=None, voter_id=3)),
     ):
         with pytest.raises(ApiError) as refused:
-            room.call(handler, request)
+            harness.call(handler, request)
         assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert room.link.voter_changes == []
+    assert harness.link.voter_changes == []
 
 
 # -- DescribeQuorum --------------------------------------------------------------------------
 
 
 def ask(
-    room: RouterRoom, topic: str = METADATA_TOPIC, partition: int = 0, version: int = 2
+    harness: RouterHarness, topic: str = METADATA_TOPIC, partition: int = 0, version: int = 2
 ) -> DescribeQuorumResponse:
     request = DescribeQuorumRequest(
         topics=[
@@ -616,7 +628,7 @@ def ask(
             )
         ]
     )
-    return room.call(handle_describe_quorum, request, version)
+    return harness.call(handle_describe_quorum, request, version)
 
 
 def only(response: DescribeQuorumResponse) -> DescribeQuorumResponsePartitionData:
@@ -626,13 +638,15 @@ def only(response: DescribeQuorumResponse) -> DescribeQuorumResponsePartitionDat
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_node_leads_itself_and_lags_behind_nothing(room: RouterRoom, version: int) -> None:
-    response = ask(room, version=version)
+def test_the_node_leads_itself_and_lags_behind_nothing(
+    harness: RouterHarness, version: int
+) -> None:
+    response = ask(harness, version=version)
     quorum = only(response)
     assert (response.error_code, quorum.error_code, quorum.leader_id) == (0, 0, 0)
-    assert quorum.high_watermark == room.image.offset
+    assert quorum.high_watermark == harness.image.offset
     (voter,) = quorum.current_voters
-    assert (voter.replica_id, voter.log_end_offset) == (0, room.image.offset)
+    assert (voter.replica_id, voter.log_end_offset) == (0, harness.image.offset)
     assert quorum.observers == []
     if version >= 1:
         assert voter.last_caught_up_timestamp == 1_000_000
@@ -642,29 +656,31 @@ def test_the_node_leads_itself_and_lags_behind_nothing(room: RouterRoom, version
         assert (node.node_id, listener.host, listener.port) == (0, "host-0", 9092)
 
 
-def test_a_quorum_without_a_leader_is_an_error_that_passes(room: RouterRoom) -> None:
-    room.link.has_quorum = False
-    response = ask(room)
+def test_a_quorum_without_a_leader_is_an_error_that_passes(harness: RouterHarness) -> None:
+    harness.link.has_quorum = False
+    response = ask(harness)
     assert only(response).error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert response.nodes == []
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("t", 0), (METADATA_TOPIC, 1)])
-def test_nothing_else_has_a_quorum(room: RouterRoom, topic: str, partition: int) -> None:
-    assert only(ask(room, topic, partition)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def test_nothing_else_has_a_quorum(harness: RouterHarness, topic: str, partition: int) -> None:
+    assert only(ask(harness, topic, partition)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_quorum_is_seen_by_who_may_see_the_cluster(room: RouterRoom) -> None:
-    room.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    response = ask(room)
+def test_the_quorum_is_seen_by_who_may_see_the_cluster(harness: RouterHarness) -> None:
+    harness.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    response = ask(harness)
     assert (response.error_code, response.topics) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 
-def test_voters_and_observers_are_shown_with_their_folders_and_addresses(room: RouterRoom) -> None:
-    voter = ReplicaStanding(1, 9, 5, 5, FOLDER, "b.example", 9192)
-    observer = ReplicaStanding(4, 7, 5, -1, FOLDER[::-1], "e.example", 9192)
-    room.link.quorum = QuorumState(1, 7, 9, (voter,), (observer,))
-    response = ask(room)
+def test_voters_and_observers_are_shown_with_their_folders_and_addresses(
+    harness: RouterHarness,
+) -> None:
+    voter = QuorumReplica(1, 9, 5, 5, FOLDER, "b.example", 9192)
+    observer = QuorumReplica(4, 7, 5, -1, FOLDER[::-1], "e.example", 9192)
+    harness.link.quorum = QuorumState(1, 7, 9, (voter,), (observer,))
+    response = ask(harness)
     quorum = only(response)
     assert [each.replica_directory_id for each in quorum.current_voters] == [FOLDER]
     (behind,) = quorum.observers

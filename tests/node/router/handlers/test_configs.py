@@ -8,7 +8,7 @@ import pytest
 from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.configs import (
     handle_alter_configs,
     handle_describe_configs,
@@ -29,7 +29,7 @@ from odradek.protocol.messages.configs import (
     IncrementalAlterConfigsResource,
     ListConfigResourcesRequest,
 )
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 LOGGER = ConfigResourceType.BROKER_LOGGER
@@ -37,16 +37,16 @@ GROUP, METRICS = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[RouterRoom]:
-    room = RouterRoom(tmp_path, static={"num.partitions": "3", "node.id": "0"})
-    room.controller.has("aa", 1)
-    room.follow()
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[RouterHarness]:
+    harness = RouterHarness(tmp_path, static={"num.partitions": "3", "node.id": "0"})
+    harness.controller.has("aa", 1)
+    harness.follow()
+    yield harness
+    harness.close()
 
 
 def describe(
-    room: RouterRoom,
+    harness: RouterHarness,
     kind: int,
     name: str,
     keys: list[str] | None = None,
@@ -62,7 +62,7 @@ def describe(
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
-    (result,) = room.call(handle_describe_configs, request, version).results
+    (result,) = harness.call(handle_describe_configs, request, version).results
     assert (result.resource_type, result.resource_name) == (kind, name)
     assert bool(result.error_message) == bool(result.error_code)
     return result
@@ -79,18 +79,20 @@ def only(result: DescribeConfigsResult) -> DescribeConfigsResourceResult:
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("keys", [None, []])
 def test_all_keys_are_listed_in_any_version(
-    room: RouterRoom, version: int, keys: list[str] | None
+    harness: RouterHarness, version: int, keys: list[str] | None
 ) -> None:
     # B.5: empty answers break read-modify-write tools (librdkafka 0092).
-    topic = describe(room, TOPIC, "aa", keys, version=version)
+    topic = describe(harness, TOPIC, "aa", keys, version=version)
     assert [config.name for config in topic.configs] == list(TOPIC_CONFIGS)
-    broker = describe(room, BROKER, "0", keys, version=version)
+    broker = describe(harness, BROKER, "0", keys, version=version)
     assert [config.name for config in broker.configs] == list(BROKER_CONFIGS)
     assert all(config.value is not None for config in topic.configs)
 
 
-def test_keys_that_were_asked_for_are_listed_and_unknown_ones_left_out(room: RouterRoom) -> None:
-    result = describe(room, TOPIC, "aa", ["cleanup.policy", "nope"])
+def test_keys_that_were_asked_for_are_listed_and_unknown_ones_left_out(
+    harness: RouterHarness,
+) -> None:
+    result = describe(harness, TOPIC, "aa", ["cleanup.policy", "nope"])
     config = only(result)
     assert (config.name, config.value, config.config_source, config.config_type) == (
         "cleanup.policy",
@@ -100,22 +102,22 @@ def test_keys_that_were_asked_for_are_listed_and_unknown_ones_left_out(room: Rou
     )
 
 
-def test_version_0_says_whether_a_value_is_a_default(room: RouterRoom) -> None:
-    room.controller.set_config(TOPIC, "aa", flush_ms="7")
-    room.follow()
-    rows = {c.name: c.is_default for c in describe(room, TOPIC, "aa", version=0).configs}
+def test_version_0_says_whether_a_value_is_a_default(harness: RouterHarness) -> None:
+    harness.controller.set_config(TOPIC, "aa", flush_ms="7")
+    harness.follow()
+    rows = {c.name: c.is_default for c in describe(harness, TOPIC, "aa", version=0).configs}
     assert not rows["flush.ms"]
     assert rows["retention.ms"]
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_synonyms_come_when_asked_for(room: RouterRoom, version: int) -> None:
-    room.controller.set_config(TOPIC, "aa", retention_ms="5")
-    room.controller.set_config(BROKER, "0", log_retention_ms="4000")
-    room.follow()
-    plain = only(describe(room, TOPIC, "aa", ["retention.ms"], version=version))
+def test_synonyms_come_when_asked_for(harness: RouterHarness, version: int) -> None:
+    harness.controller.set_config(TOPIC, "aa", retention_ms="5")
+    harness.controller.set_config(BROKER, "0", log_retention_ms="4000")
+    harness.follow()
+    plain = only(describe(harness, TOPIC, "aa", ["retention.ms"], version=version))
     assert plain.synonyms == []
-    config = only(describe(room, TOPIC, "aa", ["retention.ms"], version=version, synonyms=True))
+    config = only(describe(harness, TOPIC, "aa", ["retention.ms"], version=version, synonyms=True))
     assert (config.value, config.config_source) == ("5", 1)
     assert [(s.name, s.value, s.source) for s in config.synonyms] == [
         ("retention.ms", "5", 1),
@@ -125,32 +127,34 @@ def test_synonyms_come_when_asked_for(room: RouterRoom, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_documentation_comes_when_asked_for(room: RouterRoom, version: int) -> None:
-    plain = only(describe(room, TOPIC, "aa", ["flush.ms"], version=version))
+def test_documentation_comes_when_asked_for(harness: RouterHarness, version: int) -> None:
+    plain = only(describe(harness, TOPIC, "aa", ["flush.ms"], version=version))
     assert plain.documentation is None
-    told = only(describe(room, TOPIC, "aa", ["flush.ms"], version=version, documentation=True))
+    told = only(describe(harness, TOPIC, "aa", ["flush.ms"], version=version, documentation=True))
     assert told.documentation
     assert told.config_type == 5
 
 
-def test_a_broker_shows_its_file_and_what_cannot_be_changed(room: RouterRoom) -> None:
-    rows = {config.name: config for config in describe(room, BROKER, "0").configs}
+def test_a_broker_shows_its_file_and_what_cannot_be_changed(harness: RouterHarness) -> None:
+    rows = {config.name: config for config in describe(harness, BROKER, "0").configs}
     assert (rows["num.partitions"].value, rows["num.partitions"].config_source) == ("3", 4)
     assert rows["node.id"].read_only
     assert not rows["num.partitions"].read_only
 
 
-def test_the_cluster_default_shows_what_was_set_for_all(room: RouterRoom) -> None:
-    assert describe(room, BROKER, "").configs == []
-    room.controller.set_config(BROKER, "", num_partitions="9")
-    room.follow()
-    config = only(describe(room, BROKER, "", synonyms=True))
+def test_the_cluster_default_shows_what_was_set_for_all(harness: RouterHarness) -> None:
+    assert describe(harness, BROKER, "").configs == []
+    harness.controller.set_config(BROKER, "", num_partitions="9")
+    harness.follow()
+    config = only(describe(harness, BROKER, "", synonyms=True))
     assert (config.name, config.value, config.config_source) == ("num.partitions", "9", 3)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(LOGGER, "0"), (METRICS, "m")])
-def test_what_has_no_keys_is_described_as_empty(room: RouterRoom, kind: int, name: str) -> None:
-    result = describe(room, kind, name)
+def test_what_has_no_keys_is_described_as_empty(
+    harness: RouterHarness, kind: int, name: str
+) -> None:
+    result = describe(harness, kind, name)
     assert (result.error_code, result.configs) == (0, [])
 
 
@@ -169,13 +173,13 @@ def test_what_has_no_keys_is_described_as_empty(room: RouterRoom, kind: int, nam
     ],
 )
 def test_what_does_not_exist_cannot_be_described(
-    room: RouterRoom, kind: int, name: str, code: ErrorCode
+    harness: RouterHarness, kind: int, name: str, code: ErrorCode
 ) -> None:
-    result = describe(room, kind, name)
+    result = describe(harness, kind, name)
     assert (result.error_code, result.configs) == (code, [])
 
 
-def test_one_resource_fails_no_other(room: RouterRoom) -> None:
+def test_one_resource_fails_no_other(harness: RouterHarness) -> None:
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -184,7 +188,7 @@ def test_one_resource_fails_no_other(room: RouterRoom) -> None:
             for name in ("zz", "aa")
         ]
     )
-    response = room.call(handle_describe_configs, request)
+    response = harness.call(handle_describe_configs, request)
     assert [result.error_code for result in response.results] == [3, 0]
 
 
@@ -199,10 +203,15 @@ DENIALS = [
 
 @pytest.mark.parametrize(("kind", "name", "resource", "named", "code"), DENIALS)
 def test_describing_needs_describe_configs(
-    room: RouterRoom, kind: int, name: str, resource: ResourceType, named: str, code: ErrorCode
+    harness: RouterHarness,
+    kind: int,
+    name: str,
+    resource: ResourceType,
+    named: str,
+    code: ErrorCode,
 ) -> None:
-    room.deny(Operation.DESCRIBE_CONFIGS, resource, named)
-    result = describe(room, kind, name)
+    harness.deny(AclOperation.DESCRIBE_CONFIGS, resource, named)
+    result = describe(harness, kind, name)
     assert (result.error_code, result.configs) == (code, [])
 
 
@@ -212,7 +221,7 @@ SET, DELETE, APPEND = 0, 1, 2
 
 
 def change(
-    room: RouterRoom,
+    harness: RouterHarness,
     *resources: tuple[int, str, list[tuple[str, int, str | None]]],
     version: int = 1,
     validate: bool = False,
@@ -231,14 +240,16 @@ def change(
         ],
         validate_only=validate,
     )
-    response = room.call(handle_incremental_alter_configs, request, version)
+    response = harness.call(handle_incremental_alter_configs, request, version)
     answered = [(answer.resource_type, answer.resource_name) for answer in response.responses]
     assert answered == [(kind, name) for kind, name, _ in resources]
     assert all(bool(a.error_code) == bool(a.error_message) for a in response.responses)
     return [answer.error_code for answer in response.responses]
 
 
-def replace(room: RouterRoom, kind: int, name: str, version: int = 2, **configs: str | None) -> int:
+def replace(
+    harness: RouterHarness, kind: int, name: str, version: int = 2, **configs: str | None
+) -> int:
     request = AlterConfigsRequest(
         resources=[
             AlterConfigsResource(
@@ -251,36 +262,36 @@ def replace(room: RouterRoom, kind: int, name: str, version: int = 2, **configs:
             )
         ]
     )
-    (answer,) = room.call(handle_alter_configs, request, version).responses
+    (answer,) = harness.call(handle_alter_configs, request, version).responses
     return answer.error_code
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_change_is_visible_to_describe_at_once(room: RouterRoom, version: int) -> None:
+def test_a_change_is_visible_to_describe_at_once(harness: RouterHarness, version: int) -> None:
     rows: list[tuple[str, int, str | None]] = [
         ("flush.ms", SET, "7"),
         ("cleanup.policy", APPEND, "compact"),
     ]
-    assert change(room, (TOPIC, "aa", rows), version=version) == [0]
-    assert only(describe(room, TOPIC, "aa", ["flush.ms"])).value == "7"
-    assert only(describe(room, TOPIC, "aa", ["cleanup.policy"])).value == "delete,compact"
-    assert change(room, (TOPIC, "aa", [("flush.ms", DELETE, None)]), version=version) == [0]
-    assert only(describe(room, TOPIC, "aa", ["flush.ms"])).config_source == 5
+    assert change(harness, (TOPIC, "aa", rows), version=version) == [0]
+    assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).value == "7"
+    assert only(describe(harness, TOPIC, "aa", ["cleanup.policy"])).value == "delete,compact"
+    assert change(harness, (TOPIC, "aa", [("flush.ms", DELETE, None)]), version=version) == [0]
+    assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_replacing_resets_what_is_not_named(room: RouterRoom, version: int) -> None:
-    assert replace(room, TOPIC, "aa", version, flush_ms="7") == 0
-    assert replace(room, TOPIC, "aa", version, segment_ms="8") == 0
-    assert only(describe(room, TOPIC, "aa", ["flush.ms"])).config_source == 5
-    assert only(describe(room, TOPIC, "aa", ["segment.ms"])).value == "8"
+def test_replacing_resets_what_is_not_named(harness: RouterHarness, version: int) -> None:
+    assert replace(harness, TOPIC, "aa", version, flush_ms="7") == 0
+    assert replace(harness, TOPIC, "aa", version, segment_ms="8") == 0
+    assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
+    assert only(describe(harness, TOPIC, "aa", ["segment.ms"])).value == "8"
 
 
-def test_each_resource_is_answered_in_order(room: RouterRoom) -> None:
+def test_each_resource_is_answered_in_order(harness: RouterHarness) -> None:
     row: list[tuple[str, int, str | None]] = [("flush.ms", SET, "7")]
-    room.deny(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "secret")
+    harness.deny(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, "secret")
     codes = change(
-        room,
+        harness,
         (TOPIC, "zz", row),
         (TOPIC, "secret", row),
         (TOPIC, "aa", row),
@@ -290,67 +301,72 @@ def test_each_resource_is_answered_in_order(room: RouterRoom) -> None:
     assert codes == [3, 29, 0, 42, 42]
 
 
-def test_validating_changes_nothing(room: RouterRoom) -> None:
-    assert change(room, (TOPIC, "aa", [("flush.ms", SET, "7")]), validate=True) == [0]
-    assert only(describe(room, TOPIC, "aa", ["flush.ms"])).config_source == 5
+def test_validating_changes_nothing(harness: RouterHarness) -> None:
+    assert change(harness, (TOPIC, "aa", [("flush.ms", SET, "7")]), validate=True) == [0]
+    assert only(describe(harness, TOPIC, "aa", ["flush.ms"])).config_source == 5
 
 
 @pytest.mark.parametrize(("kind", "name", "resource", "named", "code"), DENIALS)
 def test_altering_needs_alter_configs(
-    room: RouterRoom, kind: int, name: str, resource: ResourceType, named: str, code: ErrorCode
+    harness: RouterHarness,
+    kind: int,
+    name: str,
+    resource: ResourceType,
+    named: str,
+    code: ErrorCode,
 ) -> None:
-    room.deny(Operation.ALTER_CONFIGS, resource, named)
-    assert change(room, (kind, name, [])) == [code]
-    assert replace(room, kind, name) == code
-    assert not room.link.timeouts_ms, "nothing that is denied reaches the controller"
+    harness.deny(AclOperation.ALTER_CONFIGS, resource, named)
+    assert change(harness, (kind, name, [])) == [code]
+    assert replace(harness, kind, name) == code
+    assert not harness.link.timeouts_ms, "nothing that is denied reaches the controller"
 
 
-def test_a_controller_that_does_not_answer_fails_each_resource(room: RouterRoom) -> None:
-    room.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-    assert change(room, (TOPIC, "aa", []), (BROKER, "", [])) == [7, 7]
-    assert replace(room, TOPIC, "aa") == 7
+def test_a_controller_that_does_not_answer_fails_each_resource(harness: RouterHarness) -> None:
+    harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    assert change(harness, (TOPIC, "aa", []), (BROKER, "", [])) == [7, 7]
+    assert replace(harness, TOPIC, "aa") == 7
 
 
 # -- ListConfigResources ---------------------------------------------------------------------
 
 
-def listed(room: RouterRoom, *types: int, version: int = 1) -> list[tuple[int, str]]:
+def listed(harness: RouterHarness, *types: int, version: int = 1) -> list[tuple[int, str]]:
     request = ListConfigResourcesRequest(resource_types=list(types))
-    response = room.call(handle_list_config_resources, request, version)
+    response = harness.call(handle_list_config_resources, request, version)
     assert response.error_code == 0
     return [(found.resource_type, found.resource_name) for found in response.config_resources]
 
 
-def test_all_types_are_listed_when_none_is_named(room: RouterRoom) -> None:
-    assert set(listed(room)) == {(TOPIC, "aa"), (BROKER, "0"), (LOGGER, "0")}
+def test_all_types_are_listed_when_none_is_named(harness: RouterHarness) -> None:
+    assert set(listed(harness)) == {(TOPIC, "aa"), (BROKER, "0"), (LOGGER, "0")}
 
 
-def test_types_that_were_named_are_listed(room: RouterRoom) -> None:
-    assert listed(room, BROKER, TOPIC, BROKER) == [(BROKER, "0"), (TOPIC, "aa")]
-    assert listed(room, GROUP, METRICS) == []
+def test_types_that_were_named_are_listed(harness: RouterHarness) -> None:
+    assert listed(harness, BROKER, TOPIC, BROKER) == [(BROKER, "0"), (TOPIC, "aa")]
+    assert listed(harness, GROUP, METRICS) == []
 
 
-def test_version_0_lists_client_metrics_only(room: RouterRoom) -> None:
-    assert listed(room, version=0) == []
+def test_version_0_lists_client_metrics_only(harness: RouterHarness) -> None:
+    assert listed(harness, version=0) == []
 
 
-def test_an_unknown_type_is_of_an_unsupported_version(room: RouterRoom) -> None:
+def test_an_unknown_type_is_of_an_unsupported_version(harness: RouterHarness) -> None:
     request = ListConfigResourcesRequest(resource_types=[TOPIC, 3])
-    response = room.call(handle_list_config_resources, request)
+    response = harness.call(handle_list_config_resources, request)
     assert (response.error_code, response.config_resources) == (35, [])
 
 
-def test_listing_needs_describe_configs_on_the_cluster(room: RouterRoom) -> None:
-    room.deny(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    response = room.call(handle_list_config_resources, ListConfigResourcesRequest())
+def test_listing_needs_describe_configs_on_the_cluster(harness: RouterHarness) -> None:
+    harness.deny(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    response = harness.call(handle_list_config_resources, ListConfigResourcesRequest())
     assert (response.error_code, response.config_resources) == (31, [])
 
 
-def test_a_groups_keys_are_described_set_or_not(room: RouterRoom) -> None:
+def test_a_groups_keys_are_described_set_or_not(harness: RouterHarness) -> None:
     """Kafka does so too: a group need not exist to be configured."""
-    room.controller.set_config(GROUP, "g", consumer_session_timeout_ms="50000")
-    room.follow()
-    told = {config.name: config for config in describe(room, GROUP, "g", synonyms=True).configs}
+    harness.controller.set_config(GROUP, "g", consumer_session_timeout_ms="50000")
+    harness.follow()
+    told = {config.name: config for config in describe(harness, GROUP, "g", synonyms=True).configs}
     assert {name for name in told if name.startswith("consumer.")} == {
         "consumer.assignment.interval.ms",
         "consumer.heartbeat.interval.ms",
@@ -365,13 +381,13 @@ def test_a_groups_keys_are_described_set_or_not(room: RouterRoom) -> None:
     ]
 
 
-def test_whether_a_group_is_ephemeral_is_told_with_what_says_so(room: RouterRoom) -> None:
-    room.controller.set_config(BROKER, "", group_ephemeral_patterns="console-*")
-    room.controller.set_config(GROUP, "console-kept", group_ephemeral="false")
-    room.follow()
+def test_whether_a_group_is_ephemeral_is_told_with_what_says_so(harness: RouterHarness) -> None:
+    harness.controller.set_config(BROKER, "", group_ephemeral_patterns="console-*")
+    harness.controller.set_config(GROUP, "console-kept", group_ephemeral="false")
+    harness.follow()
 
     def told(name: str) -> tuple[str | None, int, list[str]]:
-        configs = describe(room, GROUP, name, synonyms=True).configs
+        configs = describe(harness, GROUP, name, synonyms=True).configs
         [config] = [config for config in configs if config.name == "group.ephemeral"]
         return config.value, config.config_source, [s.name for s in config.synonyms]
 

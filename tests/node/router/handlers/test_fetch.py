@@ -8,7 +8,7 @@ import pytest
 
 from odradek.cluster.controller.commands import DeleteTopics, TopicReference
 from odradek.node.bus.messages import DeleteRecords
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.fetch import handle_fetch
 from odradek.node.worker.turns import RouterState
 from odradek.protocol.compression import Codec
@@ -17,11 +17,11 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.legacy_records import iter_messages
 from odradek.protocol.messages.fetch import (
     AbortedTransaction,
-    EpochEndOffset,
+    FetchEpochEndOffset,
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
-from tests.support.controller_room import topic_id
+from tests.support.controller_harness import topic_id
 from tests.support.fetching import (
     NEWEST,
     answers,
@@ -29,13 +29,13 @@ from tests.support.fetching import (
     bytes_of,
     end_transaction,
     fetch,
-    fetch_room,
+    fetch_harness,
     one,
     request,
     transactional,
     waiting,
 )
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import NOW_MS, batch_of
 
 BY_NAME = 12
@@ -50,9 +50,9 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture
-def room(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom]:
-    with fetch_room(tmp_path, loop) as room:
-        yield room
+def harness(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterHarness]:
+    with fetch_harness(tmp_path, loop) as harness:
+        yield harness
 
 
 # -- which batches ---------------------------------------------------------------------------------
@@ -60,85 +60,87 @@ def room(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom
 
 @pytest.mark.parametrize("version", range(4, NEWEST + 1))
 def test_the_first_batch_is_the_one_that_contains_the_offset(
-    room: RouterRoom, version: int
+    harness: RouterHarness, version: int
 ) -> None:
-    room.append("t", batch_of(3), batch_of(4), batch_of(2))
-    assert bases(one(room, 0, version)) == [0, 3, 7]
-    assert bases(one(room, 5, version)) == [3, 7], "the client drops what it has"
-    data = one(room, 8, version)
+    harness.append("t", batch_of(3), batch_of(4), batch_of(2))
+    assert bases(one(harness, 0, version)) == [0, 3, 7]
+    assert bases(one(harness, 5, version)) == [3, 7], "the client drops what it has"
+    data = one(harness, 8, version)
     assert bases(data) == [7]
     assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 9, 9)
     assert data.log_start_offset == (0 if version >= 5 else -1)
 
 
-def test_the_end_of_the_log_is_empty_and_no_error(room: RouterRoom) -> None:
-    room.append("t", batch_of(3))
-    data = one(room, 3)
+def test_the_end_of_the_log_is_empty_and_no_error(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(3))
+    data = one(harness, 3)
     assert (data.error_code, data.high_watermark, bytes_of(data)) == (ErrorCode.NONE, 3, b"")
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 6, 2**62])
-def test_an_offset_outside_the_log_is_out_of_range(room: RouterRoom, offset: int) -> None:
-    room.append("t", batch_of(2), batch_of(3))
-    store, number = room.place("t")
-    room.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
-    data = one(room, offset)
+def test_an_offset_outside_the_log_is_out_of_range(harness: RouterHarness, offset: int) -> None:
+    harness.append("t", batch_of(2), batch_of(3))
+    store, number = harness.place("t")
+    harness.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
+    data = one(harness, offset)
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert data.log_start_offset == 2
     assert not data.records
 
 
-def test_the_first_batch_comes_whatever_the_limits(room: RouterRoom) -> None:
-    room.append("t", batch_of(1, size=5_000), batch_of(1, size=5_000))
-    assert bases(one(room, 0, max_bytes=1)) == [0]
-    assert bases(one(room, 0, partition_max_bytes=1)) == [0]
-    assert bases(one(room, 0, max_bytes=0)) == [0]
+def test_the_first_batch_comes_whatever_the_limits(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(1, size=5_000), batch_of(1, size=5_000))
+    assert bases(one(harness, 0, max_bytes=1)) == [0]
+    assert bases(one(harness, 0, partition_max_bytes=1)) == [0]
+    assert bases(one(harness, 0, max_bytes=0)) == [0]
 
 
-def test_only_the_first_partition_with_data_may_pass_the_limits(room: RouterRoom) -> None:
+def test_only_the_first_partition_with_data_may_pass_the_limits(harness: RouterHarness) -> None:
     for partition in (1, 2):
-        room.append("t", batch_of(1, size=5_000), partition=partition)
-    found = fetch(room, request({0: 0, 1: 0, 2: 0}, max_bytes=1))
+        harness.append("t", batch_of(1, size=5_000), partition=partition)
+    found = fetch(harness, request({0: 0, 1: 0, 2: 0}, max_bytes=1))
     assert [bytes_of(found[index]) != b"" for index in range(3)] == [False, True, False]
     assert found[2].error_code == ErrorCode.NONE
     assert found[2].high_watermark == 1
-    found = fetch(room, request({1: 0, 2: 0}, partition_max_bytes=1))
+    found = fetch(harness, request({1: 0, 2: 0}, partition_max_bytes=1))
     assert [bytes_of(found[index]) != b"" for index in (1, 2)] == [True, False]
 
 
-def test_partitions_share_the_request_s_bytes_in_the_order_of_the_request(room: RouterRoom) -> None:
+def test_partitions_share_the_request_s_bytes_in_the_order_of_the_request(
+    harness: RouterHarness,
+) -> None:
     for partition in (0, 1):
-        room.append("t", *[batch_of(1, size=1_000)] * 3, partition=partition)
+        harness.append("t", *[batch_of(1, size=1_000)] * 3, partition=partition)
     size = len(batch_of(1, size=1_000))
     asked = request({1: 0, 0: 0}, max_bytes=4 * size)
-    found = fetch(room, asked)
+    found = fetch(harness, asked)
     assert bases(found[1]) == [0, 1, 2]
     assert bases(found[0]) == [0]
-    found = fetch(room, request({1: 0, 0: 0}, partition_max_bytes=2 * size))
+    found = fetch(harness, request({1: 0, 0: 0}, partition_max_bytes=2 * size))
     assert [bases(found[1]), bases(found[0])] == [[0, 1], [0, 1]]
 
 
 def test_the_broker_s_own_limit_holds_for_all(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
-    room = RouterRoom(tmp_path, static={"fetch.max.bytes": "2048"}, loop=loop)
-    room.controller.has("t", 1, 1)
-    room.follow()
-    room.append("t", *[batch_of(1, size=900)] * 4)
-    assert bases(one(room, 0)) == [0, 1]
-    room.close()
+    harness = RouterHarness(tmp_path, static={"fetch.max.bytes": "2048"}, loop=loop)
+    harness.controller.has("t", 1, 1)
+    harness.follow()
+    harness.append("t", *[batch_of(1, size=900)] * 4)
+    assert bases(one(harness, 0)) == [0, 1]
+    harness.close()
 
 
-def test_large_batches_are_held_until_the_response_has_left(room: RouterRoom) -> None:
-    room.append("t", batch_of(1, size=100_000))
-    pending = room.hand_in(handle_fetch, request({0: 0}), NEWEST)
+def test_large_batches_are_held_until_the_response_has_left(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(1, size=100_000))
+    pending = harness.begin_request(handle_fetch, request({0: 0}), NEWEST)
     assert pending.is_done
     assert pending.context.holds != []
 
 
-def test_records_of_every_answer_are_there_even_if_empty(room: RouterRoom) -> None:
+def test_records_of_every_answer_are_there_even_if_empty(harness: RouterHarness) -> None:
     """Kafka never sends null records, and old clients were never told of them."""
-    found = fetch(room, request({0: 0, 1: 7, 9: 0}))
+    found = fetch(harness, request({0: 0, 1: 7, 9: 0}))
     assert [found[index].records for index in (0, 1, 9)] == [b"", b"", b""]
 
 
@@ -147,42 +149,42 @@ def test_records_of_every_answer_are_there_even_if_empty(room: RouterRoom) -> No
 
 @pytest.mark.parametrize("version", [4, BY_NAME, 13, NEWEST])
 def test_what_does_not_exist_is_told_by_the_kind_of_its_name(
-    room: RouterRoom, version: int
+    harness: RouterHarness, version: int
 ) -> None:
     topic_code = (
         ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
-    data = fetch(room, request({0: 0}, topic="nowhere"), version)[0]
+    data = fetch(harness, request({0: 0}, topic="nowhere"), version)[0]
     assert (data.error_code, data.high_watermark) == (topic_code, -1)
     for partition in (3, -1):
-        data = fetch(room, request({partition: 0}), version)[partition]
+        data = fetch(harness, request({partition: 0}), version)[partition]
         assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topics_are_answered_by_what_they_were_asked_by(room: RouterRoom) -> None:
-    (by_id,) = room.call(handle_fetch, request({0: 0}), 13).responses
+def test_topics_are_answered_by_what_they_were_asked_by(harness: RouterHarness) -> None:
+    (by_id,) = harness.call(handle_fetch, request({0: 0}), 13).responses
     assert by_id.topic_id == topic_id(1)
-    (by_name,) = room.call(handle_fetch, request({0: 0}), 12).responses
+    (by_name,) = harness.call(handle_fetch, request({0: 0}), 12).responses
     assert by_name.topic == "t"
 
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"])
 def test_what_may_not_be_read_is_refused_whether_it_exists_or_not(
-    room: RouterRoom, topic: str
+    harness: RouterHarness, topic: str
 ) -> None:
-    room.append("t", batch_of())
-    room.deny(Operation.READ, ResourceType.TOPIC, topic)
-    data = fetch(room, request({0: 0}, topic=topic), BY_NAME)[0]
+    harness.append("t", batch_of())
+    harness.deny(AclOperation.READ, ResourceType.TOPIC, topic)
+    data = fetch(harness, request({0: 0}, topic=topic), BY_NAME)[0]
     assert data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert not data.records
-    data = fetch(room, request({0: 0}, topic=topic), NEWEST)[0]
+    data = fetch(harness, request({0: 0}, topic=topic), NEWEST)[0]
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert not data.records
 
 
-def test_one_partition_s_error_does_not_keep_the_others_waiting(room: RouterRoom) -> None:
-    room.append("t", batch_of())
-    pending = room.hand_in(
+def test_one_partition_s_error_does_not_keep_the_others_waiting(harness: RouterHarness) -> None:
+    harness.append("t", batch_of())
+    pending = harness.begin_request(
         handle_fetch, request({0: 0, 9: 0}, min_bytes=1 << 20, max_wait_ms=60_000), NEWEST
     )
     assert pending.is_done
@@ -194,10 +196,12 @@ def test_one_partition_s_error_does_not_keep_the_others_waiting(room: RouterRoom
 # -- leader epochs (KIP-320, KIP-595) --------------------------------------------------------------
 
 
-def test_an_old_leader_epoch_is_fenced_and_a_future_one_unknown(room: RouterRoom) -> None:
-    room.lead("t", 5)
-    room.append("t", batch_of())
-    codes = {epoch: one(room, 0, current_leader_epoch=epoch).error_code for epoch in (-1, 4, 5, 6)}
+def test_an_old_leader_epoch_is_fenced_and_a_future_one_unknown(harness: RouterHarness) -> None:
+    harness.lead("t", 5)
+    harness.append("t", batch_of())
+    codes = {
+        epoch: one(harness, 0, current_leader_epoch=epoch).error_code for epoch in (-1, 4, 5, 6)
+    }
     assert codes == {
         -1: ErrorCode.NONE,
         4: ErrorCode.FENCED_LEADER_EPOCH,
@@ -209,26 +213,26 @@ def test_an_old_leader_epoch_is_fenced_and_a_future_one_unknown(room: RouterRoom
 def test_the_epoch_is_looked_at_before_the_leader(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
-    room = RouterRoom(tmp_path, brokers=2, loop=loop)
-    room.controller.has("t", 1, 1)
-    room.follow()
-    room.lead("t", 5, leader=1)
-    assert one(room, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    data = one(room, 0, current_leader_epoch=4)
+    harness = RouterHarness(tmp_path, brokers=2, loop=loop)
+    harness.controller.has("t", 1, 1)
+    harness.follow()
+    harness.lead("t", 5, leader=1)
+    assert one(harness, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    data = one(harness, 0, current_leader_epoch=4)
     assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
-    room.close()
+    harness.close()
 
 
 def test_whoever_asks_a_former_leader_is_told_the_present_one(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     """KIP-951: the client needs no Metadata request to go on."""
-    room = RouterRoom(tmp_path, brokers=2, loop=loop)
-    room.controller.has("t", 1, 1)
-    room.follow()
-    room.lead("t", 5, leader=1)
+    harness = RouterHarness(tmp_path, brokers=2, loop=loop)
+    harness.controller.has("t", 1, 1)
+    harness.follow()
+    harness.lead("t", 5, leader=1)
     for version, options in ((15, {}), (16, {}), (NEWEST, {"current_leader_epoch": 4})):
-        response = room.call(handle_fetch, request({0: 0}, **options), version)  # type: ignore[arg-type]  # ints
+        response = harness.call(handle_fetch, request({0: 0}, **options), version)  # type: ignore[arg-type]  # ints
         assert answers(response)[0].error_code in (6, 74)
         told = answers(response)[0].current_leader, response.node_endpoints
         if version < 16:
@@ -239,59 +243,59 @@ def test_whoever_asks_a_former_leader_is_told_the_present_one(
                 leader,
                 [NodeEndpoint(node_id=1, host="host-1", port=9093, rack="rack-1")],
             )
-    room.close()
+    harness.close()
 
 
-def test_a_log_that_goes_another_way_is_told_where(room: RouterRoom) -> None:
+def test_a_log_that_goes_another_way_is_told_where(harness: RouterHarness) -> None:
     """Epoch 1: offsets 0 and 1; epoch 4: offset 2 to 4."""
-    room.lead("t", 1)
-    room.append("t", batch_of(2))
-    room.lead("t", 4)
-    room.append("t", batch_of(3))
+    harness.lead("t", 1)
+    harness.append("t", batch_of(2))
+    harness.lead("t", 4)
+    harness.append("t", batch_of(3))
     # (offset, last fetched epoch) of followers whose logs diverge, and where ours does.
     for asked, ours in {
-        (4, 1): EpochEndOffset(epoch=1, end_offset=2),
-        (3, 3): EpochEndOffset(epoch=1, end_offset=2),
-        (9, 4): EpochEndOffset(epoch=4, end_offset=5),
+        (4, 1): FetchEpochEndOffset(epoch=1, end_offset=2),
+        (3, 3): FetchEpochEndOffset(epoch=1, end_offset=2),
+        (9, 4): FetchEpochEndOffset(epoch=4, end_offset=5),
     }.items():
-        data = one(room, asked[0], last_fetched_epoch=asked[1], max_wait_ms=60_000)
+        data = one(harness, asked[0], last_fetched_epoch=asked[1], max_wait_ms=60_000)
         assert (data.error_code, data.diverging_epoch) == (ErrorCode.NONE, ours), asked
         assert not data.records
     for asked in ((2, 1), (4, 4), (5, 4)):
-        data = one(room, asked[0], last_fetched_epoch=asked[1])
+        data = one(harness, asked[0], last_fetched_epoch=asked[1])
         assert (data.error_code, data.diverging_epoch) == (ErrorCode.NONE, None), asked
-    assert one(room, 3, last_fetched_epoch=5).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert one(harness, 3, last_fetched_epoch=5).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 # -- transactions ----------------------------------------------------------------------------------
 
 
-def test_read_committed_ends_before_the_first_open_transaction(room: RouterRoom) -> None:
-    room.append("t", batch_of(2), transactional(3, 0), batch_of(1))
-    data = one(room, 0, isolation_level=READ_COMMITTED)
+def test_read_committed_ends_before_the_first_open_transaction(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2), transactional(3, 0), batch_of(1))
+    data = one(harness, 0, isolation_level=READ_COMMITTED)
     assert bases(data) == [0]
     assert (data.high_watermark, data.last_stable_offset) == (6, 2)
     assert data.aborted_transactions == []
-    data = one(room, 0)
+    data = one(harness, 0)
     assert bases(data) == [0, 2, 5]
     assert (data.last_stable_offset, data.aborted_transactions) == (2, None)
-    end_transaction(room, ControlType.COMMIT)
-    data = one(room, 0, isolation_level=READ_COMMITTED)
+    end_transaction(harness, ControlType.COMMIT)
+    data = one(harness, 0, isolation_level=READ_COMMITTED)
     assert bases(data) == [0, 2, 5, 6]
     assert data.aborted_transactions == []
 
 
-def test_every_aborted_transaction_that_overlaps_is_listed(room: RouterRoom) -> None:
+def test_every_aborted_transaction_that_overlaps_is_listed(harness: RouterHarness) -> None:
     """Offsets: 0-2 of 7, 3 of 8, 4 aborts 7, 5 aborts 8, 6 plain, 7 of 7, 8 commits it."""
-    room.append("t", transactional(3, 0), transactional(1, 0, producer_id=8))
-    end_transaction(room, ControlType.ABORT)
-    end_transaction(room, ControlType.ABORT, producer_id=8)
-    room.append("t", batch_of(1), transactional(1, 3))
-    end_transaction(room, ControlType.COMMIT)
+    harness.append("t", transactional(3, 0), transactional(1, 0, producer_id=8))
+    end_transaction(harness, ControlType.ABORT)
+    end_transaction(harness, ControlType.ABORT, producer_id=8)
+    harness.append("t", batch_of(1), transactional(1, 3))
+    end_transaction(harness, ControlType.COMMIT)
     first = AbortedTransaction(producer_id=7, first_offset=0)
     second = AbortedTransaction(producer_id=8, first_offset=3)
     listed = {
-        offset: one(room, offset, isolation_level=READ_COMMITTED).aborted_transactions
+        offset: one(harness, offset, isolation_level=READ_COMMITTED).aborted_transactions
         for offset in (0, 1, 4, 5, 6, 8)
     }
     assert listed == {
@@ -302,98 +306,102 @@ def test_every_aborted_transaction_that_overlaps_is_listed(room: RouterRoom) -> 
         6: [],
         8: [],
     }
-    assert one(room, 0).aborted_transactions is None
+    assert one(harness, 0).aborted_transactions is None
 
 
-def test_a_waiting_reader_of_committed_records_is_woken_by_the_commit(room: RouterRoom) -> None:
-    room.append("t", transactional(1, 0))
+def test_a_waiting_reader_of_committed_records_is_woken_by_the_commit(
+    harness: RouterHarness,
+) -> None:
+    harness.append("t", transactional(1, 0))
     asked = request({0: 0}, isolation_level=READ_COMMITTED, max_wait_ms=60_000)
-    pending = room.hand_in(handle_fetch, asked, NEWEST)
-    room.append("t", batch_of(1))
+    pending = harness.begin_request(handle_fetch, asked, NEWEST)
+    harness.append("t", batch_of(1))
     assert not pending.is_done, "the high watermark moved, what is stable did not"
-    end_transaction(room, ControlType.COMMIT)
-    assert bases(answers(room.answer_to(pending))[0]) == [0, 1, 2]
+    end_transaction(harness, ControlType.COMMIT)
+    assert bases(answers(harness.answer_to(pending))[0]) == [0, 1, 2]
 
 
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def test_a_fetch_at_the_end_is_answered_by_the_next_append(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    pending = waiting(room, request({0: 2, 1: 0}, max_wait_ms=60_000))
-    room.append("t", batch_of(1), partition=2)
+def test_a_fetch_at_the_end_is_answered_by_the_next_append(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2))
+    pending = waiting(harness, request({0: 2, 1: 0}, max_wait_ms=60_000))
+    harness.append("t", batch_of(1), partition=2)
     assert not pending.is_done, "nobody asked for that partition"
-    room.append("t", batch_of(3))
+    harness.append("t", batch_of(3))
     assert bases(answers(pending.response())[0]) == [2]
 
 
-def test_a_fetch_waits_until_it_has_the_bytes_it_asked_for(room: RouterRoom) -> None:
+def test_a_fetch_waits_until_it_has_the_bytes_it_asked_for(harness: RouterHarness) -> None:
     batch = batch_of(1, size=1_000)
-    pending = waiting(room, request({0: 0, 1: 0}, min_bytes=2 * len(batch), max_wait_ms=60_000))
-    room.append("t", batch)
+    pending = waiting(harness, request({0: 0, 1: 0}, min_bytes=2 * len(batch), max_wait_ms=60_000))
+    harness.append("t", batch)
     assert not pending.is_done
-    room.append("t", batch, partition=1)
+    harness.append("t", batch, partition=1)
     found = answers(pending.response())
     assert [bases(found[0]), bases(found[1])] == [[0], [0]]
 
 
-def test_a_fetch_does_not_wait_for_what_is_there_already(room: RouterRoom) -> None:
+def test_a_fetch_does_not_wait_for_what_is_there_already(harness: RouterHarness) -> None:
     """An answer ends where a segment does; who wants more bytes than that has them next time."""
     batch = batch_of(1, size=1_000)
-    room.append("t", batch)
-    store, _ = room.place("t")
-    room.partitions.stores[store].roll(NOW_MS)
-    room.append("t", batch)
+    harness.append("t", batch)
+    store, _ = harness.place("t")
+    harness.partitions.stores[store].roll(NOW_MS)
+    harness.append("t", batch)
     asked = {"min_bytes": 2 * len(batch), "max_wait_ms": 60_000}
-    first = room.hand_in(handle_fetch, request({0: 0}, **asked), NEWEST)  # type: ignore[arg-type]  # ints
+    first = harness.begin_request(handle_fetch, request({0: 0}, **asked), NEWEST)  # type: ignore[arg-type]  # ints
     assert bases(answers(first.response())[0]) == [0]
-    waiting(room, request({0: 1}, **asked))  # type: ignore[arg-type]  # ints
-    room.append("t", batch, partition=1)
+    waiting(harness, request({0: 1}, **asked))  # type: ignore[arg-type]  # ints
+    harness.append("t", batch, partition=1)
     small = request({0: 1, 1: 0}, max_bytes=len(batch), **asked)  # type: ignore[arg-type]  # ints
-    assert room.hand_in(handle_fetch, small, NEWEST).is_done, "no more than that may ever come"
+    assert harness.begin_request(handle_fetch, small, NEWEST).is_done, (
+        "no more than that may ever come"
+    )
 
 
-def test_what_there_is_comes_when_the_time_is_up(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    pending = waiting(room, request({0: 0}, min_bytes=1 << 20, max_wait_ms=20))
-    data = answers(room.answer_to(pending))[0]
+def test_what_there_is_comes_when_the_time_is_up(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2))
+    pending = waiting(harness, request({0: 0}, min_bytes=1 << 20, max_wait_ms=20))
+    data = answers(harness.answer_to(pending))[0]
     assert (data.error_code, bases(data)) == (ErrorCode.NONE, [0])
 
 
-def test_being_woken_does_not_prolong_the_wait(room: RouterRoom) -> None:
-    pending = waiting(room, request({0: 0}, min_bytes=1 << 20, max_wait_ms=60_000))
-    room.now_ms += 30_000
-    room.append("t", batch_of())
+def test_being_woken_does_not_prolong_the_wait(harness: RouterHarness) -> None:
+    pending = waiting(harness, request({0: 0}, min_bytes=1 << 20, max_wait_ms=60_000))
+    harness.now_ms += 30_000
+    harness.append("t", batch_of())
     assert not pending.is_done
-    room.now_ms += 30_000
-    room.append("t", batch_of())
+    harness.now_ms += 30_000
+    harness.append("t", batch_of())
     assert bases(answers(pending.response())[0]) == [0, 1]
 
 
 @pytest.mark.parametrize("options", [{"min_bytes": 0, "max_wait_ms": 60_000}, {"max_wait_ms": 0}])
 def test_a_fetch_that_wants_nothing_or_has_no_time_does_not_wait(
-    room: RouterRoom, options: dict[str, int]
+    harness: RouterHarness, options: dict[str, int]
 ) -> None:
-    pending = room.hand_in(handle_fetch, request({0: 0}, **options), NEWEST)  # type: ignore[arg-type]  # ints
+    pending = harness.begin_request(handle_fetch, request({0: 0}, **options), NEWEST)  # type: ignore[arg-type]  # ints
     assert pending.is_done
     assert bytes_of(answers(pending.response())[0]) == b""
 
 
-def test_a_fetch_of_nothing_does_not_wait(room: RouterRoom) -> None:
-    assert room.call(handle_fetch, request({}, max_wait_ms=60_000), NEWEST).responses == []
+def test_a_fetch_of_nothing_does_not_wait(harness: RouterHarness) -> None:
+    assert harness.call(handle_fetch, request({}, max_wait_ms=60_000), NEWEST).responses == []
 
 
-def test_a_waiting_fetch_hears_that_its_topic_is_gone(room: RouterRoom) -> None:
-    pending = waiting(room, request({0: 0}, max_wait_ms=60_000))
-    room.controller.topics(DeleteTopics((TopicReference("t"),)))
-    room.follow()
-    room.services.fetch_waits.wake_all()
+def test_a_waiting_fetch_hears_that_its_topic_is_gone(harness: RouterHarness) -> None:
+    pending = waiting(harness, request({0: 0}, max_wait_ms=60_000))
+    harness.controller.topics(DeleteTopics((TopicReference("t"),)))
+    harness.follow()
+    harness.services.fetch_purgatory.wake_all()
     assert answers(pending.response())[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_waiting_fetch_is_answered_at_once_when_the_router_stops(room: RouterRoom) -> None:
-    pending = waiting(room, request({0: 0}, max_wait_ms=60_000))
-    room.services.fetch_waits.end_all()
+def test_a_waiting_fetch_is_answered_at_once_when_the_router_stops(harness: RouterHarness) -> None:
+    pending = waiting(harness, request({0: 0}, max_wait_ms=60_000))
+    harness.services.fetch_purgatory.end_all()
     assert bytes_of(answers(pending.response())[0]) == b""
 
 
@@ -402,9 +410,9 @@ def test_a_waiting_fetch_is_answered_at_once_when_the_router_stops(room: RouterR
 
 @pytest.mark.parametrize("version", range(4))
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_old_versions_get_message_sets(room: RouterRoom, version: int, codec: Codec) -> None:
-    room.append("t", batch_of(3, codec=codec), batch_of(2, codec=codec))
-    data = one(room, 1, version)
+def test_old_versions_get_message_sets(harness: RouterHarness, version: int, codec: Codec) -> None:
+    harness.append("t", batch_of(3, codec=codec), batch_of(2, codec=codec))
+    data = one(harness, 1, version)
     assert data.error_code == ErrorCode.NONE
     messages = [message for message in iter_messages(bytes_of(data)) if message.offset >= 1]
     assert [message.offset for message in messages] == [1, 2, 3, 4]
@@ -414,11 +422,11 @@ def test_old_versions_get_message_sets(room: RouterRoom, version: int, codec: Co
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_zstd_is_for_those_who_can_read_it(room: RouterRoom, version: int) -> None:
+def test_zstd_is_for_those_who_can_read_it(harness: RouterHarness, version: int) -> None:
     """KIP-110: what cannot be converted is refused, and nothing else with it."""
-    room.append("t", batch_of(2, codec=Codec.ZSTD))
-    room.append("t", batch_of(2), partition=1)
-    found = fetch(room, request({0: 0, 1: 0}), version)
+    harness.append("t", batch_of(2, codec=Codec.ZSTD))
+    harness.append("t", batch_of(2), partition=1)
+    found = fetch(harness, request({0: 0, 1: 0}), version)
     if version < 4:
         assert found[0].error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert not found[0].records
@@ -428,9 +436,9 @@ def test_zstd_is_for_those_who_can_read_it(room: RouterRoom, version: int) -> No
     assert found[1].error_code == ErrorCode.NONE
 
 
-def test_old_readers_are_spared_the_marks_of_transactions(room: RouterRoom) -> None:
-    room.append("t", transactional(1, 0))
-    end_transaction(room, ControlType.COMMIT)
-    room.append("t", batch_of(1))
-    messages = list(iter_messages(bytes_of(one(room, 0, 3))))
+def test_old_readers_are_spared_the_marks_of_transactions(harness: RouterHarness) -> None:
+    harness.append("t", transactional(1, 0))
+    end_transaction(harness, ControlType.COMMIT)
+    harness.append("t", batch_of(1))
+    messages = list(iter_messages(bytes_of(one(harness, 0, 3))))
     assert [message.offset for message in messages] == [0, 2]

@@ -27,7 +27,7 @@ from tests.support.fetching import (
     transactional,
     waiting,
 )
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import batch_of
 
 READ_COMMITTED = 1
@@ -41,37 +41,37 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture
-def trio(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom]:
+def trio(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterHarness]:
     """Three brokers, each in a rack of its own, with replicas of the same partition; we lead it and
     have five records, all of them committed."""
-    room = RouterRoom(
+    harness = RouterHarness(
         tmp_path, brokers=3, loop=loop, static={"replica.selector.class": RACK_AWARE_SELECTOR}
     )
-    room.controller.has("t", 1, 1, 3)
-    room.follow()
-    room.lead("t", 5)
-    room.append("t", batch_of(2), batch_of(3))
-    commit(room, 5)
-    yield room
-    room.close()
+    harness.controller.has("t", 1, 1, 3)
+    harness.follow()
+    harness.lead("t", 5)
+    harness.append("t", batch_of(2), batch_of(3))
+    commit(harness, 5)
+    yield harness
+    harness.close()
 
 
-def commit(room: RouterRoom, offset: int) -> None:
-    store, number = room.place("t")
-    room.partitions.stores[store].set_high_watermark(number, offset)
-    room.turns.notify(store, (number,))
+def commit(harness: RouterHarness, offset: int) -> None:
+    store, number = harness.place("t")
+    harness.partitions.stores[store].set_high_watermark(number, offset)
+    harness.turns.notify(store, (number,))
 
 
-def change(room: RouterRoom, **changes: object) -> None:
-    topic = room.image.topics_by_name["t"]
+def change(harness: RouterHarness, **changes: object) -> None:
+    topic = harness.image.topics_by_name["t"]
     before = topic.partitions[0]
     after = msgspec.structs.replace(before, partition_epoch=before.partition_epoch + 1, **changes)
-    room.controller.write(PartitionChanged(topic.topic_id, 0, after))
-    room.follow()
+    harness.controller.write(PartitionChanged(topic.topic_id, 0, after))
+    harness.follow()
 
 
 @pytest.mark.parametrize("version", range(11, NEWEST + 1))
-def test_a_consumer_is_sent_to_the_replica_in_its_rack(trio: RouterRoom, version: int) -> None:
+def test_a_consumer_is_sent_to_the_replica_in_its_rack(trio: RouterHarness, version: int) -> None:
     data = one(trio, 2, version, rack_id="rack-2", max_wait_ms=60_000)
     assert (data.error_code, data.preferred_read_replica) == (ErrorCode.NONE, 2)
     assert not data.records
@@ -81,13 +81,13 @@ def test_a_consumer_is_sent_to_the_replica_in_its_rack(trio: RouterRoom, version
 
 
 @pytest.mark.parametrize("rack", ["", "rack-0", "rack-7"])
-def test_a_consumer_without_a_replica_near_it_is_served(trio: RouterRoom, rack: str) -> None:
+def test_a_consumer_without_a_replica_near_it_is_served(trio: RouterHarness, rack: str) -> None:
     data = one(trio, 2, rack_id=rack)
     assert data.preferred_read_replica == -1
     assert bases(data) == [2]
 
 
-def test_nobody_is_sent_to_who_cannot_serve(trio: RouterRoom) -> None:
+def test_nobody_is_sent_to_who_cannot_serve(trio: RouterHarness) -> None:
     assert one(trio, 0, rack_id="rack-2").preferred_read_replica == 2
     trio.link.unreachable = frozenset({2})
     assert one(trio, 0, rack_id="rack-2").preferred_read_replica == -1
@@ -104,7 +104,7 @@ def test_nobody_is_sent_to_who_cannot_serve(trio: RouterRoom) -> None:
     assert bases(one(trio, 0, rack_id="rack-2", replica_id=2, version=14)) == [0, 2]
 
 
-def test_what_is_not_committed_or_not_there_is_the_leaders_to_answer(trio: RouterRoom) -> None:
+def test_what_is_not_committed_or_not_there_is_the_leaders_to_answer(trio: RouterHarness) -> None:
     trio.append("t", batch_of(2))
     above = one(trio, 6, rack_id="rack-2")
     assert (above.error_code, above.preferred_read_replica) == (ErrorCode.NONE, -1)
@@ -112,7 +112,7 @@ def test_what_is_not_committed_or_not_there_is_the_leaders_to_answer(trio: Route
     assert (beyond.error_code, beyond.preferred_read_replica) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_a_session_tells_of_the_other_replica_when_nothing_else_is_new(trio: RouterRoom) -> None:
+def test_a_session_tells_of_the_other_replica_when_nothing_else_is_new(trio: RouterHarness) -> None:
     asked = request({0: 5}, session_epoch=0)
     session_id = trio.call(handle_fetch, asked, NEWEST).session_id
     assert session_id
@@ -123,20 +123,22 @@ def test_a_session_tells_of_the_other_replica_when_nothing_else_is_new(trio: Rou
 def test_the_selector_may_be_set_while_the_broker_runs(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
-    room = RouterRoom(tmp_path, brokers=3, loop=loop)
-    room.controller.has("t", 1, 1, 3)
-    room.follow()
-    room.lead("t", 5)
+    harness = RouterHarness(tmp_path, brokers=3, loop=loop)
+    harness.controller.has("t", 1, 1, 3)
+    harness.follow()
+    harness.lead("t", 5)
     chosen = []
     for selector in (LEADER_SELECTOR, RACK_AWARE_SELECTOR, LEADER_SELECTOR):
-        room.controller.set_config(ConfigResourceType.BROKER, "", replica_selector_class=selector)
-        room.follow()
-        chosen.append(one(room, 0, rack_id="rack-2").preferred_read_replica)
+        harness.controller.set_config(
+            ConfigResourceType.BROKER, "", replica_selector_class=selector
+        )
+        harness.follow()
+        chosen.append(one(harness, 0, rack_id="rack-2").preferred_read_replica)
     assert chosen == [-1, 2, -1]
-    room.close()
+    harness.close()
 
 
-def test_a_follower_serves_consumers_up_to_its_high_watermark(trio: RouterRoom) -> None:
+def test_a_follower_serves_consumers_up_to_its_high_watermark(trio: RouterHarness) -> None:
     trio.append("t", batch_of(2))
     trio.lead("t", 6, leader=1)
     for version in range(NEWEST + 1):
@@ -151,7 +153,7 @@ def test_a_follower_serves_consumers_up_to_its_high_watermark(trio: RouterRoom) 
     assert one(trio, 0, replica_id=2, version=14).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_looks_at_the_epoch_first(trio: RouterRoom) -> None:
+def test_a_follower_looks_at_the_epoch_first(trio: RouterHarness) -> None:
     trio.lead("t", 6, leader=1)
     codes = [one(trio, 0, current_leader_epoch=epoch).error_code for epoch in (5, 6, 7)]
     assert codes == [
@@ -161,7 +163,7 @@ def test_a_follower_looks_at_the_epoch_first(trio: RouterRoom) -> None:
     ]
 
 
-def test_outside_of_a_followers_log_no_offset_is_told(trio: RouterRoom) -> None:
+def test_outside_of_a_followers_log_no_offset_is_told(trio: RouterHarness) -> None:
     """librdkafka goes back to the leader if its offset is above the high watermark it is told, and
     begins anew if it is not."""
     store, number = trio.place("t")
@@ -173,7 +175,7 @@ def test_outside_of_a_followers_log_no_offset_is_told(trio: RouterRoom) -> None:
         assert (data.error_code, told) == (ErrorCode.OFFSET_OUT_OF_RANGE, (-1, -1, -1))
 
 
-def test_a_follower_out_of_sync_sends_its_readers_away(trio: RouterRoom) -> None:
+def test_a_follower_out_of_sync_sends_its_readers_away(trio: RouterHarness) -> None:
     trio.lead("t", 6, leader=1)
     change(trio, in_sync_replicas=(1, 2))
     assert one(trio, 0).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
@@ -181,7 +183,7 @@ def test_a_follower_out_of_sync_sends_its_readers_away(trio: RouterRoom) -> None
     assert one(trio, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_reader_waits_with_a_follower_until_its_high_watermark_moves(trio: RouterRoom) -> None:
+def test_a_reader_waits_with_a_follower_until_its_high_watermark_moves(trio: RouterHarness) -> None:
     trio.append("t", batch_of(2))
     trio.lead("t", 6, leader=1)
     pending = waiting(trio, request({0: 5}, max_wait_ms=60_000))
@@ -189,7 +191,7 @@ def test_a_reader_waits_with_a_follower_until_its_high_watermark_moves(trio: Rou
     assert bases(answers(pending.response())[0]) == [5]
 
 
-def test_a_follower_gives_readers_of_committed_records_what_is_stable(trio: RouterRoom) -> None:
+def test_a_follower_gives_readers_of_committed_records_what_is_stable(trio: RouterHarness) -> None:
     trio.append("t", transactional(2, 0), transactional(1, 0, producer_id=8))
     commit(trio, 8)
     end_transaction(trio, ControlType.ABORT)

@@ -14,18 +14,18 @@ from odradek.protocol.messages.fetch import (
     FetchResponse,
     ForgottenTopic,
 )
-from tests.support.controller_room import topic_id
+from tests.support.controller_harness import topic_id
 from tests.support.fetching import (
     NEWEST,
     answers,
     bases,
     bytes_of,
-    fetch_room,
+    fetch_harness,
     order,
     request,
     waiting,
 )
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import NOW_MS, batch_of
 
 BY_NAME = 12
@@ -39,18 +39,18 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture
-def room(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom]:
-    with fetch_room(tmp_path, loop) as room:
-        yield room
+def harness(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterHarness]:
+    with fetch_harness(tmp_path, loop) as harness:
+        yield harness
 
 
 class Session:
     """A client with a session: `poll` names only what the client wants changed."""
 
-    def __init__(self, room: RouterRoom, offsets: Mapping[int, int], **options: int) -> None:
-        self._room = room
+    def __init__(self, harness: RouterHarness, offsets: Mapping[int, int], **options: int) -> None:
+        self._room = harness
         self._options = options
-        self.first = room.call(
+        self.first = harness.call(
             handle_fetch,
             request(offsets, session_epoch=0, **options),  # type: ignore[arg-type]  # ints
             NEWEST,
@@ -77,57 +77,57 @@ class Session:
         return response
 
 
-def test_a_new_session_answers_in_full_and_then_what_is_new(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    session = Session(room, {0: 0, 1: 0, 2: 0})
+def test_a_new_session_answers_in_full_and_then_what_is_new(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2))
+    session = Session(harness, {0: 0, 1: 0, 2: 0})
     assert session.id > 0
     assert order(session.first) == [0, 1, 2]
     assert order(session.poll({0: 2})) == []
-    room.append("t", batch_of(1), partition=1)
+    harness.append("t", batch_of(1), partition=1)
     second = session.poll()
     assert order(second) == [1]
     assert bases(answers(second)[1]) == [0]
 
 
-def test_what_the_client_did_not_advance_comes_again(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    session = Session(room, {0: 0})
+def test_what_the_client_did_not_advance_comes_again(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2))
+    session = Session(harness, {0: 0})
     assert bases(answers(session.poll())[0]) == [0]
     assert order(session.poll({0: 2})) == []
 
 
-def test_a_moved_log_start_is_news_without_records(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    session = Session(room, {0: 2})
+def test_a_moved_log_start_is_news_without_records(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2))
+    session = Session(harness, {0: 2})
     assert order(session.poll()) == []
-    store, number = room.place("t")
-    room.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
+    store, number = harness.place("t")
+    harness.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
     data = answers(session.poll())[0]
     assert (data.log_start_offset, bytes_of(data)) == (2, b"")
     assert order(session.poll()) == []
 
 
-def test_an_error_is_told_and_so_is_its_end(room: RouterRoom) -> None:
-    session = Session(room, {0: 5, 1: 0})
+def test_an_error_is_told_and_so_is_its_end(harness: RouterHarness) -> None:
+    session = Session(harness, {0: 5, 1: 0})
     assert answers(session.first)[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert answers(session.poll())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert answers(session.poll({0: 0}))[0].error_code == ErrorCode.NONE
     assert order(session.poll()) == []
 
 
-def test_forgotten_partitions_are_served_no_more(room: RouterRoom) -> None:
-    session = Session(room, {0: 0, 1: 0})
-    room.append("t", batch_of())
-    room.append("t", batch_of(), partition=1)
+def test_forgotten_partitions_are_served_no_more(harness: RouterHarness) -> None:
+    session = Session(harness, {0: 0, 1: 0})
+    harness.append("t", batch_of())
+    harness.append("t", batch_of(), partition=1)
     assert order(session.poll(forget=(0,))) == [1]
     assert order(session.poll({1: 1})) == []
 
 
-def test_who_was_served_goes_behind_the_others(room: RouterRoom) -> None:
+def test_who_was_served_goes_behind_the_others(harness: RouterHarness) -> None:
     """With room for one batch an answer, everybody gets a turn."""
     for partition in range(3):
-        room.append("t", *[batch_of(1, size=1_000)] * 2, partition=partition)
-    session = Session(room, {0: 0, 1: 0, 2: 0}, max_bytes=1)
+        harness.append("t", *[batch_of(1, size=1_000)] * 2, partition=partition)
+    session = Session(harness, {0: 0, 1: 0, 2: 0}, max_bytes=1)
     offsets = dict.fromkeys(range(3), 0)
 
     def served(response: FetchResponse) -> int:
@@ -142,27 +142,27 @@ def test_who_was_served_goes_behind_the_others(room: RouterRoom) -> None:
     assert turns[3:] == turns[:3]
 
 
-def test_a_session_goes_on_waiting_for_its_partitions(room: RouterRoom) -> None:
-    session = Session(room, {0: 0, 1: 0})
+def test_a_session_goes_on_waiting_for_its_partitions(harness: RouterHarness) -> None:
+    session = Session(harness, {0: 0, 1: 0})
     session.epoch += 1
     asked = request({}, session_id=session.id, session_epoch=session.epoch, max_wait_ms=60_000)
-    pending = waiting(room, asked)
-    room.append("t", batch_of(), partition=1)
+    pending = waiting(harness, asked)
+    harness.append("t", batch_of(), partition=1)
     assert order(pending.response()) == [1]
 
 
-def test_wrong_sessions_are_refused_and_left_as_they_are(room: RouterRoom) -> None:
-    session = Session(room, {0: 0})
+def test_wrong_sessions_are_refused_and_left_as_they_are(harness: RouterHarness) -> None:
+    session = Session(harness, {0: 0})
     for session_id, epoch, code in (
         (session.id + 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
         (session.id, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
     ):
         asked = request({}, session_id=session_id, session_epoch=epoch)
-        response = room.call(handle_fetch, asked, NEWEST)
+        response = harness.call(handle_fetch, asked, NEWEST)
         assert (response.error_code, response.session_id) == (code, 0)
         assert response.responses == []
     asked = request({}, session_id=session.id, session_epoch=1)
-    response = room.call(handle_fetch, asked, BY_NAME)
+    response = harness.call(handle_fetch, asked, BY_NAME)
     assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     assert order(session.poll()) == []
 
@@ -171,11 +171,11 @@ def test_a_broker_without_free_slots_answers_in_full_without_a_session(
     tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     slots = {"max.incremental.fetch.session.cache.slots": "1"}
-    room = RouterRoom(tmp_path, static=slots, loop=loop)
-    room.controller.has("t", 1, 2)
-    room.follow()
-    assert Session(room, {0: 0}).id > 0
-    late = Session(room, {0: 0, 1: 0})
+    harness = RouterHarness(tmp_path, static=slots, loop=loop)
+    harness.controller.has("t", 1, 2)
+    harness.follow()
+    assert Session(harness, {0: 0}).id > 0
+    late = Session(harness, {0: 0, 1: 0})
     assert late.id == 0
     assert order(late.first) == [0, 1]
-    room.close()
+    harness.close()

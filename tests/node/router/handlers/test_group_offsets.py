@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.consumer_groups import handle_consumer_group_heartbeat
 from odradek.node.router.handlers.group_offsets import (
     handle_offset_commit,
@@ -28,7 +28,7 @@ from odradek.protocol.messages.group_offsets import (
 )
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
 from odradek.protocol.types import ZERO_UUID, Uuid
-from tests.support.group_room import GroupRoom
+from tests.support.group_harness import GroupHarness
 
 GROUP = ResourceType.GROUP
 TOPIC = ResourceType.TOPIC
@@ -37,16 +37,16 @@ Fetched = dict[tuple[str, int], tuple[int, int]]
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[GroupRoom]:
-    with GroupRoom(tmp_path) as room:
-        room.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
-        room.have_topic("t", 1, partitions=2)
-        room.have_topic("u", 2)
-        yield room
+def harness(tmp_path: Path) -> Iterator[GroupHarness]:
+    with GroupHarness(tmp_path) as harness:
+        harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
+        harness.have_topic("t", 1, partitions=2)
+        harness.have_topic("u", 2)
+        yield harness
 
 
-def id_of(room: GroupRoom, name: str) -> Uuid:
-    return room.image.topics_by_name[name].topic_id
+def id_of(harness: GroupHarness, name: str) -> Uuid:
+    return harness.image.topics_by_name[name].topic_id
 
 
 def commit_request(
@@ -72,27 +72,29 @@ def commit_request(
     return OffsetCommitRequest(group_id="g", topics=entries)
 
 
-def commit(room: GroupRoom, request: OffsetCommitRequest, version: int = 9) -> list[int]:
-    response = room.call(handle_offset_commit, request, version)
+def commit(harness: GroupHarness, request: OffsetCommitRequest, version: int = 9) -> list[int]:
+    response = harness.call(handle_offset_commit, request, version)
     return [partition.error_code for topic in response.topics for partition in topic.partitions]
 
 
 def fetch(
-    room: GroupRoom, *topics: tuple[str, list[int]], version: int = 9, group: str = "g"
+    harness: GroupHarness, *topics: tuple[str, list[int]], version: int = 9, group: str = "g"
 ) -> tuple[int, Fetched]:
     """The group's error, and (offset, error) by topic and partition; of all if none is named."""
     if version >= 8:
         wanted = [
             OffsetFetchRequestTopics(
                 name=name if version < 10 else "",
-                topic_id=id_of(room, name) if version >= 10 else ZERO_UUID,
+                topic_id=id_of(harness, name) if version >= 10 else ZERO_UUID,
                 partition_indexes=indexes,
             )
             for name, indexes in topics
         ]
         asked = OffsetFetchRequestGroup(group_id=group, topics=wanted or None)
-        [found] = room.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), version).groups
-        names = {topic.topic_id: topic.name for topic in room.image.topics_by_id.values()}
+        [found] = harness.call(
+            handle_offset_fetch, OffsetFetchRequest(groups=[asked]), version
+        ).groups
+        names = {topic.topic_id: topic.name for topic in harness.image.topics_by_id.values()}
         return found.error_code, {
             (topic.name or names[topic.topic_id], partition.partition_index): (
                 partition.committed_offset,
@@ -103,7 +105,7 @@ def fetch(
         }
     old = [OffsetFetchRequestTopic(name=name, partition_indexes=at) for name, at in topics]
     request = OffsetFetchRequest(group_id=group, topics=old or None)
-    response = room.call(handle_offset_fetch, request, version)
+    response = harness.call(handle_offset_fetch, request, version)
     return response.error_code, {
         (topic.name, partition.partition_index): (
             partition.committed_offset,
@@ -119,47 +121,47 @@ def fetch(
 
 @pytest.mark.parametrize("version", range(10))
 def test_what_is_committed_by_name_is_fetched_in_every_version(
-    room: GroupRoom, version: int
+    harness: GroupHarness, version: int
 ) -> None:
-    assert commit(room, commit_request(("t", 1)), version) == [ErrorCode.NONE]
+    assert commit(harness, commit_request(("t", 1)), version) == [ErrorCode.NONE]
     for other in range(11):
-        assert fetch(room, ("t", [1]), version=other) == (0, {("t", 1): (5, 0)})
+        assert fetch(harness, ("t", [1]), version=other) == (0, {("t", 1): (5, 0)})
 
 
-def test_what_is_committed_by_id_is_fetched_by_id(room: GroupRoom) -> None:
-    request = commit_request((id_of(room, "t"), 0), epoch=3)
-    response = room.call(handle_offset_commit, request, 10)
+def test_what_is_committed_by_id_is_fetched_by_id(harness: GroupHarness) -> None:
+    request = commit_request((id_of(harness, "t"), 0), epoch=3)
+    response = harness.call(handle_offset_commit, request, 10)
     [answered] = response.topics
-    assert answered.topic_id == id_of(room, "t")
+    assert answered.topic_id == id_of(harness, "t")
     assert answered.partitions[0].error_code == ErrorCode.NONE
-    wanted = OffsetFetchRequestTopics(topic_id=id_of(room, "t"), partition_indexes=[0])
+    wanted = OffsetFetchRequestTopics(topic_id=id_of(harness, "t"), partition_indexes=[0])
     asked = OffsetFetchRequestGroup(group_id="g", topics=[wanted])
-    [group] = room.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 10).groups
+    [group] = harness.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 10).groups
     [topic] = group.topics
-    assert topic.topic_id == id_of(room, "t")
+    assert topic.topic_id == id_of(harness, "t")
     [partition] = topic.partitions
     assert partition.committed_offset == 5
     assert partition.committed_leader_epoch == 3
     assert partition.metadata == "note"
 
 
-def test_partitions_that_do_not_exist_are_refused_in_place(room: GroupRoom) -> None:
+def test_partitions_that_do_not_exist_are_refused_in_place(harness: GroupHarness) -> None:
     request = commit_request(("t", 0), ("t", 9), ("no", 0), ("u", 0))
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert commit(room, request) == [0, unknown, unknown, 0]
-    assert fetch(room)[1] == {("t", 0): (5, 0), ("u", 0): (5, 0)}
+    assert commit(harness, request) == [0, unknown, unknown, 0]
+    assert fetch(harness)[1] == {("t", 0): (5, 0), ("u", 0): (5, 0)}
 
 
-def test_ids_that_do_not_exist_are_refused_in_place(room: GroupRoom) -> None:
-    request = commit_request((UNKNOWN_ID, 0), (id_of(room, "u"), 0))
-    assert commit(room, request, 10) == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
+def test_ids_that_do_not_exist_are_refused_in_place(harness: GroupHarness) -> None:
+    request = commit_request((UNKNOWN_ID, 0), (id_of(harness, "u"), 0))
+    assert commit(harness, request, 10) == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
     wanted = [
-        OffsetFetchRequestTopics(topic_id=id_of(room, "u"), partition_indexes=[0]),
+        OffsetFetchRequestTopics(topic_id=id_of(harness, "u"), partition_indexes=[0]),
         OffsetFetchRequestTopics(topic_id=UNKNOWN_ID, partition_indexes=[0]),
-        OffsetFetchRequestTopics(topic_id=id_of(room, "t"), partition_indexes=[0]),
+        OffsetFetchRequestTopics(topic_id=id_of(harness, "t"), partition_indexes=[0]),
     ]
     asked = OffsetFetchRequestGroup(group_id="g", topics=wanted)
-    [group] = room.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 10).groups
+    [group] = harness.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 10).groups
     codes = [topic.partitions[0].error_code for topic in group.topics]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_ID, 0]
     assert [topic.topic_id for topic in group.topics] == [topic.topic_id for topic in wanted]
@@ -177,7 +179,7 @@ def test_ids_that_do_not_exist_are_refused_in_place(room: GroupRoom) -> None:
     ],
 )
 def test_whoever_asks_for_nothing_that_exists_must_be_a_member_too(
-    room: GroupRoom,
+    harness: GroupHarness,
     topics: list[OffsetFetchRequestTopics],
     member_id: str,
     epoch: int,
@@ -191,30 +193,30 @@ def test_whoever_asks_for_nothing_that_exists_must_be_a_member_too(
         subscribed_topic_names=["t"],
         topic_partitions=[],
     )
-    joined = room.call(handle_consumer_group_heartbeat, joining, 1)
+    joined = harness.call(handle_consumer_group_heartbeat, joining, 1)
     assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 1)
     asked = OffsetFetchRequestGroup(
         group_id="g", member_id=member_id, member_epoch=epoch, topics=topics
     )
-    [group] = room.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 10).groups
+    [group] = harness.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 10).groups
     assert group.error_code == code
     assert len(group.topics) == (0 if code else len(topics))
 
 
-def test_a_commit_of_nothing_that_exists_does_not_trouble_the_group(room: GroupRoom) -> None:
-    assert commit(room, commit_request(("no", 0))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert room.bus.append_count == 0
+def test_a_commit_of_nothing_that_exists_does_not_trouble_the_group(harness: GroupHarness) -> None:
+    assert commit(harness, commit_request(("no", 0))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert harness.bus.append_count == 0
 
 
-def test_the_groups_own_refusal_reaches_every_partition(room: GroupRoom) -> None:
+def test_the_groups_own_refusal_reaches_every_partition(harness: GroupHarness) -> None:
     request = commit_request(("t", 0), ("u", 0))
     request.generation_id_or_member_epoch = 3
     request.member_id = "x"
-    assert commit(room, request, 9) == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
-    assert commit(room, request, 8) == [ErrorCode.ILLEGAL_GENERATION] * 2
+    assert commit(harness, request, 9) == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
+    assert commit(harness, request, 8) == [ErrorCode.ILLEGAL_GENERATION] * 2
 
 
-def test_a_commit_too_large_for_the_log_says_so(room: GroupRoom) -> None:
+def test_a_commit_too_large_for_the_log_says_so(harness: GroupHarness) -> None:
     partitions = [
         OffsetCommitRequestPartition(
             partition_index=0, committed_offset=1, committed_metadata="x" * 4_096
@@ -224,38 +226,38 @@ def test_a_commit_too_large_for_the_log_says_so(room: GroupRoom) -> None:
     request = OffsetCommitRequest(
         group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)]
     )
-    assert set(commit(room, request)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    assert set(commit(harness, request)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
 
 
-def test_nothing_committed_is_an_error_in_version_0_only(room: GroupRoom) -> None:
+def test_nothing_committed_is_an_error_in_version_0_only(harness: GroupHarness) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert fetch(room, ("t", [0]), version=0)[1] == {("t", 0): (-1, unknown)}
+    assert fetch(harness, ("t", [0]), version=0)[1] == {("t", 0): (-1, unknown)}
     for version in range(1, 11):
-        assert fetch(room, ("t", [0]), version=version) == (0, {("t", 0): (-1, 0)})
-    assert fetch(room, ("gone", [0]), version=5) == (0, {("gone", 0): (-1, 0)})
+        assert fetch(harness, ("t", [0]), version=version) == (0, {("t", 0): (-1, 0)})
+    assert fetch(harness, ("gone", [0]), version=5) == (0, {("gone", 0): (-1, 0)})
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_all_topics_are_fetched_with_null(room: GroupRoom, version: int) -> None:
-    commit(room, commit_request(("t", 0), ("t", 1), ("u", 0)))
-    assert fetch(room, version=version) == (
+def test_all_topics_are_fetched_with_null(harness: GroupHarness, version: int) -> None:
+    commit(harness, commit_request(("t", 0), ("t", 1), ("u", 0)))
+    assert fetch(harness, version=version) == (
         0,
         {("t", 0): (5, 0), ("t", 1): (5, 0), ("u", 0): (5, 0)},
     )
 
 
-def test_no_topics_are_not_all_topics(room: GroupRoom) -> None:
-    commit(room, commit_request(("t", 0)))
+def test_no_topics_are_not_all_topics(harness: GroupHarness) -> None:
+    commit(harness, commit_request(("t", 0)))
     asked = OffsetFetchRequestGroup(group_id="g", topics=[])
-    [group] = room.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 9).groups
+    [group] = harness.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 9).groups
     assert (group.error_code, group.topics) == (ErrorCode.NONE, [])
 
 
-def test_several_groups_are_fetched_at_once_and_fail_one_by_one(room: GroupRoom) -> None:
-    commit(room, commit_request(("t", 0)))
-    room.deny(Operation.DESCRIBE, GROUP, "secret")
+def test_several_groups_are_fetched_at_once_and_fail_one_by_one(harness: GroupHarness) -> None:
+    commit(harness, commit_request(("t", 0)))
+    harness.deny(AclOperation.DESCRIBE, GROUP, "secret")
     asked = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "secret", "h")]
-    groups = room.call(handle_offset_fetch, OffsetFetchRequest(groups=asked), 8).groups
+    groups = harness.call(handle_offset_fetch, OffsetFetchRequest(groups=asked), 8).groups
     assert [(group.group_id, group.error_code, len(group.topics)) for group in groups] == [
         ("g", ErrorCode.NONE, 1),
         ("secret", ErrorCode.GROUP_AUTHORIZATION_FAILED, 0),
@@ -263,68 +265,70 @@ def test_several_groups_are_fetched_at_once_and_fail_one_by_one(room: GroupRoom)
     ]
 
 
-def test_the_groups_error_is_in_every_partition_before_version_2(room: GroupRoom) -> None:
-    room.deny(Operation.DESCRIBE, GROUP, "g")
+def test_the_groups_error_is_in_every_partition_before_version_2(harness: GroupHarness) -> None:
+    harness.deny(AclOperation.DESCRIBE, GROUP, "g")
     denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert fetch(room, ("t", [0, 1]), version=1)[1] == {
+    assert fetch(harness, ("t", [0, 1]), version=1)[1] == {
         ("t", 0): (-1, denied),
         ("t", 1): (-1, denied),
     }
-    assert fetch(room, ("t", [0]), version=2) == (denied, {})
+    assert fetch(harness, ("t", [0]), version=2) == (denied, {})
 
 
 # -- rights ---------------------------------------------------------------------------------------
 
 
-def test_commits_need_read_on_group_and_topic(room: GroupRoom) -> None:
-    room.deny(Operation.READ, TOPIC, "t")
-    by_name = commit(room, commit_request(("t", 0), ("u", 0)))
+def test_commits_need_read_on_group_and_topic(harness: GroupHarness) -> None:
+    harness.deny(AclOperation.READ, TOPIC, "t")
+    by_name = commit(harness, commit_request(("t", 0), ("u", 0)))
     assert by_name == [ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
-    by_id = commit(room, commit_request((id_of(room, "t"), 0)), 10)
+    by_id = commit(harness, commit_request((id_of(harness, "t"), 0)), 10)
     assert by_id == [ErrorCode.UNKNOWN_TOPIC_ID]
-    room.deny(Operation.READ, TOPIC, "hidden")
-    assert commit(room, commit_request(("hidden", 0))) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-    room.deny(Operation.READ, GROUP, "g")
+    harness.deny(AclOperation.READ, TOPIC, "hidden")
+    assert commit(harness, commit_request(("hidden", 0))) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    harness.deny(AclOperation.READ, GROUP, "g")
     denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert commit(room, commit_request(("t", 0), ("u", 0))) == [denied, denied]
+    assert commit(harness, commit_request(("t", 0), ("u", 0))) == [denied, denied]
 
 
-def test_fetches_need_describe_on_group_and_topic(room: GroupRoom) -> None:
-    commit(room, commit_request(("t", 0), ("u", 0)))
-    room.deny(Operation.DESCRIBE, TOPIC, "t")
+def test_fetches_need_describe_on_group_and_topic(harness: GroupHarness) -> None:
+    commit(harness, commit_request(("t", 0), ("u", 0)))
+    harness.deny(AclOperation.DESCRIBE, TOPIC, "t")
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert fetch(room, ("t", [0]), ("u", [0]), version=9)[1] == {
+    assert fetch(harness, ("t", [0]), ("u", [0]), version=9)[1] == {
         ("t", 0): (-1, denied),
         ("u", 0): (5, 0),
     }
-    assert fetch(room, version=9)[1] == {("u", 0): (5, 0)}
+    assert fetch(harness, version=9)[1] == {("u", 0): (5, 0)}
 
 
 # -- topics that go -------------------------------------------------------------------------------
 
 
-def test_a_deleted_topics_offsets_are_gone_with_it(room: GroupRoom) -> None:
-    commit(room, commit_request(("t", 0), ("u", 0)))
-    room.drop_topic("t")
-    room.turn_loop(0.01)
-    assert fetch(room)[1] == {("u", 0): (5, 0)}
+def test_a_deleted_topics_offsets_are_gone_with_it(harness: GroupHarness) -> None:
+    commit(harness, commit_request(("t", 0), ("u", 0)))
+    harness.drop_topic("t")
+    harness.turn_loop(0.01)
+    assert fetch(harness)[1] == {("u", 0): (5, 0)}
 
 
-def test_a_topic_made_again_starts_without_offsets(room: GroupRoom) -> None:
-    commit(room, commit_request(("t", 0)))
-    room.bus.is_away = True
-    room.drop_topic("t")
-    room.have_topic("t", 7)
+def test_a_topic_made_again_starts_without_offsets(harness: GroupHarness) -> None:
+    commit(harness, commit_request(("t", 0)))
+    harness.bus.is_away = True
+    harness.drop_topic("t")
+    harness.have_topic("t", 7)
     # The shard's records of the deletion are still on their way.
-    assert fetch(room, ("t", [0]))[1] == {("t", 0): (-1, 0)}
-    assert fetch(room)[1] == {}
-    room.bus.come_back()
+    assert fetch(harness, ("t", [0]))[1] == {("t", 0): (-1, 0)}
+    assert fetch(harness)[1] == {}
+    harness.bus.come_back()
 
 
 # -- OffsetDelete ---------------------------------------------------------------------------------
 
 
-def delete(room: GroupRoom, topics: dict[str, list[int]]) -> tuple[int, dict[tuple[str, int], int]]:
+def delete(
+    harness: GroupHarness, topics: dict[str, list[int]]
+) -> tuple[int, dict[tuple[str, int], int]]:
     request = OffsetDeleteRequest(
         group_id="g",
         topics=[
@@ -335,7 +339,7 @@ def delete(room: GroupRoom, topics: dict[str, list[int]]) -> tuple[int, dict[tup
             for name, indexes in topics.items()
         ],
     )
-    response = room.call(handle_offset_delete, request, 0)
+    response = harness.call(handle_offset_delete, request, 0)
     return response.error_code, {
         (topic.name, partition.partition_index): partition.error_code
         for topic in response.topics
@@ -343,11 +347,11 @@ def delete(room: GroupRoom, topics: dict[str, list[int]]) -> tuple[int, dict[tup
     }
 
 
-def test_offsets_are_deleted_partition_by_partition(room: GroupRoom) -> None:
-    commit(room, commit_request(("t", 0), ("t", 1), ("u", 0)))
-    room.deny(Operation.READ, TOPIC, "u")
+def test_offsets_are_deleted_partition_by_partition(harness: GroupHarness) -> None:
+    commit(harness, commit_request(("t", 0), ("t", 1), ("u", 0)))
+    harness.deny(AclOperation.READ, TOPIC, "u")
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert delete(room, {"t": [0, 9], "no": [0], "u": [0]}) == (
+    assert delete(harness, {"t": [0, 9], "no": [0], "u": [0]}) == (
         0,
         {
             ("t", 0): ErrorCode.NONE,
@@ -356,17 +360,19 @@ def test_offsets_are_deleted_partition_by_partition(room: GroupRoom) -> None:
             ("u", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         },
     )
-    assert fetch(room)[1] == {("t", 1): (5, 0), ("u", 0): (5, 0)}
+    assert fetch(harness)[1] == {("t", 1): (5, 0), ("u", 0): (5, 0)}
 
 
-def test_deleting_offsets_needs_a_group_and_the_right_to_it(room: GroupRoom) -> None:
-    assert delete(room, {"t": [0]}) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
-    room.deny(Operation.DELETE, GROUP, "g")
-    assert delete(room, {"t": [0]}) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, {})
+def test_deleting_offsets_needs_a_group_and_the_right_to_it(harness: GroupHarness) -> None:
+    assert delete(harness, {"t": [0]}) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
+    harness.deny(AclOperation.DELETE, GROUP, "g")
+    assert delete(harness, {"t": [0]}) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, {})
 
 
-def test_offsets_of_very_many_groups_are_fetched_in_turns(room: GroupRoom) -> None:
+def test_offsets_of_very_many_groups_are_fetched_in_turns(harness: GroupHarness) -> None:
     names = [f"g{index}" for index in range(2_000)]
     asked = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
-    answer = room.call_in_turns(handle_offset_fetch, OffsetFetchRequest(groups=asked), room.loop)
+    answer = harness.call_in_turns(
+        handle_offset_fetch, OffsetFetchRequest(groups=asked), harness.loop
+    )
     assert [group.group_id for group in answer.groups] == names

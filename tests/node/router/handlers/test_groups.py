@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, AclOperation, ResourceType
 from odradek.node.router.handlers.groups import (
     handle_delete_groups,
     handle_describe_groups,
@@ -32,22 +32,22 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from tests.support.group_room import GroupRoom
+from tests.support.group_harness import GroupHarness
 
 GROUP = ResourceType.GROUP
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[GroupRoom]:
-    with GroupRoom(tmp_path) as room:
-        yield room
+def harness(tmp_path: Path) -> Iterator[GroupHarness]:
+    with GroupHarness(tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture
-def ready(room: GroupRoom) -> GroupRoom:
+def ready(harness: GroupHarness) -> GroupHarness:
     """With the topic that holds the groups."""
-    room.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
-    return room
+    harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
+    return harness
 
 
 def join_request(group: str = "g", member: str = "", *, metadata: bytes = b"m") -> JoinGroupRequest:
@@ -61,11 +61,11 @@ def join_request(group: str = "g", member: str = "", *, metadata: bytes = b"m") 
     )
 
 
-def join(room: GroupRoom, group: str = "g", *, version: int = 9) -> JoinGroupResponse:
-    told = room.call(handle_join_group, join_request(group), version)
+def join(harness: GroupHarness, group: str = "g", *, version: int = 9) -> JoinGroupResponse:
+    told = harness.call(handle_join_group, join_request(group), version)
     if told.error_code != ErrorCode.MEMBER_ID_REQUIRED:
         return told
-    return room.call(handle_join_group, join_request(group, told.member_id), version)
+    return harness.call(handle_join_group, join_request(group, told.member_id), version)
 
 
 def sync_request(joined: JoinGroupResponse, group: str = "g") -> SyncGroupRequest:
@@ -87,54 +87,54 @@ def sync_request(joined: JoinGroupResponse, group: str = "g") -> SyncGroupReques
 
 @pytest.mark.parametrize("version", range(7))
 def test_the_first_question_creates_the_topic_and_is_answered(
-    room: GroupRoom, version: int
+    harness: GroupHarness, version: int
 ) -> None:
     request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"])
     if version < 4:
         request.coordinator_keys = []
     else:
         request.key = ""
-    found = room.call(handle_find_coordinator, request, version)
+    found = harness.call(handle_find_coordinator, request, version)
     places = found.coordinators if version >= 4 else [found]
     for place in places:
         assert (place.error_code, place.node_id) == (ErrorCode.NONE, 0)
         assert (place.host, place.port) == ("host-0", 9092)
     assert [place.key for place in found.coordinators] == ([] if version < 4 else ["g", "h"])
-    topic = room.image.topics_by_name["__consumer_offsets"]
+    topic = harness.image.topics_by_name["__consumer_offsets"]
     assert len(topic.partitions) == 5
-    configs = room.image.configs.of(ConfigResourceType.TOPIC, "__consumer_offsets")
+    configs = harness.image.configs.of(ConfigResourceType.TOPIC, "__consumer_offsets")
     assert configs["cleanup.policy"] == "compact"
 
 
-def test_many_clients_that_ask_first_create_one_topic(room: GroupRoom) -> None:
+def test_many_clients_that_ask_first_create_one_topic(harness: GroupHarness) -> None:
     request = FindCoordinatorRequest(coordinator_keys=["g"])
-    answers = [room.begin(handle_find_coordinator, request, 6) for _ in range(5)]
+    answers = [harness.begin(handle_find_coordinator, request, 6) for _ in range(5)]
     for answer in answers:
-        assert room.wait(answer).coordinators[0].error_code == ErrorCode.NONE
+        assert harness.wait(answer).coordinators[0].error_code == ErrorCode.NONE
 
 
-def test_a_topic_that_cannot_be_created_is_no_coordinator_yet(room: GroupRoom) -> None:
-    room.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-    found = room.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 3)
+def test_a_topic_that_cannot_be_created_is_no_coordinator_yet(harness: GroupHarness) -> None:
+    harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    found = harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 3)
     assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert (found.node_id, found.host, found.port) == (-1, "", -1)
-    room.link.failure = None
-    found = room.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 3)
+    harness.link.failure = None
+    found = harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 3)
     assert found.error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("key_type", [2, 7])
-def test_other_kinds_of_coordinators_are_not_there(room: GroupRoom, key_type: int) -> None:
+def test_other_kinds_of_coordinators_are_not_there(harness: GroupHarness, key_type: int) -> None:
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
-    [found] = room.call(handle_find_coordinator, request, 6).coordinators
+    [found] = harness.call(handle_find_coordinator, request, 6).coordinators
     assert found.error_code == ErrorCode.INVALID_REQUEST
     assert found.error_message
 
 
-def test_keys_that_may_not_be_seen_are_refused_one_by_one(room: GroupRoom) -> None:
-    room.deny(Operation.DESCRIBE, GROUP, "secret")
+def test_keys_that_may_not_be_seen_are_refused_one_by_one(harness: GroupHarness) -> None:
+    harness.deny(AclOperation.DESCRIBE, GROUP, "secret")
     request = FindCoordinatorRequest(coordinator_keys=["secret", "g"])
-    found = room.call(handle_find_coordinator, request, 6).coordinators
+    found = harness.call(handle_find_coordinator, request, 6).coordinators
     assert [place.error_code for place in found] == [
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.NONE,
@@ -146,7 +146,7 @@ def test_keys_that_may_not_be_seen_are_refused_one_by_one(room: GroupRoom) -> No
 
 @pytest.mark.parametrize("version", range(10))
 def test_a_member_joins_syncs_beats_and_leaves_in_every_version(
-    ready: GroupRoom, version: int
+    ready: GroupHarness, version: int
 ) -> None:
     joined = join(ready, version=version)
     assert joined.error_code == ErrorCode.NONE
@@ -170,14 +170,14 @@ def test_a_member_joins_syncs_beats_and_leaves_in_every_version(
     )
 
 
-def test_member_ids_are_new_each_time(ready: GroupRoom) -> None:
+def test_member_ids_are_new_each_time(ready: GroupHarness) -> None:
     ids = {
         ready.call(handle_join_group, join_request(f"g{index}"), 9).member_id for index in range(5)
     }
     assert len(ids) == 5
 
 
-def test_a_parked_join_is_answered_by_another_members_request(ready: GroupRoom) -> None:
+def test_a_parked_join_is_answered_by_another_members_request(ready: GroupHarness) -> None:
     first = join(ready)
     told = ready.call(handle_join_group, join_request(), 9)
     parked = ready.begin(handle_join_group, join_request(member=told.member_id), 9)
@@ -187,8 +187,8 @@ def test_a_parked_join_is_answered_by_another_members_request(ready: GroupRoom) 
     assert ready.wait(parked).generation_id == again.generation_id == 2
 
 
-def test_members_need_read_on_the_group(ready: GroupRoom) -> None:
-    ready.deny(Operation.READ, GROUP, "g")
+def test_members_need_read_on_the_group(ready: GroupHarness) -> None:
+    ready.deny(AclOperation.READ, GROUP, "g")
     denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
     joined = ready.call(handle_join_group, join_request(), 9)
     assert (joined.error_code, joined.protocol_name) == (denied, None)
@@ -201,25 +201,25 @@ def test_members_need_read_on_the_group(ready: GroupRoom) -> None:
 
 @pytest.mark.parametrize(("given", "missing"), [("consumer", None), (None, "range")])
 def test_sync_wants_protocol_type_and_name_from_version_5_on(
-    ready: GroupRoom, given: str | None, missing: str | None
+    ready: GroupHarness, given: str | None, missing: str | None
 ) -> None:
-    ready.deny(Operation.READ, GROUP, "g")
+    ready.deny(AclOperation.READ, GROUP, "g")
     request = SyncGroupRequest(group_id="g", protocol_type=given, protocol_name=missing)
     wrong = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert ready.call(handle_sync_group, request, 5).error_code == wrong
     assert ready.call(handle_sync_group, request, 4).error_code != wrong
 
 
-def test_without_a_coordinator_every_member_is_sent_to_look_for_it(room: GroupRoom) -> None:
+def test_without_a_coordinator_every_member_is_sent_to_look_for_it(harness: GroupHarness) -> None:
     gone = ErrorCode.NOT_COORDINATOR
-    assert room.call(handle_join_group, join_request(), 9).error_code == gone
+    assert harness.call(handle_join_group, join_request(), 9).error_code == gone
     sync = SyncGroupRequest(group_id="g", protocol_type="consumer", protocol_name="range")
-    assert room.call(handle_sync_group, sync).error_code == gone
-    assert room.call(handle_heartbeat, HeartbeatRequest(group_id="g")).error_code == gone
-    assert room.call(handle_leave_group, LeaveGroupRequest(group_id="g")).error_code == gone
+    assert harness.call(handle_sync_group, sync).error_code == gone
+    assert harness.call(handle_heartbeat, HeartbeatRequest(group_id="g")).error_code == gone
+    assert harness.call(handle_leave_group, LeaveGroupRequest(group_id="g")).error_code == gone
 
 
-def test_assignments_too_large_for_the_log_are_no_reason_to_try_again(ready: GroupRoom) -> None:
+def test_assignments_too_large_for_the_log_are_no_reason_to_try_again(ready: GroupHarness) -> None:
     joined = join(ready)
     request = sync_request(joined)
     request.assignments[0].assignment = bytes(2_000_000)
@@ -231,10 +231,10 @@ def test_assignments_too_large_for_the_log_are_no_reason_to_try_again(ready: Gro
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_groups_are_described_one_by_one(ready: GroupRoom, version: int) -> None:
+def test_groups_are_described_one_by_one(ready: GroupHarness, version: int) -> None:
     joined = join(ready)
     ready.call(handle_sync_group, sync_request(joined))
-    ready.deny(Operation.DESCRIBE, GROUP, "secret")
+    ready.deny(AclOperation.DESCRIBE, GROUP, "secret")
     request = DescribeGroupsRequest(
         groups=["g", "no", "secret"], include_authorized_operations=version >= 3
     )
@@ -250,14 +250,14 @@ def test_groups_are_described_one_by_one(ready: GroupRoom, version: int) -> None
     assert secret.members == []
 
 
-def test_coordinators_of_very_many_groups_are_found_in_turns(ready: GroupRoom) -> None:
+def test_coordinators_of_very_many_groups_are_found_in_turns(ready: GroupHarness) -> None:
     names = [f"g{index}" for index in range(2_000)]
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=names)
     answer = ready.call_in_turns(handle_find_coordinator, request, ready.loop)
     assert [found.key for found in answer.coordinators] == names
 
 
-def test_very_many_groups_are_described_and_deleted_in_turns(ready: GroupRoom) -> None:
+def test_very_many_groups_are_described_and_deleted_in_turns(ready: GroupHarness) -> None:
     names = [f"g{index}" for index in range(2_000)]
     described = ready.call_in_turns(
         handle_describe_groups, DescribeGroupsRequest(groups=names), ready.loop
@@ -269,14 +269,14 @@ def test_very_many_groups_are_described_and_deleted_in_turns(ready: GroupRoom) -
     assert [result.group_id for result in deleted.results] == names
 
 
-def test_describe_without_a_coordinator_says_so_for_each_group(room: GroupRoom) -> None:
+def test_describe_without_a_coordinator_says_so_for_each_group(harness: GroupHarness) -> None:
     request = DescribeGroupsRequest(groups=["a", "b"])
-    groups = room.call(handle_describe_groups, request).groups
+    groups = harness.call(handle_describe_groups, request).groups
     assert [group.error_code for group in groups] == [ErrorCode.NOT_COORDINATOR] * 2
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_groups_of_all_shards_are_listed_once(ready: GroupRoom, version: int) -> None:
+def test_groups_of_all_shards_are_listed_once(ready: GroupHarness, version: int) -> None:
     names = [f"group-{index}" for index in range(12)]
     for name in names:
         join(ready, name)
@@ -287,16 +287,16 @@ def test_groups_of_all_shards_are_listed_once(ready: GroupRoom, version: int) ->
     assert {group.group_type for group in listed} == {"classic" if version >= 5 else ""}
 
 
-def test_lists_show_what_may_be_seen(ready: GroupRoom) -> None:
+def test_lists_show_what_may_be_seen(ready: GroupHarness) -> None:
     for name in ("open", "secret"):
         join(ready, name)
-    ready.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    ready.deny(Operation.DESCRIBE, GROUP, "secret")
+    ready.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    ready.deny(AclOperation.DESCRIBE, GROUP, "secret")
     listed = ready.call(handle_list_groups, ListGroupsRequest()).groups
     assert [group.group_id for group in listed] == ["open"]
 
 
-def test_a_list_is_refused_while_a_shard_loads(ready: GroupRoom) -> None:
+def test_a_list_is_refused_while_a_shard_loads(ready: GroupHarness) -> None:
     ready.bus.is_away = True
     ready.restart_router()
     answer = ready.begin(handle_list_groups, ListGroupsRequest())
@@ -306,19 +306,19 @@ def test_a_list_is_refused_while_a_shard_loads(ready: GroupRoom) -> None:
     assert ready.call(handle_list_groups, ListGroupsRequest()).error_code == ErrorCode.NONE
 
 
-def test_without_the_topic_there_are_no_groups(room: GroupRoom) -> None:
-    listed = room.call(handle_list_groups, ListGroupsRequest())
+def test_without_the_topic_there_are_no_groups(harness: GroupHarness) -> None:
+    listed = harness.call(handle_list_groups, ListGroupsRequest())
     assert (listed.error_code, listed.groups) == (ErrorCode.NONE, [])
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_groups_are_deleted_one_by_one(ready: GroupRoom, version: int) -> None:
+def test_groups_are_deleted_one_by_one(ready: GroupHarness, version: int) -> None:
     for name in ("full", "left"):
         joined = join(ready, name)
         ready.call(handle_sync_group, sync_request(joined, name))
     leave = LeaveGroupRequest(group_id="left", members=[MemberIdentity(member_id=joined.member_id)])
     ready.call(handle_leave_group, leave)
-    ready.deny(Operation.DELETE, GROUP, "secret")
+    ready.deny(AclOperation.DELETE, GROUP, "secret")
     request = DeleteGroupsRequest(groups_names=["full", "left", "no", "secret", "left"])
     results = ready.call(handle_delete_groups, request, version).results
     assert {result.group_id: result.error_code for result in results} == {

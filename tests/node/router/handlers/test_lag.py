@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.lag import handle_describe_lag
 from odradek.node.router.handlers.topics import handle_delete_records
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.insight import (
+from odradek.protocol.messages.diagnostics import (
     DescribeLagRequest,
     DescribeLagRequestPartition,
     DescribeLagRequestTopic,
@@ -23,104 +23,104 @@ from odradek.protocol.messages.offsets import (
     DeleteRecordsTopic,
 )
 from odradek.protocol.records import TRANSACTIONAL
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import batch_of
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[RouterRoom]:
-    room = RouterRoom(tmp_path)
-    room.controller.has("t", 1, 2)
-    room.follow()
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[RouterHarness]:
+    harness = RouterHarness(tmp_path)
+    harness.controller.has("t", 1, 2)
+    harness.follow()
+    yield harness
+    harness.close()
 
 
 def lag(
-    room: RouterRoom, offset: int, *, name: str = "t", index: int = 0
+    harness: RouterHarness, offset: int, *, name: str = "t", index: int = 0
 ) -> DescribeLagResponsePartition:
     partition = DescribeLagRequestPartition(partition_index=index, committed_offset=offset)
     request = DescribeLagRequest(
         topics=[DescribeLagRequestTopic(name=name, partitions=[partition])]
     )
-    [topic] = room.call(handle_describe_lag, request).topics
+    [topic] = harness.call(handle_describe_lag, request).topics
     [answer] = topic.partitions
     assert (topic.name, answer.partition_index) == (name, index)
     return answer
 
 
-def test_a_reader_is_behind_in_records_bytes_and_time(room: RouterRoom) -> None:
-    now_ms = room.services.now_ms()
+def test_a_reader_is_behind_in_records_bytes_and_time(harness: RouterHarness) -> None:
+    now_ms = harness.services.now_ms()
     batches = [batch_of(2, timestamps=[now_ms - 900, now_ms - 400]), batch_of(3, timestamp=now_ms)]
-    room.append("t", *batches)
-    whole = lag(room, 0)
+    harness.append("t", *batches)
+    whole = lag(harness, 0)
     assert (whole.error_code, whole.log_start_offset, whole.high_watermark) == (0, 0, 5)
     assert (whole.records, whole.lag_ms) == (5, 900)
     assert whole.bytes == sum(map(len, batches))
     assert not whole.is_estimate
-    behind = lag(room, 1)
+    behind = lag(harness, 1)
     assert (behind.records, behind.lag_ms, behind.bytes) == (4, 400, whole.bytes)
-    done = lag(room, 5)
+    done = lag(harness, 5)
     assert (done.records, done.bytes, done.lag_ms, done.lost_records) == (0, 0, 0, 0)
 
 
-def test_who_stands_nowhere_is_told_where_the_log_is(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    nowhere = lag(room, -1)
+def test_who_stands_nowhere_is_told_where_the_log_is(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2))
+    nowhere = lag(harness, -1)
     assert (nowhere.high_watermark, nowhere.last_stable_offset) == (2, 2)
     assert (nowhere.records, nowhere.bytes, nowhere.lag_ms) == (-1, -1, -1)
 
 
-def test_a_clock_behind_the_producers_makes_no_negative_lag(room: RouterRoom) -> None:
-    room.append("t", batch_of(timestamp=room.services.now_ms() + 60_000))
-    assert lag(room, 0).lag_ms == 0
+def test_a_clock_behind_the_producers_makes_no_negative_lag(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(timestamp=harness.services.now_ms() + 60_000))
+    assert lag(harness, 0).lag_ms == 0
 
 
-def test_records_without_a_time_have_no_age(room: RouterRoom) -> None:
-    room.append("t", batch_of(timestamp=-1))
-    assert (lag(room, 0).records, lag(room, 0).lag_ms) == (1, -1)
+def test_records_without_a_time_have_no_age(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(timestamp=-1))
+    assert (lag(harness, 0).records, lag(harness, 0).lag_ms) == (1, -1)
 
 
-def test_what_was_deleted_unread_is_lost_and_not_behind(room: RouterRoom) -> None:
-    room.append("t", batch_of(2), batch_of(3))
+def test_what_was_deleted_unread_is_lost_and_not_behind(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2), batch_of(3))
     partition = DeleteRecordsPartition(partition_index=0, offset=2)
     topic = DeleteRecordsTopic(name="t", partitions=[partition])
-    room.call(handle_delete_records, DeleteRecordsRequest(topics=[topic]))
-    answer = lag(room, 1)
+    harness.call(handle_delete_records, DeleteRecordsRequest(topics=[topic]))
+    answer = lag(harness, 1)
     assert (answer.log_start_offset, answer.records, answer.lost_records) == (2, 3, 1)
 
 
-def test_an_open_transaction_shows_in_the_last_stable_offset(room: RouterRoom) -> None:
+def test_an_open_transaction_shows_in_the_last_stable_offset(harness: RouterHarness) -> None:
     open_batch = batch_of(
         producer_id=7, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL
     )
-    room.append("t", batch_of(2), open_batch)
-    answer = lag(room, 0)
+    harness.append("t", batch_of(2), open_batch)
+    answer = lag(harness, 0)
     assert (answer.last_stable_offset, answer.high_watermark, answer.records) == (2, 3, 3)
 
 
-def test_a_position_beyond_the_end_is_not_behind(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    assert lag(room, 99).records == 0
+def test_a_position_beyond_the_end_is_not_behind(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2))
+    assert lag(harness, 99).records == 0
 
 
-def test_what_is_not_here_is_an_error_of_its_own(room: RouterRoom) -> None:
-    assert lag(room, 0, name="no").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert lag(room, 0, index=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    room.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
-    denied = lag(room, 0)
+def test_what_is_not_here_is_an_error_of_its_own(harness: RouterHarness) -> None:
+    assert lag(harness, 0, name="no").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert lag(harness, 0, index=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    harness.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "t")
+    denied = lag(harness, 0)
     assert (denied.error_code, denied.high_watermark) == (29, -1)
 
 
-def test_who_asks_for_very_many_partitions_is_told_less_exactly(room: RouterRoom) -> None:
+def test_who_asks_for_very_many_partitions_is_told_less_exactly(harness: RouterHarness) -> None:
     """The router has one loop."""
-    room.append("t", *(batch_of(2, size=20) for _ in range(20)))
+    harness.append("t", *(batch_of(2, size=20) for _ in range(20)))
     partition = DescribeLagRequestPartition(partition_index=0, committed_offset=1)
     topic = DescribeLagRequestTopic(name="t", partitions=[partition] * 2_000)
     with closing(asyncio.new_event_loop()) as loop:
         request = DescribeLagRequest(topics=[topic])
-        [answer] = room.call_in_turns(handle_describe_lag, request, loop).topics
-    exact = lag(room, 1)
+        [answer] = harness.call_in_turns(handle_describe_lag, request, loop).topics
+    exact = lag(harness, 1)
     assert not exact.is_estimate
     for told in answer.partitions:
         assert told.is_estimate

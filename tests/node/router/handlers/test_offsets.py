@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.node.bus.messages import DeleteRecords
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.offsets import (
     DEBUGGING_REPLICA_ID,
     EARLIEST,
@@ -32,7 +32,7 @@ from odradek.protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from odradek.protocol.records import TRANSACTIONAL
-from tests.support.router_room import RouterRoom
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import NOW_MS, batch_of
 
 NEWEST = 11
@@ -49,16 +49,16 @@ NOTHING = (ErrorCode.NONE, -1, -1, -1)
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[RouterRoom]:
-    room = RouterRoom(tmp_path)
-    room.controller.has("t", 1, 2)
-    room.follow()
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[RouterHarness]:
+    harness = RouterHarness(tmp_path)
+    harness.controller.has("t", 1, 2)
+    harness.follow()
+    yield harness
+    harness.close()
 
 
 def listed(
-    room: RouterRoom,
+    harness: RouterHarness,
     *partitions: ListOffsetsPartition,
     topic: str = "t",
     version: int = NEWEST,
@@ -69,13 +69,13 @@ def listed(
         isolation_level=isolation_level if version >= 2 else 0,
         topics=[ListOffsetsTopic(name=topic, partitions=list(partitions))],
     )
-    (answer,) = room.call(handle_list_offsets, request, version).topics
+    (answer,) = harness.call(handle_list_offsets, request, version).topics
     assert answer.name == topic
     return answer.partitions
 
 
 def ask(
-    room: RouterRoom,
+    harness: RouterHarness,
     timestamp: int,
     *,
     partition: int = 0,
@@ -88,41 +88,43 @@ def ask(
     wanted = ListOffsetsPartition(
         partition_index=partition, timestamp=timestamp, current_leader_epoch=current_leader_epoch
     )
-    (answer,) = listed(room, wanted, topic=topic, version=version, isolation_level=isolation_level)
+    (answer,) = listed(
+        harness, wanted, topic=topic, version=version, isolation_level=isolation_level
+    )
     assert answer.partition_index == partition
     return answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch
 
 
-def delete_below(room: RouterRoom, offset: int) -> None:
-    store, number = room.place("t")
-    room.turns.run([(RouterState(), DeleteRecords(1, store, number, offset))], NOW_MS)
+def delete_below(harness: RouterHarness, offset: int) -> None:
+    store, number = harness.place("t")
+    harness.turns.run([(RouterState(), DeleteRecords(1, store, number, offset))], NOW_MS)
 
 
 # -- after an election -----------------------------------------------------------------------------
 
 
 @pytest.fixture
-def elected(tmp_path: Path) -> Iterator[RouterRoom]:
+def elected(tmp_path: Path) -> Iterator[RouterHarness]:
     """We lead since a moment: of four records of our predecessors two are known to be committed."""
-    room = RouterRoom(tmp_path, brokers=2)
-    room.controller.has("t", 1, 1, 2)
-    room.follow()
-    room.lead("t", 3)
-    room.append("t", batch_of(2, timestamp=NOW_MS), batch_of(2, timestamp=NOW_MS + 1_000))
-    commit(room, 2)
-    room.lead("t", 4, leader=1)
-    room.lead("t", 5)
-    yield room
-    room.close()
+    harness = RouterHarness(tmp_path, brokers=2)
+    harness.controller.has("t", 1, 1, 2)
+    harness.follow()
+    harness.lead("t", 3)
+    harness.append("t", batch_of(2, timestamp=NOW_MS), batch_of(2, timestamp=NOW_MS + 1_000))
+    commit(harness, 2)
+    harness.lead("t", 4, leader=1)
+    harness.lead("t", 5)
+    yield harness
+    harness.close()
 
 
-def commit(room: RouterRoom, offset: int) -> None:
-    store, number = room.place("t")
-    room.partitions.stores[store].set_high_watermark(number, offset)
+def commit(harness: RouterHarness, offset: int) -> None:
+    store, number = harness.place("t")
+    harness.partitions.stores[store].set_high_watermark(number, offset)
 
 
 @pytest.mark.parametrize("version", range(1, NEWEST + 1))
-def test_an_end_that_is_not_known_yet_is_not_told(elected: RouterRoom, version: int) -> None:
+def test_an_end_that_is_not_known_yet_is_not_told(elected: RouterHarness, version: int) -> None:
     """KIP-207: it might lie before an end that the former leader has told."""
     code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
     assert ask(elected, LATEST, version=version) == (code, -1, -1, -1)
@@ -135,14 +137,14 @@ def test_an_end_that_is_not_known_yet_is_not_told(elected: RouterRoom, version: 
     assert ask(elected, LATEST, version=version)[:2] == (ErrorCode.NONE, 4)
 
 
-def test_what_a_leader_wrote_by_itself_does_not_hide_the_end(elected: RouterRoom) -> None:
+def test_what_a_leader_wrote_by_itself_does_not_hide_the_end(elected: RouterHarness) -> None:
     elected.append("t", batch_of(3))
     assert ask(elected, LATEST)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
     commit(elected, 4)
     assert ask(elected, LATEST)[:2] == (ErrorCode.NONE, 4)
 
 
-def test_a_debugger_is_told_where_each_replicas_log_ends(elected: RouterRoom) -> None:
+def test_a_debugger_is_told_where_each_replicas_log_ends(elected: RouterHarness) -> None:
     wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
     topics = [ListOffsetsTopic(name="t", partitions=[wanted])]
     request = ListOffsetsRequest(replica_id=DEBUGGING_REPLICA_ID, topics=topics)
@@ -158,7 +160,7 @@ def test_a_debugger_is_told_where_each_replicas_log_ends(elected: RouterRoom) ->
     assert told()[0] == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_followers_list_no_offsets(elected: RouterRoom) -> None:
+def test_followers_list_no_offsets(elected: RouterHarness) -> None:
     elected.lead("t", 6, leader=1)
     for timestamp in (LATEST, EARLIEST, NOW_MS):
         assert ask(elected, timestamp)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -169,42 +171,42 @@ def test_followers_list_no_offsets(elected: RouterRoom) -> None:
 # -- the ends --------------------------------------------------------------------------------------
 
 
-def test_both_ends_are_told_in_every_version(room: RouterRoom) -> None:
-    room.lead("t", 3)
-    room.append("t", batch_of(2), batch_of(3))
-    delete_below(room, 1)
+def test_both_ends_are_told_in_every_version(harness: RouterHarness) -> None:
+    harness.lead("t", 3)
+    harness.append("t", batch_of(2), batch_of(3))
+    delete_below(harness, 1)
     for version in range(1, NEWEST + 1):
         epoch = 3 if version >= 4 else -1
-        assert ask(room, LATEST, version=version) == (ErrorCode.NONE, 5, -1, epoch)
-        assert ask(room, EARLIEST, version=version) == (ErrorCode.NONE, 1, -1, epoch)
+        assert ask(harness, LATEST, version=version) == (ErrorCode.NONE, 5, -1, epoch)
+        assert ask(harness, EARLIEST, version=version) == (ErrorCode.NONE, 1, -1, epoch)
 
 
-def test_an_empty_log_begins_and_ends_at_0(room: RouterRoom) -> None:
-    assert ask(room, LATEST)[:3] == (ErrorCode.NONE, 0, -1)
-    assert ask(room, EARLIEST)[:3] == (ErrorCode.NONE, 0, -1)
-    assert ask(room, MAX_TIMESTAMP) == NOTHING
-    assert ask(room, 0) == NOTHING
+def test_an_empty_log_begins_and_ends_at_0(harness: RouterHarness) -> None:
+    assert ask(harness, LATEST)[:3] == (ErrorCode.NONE, 0, -1)
+    assert ask(harness, EARLIEST)[:3] == (ErrorCode.NONE, 0, -1)
+    assert ask(harness, MAX_TIMESTAMP) == NOTHING
+    assert ask(harness, 0) == NOTHING
 
 
-def test_the_end_for_readers_of_committed_records_is_what_is_stable(room: RouterRoom) -> None:
+def test_the_end_for_readers_of_committed_records_is_what_is_stable(harness: RouterHarness) -> None:
     open_one = batch_of(
         2, producer_id=7, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL
     )
-    room.append("t", batch_of(3), open_one, batch_of(1))
-    assert ask(room, LATEST)[1] == 6
-    assert ask(room, LATEST, isolation_level=1)[1] == 3
-    assert ask(room, LATEST, isolation_level=1, version=1)[1] == 6, "version 1 knows of none"
+    harness.append("t", batch_of(3), open_one, batch_of(1))
+    assert ask(harness, LATEST)[1] == 6
+    assert ask(harness, LATEST, isolation_level=1)[1] == 3
+    assert ask(harness, LATEST, isolation_level=1, version=1)[1] == 6, "version 1 knows of none"
 
 
-def test_the_start_is_told_with_the_epoch_of_the_record_there(room: RouterRoom) -> None:
-    room.lead("t", 2)
-    room.append("t", batch_of(2))
-    room.lead("t", 6)
-    room.append("t", batch_of(2))
-    assert ask(room, EARLIEST) == (ErrorCode.NONE, 0, -1, 2)
-    assert ask(room, LATEST) == (ErrorCode.NONE, 4, -1, 6)
-    delete_below(room, 3)
-    assert ask(room, EARLIEST) == (ErrorCode.NONE, 3, -1, 6)
+def test_the_start_is_told_with_the_epoch_of_the_record_there(harness: RouterHarness) -> None:
+    harness.lead("t", 2)
+    harness.append("t", batch_of(2))
+    harness.lead("t", 6)
+    harness.append("t", batch_of(2))
+    assert ask(harness, EARLIEST) == (ErrorCode.NONE, 0, -1, 2)
+    assert ask(harness, LATEST) == (ErrorCode.NONE, 4, -1, 6)
+    delete_below(harness, 3)
+    assert ask(harness, EARLIEST) == (ErrorCode.NONE, 3, -1, 6)
 
 
 @pytest.mark.parametrize(
@@ -219,12 +221,12 @@ def test_the_start_is_told_with_the_epoch_of_the_record_there(room: RouterRoom) 
     ],
 )
 def test_special_times_are_known_from_their_version_on(
-    room: RouterRoom, special: int, wanted: tuple[int, int]
+    harness: RouterHarness, special: int, wanted: tuple[int, int]
 ) -> None:
-    room.append("t", batch_of(2))
-    delete_below(room, 1)
+    harness.append("t", batch_of(2))
+    delete_below(harness, 1)
     for version in range(1, NEWEST + 1):
-        found = ask(room, special, version=version)[:3]
+        found = ask(harness, special, version=version)[:3]
         if version < FIRST_SPECIAL[special]:
             assert found == (ErrorCode.UNSUPPORTED_VERSION, -1, -1), version
         else:
@@ -233,9 +235,9 @@ def test_special_times_are_known_from_their_version_on(
 
 @pytest.mark.parametrize("special", [-7, -100, -(2**63)])
 def test_a_time_before_1970_that_means_nothing_is_unsupported(
-    room: RouterRoom, special: int
+    harness: RouterHarness, special: int
 ) -> None:
-    assert ask(room, special)[0] == ErrorCode.UNSUPPORTED_VERSION
+    assert ask(harness, special)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
 # -- by time ---------------------------------------------------------------------------------------
@@ -244,38 +246,40 @@ def test_a_time_before_1970_that_means_nothing_is_unsupported(
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", [1, 4, NEWEST])
 def test_a_time_finds_the_first_record_at_or_after_it_inside_its_batch(
-    room: RouterRoom, codec: Codec, version: int
+    harness: RouterHarness, codec: Codec, version: int
 ) -> None:
-    room.lead("t", 3)
+    harness.lead("t", 3)
     times = [NOW_MS + 10 * step for step in range(6)]
-    room.append(
+    harness.append(
         "t",
         batch_of(3, timestamps=times[:3], codec=codec),
         batch_of(3, timestamps=times[3:], codec=codec),
     )
     epoch = 3 if version >= 4 else -1
     for asked, offset in ((0, 0), (5, 1), (10, 1), (11, 2), (21, 3), (30, 3), (50, 5)):
-        found = ask(room, NOW_MS + asked, version=version)
+        found = ask(harness, NOW_MS + asked, version=version)
         assert found == (ErrorCode.NONE, offset, times[offset], epoch), asked
-    assert ask(room, NOW_MS + 51, version=version) == NOTHING
-    assert ask(room, 0, version=version)[1] == 0
+    assert ask(harness, NOW_MS + 51, version=version) == NOTHING
+    assert ask(harness, 0, version=version)[1] == 0
 
 
-def test_a_time_is_looked_for_in_the_order_of_the_log_and_not_of_time(room: RouterRoom) -> None:
+def test_a_time_is_looked_for_in_the_order_of_the_log_and_not_of_time(
+    harness: RouterHarness,
+) -> None:
     times = [NOW_MS + 50, NOW_MS + 10, NOW_MS + 90, NOW_MS + 20]
-    room.append("t", batch_of(4, timestamps=times))
-    assert ask(room, NOW_MS + 15)[:3] == (ErrorCode.NONE, 0, NOW_MS + 50)
-    assert ask(room, NOW_MS + 60)[:3] == (ErrorCode.NONE, 2, NOW_MS + 90)
+    harness.append("t", batch_of(4, timestamps=times))
+    assert ask(harness, NOW_MS + 15)[:3] == (ErrorCode.NONE, 0, NOW_MS + 50)
+    assert ask(harness, NOW_MS + 60)[:3] == (ErrorCode.NONE, 2, NOW_MS + 90)
 
 
-def test_a_time_is_looked_for_from_the_start_of_the_log_on(room: RouterRoom) -> None:
+def test_a_time_is_looked_for_from_the_start_of_the_log_on(harness: RouterHarness) -> None:
     times = [NOW_MS + step for step in range(4)]
-    room.append("t", batch_of(4, timestamps=times))
-    delete_below(room, 2)
-    assert ask(room, NOW_MS)[:3] == (ErrorCode.NONE, 2, NOW_MS + 2)
+    harness.append("t", batch_of(4, timestamps=times))
+    delete_below(harness, 2)
+    assert ask(harness, NOW_MS)[:3] == (ErrorCode.NONE, 2, NOW_MS + 2)
 
 
-def test_a_time_is_looked_for_below_what_the_reader_may_see(room: RouterRoom) -> None:
+def test_a_time_is_looked_for_below_what_the_reader_may_see(harness: RouterHarness) -> None:
     open_one = batch_of(
         1,
         timestamp=NOW_MS + 10,
@@ -284,90 +288,92 @@ def test_a_time_is_looked_for_below_what_the_reader_may_see(room: RouterRoom) ->
         base_sequence=0,
         attributes=TRANSACTIONAL,
     )
-    room.append("t", batch_of(1), open_one)
-    assert ask(room, NOW_MS + 5)[1] == 1
-    assert ask(room, NOW_MS + 5, isolation_level=1) == NOTHING
+    harness.append("t", batch_of(1), open_one)
+    assert ask(harness, NOW_MS + 5)[1] == 1
+    assert ask(harness, NOW_MS + 5, isolation_level=1) == NOTHING
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_record_with_the_largest_timestamp_is_found_inside_its_batch(
-    room: RouterRoom, codec: Codec
+    harness: RouterHarness, codec: Codec
 ) -> None:
     """KIP-734; the first one, if there are several."""
     times = [NOW_MS, NOW_MS + 90, NOW_MS + 90, NOW_MS + 20]
-    room.append("t", batch_of(4, timestamps=times, codec=codec), batch_of(1, timestamp=NOW_MS + 50))
-    assert ask(room, MAX_TIMESTAMP)[:3] == (ErrorCode.NONE, 1, NOW_MS + 90)
-    delete_below(room, 3)
-    assert ask(room, MAX_TIMESTAMP)[:3] == (ErrorCode.NONE, 4, NOW_MS + 50)
+    harness.append(
+        "t", batch_of(4, timestamps=times, codec=codec), batch_of(1, timestamp=NOW_MS + 50)
+    )
+    assert ask(harness, MAX_TIMESTAMP)[:3] == (ErrorCode.NONE, 1, NOW_MS + 90)
+    delete_below(harness, 3)
+    assert ask(harness, MAX_TIMESTAMP)[:3] == (ErrorCode.NONE, 4, NOW_MS + 50)
 
 
 # -- version 0 -------------------------------------------------------------------------------------
 
 
-def old(room: RouterRoom, timestamp: int, count: int, partition: int = 0) -> list[int]:
+def old(harness: RouterHarness, timestamp: int, count: int, partition: int = 0) -> list[int]:
     wanted = ListOffsetsPartition(
         partition_index=partition, timestamp=timestamp, max_num_offsets=count
     )
-    (answer,) = listed(room, wanted, version=0)
+    (answer,) = listed(harness, wanted, version=0)
     assert answer.error_code == ErrorCode.NONE
     return answer.old_style_offsets
 
 
 def test_version_0_lists_offsets_from_the_newest_down_and_no_more_than_asked(
-    room: RouterRoom,
+    harness: RouterHarness,
 ) -> None:
-    room.append("t", batch_of(4, timestamps=[NOW_MS + step for step in range(4)]))
-    delete_below(room, 1)
-    assert old(room, LATEST, 10) == [4, 1]
-    assert old(room, LATEST, 1) == [4]
-    assert old(room, EARLIEST, 10) == [1]
-    assert old(room, LATEST, 0) == []
-    assert old(room, LATEST, 10, partition=1) == [0]
+    harness.append("t", batch_of(4, timestamps=[NOW_MS + step for step in range(4)]))
+    delete_below(harness, 1)
+    assert old(harness, LATEST, 10) == [4, 1]
+    assert old(harness, LATEST, 1) == [4]
+    assert old(harness, EARLIEST, 10) == [1]
+    assert old(harness, LATEST, 0) == []
+    assert old(harness, LATEST, 10, partition=1) == [0]
 
 
 # -- what cannot be listed -------------------------------------------------------------------------
 
 
-def test_a_partition_that_is_named_twice_is_an_invalid_request(room: RouterRoom) -> None:
+def test_a_partition_that_is_named_twice_is_an_invalid_request(harness: RouterHarness) -> None:
     twice = [ListOffsetsPartition(partition_index=0, timestamp=time) for time in (LATEST, EARLIEST)]
     once = ListOffsetsPartition(partition_index=1, timestamp=LATEST)
     for version in range(NEWEST + 1):
-        codes = [answer.error_code for answer in listed(room, *twice, once, version=version)]
+        codes = [answer.error_code for answer in listed(harness, *twice, once, version=version)]
         assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
 
 
 def test_a_partition_that_is_named_under_two_mentions_of_its_topic_is_one(
-    room: RouterRoom,
+    harness: RouterHarness,
 ) -> None:
     mention = ListOffsetsTopic(
         name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=LATEST)]
     )
     request = ListOffsetsRequest(replica_id=-1, topics=[mention, mention])
-    response = room.call(handle_list_offsets, request, NEWEST)
+    response = harness.call(handle_list_offsets, request, NEWEST)
     codes = [partition.error_code for topic in response.topics for partition in topic.partitions]
     assert codes == [ErrorCode.INVALID_REQUEST] * 2
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("nowhere", 0), ("t", 2), ("t", -1)])
-def test_what_does_not_exist_is_unknown(room: RouterRoom, topic: str, partition: int) -> None:
-    found = ask(room, LATEST, topic=topic, partition=partition)
+def test_what_does_not_exist_is_unknown(harness: RouterHarness, topic: str, partition: int) -> None:
+    found = ask(harness, LATEST, topic=topic, partition=partition)
     assert found == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1)
 
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"])
 def test_what_may_not_be_described_is_refused_whether_it_exists_or_not(
-    room: RouterRoom, topic: str
+    harness: RouterHarness, topic: str
 ) -> None:
-    room.deny(Operation.DESCRIBE, ResourceType.TOPIC, topic)
-    assert ask(room, LATEST, topic=topic) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
-    assert ends(room, 0, topic=topic)[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    harness.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+    assert ask(harness, LATEST, topic=topic) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1, -1)
+    assert ends(harness, 0, topic=topic)[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("version", [4, NEWEST])
-def test_a_leader_epoch_that_is_not_ours_is_refused(room: RouterRoom, version: int) -> None:
-    room.lead("t", 5)
+def test_a_leader_epoch_that_is_not_ours_is_refused(harness: RouterHarness, version: int) -> None:
+    harness.lead("t", 5)
     codes = {
-        epoch: ask(room, LATEST, version=version, current_leader_epoch=epoch)[0]
+        epoch: ask(harness, LATEST, version=version, current_leader_epoch=epoch)[0]
         for epoch in (-1, 4, 5, 6)
     }
     assert codes == {
@@ -380,22 +386,22 @@ def test_a_leader_epoch_that_is_not_ours_is_refused(room: RouterRoom, version: i
 
 def test_the_epoch_is_looked_at_before_the_leader(tmp_path: Path) -> None:
     """Who is a reign behind must hear so, also from a former leader."""
-    room = RouterRoom(tmp_path, brokers=2)
-    room.controller.has("t", 1, 1)
-    room.follow()
-    room.lead("t", 5, leader=1)
-    assert ask(room, LATEST)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert ask(room, LATEST, current_leader_epoch=4)[0] == ErrorCode.FENCED_LEADER_EPOCH
-    assert ask(room, LATEST, current_leader_epoch=6)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert ends(room, 5, current=4)[0] == ErrorCode.FENCED_LEADER_EPOCH
-    room.close()
+    harness = RouterHarness(tmp_path, brokers=2)
+    harness.controller.has("t", 1, 1)
+    harness.follow()
+    harness.lead("t", 5, leader=1)
+    assert ask(harness, LATEST)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ask(harness, LATEST, current_leader_epoch=4)[0] == ErrorCode.FENCED_LEADER_EPOCH
+    assert ask(harness, LATEST, current_leader_epoch=6)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert ends(harness, 5, current=4)[0] == ErrorCode.FENCED_LEADER_EPOCH
+    harness.close()
 
 
 # -- OffsetForLeaderEpoch --------------------------------------------------------------------------
 
 
 def ends(
-    room: RouterRoom,
+    harness: RouterHarness,
     epoch: int,
     *,
     current: int = -1,
@@ -410,7 +416,7 @@ def ends(
     request = OffsetForLeaderEpochRequest(
         topics=[OffsetForLeaderTopic(topic=topic, partitions=[wanted])]
     )
-    (answer,) = room.call(handle_offset_for_leader_epoch, request, version).topics
+    (answer,) = harness.call(handle_offset_for_leader_epoch, request, version).topics
     (end,) = answer.partitions
     assert isinstance(end, EpochEndOffset)
     assert (answer.topic, end.partition) == (topic, partition)
@@ -418,46 +424,48 @@ def ends(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_an_epoch_ends_where_the_next_one_begins(room: RouterRoom, version: int) -> None:
+def test_an_epoch_ends_where_the_next_one_begins(harness: RouterHarness, version: int) -> None:
     """The answer is for the epoch that was asked, or the next one below that has records."""
-    room.lead("t", 2)
-    room.append("t", batch_of(2))
-    room.lead("t", 5)
-    room.append("t", batch_of(3))
+    harness.lead("t", 2)
+    harness.append("t", batch_of(2))
+    harness.lead("t", 5)
+    harness.append("t", batch_of(3))
 
     def known(epoch: int) -> int:
         return epoch if version >= 1 else -1
 
-    assert ends(room, 2, version=version) == (ErrorCode.NONE, known(2), 2)
-    assert ends(room, 4, version=version) == (ErrorCode.NONE, known(2), 2)
-    assert ends(room, 5, version=version) == (ErrorCode.NONE, known(5), 5)
+    assert ends(harness, 2, version=version) == (ErrorCode.NONE, known(2), 2)
+    assert ends(harness, 4, version=version) == (ErrorCode.NONE, known(2), 2)
+    assert ends(harness, 5, version=version) == (ErrorCode.NONE, known(5), 5)
 
 
 @pytest.mark.parametrize("epoch", [6, 2**31 - 1, -1])
-def test_an_epoch_that_nobody_knows_has_no_end(room: RouterRoom, epoch: int) -> None:
-    room.lead("t", 5)
-    room.append("t", batch_of(3))
-    assert ends(room, epoch) == (ErrorCode.NONE, -1, -1)
+def test_an_epoch_that_nobody_knows_has_no_end(harness: RouterHarness, epoch: int) -> None:
+    harness.lead("t", 5)
+    harness.append("t", batch_of(3))
+    assert ends(harness, epoch) == (ErrorCode.NONE, -1, -1)
 
 
-def test_a_reign_without_records_ends_at_the_log_s_end(room: RouterRoom) -> None:
-    room.lead("t", 2)
-    room.append("t", batch_of(2))
-    room.lead("t", 7)
-    assert ends(room, 7) == (ErrorCode.NONE, 7, 2)
-    assert ends(room, 6) == (ErrorCode.NONE, 2, 2)
+def test_a_reign_without_records_ends_at_the_log_s_end(harness: RouterHarness) -> None:
+    harness.lead("t", 2)
+    harness.append("t", batch_of(2))
+    harness.lead("t", 7)
+    assert ends(harness, 7) == (ErrorCode.NONE, 7, 2)
+    assert ends(harness, 6) == (ErrorCode.NONE, 2, 2)
 
 
 @pytest.mark.parametrize("version", [2, 4])
-def test_ends_are_fenced_by_the_current_epoch(room: RouterRoom, version: int) -> None:
-    room.lead("t", 5)
+def test_ends_are_fenced_by_the_current_epoch(harness: RouterHarness, version: int) -> None:
+    harness.lead("t", 5)
     refused = (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
-    assert ends(room, 5, current=4, version=version) == refused
-    assert ends(room, 5, current=6, version=version)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert ends(room, 5, current=5, version=version)[0] == ErrorCode.NONE
+    assert ends(harness, 5, current=4, version=version) == refused
+    assert ends(harness, 5, current=6, version=version)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert ends(harness, 5, current=5, version=version)[0] == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("nowhere", 0), ("t", 2), ("t", -1)])
-def test_what_does_not_exist_has_no_epochs(room: RouterRoom, topic: str, partition: int) -> None:
-    found = ends(room, 0, topic=topic, partition=partition)
+def test_what_does_not_exist_has_no_epochs(
+    harness: RouterHarness, topic: str, partition: int
+) -> None:
+    found = ends(harness, 0, topic=topic, partition=partition)
     assert found == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)

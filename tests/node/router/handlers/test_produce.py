@@ -11,22 +11,22 @@ import pytest
 from odradek.cluster.metadata.image import PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged
 from odradek.node.bus.messages import Append
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.produce import handle_produce
 from odradek.protocol.compression import Codec, compress
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce import (
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
-from tests.support.controller_room import topic_id
-from tests.support.router_room import RouterRoom
+from tests.support.controller_harness import topic_id
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import NOW_MS, as_stored, batch_of, read_all
 
 NEWEST = 13
@@ -34,12 +34,12 @@ BY_NAME = 12
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[RouterRoom]:
-    room = RouterRoom(tmp_path)
-    room.controller.has("t", 1, 4)
-    room.follow()
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[RouterHarness]:
+    harness = RouterHarness(tmp_path)
+    harness.controller.has("t", 1, 4)
+    harness.follow()
+    yield harness
+    harness.close()
 
 
 def request(
@@ -82,26 +82,26 @@ def answers(response: ProduceResponse | None) -> dict[int, PartitionProduceRespo
 
 
 def produce(
-    room: RouterRoom, asked: ProduceRequest, version: int = NEWEST
+    harness: RouterHarness, asked: ProduceRequest, version: int = NEWEST
 ) -> dict[int, PartitionProduceResponse]:
-    return answers(room.call(handle_produce, asked, version))
+    return answers(harness.call(handle_produce, asked, version))
 
 
 def one(
-    room: RouterRoom, records: bytes | None, version: int = NEWEST, *, acks: int = -1
+    harness: RouterHarness, records: bytes | None, version: int = NEWEST, *, acks: int = -1
 ) -> PartitionProduceResponse:
-    return produce(room, request({0: records}, acks=acks), version)[0]
+    return produce(harness, request({0: records}, acks=acks), version)[0]
 
 
-def stored(room: RouterRoom, partition: int = 0) -> list[bytes]:
-    store, number = room.place("t", partition)
-    reader = room.services.logs.reader(store)
+def stored(harness: RouterHarness, partition: int = 0) -> list[bytes]:
+    store, number = harness.place("t", partition)
+    reader = harness.services.logs.reader(store)
     assert reader is not None
     return read_all(reader, number)
 
 
-def records_in(room: RouterRoom) -> list[Record]:
-    return [record for batch in stored(room) for record in iter_records(memoryview(batch))]
+def records_in(harness: RouterHarness) -> list[Record]:
+    return [record for batch in stored(harness) for record in iter_records(memoryview(batch))]
 
 
 def codes(found: Mapping[int, PartitionProduceResponse]) -> dict[int, int]:
@@ -111,29 +111,29 @@ def codes(found: Mapping[int, PartitionProduceResponse]) -> dict[int, int]:
 # -- what is appended ------------------------------------------------------------------------------
 
 
-def test_batches_get_their_offsets_in_every_version_since_3(room: RouterRoom) -> None:
+def test_batches_get_their_offsets_in_every_version_since_3(harness: RouterHarness) -> None:
     for count, version in enumerate(range(3, NEWEST + 1)):
-        answer = one(room, batch_of(2), version)
+        answer = one(harness, batch_of(2), version)
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 2 * count)
         assert answer.log_append_time_ms == -1
         assert answer.log_start_offset == (0 if version >= 5 else -1)
         assert answer.current_leader is None
 
 
-def test_the_log_holds_what_was_sent_byte_for_byte(room: RouterRoom) -> None:
+def test_the_log_holds_what_was_sent_byte_for_byte(harness: RouterHarness) -> None:
     batches = [batch_of(3, codec=codec, size=100) for codec in (Codec.NONE, Codec.LZ4)]
     for batch in batches:
-        assert one(room, batch).error_code == ErrorCode.NONE
-    assert stored(room) == [as_stored(batches[0], 0), as_stored(batches[1], 3)]
+        assert one(harness, batch).error_code == ErrorCode.NONE
+    assert stored(harness) == [as_stored(batches[0], 0), as_stored(batches[1], 3)]
 
 
 def test_partitions_of_a_request_are_appended_and_answered_each_by_itself(
-    room: RouterRoom,
+    harness: RouterHarness,
 ) -> None:
     broken = bytearray(batch_of(1))
     broken[-1] ^= 0xFF
     found = produce(
-        room, request({2: batch_of(2), 0: bytes(broken), 3: batch_of(1), 9: batch_of(1)})
+        harness, request({2: batch_of(2), 0: bytes(broken), 3: batch_of(1), 9: batch_of(1)})
     )
     assert codes(found) == {
         2: ErrorCode.NONE,
@@ -142,106 +142,112 @@ def test_partitions_of_a_request_are_appended_and_answered_each_by_itself(
         9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert [found[index].base_offset for index in (2, 0, 3, 9)] == [0, -1, 0, -1]
-    assert [len(stored(room, index)) for index in range(4)] == [0, 0, 1, 1]
+    assert [len(stored(harness, index)) for index in range(4)] == [0, 0, 1, 1]
 
 
-def test_nothing_is_answered_before_everything_is(room: RouterRoom) -> None:
-    room.fanout.holds_back = True
-    pending = room.hand_in(handle_produce, request({0: batch_of(1), 1: batch_of(2)}), NEWEST)
+def test_nothing_is_answered_before_everything_is(harness: RouterHarness) -> None:
+    harness.worker_client.holds_back = True
+    pending = harness.begin_request(
+        handle_produce, request({0: batch_of(1), 1: batch_of(2)}), NEWEST
+    )
     assert pending.retain_count >= 1, "the bytes are the worker's until it has answered"
-    room.fanout.let_go()
+    harness.worker_client.release_oldest()
     assert not pending.is_done
-    room.fanout.let_go()
+    harness.worker_client.release_oldest()
     assert codes(answers(pending.response())) == {0: ErrorCode.NONE, 1: ErrorCode.NONE}
 
 
-def test_batches_lie_still_in_the_arena_and_only_their_place_is_sent(room: RouterRoom) -> None:
+def test_batches_lie_still_in_the_arena_and_only_their_place_is_sent(
+    harness: RouterHarness,
+) -> None:
     batches = {0: batch_of(1, size=300), 1: batch_of(1, size=40_000)}
-    produce(room, request(batches))
-    for sent, batch in zip(room.fanout.requests, batches.values(), strict=True):
+    produce(harness, request(batches))
+    for sent, batch in zip(harness.worker_client.requests, batches.values(), strict=True):
         assert isinstance(sent, Append)
         assert sent.length == len(batch)
-        lying = bytes(room.arena[sent.arena_offset : sent.arena_offset + sent.length])
+        lying = bytes(harness.arena[sent.arena_offset : sent.arena_offset + sent.length])
         assert lying[16:] == batch[16:]
 
 
-def scratches(room: RouterRoom) -> list[bool]:
+def scratches(harness: RouterHarness) -> list[bool]:
     found = []
-    for sent in room.fanout.requests:
+    for sent in harness.worker_client.requests:
         assert isinstance(sent, Append)
-        found.append(sent.may_scratch_before)
+        found.append(sent.has_headroom)
     return found
 
 
-def test_the_bytes_before_a_batch_are_its_store_s_alone(room: RouterRoom) -> None:
+def test_the_bytes_before_a_batch_are_its_store_s_alone(harness: RouterHarness) -> None:
     """Before it stands the end of the batch before, which whoever writes that store may read."""
-    room.controller.has("t", 1, 4)
-    room.follow()
+    harness.controller.has("t", 1, 4)
+    harness.follow()
     # Partitions 0 and 2 lie in one of two stores, 1 and 3 in the other.
-    produce(room, request({0: batch_of(1), 1: batch_of(1), 3: batch_of(1)}))
-    assert scratches(room) == [True, False, True]
+    produce(harness, request({0: batch_of(1), 1: batch_of(1), 3: batch_of(1)}))
+    assert scratches(harness) == [True, False, True]
 
 
-def test_a_duplicate_is_answered_with_its_first_offset(room: RouterRoom) -> None:
-    room.append("t", batch_of(4))
+def test_a_duplicate_is_answered_with_its_first_offset(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(4))
     batch = batch_of(2, producer_id=7, producer_epoch=0, base_sequence=0)
-    first, again = one(room, batch), one(room, batch)
+    first, again = one(harness, batch), one(harness, batch)
     assert (first.base_offset, again.base_offset, again.error_code) == (4, 4, ErrorCode.NONE)
-    assert len(stored(room)) == 2
+    assert len(stored(harness)) == 2
 
 
 def test_a_topic_with_append_time_tells_it(tmp_path: Path) -> None:
-    room = RouterRoom(tmp_path, static={"log.message.timestamp.type": "LogAppendTime"})
-    room.controller.has("t", 1, 1)
-    room.follow()
-    assert one(room, batch_of(1, timestamp=5)).log_append_time_ms == NOW_MS
-    room.close()
+    harness = RouterHarness(tmp_path, static={"log.message.timestamp.type": "LogAppendTime"})
+    harness.controller.has("t", 1, 1)
+    harness.follow()
+    assert one(harness, batch_of(1, timestamp=5)).log_append_time_ms == NOW_MS
+    harness.close()
 
 
 # -- acks ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_acks_that_are_answered(room: RouterRoom, acks: int) -> None:
-    assert one(room, batch_of(1), acks=acks).error_code == ErrorCode.NONE
+def test_acks_that_are_answered(harness: RouterHarness, acks: int) -> None:
+    assert one(harness, batch_of(1), acks=acks).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32_767])
 @pytest.mark.parametrize("version", [2, 3, NEWEST])
 def test_other_acks_are_refused_and_nothing_is_appended(
-    room: RouterRoom, acks: int, version: int
+    harness: RouterHarness, acks: int, version: int
 ) -> None:
-    found = produce(room, request({0: batch_of(1), 1: batch_of(1)}, acks=acks), version)
+    found = produce(harness, request({0: batch_of(1), 1: batch_of(1)}, acks=acks), version)
     assert codes(found) == dict.fromkeys((0, 1), ErrorCode.INVALID_REQUIRED_ACKS)
-    assert stored(room) == []
+    assert stored(harness) == []
 
 
-def test_acks_0_is_appended_and_not_answered(room: RouterRoom) -> None:
-    pending = room.hand_in(handle_produce, request({0: batch_of(2)}, acks=0), NEWEST)
+def test_acks_0_is_appended_and_not_answered(harness: RouterHarness) -> None:
+    pending = harness.begin_request(handle_produce, request({0: batch_of(2)}, acks=0), NEWEST)
     assert pending.response() is None
     assert not pending.is_closed
-    assert len(stored(room)) == 1
+    assert len(stored(harness)) == 1
 
 
 @pytest.mark.parametrize("partition", [0, 9])
-def test_acks_0_that_fails_closes_the_connection(room: RouterRoom, partition: int) -> None:
+def test_acks_0_that_fails_closes_the_connection(harness: RouterHarness, partition: int) -> None:
     """No response can carry the error; a lost connection makes the client look again."""
     broken = bytearray(batch_of(1))
     broken[-1] ^= 0xFF
-    pending = room.hand_in(handle_produce, request({partition: bytes(broken)}, acks=0), NEWEST)
+    pending = harness.begin_request(
+        handle_produce, request({partition: bytes(broken)}, acks=0), NEWEST
+    )
     assert pending.response() is None
     assert pending.is_closed
 
 
 def test_acks_all_needs_enough_in_sync_and_acks_1_does_not(tmp_path: Path) -> None:
-    room = RouterRoom(tmp_path, brokers=2, static={"min.insync.replicas": "2"})
-    room.controller.has("t", 1, 1, 2)
+    harness = RouterHarness(tmp_path, brokers=2, static={"min.insync.replicas": "2"})
+    harness.controller.has("t", 1, 1, 2)
     state = PartitionImage(replicas=(0, 1), in_sync_replicas=(0,), leader=0, leader_epoch=1)
-    room.controller.write(PartitionChanged(topic_id(1), 0, state))
-    room.follow()
-    assert one(room, batch_of(1)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert one(room, batch_of(1), acks=1).error_code == ErrorCode.NONE
-    room.close()
+    harness.controller.write(PartitionChanged(topic_id(1), 0, state))
+    harness.follow()
+    assert one(harness, batch_of(1)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert one(harness, batch_of(1), acks=1).error_code == ErrorCode.NONE
+    harness.close()
 
 
 # -- what is refused -------------------------------------------------------------------------------
@@ -249,21 +255,21 @@ def test_acks_all_needs_enough_in_sync_and_acks_1_does_not(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("version", [0, 3, BY_NAME, NEWEST])
 def test_what_does_not_exist_is_told_by_the_kind_of_its_name(
-    room: RouterRoom, version: int
+    harness: RouterHarness, version: int
 ) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     nowhere = request({0: batch_of(1)}, topic="nowhere", number=99)
-    assert codes(produce(room, nowhere, version)) == {0: unknown}
+    assert codes(produce(harness, nowhere, version)) == {0: unknown}
     for partition in (4, -1):
-        found = produce(room, request({partition: batch_of(1)}), version)
+        found = produce(harness, request({partition: batch_of(1)}), version)
         assert codes(found) == {partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_one_unknown_topic_does_not_spoil_the_others(room: RouterRoom) -> None:
+def test_one_unknown_topic_does_not_spoil_the_others(harness: RouterHarness) -> None:
     asked = request({0: batch_of(1)}, topic="nowhere", number=99)
     asked.topic_data.append(topic_of({0: batch_of(1)}, "t", 1))
     for version in (BY_NAME, NEWEST):
-        response = room.call(handle_produce, asked, version)
+        response = harness.call(handle_produce, asked, version)
         assert response is not None
         unknown, known = response.responses
         assert unknown.partition_responses[0].error_code != ErrorCode.NONE
@@ -276,13 +282,13 @@ def test_one_unknown_topic_does_not_spoil_the_others(room: RouterRoom) -> None:
 
 @pytest.mark.parametrize("topic", ["t", "nowhere"])
 def test_what_may_not_be_written_is_refused_whether_it_exists_or_not(
-    room: RouterRoom, topic: str
+    harness: RouterHarness, topic: str
 ) -> None:
-    room.deny(Operation.WRITE, ResourceType.TOPIC, topic)
+    harness.deny(AclOperation.WRITE, ResourceType.TOPIC, topic)
     asked = request({0: batch_of(1)}, topic=topic, number=1 if topic == "t" else 99)
-    assert codes(produce(room, asked, BY_NAME)) == {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-    assert codes(produce(room, asked, NEWEST)) == {0: ErrorCode.UNKNOWN_TOPIC_ID}
-    assert stored(room) == []
+    assert codes(produce(harness, asked, BY_NAME)) == {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert codes(produce(harness, asked, NEWEST)) == {0: ErrorCode.UNKNOWN_TOPIC_ID}
+    assert stored(harness) == []
 
 
 def transactional_batch(*, epoch: int = 0, sequence: int = 0) -> bytes:
@@ -297,22 +303,24 @@ def transactional_batch(*, epoch: int = 0, sequence: int = 0) -> bytes:
 
 @pytest.mark.parametrize("version", [3, 11, NEWEST])
 def test_a_transactional_batch_without_a_transactional_id_is_refused(
-    room: RouterRoom, version: int
+    harness: RouterHarness, version: int
 ) -> None:
-    found = produce(room, request({0: transactional_batch()}), version)
+    found = produce(harness, request({0: transactional_batch()}), version)
     assert codes(found) == {0: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
-    assert stored(room) == []
+    assert stored(harness) == []
 
 
-def test_a_transactional_id_that_may_not_be_written_with_is_refused(room: RouterRoom) -> None:
-    room.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
-    found = produce(room, request({0: batch_of(1)}, transactional_id="x"), NEWEST)
+def test_a_transactional_id_that_may_not_be_written_with_is_refused(harness: RouterHarness) -> None:
+    harness.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
+    found = produce(harness, request({0: batch_of(1)}, transactional_id="x"), NEWEST)
     assert codes(found) == {0: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
-    assert stored(room) == []
+    assert stored(harness) == []
 
 
 @pytest.mark.parametrize("version", [3, NEWEST])
-def test_there_must_be_exactly_one_batch_of_the_new_format(room: RouterRoom, version: int) -> None:
+def test_there_must_be_exactly_one_batch_of_the_new_format(
+    harness: RouterHarness, version: int
+) -> None:
     refused: list[bytes | None] = [
         None,
         b"",
@@ -321,64 +329,64 @@ def test_there_must_be_exactly_one_batch_of_the_new_format(room: RouterRoom, ver
         message(1, b"k", b"v"),
     ]
     for records in refused:
-        assert one(room, records, version).error_code == ErrorCode.INVALID_RECORD, records
-    assert stored(room) == []
+        assert one(harness, records, version).error_code == ErrorCode.INVALID_RECORD, records
+    assert stored(harness) == []
 
 
-def test_zstd_needs_version_7(room: RouterRoom) -> None:
+def test_zstd_needs_version_7(harness: RouterHarness) -> None:
     for version in (3, 6, 7, NEWEST):
-        code = one(room, batch_of(1, codec=Codec.ZSTD), version).error_code
+        code = one(harness, batch_of(1, codec=Codec.ZSTD), version).error_code
         refused = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert code == (refused if version < 7 else ErrorCode.NONE), version
 
 
-def test_records_that_are_refused_are_named_since_version_8(room: RouterRoom) -> None:
+def test_records_that_are_refused_are_named_since_version_8(harness: RouterHarness) -> None:
     """KIP-467."""
     late = batch_of(3, timestamps=[NOW_MS, NOW_MS + 10**10, NOW_MS])
     for version in (7, 8, NEWEST):
-        answer = one(room, late, version)
+        answer = one(harness, late, version)
         assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_TIMESTAMP, -1)
         named = [error.batch_index for error in answer.record_errors]
         assert named == ([1] if version >= 8 else [])
         assert bool(answer.error_message) == (version >= 8)
-    assert stored(room) == []
+    assert stored(harness) == []
 
 
 def test_a_batch_larger_than_the_topic_takes_is_too_large(tmp_path: Path) -> None:
-    room = RouterRoom(tmp_path, static={"message.max.bytes": "1000"})
-    room.controller.has("t", 1, 1)
-    room.follow()
-    assert one(room, batch_of(1, size=1_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    assert one(room, batch_of(1, size=800)).error_code == ErrorCode.NONE
-    room.close()
+    harness = RouterHarness(tmp_path, static={"message.max.bytes": "1000"})
+    harness.controller.has("t", 1, 1)
+    harness.follow()
+    assert one(harness, batch_of(1, size=1_000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert one(harness, batch_of(1, size=800)).error_code == ErrorCode.NONE
+    harness.close()
 
 
-def test_a_worker_that_is_gone_leaves_an_error_that_clients_retry(room: RouterRoom) -> None:
-    room.fanout.is_away = True
-    answer = one(room, batch_of(1))
+def test_a_worker_that_is_gone_leaves_an_error_that_clients_retry(harness: RouterHarness) -> None:
+    harness.worker_client.is_away = True
+    answer = one(harness, batch_of(1))
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 @pytest.mark.parametrize("version", [9, 10, NEWEST])
 def test_whoever_asks_a_former_leader_is_told_the_present_one(tmp_path: Path, version: int) -> None:
     """KIP-951: the client needs no Metadata request to go on."""
-    room = RouterRoom(tmp_path, brokers=2)
-    room.controller.has("t", 1, 1)
+    harness = RouterHarness(tmp_path, brokers=2)
+    harness.controller.has("t", 1, 1)
     state = PartitionImage(replicas=(1,), in_sync_replicas=(1,), leader=1, leader_epoch=6)
-    room.controller.write(PartitionChanged(topic_id(1), 0, state))
-    room.follow()
-    response = room.call(handle_produce, request({0: batch_of(1)}), version)
+    harness.controller.write(PartitionChanged(topic_id(1), 0, state))
+    harness.follow()
+    response = harness.call(handle_produce, request({0: batch_of(1)}), version)
     assert response is not None
     answer = answers(response)[0]
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if version >= 10:
-        assert answer.current_leader == LeaderIdAndEpoch(leader_id=1, leader_epoch=6)
+        assert answer.current_leader == ProduceLeaderIdAndEpoch(leader_id=1, leader_epoch=6)
         assert response.node_endpoints == [
-            NodeEndpoint(node_id=1, host="host-1", port=9093, rack="rack-1")
+            ProduceNodeEndpoint(node_id=1, host="host-1", port=9093, rack="rack-1")
         ]
     else:
         assert (answer.current_leader, response.node_endpoints) == (None, [])
-    room.close()
+    harness.close()
 
 
 # -- message sets ----------------------------------------------------------------------------------
@@ -420,40 +428,42 @@ def message_set(magic: int, values: Sequence[bytes], codec: Codec) -> bytes:
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (2, 0)])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_message_sets_of_old_producers_become_batches(
-    room: RouterRoom, version: int, magic: int, codec: Codec
+    harness: RouterHarness, version: int, magic: int, codec: Codec
 ) -> None:
-    room.append("t", batch_of(1))
+    harness.append("t", batch_of(1))
     values = [b"a", b"b" * 200, b"c"]
-    answer = one(room, message_set(magic, values, codec), version, acks=1)
+    answer = one(harness, message_set(magic, values, codec), version, acks=1)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 1)
-    records = records_in(room)[1:]
+    records = records_in(harness)[1:]
     assert [(record.offset, record.key, record.value) for record in records] == [
         (offset, b"k", value) for offset, value in enumerate(values, start=1)
     ]
     assert {record.timestamp for record in records} == {NOW_MS if magic == 1 else -1}
-    assert read_header(stored(room)[1]).attributes == codec
+    assert read_header(stored(harness)[1]).attributes == codec
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_damaged_message_set_is_corrupt(room: RouterRoom, version: int) -> None:
+def test_a_damaged_message_set_is_corrupt(harness: RouterHarness, version: int) -> None:
     whole = message_set(0, [b"a", b"b"], Codec.NONE)
     wrong = bytearray(whole)
     wrong[-1] ^= 0xFF
     for records in (bytes(wrong), whole[:-1], whole + b"\0", whole[:16], None):
-        assert one(room, records, version).error_code == ErrorCode.CORRUPT_MESSAGE, records
-    assert stored(room) == []
+        assert one(harness, records, version).error_code == ErrorCode.CORRUPT_MESSAGE, records
+    assert stored(harness) == []
 
 
-def test_a_message_set_with_acks_0_that_is_damaged_closes_the_connection(room: RouterRoom) -> None:
-    pending = room.hand_in(handle_produce, request({0: b"\0" * 40}, acks=0), 1)
+def test_a_message_set_with_acks_0_that_is_damaged_closes_the_connection(
+    harness: RouterHarness,
+) -> None:
+    pending = harness.begin_request(handle_produce, request({0: b"\0" * 40}, acks=0), 1)
     assert pending.response() is None
     assert pending.is_closed
 
 
 def test_a_message_set_is_checked_like_what_a_client_sends(tmp_path: Path) -> None:
-    room = RouterRoom(tmp_path, static={"message.max.bytes": "1000"})
-    room.controller.has("t", 1, 1)
-    room.follow()
+    harness = RouterHarness(tmp_path, static={"message.max.bytes": "1000"})
+    harness.controller.has("t", 1, 1)
+    harness.follow()
     large = message_set(1, [b"x" * 2_000], Codec.NONE)
-    assert one(room, large, 2).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    room.close()
+    assert one(harness, large, 2).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    harness.close()

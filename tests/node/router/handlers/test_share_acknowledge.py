@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import AcknowledgementBatch
 from tests.support.share_fetching import (
@@ -13,49 +13,49 @@ from tests.support.share_fetching import (
     REJECT,
     RELEASE,
     RENEW,
-    ShareFetchRoom,
-    ShareMember,
+    ShareFetchHarness,
+    ShareFetchMember,
     batch,
     ranges,
 )
-from tests.support.share_room import GROUP, TOPIC
+from tests.support.share_harness import GROUP, TOPIC
 from tests.support.stores import batch_of
 
 NOBODY = b"\x09" * 16
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[ShareFetchRoom]:
-    with ShareFetchRoom(tmp_path) as room:
-        yield room
+def harness(tmp_path: Path) -> Iterator[ShareFetchHarness]:
+    with ShareFetchHarness(tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture
-def member(room: ShareFetchRoom) -> ShareMember:
+def member(harness: ShareFetchHarness) -> ShareFetchMember:
     """Holds the records 0 to 9."""
-    room.append(TOPIC, batch_of(10))
-    member = room.member()
+    harness.append(TOPIC, batch_of(10))
+    member = harness.member()
     member.fetch(0)
     return member
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_is_acknowledged_is_durable(
-    room: ShareFetchRoom, member: ShareMember, version: int
+    harness: ShareFetchHarness, member: ShareFetchMember, version: int
 ) -> None:
     data = member.fate(batch(0, 4, ACCEPT), batch(6, 7, RELEASE, REJECT), version=version)
     assert data.error_code == ErrorCode.NONE
-    room.restart_router()
-    room.host()
-    room.disconnect(1)
-    assert ranges(room.member("b", connection=2).fetch(0)[0]) == [
+    harness.restart_router()
+    harness.host()
+    harness.disconnect(1)
+    assert ranges(harness.member("b", connection=2).fetch(0)[0]) == [
         (5, 5, 1),
         (6, 6, 2),
         (8, 9, 1),
     ]
 
 
-def test_the_lock_timeout_is_told_since_version_2(member: ShareMember) -> None:
+def test_the_lock_timeout_is_told_since_version_2(member: ShareFetchMember) -> None:
     assert member.acknowledge(batch(0, 0, ACCEPT)).acquisition_lock_timeout_ms == 30_000
 
 
@@ -74,16 +74,16 @@ def test_the_lock_timeout_is_told_since_version_2(member: ShareMember) -> None:
     ids=["backwards", "overlap", "order", "no type", "few types", "type", "renewal", "behind"],
 )
 def test_what_makes_no_sense_is_an_invalid_request(
-    member: ShareMember, batches: list[AcknowledgementBatch]
+    member: ShareFetchMember, batches: list[AcknowledgementBatch]
 ) -> None:
     assert member.fate(*batches).error_code == ErrorCode.INVALID_REQUEST
     assert member.fate(batch(0, 9, ACCEPT)).error_code == ErrorCode.NONE, "nothing was taken"
 
 
 def test_what_the_member_does_not_hold_spoils_all_of_the_partition(
-    room: ShareFetchRoom, member: ShareMember
+    harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
-    other = room.member("b", connection=2)
+    other = harness.member("b", connection=2)
     other.fetch(0, max_wait_ms=0)
     assert other.fate(batch(0, 9, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
     member.fate(batch(3, 3, ACCEPT))
@@ -93,18 +93,18 @@ def test_what_the_member_does_not_hold_spoils_all_of_the_partition(
 
 
 def test_a_lock_is_renewed_unless_the_group_forbids_it(
-    room: ShareFetchRoom, member: ShareMember
+    harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     assert member.fate(batch(0, 9, RENEW), is_renewal=True).error_code == ErrorCode.NONE
-    room.configure(GROUP, {"share.renew.acknowledge.enable": "false"})
+    harness.configure(GROUP, {"share.renew.acknowledge.enable": "false"})
     data = member.fate(batch(0, 9, RENEW), is_renewal=True)
     assert data.error_code == ErrorCode.INVALID_REQUEST
     assert data.error_message
 
 
-def test_the_session_is_checked_first(room: ShareFetchRoom, member: ShareMember) -> None:
+def test_the_session_is_checked_first(harness: ShareFetchHarness, member: ShareFetchMember) -> None:
     accept = batch(0, 0, ACCEPT)
-    stranger = room.member("b", connection=2)
+    stranger = harness.member("b", connection=2)
     for epoch, code in (
         (1, ErrorCode.SHARE_SESSION_NOT_FOUND),
         (-1, ErrorCode.SHARE_SESSION_NOT_FOUND),
@@ -117,45 +117,47 @@ def test_the_session_is_checked_first(room: ShareFetchRoom, member: ShareMember)
 
 
 def test_the_last_acknowledgement_closes_the_session(
-    room: ShareFetchRoom, member: ShareMember
+    harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     assert member.fate(batch(0, 4, ACCEPT), epoch=-1).error_code == ErrorCode.NONE
     response = member.acknowledge(epoch=2)
     assert response.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert ranges(room.member("b", connection=2).fetch(0)[0]) == [(5, 9, 1)]
+    assert ranges(harness.member("b", connection=2).fetch(0)[0]) == [(5, 9, 1)]
 
 
-def test_errors_are_told_by_partition(room: ShareFetchRoom, member: ShareMember) -> None:
+def test_errors_are_told_by_partition(harness: ShareFetchHarness, member: ShareFetchMember) -> None:
     accept = batch(0, 0, ACCEPT)
     assert member.fate(accept, topic_id=NOBODY).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     data = member.fate(accept, partition=7)
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert member.fate(accept, partition=1).error_code == ErrorCode.INVALID_RECORD_STATE
-    room.deny(Operation.READ, ResourceType.TOPIC, TOPIC)
+    harness.deny(AclOperation.READ, ResourceType.TOPIC, TOPIC)
     assert member.fate(accept).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    room.deny(Operation.READ, ResourceType.GROUP, GROUP)
+    harness.deny(AclOperation.READ, ResourceType.GROUP, GROUP)
     assert member.acknowledge(accept).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_another_leader_is_named(room: ShareFetchRoom, member: ShareMember) -> None:
-    room.lead(TOPIC, epoch=4, leader=3)
+def test_another_leader_is_named(harness: ShareFetchHarness, member: ShareFetchMember) -> None:
+    harness.lead(TOPIC, epoch=4, leader=3)
     data = member.fate(batch(0, 0, ACCEPT))
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (3, 4)
 
 
 def test_a_state_that_was_begun_anew_is_read_again(
-    room: ShareFetchRoom, member: ShareMember
+    harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
-    states = room.services.share_states
-    room.result(states.initialize(GROUP, room.topic_id, 0, 2, 6))
+    states = harness.services.share_states
+    harness.result(states.initialize(GROUP, harness.topic_id, 0, 2, 6))
     assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.FENCED_STATE_EPOCH
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]
 
 
-def test_what_others_say_of_the_state_ends_locks(room: ShareFetchRoom, member: ShareMember) -> None:
-    states = room.services.share_states
-    room.result(states.initialize(GROUP, room.topic_id, 0, 2, 6))
-    room.led.forget(GROUP)
+def test_what_others_say_of_the_state_ends_locks(
+    harness: ShareFetchHarness, member: ShareFetchMember
+) -> None:
+    states = harness.services.share_states
+    harness.result(states.initialize(GROUP, harness.topic_id, 0, 2, 6))
+    harness.led.forget(GROUP)
     assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.cluster.controller.commands import DeleteTopics, TopicReference
 from odradek.node.bus.messages import DeleteRecords
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.worker.turns import RouterState
 from odradek.protocol.control_records import ControlType
 from odradek.protocol.errors import ErrorCode
@@ -17,21 +17,21 @@ from tests.support.share_fetching import (
     REJECT,
     RELEASE,
     RENEW,
-    ShareFetchRoom,
+    ShareFetchHarness,
     base_offsets,
     batch,
     ranges,
 )
-from tests.support.share_room import GROUP, TOPIC
+from tests.support.share_harness import GROUP, TOPIC
 from tests.support.stores import NOW_MS, batch_of
 
 NOBODY = b"\x09" * 16
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[ShareFetchRoom]:
-    with ShareFetchRoom(tmp_path) as room:
-        yield room
+def harness(tmp_path: Path) -> Iterator[ShareFetchHarness]:
+    with ShareFetchHarness(tmp_path) as harness:
+        yield harness
 
 
 NOTHING = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
@@ -42,40 +42,40 @@ NOTHING = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_records_are_acquired_from_where_the_group_begins(
-    room: ShareFetchRoom, version: int
+    harness: ShareFetchHarness, version: int
 ) -> None:
-    room.append(TOPIC, batch_of(3), batch_of(2))
-    response = room.member().respond(0, version=version, max_wait_ms=2_000)
+    harness.append(TOPIC, batch_of(3), batch_of(2))
+    response = harness.member().respond(0, version=version, max_wait_ms=2_000)
     assert response.acquisition_lock_timeout_ms == 30_000
     [[data]] = [topic.partitions for topic in response.responses]
     assert ranges(data) == [(0, 4, 1)]
     assert base_offsets(data) == [0, 3]
 
 
-def test_what_one_member_holds_the_other_does_not_get(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(3))
-    first, second = room.member("a"), room.member("b", connection=2)
+def test_what_one_member_holds_the_other_does_not_get(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, batch_of(3))
+    first, second = harness.member("a"), harness.member("b", connection=2)
     assert ranges(first.fetch(0)[0]) == [(0, 2, 1)]
     assert second.fetch(0, max_wait_ms=0) == {}
-    room.append(TOPIC, batch_of(2))
+    harness.append(TOPIC, batch_of(2))
     data = second.fetch()[0]
     assert ranges(data) == [(3, 4, 1)]
     assert base_offsets(data) == [3], "batches of which nothing was acquired stay behind"
 
 
-def test_groups_do_not_see_each_others_locks(room: ShareFetchRoom) -> None:
-    room.configure("other", {"share.auto.offset.reset": "earliest"})
-    room.initialise(0, group="other")
-    room.append(TOPIC, batch_of(3))
-    assert ranges(room.member().fetch(0)[0]) == [(0, 2, 1)]
-    assert ranges(room.member(group="other").fetch(0)[0]) == [(0, 2, 1)]
+def test_groups_do_not_see_each_others_locks(harness: ShareFetchHarness) -> None:
+    harness.configure("other", {"share.auto.offset.reset": "earliest"})
+    harness.initialise(0, group="other")
+    harness.append(TOPIC, batch_of(3))
+    assert ranges(harness.member().fetch(0)[0]) == [(0, 2, 1)]
+    assert ranges(harness.member(group="other").fetch(0)[0]) == [(0, 2, 1)]
 
 
 def test_the_wish_for_records_is_soft_by_batches_and_hard_by_records(
-    room: ShareFetchRoom,
+    harness: ShareFetchHarness,
 ) -> None:
-    room.append(TOPIC, batch_of(4), batch_of(4), batch_of(4))
-    member = room.member()
+    harness.append(TOPIC, batch_of(4), batch_of(4), batch_of(4))
+    member = harness.member()
     assert ranges(member.fetch(0, max_records=5)[0]) == [(0, 7, 1)]
     assert ranges(member.fetch(max_records=1, mode=1)[0]) == [(8, 8, 1)]
     data = member.fetch(max_records=9, mode=1)[0]
@@ -83,11 +83,11 @@ def test_the_wish_for_records_is_soft_by_batches_and_hard_by_records(
     assert base_offsets(data) == [8], "the whole batch comes; the client drops what is not its"
 
 
-def test_the_wish_for_records_is_shared_by_the_partitions(room: ShareFetchRoom) -> None:
-    member = room.member()
+def test_the_wish_for_records_is_shared_by_the_partitions(harness: ShareFetchHarness) -> None:
+    member = harness.member()
     member.fetch(0, 1, 2, max_wait_ms=100)
     for partition in range(3):
-        room.append(TOPIC, batch_of(4), partition=partition)
+        harness.append(TOPIC, batch_of(4), partition=partition)
     found = member.fetch(max_records=6, mode=1)
     assert {index: ranges(data) for index, data in found.items()} == {
         0: [(0, 3, 1)],
@@ -95,66 +95,70 @@ def test_the_wish_for_records_is_shared_by_the_partitions(room: ShareFetchRoom) 
     }
 
 
-def test_whoever_was_served_last_is_served_last(room: ShareFetchRoom) -> None:
+def test_whoever_was_served_last_is_served_last(harness: ShareFetchHarness) -> None:
     for partition in range(3):
-        room.append(TOPIC, batch_of(2), batch_of(2), partition=partition)
-    member = room.member()
+        harness.append(TOPIC, batch_of(2), batch_of(2), partition=partition)
+    member = harness.member()
     assert list(member.fetch(0, 1, 2, max_records=1)) == [0]
     assert list(member.fetch(max_records=1)) == [1]
     assert list(member.fetch(max_records=1)) == [2]
     assert list(member.fetch(max_records=1)) == [0]
 
 
-def test_the_bytes_are_bounded_but_for_the_first_batch(room: ShareFetchRoom) -> None:
+def test_the_bytes_are_bounded_but_for_the_first_batch(harness: ShareFetchHarness) -> None:
     for partition in range(2):
-        room.append(TOPIC, *[batch_of(1, size=5_000)] * 3, partition=partition)
-    member = room.member()
+        harness.append(TOPIC, *[batch_of(1, size=5_000)] * 3, partition=partition)
+    member = harness.member()
     assert ranges(member.fetch(0, 1, max_bytes=1)[0]) == [(0, 0, 1)]
     found = member.fetch(max_bytes=12_000)
     assert sum(last - first + 1 for data in found.values() for first, last, _ in ranges(data)) == 2
 
 
-def test_ranges_come_in_pieces_of_the_batch_size(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, *[batch_of(2)] * 4)
-    assert ranges(room.member().fetch(0, batch_size=3)[0]) == [(0, 3, 1), (4, 7, 1)]
+def test_ranges_come_in_pieces_of_the_batch_size(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, *[batch_of(2)] * 4)
+    assert ranges(harness.member().fetch(0, batch_size=3)[0]) == [(0, 3, 1), (4, 7, 1)]
 
 
-def test_a_group_begins_at_what_comes_next_unless_it_says_otherwise(room: ShareFetchRoom) -> None:
-    room.initialise(0, group="plain")
-    room.append(TOPIC, batch_of(3))
-    member = room.member(group="plain")
+def test_a_group_begins_at_what_comes_next_unless_it_says_otherwise(
+    harness: ShareFetchHarness,
+) -> None:
+    harness.initialise(0, group="plain")
+    harness.append(TOPIC, batch_of(3))
+    member = harness.member(group="plain")
     assert member.fetch(0, max_wait_ms=200) == {}
-    room.append(TOPIC, batch_of(2))
+    harness.append(TOPIC, batch_of(2))
     assert ranges(member.fetch()[0]) == [(3, 4, 1)]
 
 
 def test_where_a_group_begins_is_durable_before_it_has_acknowledged_anything(
-    room: ShareFetchRoom,
+    harness: ShareFetchHarness,
 ) -> None:
-    room.initialise(0, group="plain")
-    assert room.member(group="plain").fetch(0, max_wait_ms=200) == {}
-    room.append(TOPIC, batch_of(2))
-    room.host()
-    assert ranges(room.member(group="plain").fetch(0)[0]) == [(0, 1, 1)]
+    harness.initialise(0, group="plain")
+    assert harness.member(group="plain").fetch(0, max_wait_ms=200) == {}
+    harness.append(TOPIC, batch_of(2))
+    harness.host()
+    assert ranges(harness.member(group="plain").fetch(0)[0]) == [(0, 1, 1)]
 
 
-def test_a_group_may_begin_some_time_ago(room: ShareFetchRoom) -> None:
-    room.configure("recent", {"share.auto.offset.reset": "by_duration:PT1H"})
-    room.initialise(0, group="recent")
+def test_a_group_may_begin_some_time_ago(harness: ShareFetchHarness) -> None:
+    harness.configure("recent", {"share.auto.offset.reset": "by_duration:PT1H"})
+    harness.initialise(0, group="recent")
     hour_ms = 3_600_000
-    room.now_ms = NOW_MS + hour_ms
-    room.append(TOPIC, batch_of(2, timestamp=NOW_MS - 10), batch_of(2, timestamp=NOW_MS + 60_000))
-    assert ranges(room.member(group="recent").fetch(0)[0]) == [(2, 3, 1)]
+    harness.now_ms = NOW_MS + hour_ms
+    harness.append(
+        TOPIC, batch_of(2, timestamp=NOW_MS - 10), batch_of(2, timestamp=NOW_MS + 60_000)
+    )
+    assert ranges(harness.member(group="recent").fetch(0)[0]) == [(2, 3, 1)]
 
 
-def test_markers_come_to_nobody_and_hold_nothing_up(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, transactional(2, 0))
-    end_transaction(room, ControlType.COMMIT)
-    room.append(TOPIC, batch_of(2))
-    member = room.member()
+def test_markers_come_to_nobody_and_hold_nothing_up(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, transactional(2, 0))
+    end_transaction(harness, ControlType.COMMIT)
+    harness.append(TOPIC, batch_of(2))
+    member = harness.member()
     assert ranges(member.fetch(0)[0]) == [(0, 1, 1), (3, 4, 1)]
     assert member.fate(batch(0, 1, ACCEPT), batch(3, 4, ACCEPT)).error_code == ErrorCode.NONE
-    hosted = room.led.hosted(GROUP)[room.spot()]
+    hosted = harness.led.hosted(GROUP)[harness.spot()]
     assert hosted.machine is not None
     assert hosted.machine.start_offset == 5
 
@@ -162,64 +166,66 @@ def test_markers_come_to_nobody_and_hold_nothing_up(room: ShareFetchRoom) -> Non
 def test_read_committed_waits_for_the_end_of_transactions_and_skips_aborted_ones(
     tmp_path: Path,
 ) -> None:
-    with ShareFetchRoom(tmp_path, group={"share.isolation.level": "read_committed"}) as room:
-        room.append(TOPIC, batch_of(1), transactional(2, 0), batch_of(1))
-        member = room.member()
+    with ShareFetchHarness(tmp_path, group={"share.isolation.level": "read_committed"}) as harness:
+        harness.append(TOPIC, batch_of(1), transactional(2, 0), batch_of(1))
+        member = harness.member()
         assert ranges(member.fetch(0)[0]) == [(0, 0, 1)]
         waiting = member.begin_fetch(max_wait_ms=5_000)
-        end_transaction(room, ControlType.ABORT)
+        end_transaction(harness, ControlType.ABORT)
         [[data]] = [topic.partitions for topic in member.end_fetch(waiting).responses]
         assert ranges(data) == [(3, 3, 1)]
         assert base_offsets(data) == [3]
 
 
-def test_read_uncommitted_gets_what_is_aborted_later(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, transactional(2, 0))
-    assert ranges(room.member().fetch(0)[0]) == [(0, 1, 1)]
+def test_read_uncommitted_gets_what_is_aborted_later(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, transactional(2, 0))
+    assert ranges(harness.member().fetch(0)[0]) == [(0, 1, 1)]
 
 
-def test_records_that_were_deleted_are_archived(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(2), batch_of(3))
-    store, number = room.place(TOPIC)
-    room.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
-    assert ranges(room.member().fetch(0)[0]) == [(2, 4, 1)]
+def test_records_that_were_deleted_are_archived(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, batch_of(2), batch_of(3))
+    store, number = harness.place(TOPIC)
+    harness.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
+    assert ranges(harness.member().fetch(0)[0]) == [(2, 4, 1)]
 
 
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def test_a_fetch_waits_for_records(room: ShareFetchRoom) -> None:
-    member = room.member()
+def test_a_fetch_waits_for_records(harness: ShareFetchHarness) -> None:
+    member = harness.member()
     waiting = member.begin_fetch(0, max_wait_ms=5_000)
-    room.turn_loop(0.05)
+    harness.turn_loop(0.05)
     assert not waiting.done()
-    room.append(TOPIC, batch_of(2))
+    harness.append(TOPIC, batch_of(2))
     assert member.end_fetch(waiting).responses[0].partitions[0].acquired_records
 
 
-def test_a_fetch_that_waits_in_vain_is_answered_in_time(room: ShareFetchRoom) -> None:
-    member = room.member()
+def test_a_fetch_that_waits_in_vain_is_answered_in_time(harness: ShareFetchHarness) -> None:
+    member = harness.member()
     assert member.fetch(0, max_wait_ms=100) == {}
 
 
-def test_a_fetch_waits_for_enough_bytes_but_takes_less_in_the_end(room: ShareFetchRoom) -> None:
-    member = room.member()
+def test_a_fetch_waits_for_enough_bytes_but_takes_less_in_the_end(
+    harness: ShareFetchHarness,
+) -> None:
+    member = harness.member()
     waiting = member.begin_fetch(0, max_wait_ms=400, min_bytes=10_000)
-    room.append(TOPIC, batch_of(1, size=100))
-    room.turn_loop(0.05)
+    harness.append(TOPIC, batch_of(1, size=100))
+    harness.turn_loop(0.05)
     assert not waiting.done()
-    other = room.member("b", connection=2)
+    other = harness.member("b", connection=2)
     assert ranges(other.fetch(0)[0]) == [(0, 0, 1)], "nobody holds what is not enough"
-    room.append(TOPIC, batch_of(1, size=100))
+    harness.append(TOPIC, batch_of(1, size=100))
     assert member.end_fetch(waiting).responses[0].partitions[0].acquired_records
 
 
-def test_what_others_release_wakes_those_who_wait(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(2))
-    first, second = room.member("a"), room.member("b", connection=2)
+def test_what_others_release_wakes_those_who_wait(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, batch_of(2))
+    first, second = harness.member("a"), harness.member("b", connection=2)
     first.fetch(0)
     waiting = second.begin_fetch(0, max_wait_ms=5_000)
-    room.turn_loop(0.02)
+    harness.turn_loop(0.02)
     assert not waiting.done()
     assert first.fate(batch(0, 1, ACCEPT, RELEASE)).error_code == ErrorCode.NONE
     [[data]] = [topic.partitions for topic in second.end_fetch(waiting).responses]
@@ -231,9 +237,9 @@ def test_a_lock_that_ends_wakes_those_who_wait(tmp_path: Path) -> None:
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.record.lock.duration.ms": "1000",
     }
-    with ShareFetchRoom(tmp_path, static=static) as room:
-        room.append(TOPIC, batch_of(2))
-        first, second = room.member("a"), room.member("b", connection=2)
+    with ShareFetchHarness(tmp_path, static=static) as harness:
+        harness.append(TOPIC, batch_of(2))
+        first, second = harness.member("a"), harness.member("b", connection=2)
         response = first.respond(0, max_wait_ms=2_000)
         assert response.acquisition_lock_timeout_ms == 1_000
         assert ranges(second.fetch(0, max_wait_ms=4_000)[0]) == [(0, 1, 2)]
@@ -241,23 +247,23 @@ def test_a_lock_that_ends_wakes_those_who_wait(tmp_path: Path) -> None:
 
 
 def test_a_released_record_rests_where_the_group_says_so(tmp_path: Path) -> None:
-    with ShareFetchRoom(tmp_path, group={"share.redelivery.delay.ms": "300"}) as room:
-        room.append(TOPIC, batch_of(1))
-        member = room.member()
+    with ShareFetchHarness(tmp_path, group={"share.redelivery.delay.ms": "300"}) as harness:
+        harness.append(TOPIC, batch_of(1))
+        member = harness.member()
         member.fetch(0)
-        before = room.loop.time()
+        before = harness.loop.time()
         assert member.fate(batch(0, 0, RELEASE)).error_code == ErrorCode.NONE
         assert ranges(member.fetch(max_wait_ms=4_000)[0]) == [(0, 0, 2)]
-        assert room.loop.time() - before >= 0.3
+        assert harness.loop.time() - before >= 0.3
 
 
 def test_a_full_window_opens_when_something_is_acknowledged(tmp_path: Path) -> None:
-    with ShareFetchRoom(tmp_path, group={"share.partition.max.record.locks": "100"}) as room:
-        room.append(TOPIC, batch_of(150))
-        first, second = room.member("a"), room.member("b", connection=2)
+    with ShareFetchHarness(tmp_path, group={"share.partition.max.record.locks": "100"}) as harness:
+        harness.append(TOPIC, batch_of(150))
+        first, second = harness.member("a"), harness.member("b", connection=2)
         assert ranges(first.fetch(0)[0]) == [(0, 99, 1)]
         waiting = second.begin_fetch(0, max_wait_ms=5_000)
-        room.turn_loop(0.02)
+        harness.turn_loop(0.02)
         assert not waiting.done()
         first.fate(batch(0, 9, ACCEPT))
         [[data]] = [topic.partitions for topic in second.end_fetch(waiting).responses]
@@ -267,9 +273,11 @@ def test_a_full_window_opens_when_something_is_acknowledged(tmp_path: Path) -> N
 # -- acknowledgements that ride along --------------------------------------------------------------
 
 
-def test_acknowledgements_ride_along_and_are_answered_for_themselves(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(4))
-    member = room.member()
+def test_acknowledgements_ride_along_and_are_answered_for_themselves(
+    harness: ShareFetchHarness,
+) -> None:
+    harness.append(TOPIC, batch_of(4))
+    member = harness.member()
     member.fetch(0)
     found = member.fetch(acknowledge={0: [batch(1, 1, ACCEPT)]}, max_wait_ms=50)[0]
     assert (found.error_code, found.acknowledge_error_code) == (0, 0)
@@ -281,9 +289,9 @@ def test_acknowledgements_ride_along_and_are_answered_for_themselves(room: Share
     assert found.acknowledge_error_message
 
 
-def test_a_renewal_fetches_nothing(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(2), batch_of(2))
-    member = room.member()
+def test_a_renewal_fetches_nothing(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, batch_of(2), batch_of(2))
+    member = harness.member()
     member.fetch(0, max_records=1)
     found = member.fetch(acknowledge={0: [batch(0, 1, RENEW)]}, is_renewal=True, **NOTHING)[0]
     assert found.acknowledge_error_code == ErrorCode.NONE
@@ -292,23 +300,23 @@ def test_a_renewal_fetches_nothing(room: ShareFetchRoom) -> None:
 
 @pytest.mark.parametrize("limit", ["max_wait_ms", "min_bytes", "max_bytes", "max_records"])
 def test_a_renewal_that_wants_records_is_refused_and_leaves_the_session_alone(
-    room: ShareFetchRoom, limit: str
+    harness: ShareFetchHarness, limit: str
 ) -> None:
     """KIP-1222."""
-    member = room.member()
+    member = harness.member()
     member.respond(0)
     refused = member.respond(epoch=1, is_renewal=True, **{**NOTHING, limit: 1})
     assert refused.error_code == ErrorCode.INVALID_REQUEST
     assert member.respond(epoch=1).error_code == ErrorCode.NONE
 
 
-def test_an_acquire_mode_that_there_is_not_is_refused(room: ShareFetchRoom) -> None:
-    assert room.member().respond(0, mode=2).error_code == ErrorCode.INVALID_REQUEST
+def test_an_acquire_mode_that_there_is_not_is_refused(harness: ShareFetchHarness) -> None:
+    assert harness.member().respond(0, mode=2).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_who_takes_no_bytes_gets_no_records(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(2))
-    member = room.member()
+def test_who_takes_no_bytes_gets_no_records(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, batch_of(2))
+    member = harness.member()
     assert member.fetch(0, max_bytes=0) == {}
     assert ranges(member.fetch()[0]) == [(0, 1, 1)]
 
@@ -316,36 +324,36 @@ def test_who_takes_no_bytes_gets_no_records(room: ShareFetchRoom) -> None:
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def test_a_session_counts_its_requests(room: ShareFetchRoom) -> None:
-    member = room.member()
+def test_a_session_counts_its_requests(harness: ShareFetchHarness) -> None:
+    member = harness.member()
     assert member.respond(0).error_code == ErrorCode.NONE
     assert member.respond(epoch=2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     assert member.respond(epoch=1).error_code == ErrorCode.NONE
     assert member.respond(epoch=1).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
-def test_a_session_that_nobody_opened_is_not_found(room: ShareFetchRoom) -> None:
-    assert room.member().respond(0, epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert room.member().respond(0, epoch=-1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+def test_a_session_that_nobody_opened_is_not_found(harness: ShareFetchHarness) -> None:
+    assert harness.member().respond(0, epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert harness.member().respond(0, epoch=-1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_a_new_session_has_nothing_to_acknowledge(room: ShareFetchRoom) -> None:
-    response = room.member().respond(acknowledge={0: [batch(0, 0, ACCEPT)]})
+def test_a_new_session_has_nothing_to_acknowledge(harness: ShareFetchHarness) -> None:
+    response = harness.member().respond(acknowledge={0: [batch(0, 0, ACCEPT)]})
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_sessions_are_limited(room: ShareFetchRoom) -> None:
-    room.sessions_max = 1
-    assert room.member("a").respond(0).error_code == ErrorCode.NONE
-    response = room.member("b", connection=2).respond(0)
+def test_sessions_are_limited(harness: ShareFetchHarness) -> None:
+    harness.sessions_max = 1
+    assert harness.member("a").respond(0).error_code == ErrorCode.NONE
+    response = harness.member("b", connection=2).respond(0)
     assert response.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
 def test_a_member_that_closes_its_session_has_not_been_delivered_what_it_holds(
-    room: ShareFetchRoom,
+    harness: ShareFetchHarness,
 ) -> None:
-    room.append(TOPIC, batch_of(3))
-    first, second = room.member("a"), room.member("b", connection=2)
+    harness.append(TOPIC, batch_of(3))
+    first, second = harness.member("a"), harness.member("b", connection=2)
     first.fetch(0)
     second.fetch(1, max_wait_ms=0)
     found = first.fetch(acknowledge={0: [batch(0, 0, ACCEPT)]}, epoch=-1)[0]
@@ -354,114 +362,118 @@ def test_a_member_that_closes_its_session_has_not_been_delivered_what_it_holds(
     assert first.respond(epoch=2).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_a_connection_that_is_lost_ends_the_session_and_the_locks(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(3))
-    first, second = room.member("a"), room.member("b", connection=2)
+def test_a_connection_that_is_lost_ends_the_session_and_the_locks(
+    harness: ShareFetchHarness,
+) -> None:
+    harness.append(TOPIC, batch_of(3))
+    first, second = harness.member("a"), harness.member("b", connection=2)
     first.fetch(0)
     waiting = second.begin_fetch(0, max_wait_ms=5_000)
-    room.disconnect(1)
+    harness.disconnect(1)
     [[data]] = [topic.partitions for topic in second.end_fetch(waiting).responses]
     assert ranges(data) == [(0, 2, 2)], "they may have been delivered"
     assert first.respond(epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_a_fetch_whose_connection_is_lost_acquires_nothing(room: ShareFetchRoom) -> None:
-    member = room.member("a")
+def test_a_fetch_whose_connection_is_lost_acquires_nothing(harness: ShareFetchHarness) -> None:
+    member = harness.member("a")
     waiting = member.begin_fetch(0, max_wait_ms=5_000)
-    room.turn_loop(0.02)
-    room.disconnect(1)
+    harness.turn_loop(0.02)
+    harness.disconnect(1)
     assert member.end_fetch(waiting).responses == []
-    room.append(TOPIC, batch_of(1))
-    assert ranges(room.member("b", connection=2).fetch(0)[0]) == [(0, 0, 1)]
+    harness.append(TOPIC, batch_of(1))
+    assert ranges(harness.member("b", connection=2).fetch(0)[0]) == [(0, 0, 1)]
 
 
-def test_partitions_are_forgotten_and_their_locks_stay(room: ShareFetchRoom) -> None:
+def test_partitions_are_forgotten_and_their_locks_stay(harness: ShareFetchHarness) -> None:
     for partition in range(2):
-        room.append(TOPIC, batch_of(2), batch_of(2), partition=partition)
-    member = room.member()
+        harness.append(TOPIC, batch_of(2), batch_of(2), partition=partition)
+    member = harness.member()
     member.fetch(0, 1, max_records=1)
     assert list(member.fetch(forget=[0], max_records=100)) == [1]
     assert member.fate(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
 
 
-def test_with_its_last_session_a_group_leaves_nothing_here(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(3))
-    member = room.member()
+def test_with_its_last_session_a_group_leaves_nothing_here(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, batch_of(3))
+    member = harness.member()
     member.fetch(0)
     member.fate(batch(0, 0, ACCEPT))
-    assert room.led.count == 1
+    assert harness.led.count == 1
     member.respond(epoch=-1)
-    room.turn_loop(0.05)
-    assert room.led.count == 0
-    assert ranges(room.member().fetch(0)[0]) == [(1, 2, 1)]
+    harness.turn_loop(0.05)
+    assert harness.led.count == 0
+    assert ranges(harness.member().fetch(0)[0]) == [(1, 2, 1)]
 
 
 # -- what is said instead --------------------------------------------------------------------------
 
 
-def test_whoever_is_nobody_is_refused(room: ShareFetchRoom) -> None:
-    assert room.member("").respond(0).error_code == ErrorCode.INVALID_REQUEST
-    assert room.member(group="").respond(0).error_code == ErrorCode.INVALID_REQUEST
+def test_whoever_is_nobody_is_refused(harness: ShareFetchHarness) -> None:
+    assert harness.member("").respond(0).error_code == ErrorCode.INVALID_REQUEST
+    assert harness.member(group="").respond(0).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_group_that_may_not_be_read_is_refused(room: ShareFetchRoom) -> None:
-    room.deny(Operation.READ, ResourceType.GROUP, GROUP)
-    assert room.member().respond(0).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+def test_a_group_that_may_not_be_read_is_refused(harness: ShareFetchHarness) -> None:
+    harness.deny(AclOperation.READ, ResourceType.GROUP, GROUP)
+    assert harness.member().respond(0).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_errors_are_told_by_partition(room: ShareFetchRoom) -> None:
-    assert room.member("a").fetch(7)[7].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    found = room.member("b").fetch(0, topic_id=NOBODY)
+def test_errors_are_told_by_partition(harness: ShareFetchHarness) -> None:
+    assert harness.member("a").fetch(7)[7].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = harness.member("b").fetch(0, topic_id=NOBODY)
     assert found[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    room.deny(Operation.READ, ResourceType.TOPIC, TOPIC)
-    assert room.member("c").fetch(0)[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    harness.deny(AclOperation.READ, ResourceType.TOPIC, TOPIC)
+    assert harness.member("c").fetch(0)[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_another_leader_is_named_and_where_it_is(room: ShareFetchRoom) -> None:
-    room.lead(TOPIC, epoch=5, leader=3)
-    response = room.member().respond(0)
+def test_another_leader_is_named_and_where_it_is(harness: ShareFetchHarness) -> None:
+    harness.lead(TOPIC, epoch=5, leader=3)
+    response = harness.member().respond(0)
     [[data]] = [topic.partitions for topic in response.responses]
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (3, 5)
 
 
-def test_a_leader_that_comes_back_reads_the_state_anew(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(4))
-    member = room.member()
+def test_a_leader_that_comes_back_reads_the_state_anew(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, batch_of(4))
+    member = harness.member()
     member.fetch(0)
     assert member.fate(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
-    room.lead(TOPIC, epoch=1)
+    harness.lead(TOPIC, epoch=1)
     assert member.fate(batch(2, 2, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
     assert ranges(member.fetch()[0]) == [(2, 3, 1)]
 
 
-def test_a_fetch_that_waits_hears_that_its_topic_is_gone(room: ShareFetchRoom) -> None:
-    member = room.member()
+def test_a_fetch_that_waits_hears_that_its_topic_is_gone(harness: ShareFetchHarness) -> None:
+    member = harness.member()
     waiting = member.begin_fetch(0, max_wait_ms=5_000)
-    room.turn_loop(0.02)
-    room.controller.do(DeleteTopics((TopicReference(TOPIC),)))
-    room.follow()
-    room.services.fetch_waits.wake_all()
+    harness.turn_loop(0.02)
+    harness.controller.do(DeleteTopics((TopicReference(TOPIC),)))
+    harness.follow()
+    harness.services.fetch_purgatory.wake_all()
     [[data]] = [topic.partitions for topic in member.end_fetch(waiting).responses]
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_rejected_record_comes_to_nobody(room: ShareFetchRoom) -> None:
-    room.append(TOPIC, batch_of(2))
-    member = room.member()
+def test_a_rejected_record_comes_to_nobody(harness: ShareFetchHarness) -> None:
+    harness.append(TOPIC, batch_of(2))
+    member = harness.member()
     member.fetch(0)
     assert member.fate(batch(0, 1, REJECT, RELEASE)).error_code == ErrorCode.NONE
     assert ranges(member.fetch()[0]) == [(1, 1, 2)]
 
 
-def test_a_group_that_nobody_has_begun_does_not_wake_those_of_others(room: ShareFetchRoom) -> None:
-    member = room.member("a")
+def test_a_group_that_nobody_has_begun_does_not_wake_those_of_others(
+    harness: ShareFetchHarness,
+) -> None:
+    member = harness.member("a")
     waiting = member.begin_fetch(0, max_wait_ms=3_000)
-    room.turn_loop(0.05)
-    [parked] = room.services.fetch_waits._parked
+    harness.turn_loop(0.05)
+    [parked] = harness.services.fetch_purgatory._parked
     # Its state is asked for again and again meanwhile.
-    stranger = room.member("b", connection=2, group="of nobody")
+    stranger = harness.member("b", connection=2, group="of nobody")
     assert not stranger.respond(0, max_wait_ms=250).responses
-    assert list(room.services.fetch_waits._parked) == [parked]
-    room.append(TOPIC, batch_of(1))
+    assert list(harness.services.fetch_purgatory._parked) == [parked]
+    harness.append(TOPIC, batch_of(1))
     assert member.end_fetch(waiting).responses

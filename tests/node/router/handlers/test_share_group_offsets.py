@@ -7,7 +7,7 @@ import pytest
 
 from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.cluster.metadata.records import FeatureLevelChanged
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.groups import handle_find_coordinator
 from odradek.node.router.handlers.share_group_offsets import (
     handle_alter_share_group_offsets,
@@ -31,7 +31,7 @@ from odradek.protocol.messages.share import (
     DescribeShareGroupOffsetsResponseGroup,
     ShareGroupHeartbeatRequest,
 )
-from tests.support.group_room import GroupRoom
+from tests.support.group_harness import GroupHarness
 from tests.support.stores import batch_of
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
@@ -40,19 +40,19 @@ Where = dict[tuple[str, int], tuple[int, int, int]]
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[GroupRoom]:
+def harness(tmp_path: Path) -> Iterator[GroupHarness]:
     """With the topic that holds the groups, and topics to read."""
-    with GroupRoom(tmp_path, static={"group.share.assignment.interval.ms": "0"}) as room:
-        room.call(handle_find_coordinator, FindCoordinatorRequest(key="s"), 0)
-        room.have_topic("a", 101, 2)
-        room.have_topic("b", 102, 1)
-        room.controller.write(FeatureLevelChanged(SHARE_VERSION, 1))
-        room.follow()
-        yield room
+    with GroupHarness(tmp_path, static={"group.share.assignment.interval.ms": "0"}) as harness:
+        harness.call(handle_find_coordinator, FindCoordinatorRequest(key="s"), 0)
+        harness.have_topic("a", 101, 2)
+        harness.have_topic("b", 102, 1)
+        harness.controller.write(FeatureLevelChanged(SHARE_VERSION, 1))
+        harness.follow()
+        yield harness
 
 
 def alter(
-    room: GroupRoom, offsets: dict[str, dict[int, int]], *, group: str = "s"
+    harness: GroupHarness, offsets: dict[str, dict[int, int]], *, group: str = "s"
 ) -> AlterShareGroupOffsetsResponse:
     request = AlterShareGroupOffsetsRequest(
         group_id=group,
@@ -69,7 +69,7 @@ def alter(
             for name, partitions in offsets.items()
         ],
     )
-    return room.call(handle_alter_share_group_offsets, request)
+    return harness.call(handle_alter_share_group_offsets, request)
 
 
 def codes(response: AlterShareGroupOffsetsResponse) -> dict[tuple[str, int], int]:
@@ -81,16 +81,18 @@ def codes(response: AlterShareGroupOffsetsResponse) -> dict[tuple[str, int], int
     }
 
 
-def forget(room: GroupRoom, *topics: str, group: str = "s") -> DeleteShareGroupOffsetsResponse:
+def forget(
+    harness: GroupHarness, *topics: str, group: str = "s"
+) -> DeleteShareGroupOffsetsResponse:
     request = DeleteShareGroupOffsetsRequest(
         group_id=group,
         topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics],
     )
-    return room.call(handle_delete_share_group_offsets, request)
+    return harness.call(handle_delete_share_group_offsets, request)
 
 
 def describe(
-    room: GroupRoom,
+    harness: GroupHarness,
     topics: dict[str, list[int]] | None = None,
     *,
     group: str = "s",
@@ -106,7 +108,7 @@ def describe(
         ],
     )
     request = DescribeShareGroupOffsetsRequest(groups=[asked])
-    [found] = room.call(handle_describe_share_group_offsets, request, version).groups
+    [found] = harness.call(handle_describe_share_group_offsets, request, version).groups
     return found
 
 
@@ -124,110 +126,110 @@ def where(found: DescribeShareGroupOffsetsResponseGroup) -> Where:
     }
 
 
-def beat(room: GroupRoom, epoch: int) -> int:
+def beat(harness: GroupHarness, epoch: int) -> int:
     request = ShareGroupHeartbeatRequest(
         group_id="s",
         member_id="m",
         member_epoch=epoch,
         subscribed_topic_names=["a"] if epoch == 0 else None,
     )
-    return room.call(handle_share_group_heartbeat, request).error_code
+    return harness.call(handle_share_group_heartbeat, request).error_code
 
 
-def test_offsets_that_are_set_are_described_with_the_lag_behind_them(room: GroupRoom) -> None:
-    room.append("a", batch_of(5))
-    assert codes(alter(room, {"a": {0: 2, 1: 0, 7: 1}, "none": {0: 1}})) == {
+def test_offsets_that_are_set_are_described_with_the_lag_behind_them(harness: GroupHarness) -> None:
+    harness.append("a", batch_of(5))
+    assert codes(alter(harness, {"a": {0: 2, 1: 0, 7: 1}, "none": {0: 1}})) == {
         ("a", 0): ErrorCode.NONE,
         ("a", 1): ErrorCode.NONE,
         ("a", 7): UNKNOWN,
         ("none", 0): UNKNOWN,
     }
-    found = where(describe(room))
+    found = where(describe(harness))
     assert found == {("a", 0): (2, 3, 0), ("a", 1): (0, 0, 0)}
-    old = where(describe(room, version=0))
+    old = where(describe(harness, version=0))
     assert {told[1] for told in old.values()} == {-1}
 
 
-def test_the_lag_is_what_is_committed_and_not_delivered(room: GroupRoom) -> None:
-    room.append("a", batch_of(9))
-    alter(room, {"a": {0: 2}})
-    states, topic_id = room.services.share_states, room.image.topics_by_name["a"].topic_id
-    known = room.result(states.read("s", topic_id, 0, 0))
-    room.result(states.write("s", topic_id, 0, known.state_epoch, 0, 3, 4, ()))
-    assert where(describe(room)) == {("a", 0): (3, 9 - 3 - 4, 0)}
+def test_the_lag_is_what_is_committed_and_not_delivered(harness: GroupHarness) -> None:
+    harness.append("a", batch_of(9))
+    alter(harness, {"a": {0: 2}})
+    states, topic_id = harness.services.share_states, harness.image.topics_by_name["a"].topic_id
+    known = harness.result(states.read("s", topic_id, 0, 0))
+    harness.result(states.write("s", topic_id, 0, known.state_epoch, 0, 3, 4, ()))
+    assert where(describe(harness)) == {("a", 0): (3, 9 - 3 - 4, 0)}
 
 
-def test_what_nobody_has_read_has_no_offset(room: GroupRoom) -> None:
-    assert where(describe(room)) == {}
+def test_what_nobody_has_read_has_no_offset(harness: GroupHarness) -> None:
+    assert where(describe(harness)) == {}
     asked = {"a": [0], "none": [0]}
-    assert where(describe(room, asked)) == {("a", 0): (-1, -1, 0), ("none", 0): (-1, -1, 0)}
+    assert where(describe(harness, asked)) == {("a", 0): (-1, -1, 0), ("none", 0): (-1, -1, 0)}
 
 
-def test_topics_are_forgotten(room: GroupRoom) -> None:
-    alter(room, {"a": {0: 2}, "b": {0: 1}})
-    response = forget(room, "a", "none")
+def test_topics_are_forgotten(harness: GroupHarness) -> None:
+    alter(harness, {"a": {0: 2}, "b": {0: 1}})
+    response = forget(harness, "a", "none")
     assert response.error_code == ErrorCode.NONE
     assert [(topic.topic_name, topic.error_code) for topic in response.responses] == [
         ("a", ErrorCode.NONE),
         ("none", UNKNOWN),
     ]
-    assert set(where(describe(room))) == {("b", 0)}
-    assert forget(room, "a", group="nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert set(where(describe(harness))) == {("b", 0)}
+    assert forget(harness, "a", group="nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_group_with_members_stays_as_it_is(room: GroupRoom) -> None:
-    assert beat(room, 0) == ErrorCode.NONE
-    assert alter(room, {"a": {0: 1}}).error_code == ErrorCode.NON_EMPTY_GROUP
-    assert forget(room, "a").error_code == ErrorCode.NON_EMPTY_GROUP
-    assert beat(room, -1) == ErrorCode.NONE
-    assert codes(alter(room, {"a": {0: 1}})) == {("a", 0): ErrorCode.NONE}
+def test_a_group_with_members_stays_as_it_is(harness: GroupHarness) -> None:
+    assert beat(harness, 0) == ErrorCode.NONE
+    assert alter(harness, {"a": {0: 1}}).error_code == ErrorCode.NON_EMPTY_GROUP
+    assert forget(harness, "a").error_code == ErrorCode.NON_EMPTY_GROUP
+    assert beat(harness, -1) == ErrorCode.NONE
+    assert codes(alter(harness, {"a": {0: 1}})) == {("a", 0): ErrorCode.NONE}
 
 
-def test_a_group_without_a_name_is_none(room: GroupRoom) -> None:
+def test_a_group_without_a_name_is_none(harness: GroupHarness) -> None:
     for response in (
-        alter(room, {"a": {0: 1}}, group=""),
-        forget(room, "a", group=""),
-        describe(room, group=""),
+        alter(harness, {"a": {0: 1}}, group=""),
+        forget(harness, "a", group=""),
+        describe(harness, group=""),
     ):
         assert response.error_code == ErrorCode.INVALID_GROUP_ID
         assert response.error_message
 
 
-def test_nothing_asked_is_nothing_answered(room: GroupRoom) -> None:
-    assert alter(room, {}).responses == []
-    assert forget(room).responses == []
-    assert describe(room, {}).topics == []
+def test_nothing_asked_is_nothing_answered(harness: GroupHarness) -> None:
+    assert alter(harness, {}).responses == []
+    assert forget(harness).responses == []
+    assert describe(harness, {}).topics == []
 
 
-def test_the_group_must_be_allowed_and_the_topics_too(room: GroupRoom) -> None:
-    alter(room, {"a": {0: 2}, "b": {0: 1}})
-    room.deny(Operation.READ, TOPIC, "b")
+def test_the_group_must_be_allowed_and_the_topics_too(harness: GroupHarness) -> None:
+    alter(harness, {"a": {0: 2}, "b": {0: 1}})
+    harness.deny(AclOperation.READ, TOPIC, "b")
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert codes(alter(room, {"a": {0: 2}, "b": {0: 1}})) == {("a", 0): 0, ("b", 0): denied}
-    assert [topic.error_code for topic in forget(room, "b").responses] == [denied]
-    room.deny(Operation.DESCRIBE, TOPIC, "b")
-    assert set(where(describe(room))) == {("a", 0)}
-    assert where(describe(room, {"b": [0]})) == {("b", 0): (-1, -1, denied)}
+    assert codes(alter(harness, {"a": {0: 2}, "b": {0: 1}})) == {("a", 0): 0, ("b", 0): denied}
+    assert [topic.error_code for topic in forget(harness, "b").responses] == [denied]
+    harness.deny(AclOperation.DESCRIBE, TOPIC, "b")
+    assert set(where(describe(harness))) == {("a", 0)}
+    assert where(describe(harness, {"b": [0]})) == {("b", 0): (-1, -1, denied)}
     for operation, ask in (
-        (Operation.READ, lambda: alter(room, {"a": {0: 1}}, group="secret")),
-        (Operation.DELETE, lambda: forget(room, "a", group="secret")),
-        (Operation.DESCRIBE, lambda: describe(room, group="secret")),
+        (AclOperation.READ, lambda: alter(harness, {"a": {0: 1}}, group="secret")),
+        (AclOperation.DELETE, lambda: forget(harness, "a", group="secret")),
+        (AclOperation.DESCRIBE, lambda: describe(harness, group="secret")),
     ):
-        room.deny(operation, GROUP, "secret")
+        harness.deny(operation, GROUP, "secret")
         assert ask().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_share_groups_can_be_switched_off(room: GroupRoom) -> None:
-    room.controller.write(FeatureLevelChanged(SHARE_VERSION, 0))
-    room.follow()
-    for response in (alter(room, {"a": {0: 1}}), forget(room, "a"), describe(room)):
+def test_share_groups_can_be_switched_off(harness: GroupHarness) -> None:
+    harness.controller.write(FeatureLevelChanged(SHARE_VERSION, 0))
+    harness.follow()
+    for response in (alter(harness, {"a": {0: 1}}), forget(harness, "a"), describe(harness)):
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_very_many_groups_are_described_in_turns(room: GroupRoom) -> None:
+def test_very_many_groups_are_described_in_turns(harness: GroupHarness) -> None:
     names = [f"g{index}" for index in range(2_000)]
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name) for name in names]
     )
-    answer = room.call_in_turns(handle_describe_share_group_offsets, request, room.loop)
+    answer = harness.call_in_turns(handle_describe_share_group_offsets, request, harness.loop)
     assert [group.group_id for group in answer.groups] == names

@@ -8,8 +8,8 @@ import pytest
 from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import FeatureLevelChanged
-from odradek.coordinator.share.requests import Summary
-from odradek.node.router.authorizer import NOT_ASKED, Operation, ResourceType
+from odradek.coordinator.share.requests import ShareStateSummary
+from odradek.node.router.authorizer import NOT_ASKED, AclOperation, ResourceType
 from odradek.node.router.handlers.groups import (
     handle_delete_groups,
     handle_describe_groups,
@@ -28,35 +28,35 @@ from odradek.protocol.messages.groups import (
     ListGroupsRequest,
 )
 from odradek.protocol.messages.share import (
-    DescribedGroup,
+    ShareGroupDescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
 from odradek.protocol.types import Uuid
-from tests.support.group_room import GroupRoom
+from tests.support.group_harness import GroupHarness
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[GroupRoom]:
+def harness(tmp_path: Path) -> Iterator[GroupHarness]:
     """With the topic that holds the groups, and topics to read."""
-    with GroupRoom(tmp_path, static={"group.share.assignment.interval.ms": "0"}) as room:
-        room.call(handle_find_coordinator, FindCoordinatorRequest(key="s"), 0)
-        room.have_topic("xa", 101, 2)
-        room.have_topic("xb", 102, 1)
-        have_share_groups(room, 1)
-        yield room
+    with GroupHarness(tmp_path, static={"group.share.assignment.interval.ms": "0"}) as harness:
+        harness.call(handle_find_coordinator, FindCoordinatorRequest(key="s"), 0)
+        harness.have_topic("xa", 101, 2)
+        harness.have_topic("xb", 102, 1)
+        have_share_groups(harness, 1)
+        yield harness
 
 
-def have_share_groups(room: GroupRoom, level: int) -> None:
-    room.controller.write(FeatureLevelChanged(SHARE_VERSION, level))
-    room.follow()
+def have_share_groups(harness: GroupHarness, level: int) -> None:
+    harness.controller.write(FeatureLevelChanged(SHARE_VERSION, level))
+    harness.follow()
 
 
 def beat(
-    room: GroupRoom,
+    harness: GroupHarness,
     epoch: int = 0,
     member_id: str = "m",
     *,
@@ -69,12 +69,14 @@ def beat(
         member_epoch=epoch,
         subscribed_topic_names=["xa"] if topics is None and epoch == 0 else topics,
     )
-    return room.call(handle_share_group_heartbeat, request)
+    return harness.call(handle_share_group_heartbeat, request)
 
 
-def describe(room: GroupRoom, *groups: str, ops: bool = False) -> list[DescribedGroup]:
+def describe(
+    harness: GroupHarness, *groups: str, ops: bool = False
+) -> list[ShareGroupDescribedGroup]:
     request = ShareGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=ops)
-    return room.call(handle_share_group_describe, request).groups
+    return harness.call(handle_share_group_describe, request).groups
 
 
 def partition_count(response: ShareGroupHeartbeatResponse) -> int:
@@ -82,98 +84,98 @@ def partition_count(response: ShareGroupHeartbeatResponse) -> int:
     return sum(len(topic.partitions) for topic in response.assignment.topic_partitions)
 
 
-def joined(room: GroupRoom, *, group: str = "s", topics: list[str] | None = None) -> int:
+def joined(harness: GroupHarness, *, group: str = "s", topics: list[str] | None = None) -> int:
     """A member joins and beats until it has all partitions; returns its epoch."""
-    epoch = beat(room, group=group, topics=topics).member_epoch
+    epoch = beat(harness, group=group, topics=topics).member_epoch
     for _ in range(200):
-        response = beat(room, epoch, group=group)
+        response = beat(harness, epoch, group=group)
         epoch = response.member_epoch
         if response.assignment is not None and response.assignment.topic_partitions:
             return epoch
-        room.turn_loop(0.005)
+        harness.turn_loop(0.005)
     raise AssertionError("no partitions were assigned")
 
 
-def state_epoch_of(room: GroupRoom, group: str, topic_id: Uuid, index: int) -> int:
+def state_epoch_of(harness: GroupHarness, group: str, topic_id: Uuid, index: int) -> int:
     """The epoch of what the share coordinator knows, 0 if it knows nothing."""
-    asked = room.services.share_states.summaries(group, [(topic_id, index)])
-    summary = room.result(asked)[topic_id, index]
-    assert isinstance(summary, Summary)
+    asked = harness.services.share_states.summaries(group, [(topic_id, index)])
+    summary = harness.result(asked)[topic_id, index]
+    assert isinstance(summary, ShareStateSummary)
     return summary.state_epoch
 
 
 def test_a_member_joins_and_is_given_partitions_once_their_states_are_there(
-    room: GroupRoom,
+    harness: GroupHarness,
 ) -> None:
-    first = beat(room)
+    first = beat(harness)
     assert (first.error_code, first.member_epoch, partition_count(first)) == (0, 1, 0)
-    assert joined(room, topics=["xa", "xb"]) > 1
-    again = beat(room)
+    assert joined(harness, topics=["xa", "xb"]) > 1
+    again = beat(harness)
     assert partition_count(again) == 2
 
 
-def test_a_member_goes_on_when_the_router_was_restarted(room: GroupRoom) -> None:
-    epoch = joined(room)
-    room.restart_router()
-    again = beat(room, epoch)
+def test_a_member_goes_on_when_the_router_was_restarted(harness: GroupHarness) -> None:
+    epoch = joined(harness)
+    harness.restart_router()
+    again = beat(harness, epoch)
     assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, epoch)
-    assert partition_count(beat(room)) == 2
+    assert partition_count(beat(harness)) == 2
 
 
 def test_states_that_were_on_the_way_when_the_router_died_are_made_all_the_same(
-    room: GroupRoom,
+    harness: GroupHarness,
 ) -> None:
-    beat(room)
-    room.restart_router()
-    assert joined(room) > 1
+    beat(harness)
+    harness.restart_router()
+    assert joined(harness) > 1
 
 
-def test_a_topic_that_comes_later_is_read(room: GroupRoom) -> None:
-    epoch = joined(room, topics=["xa", "xc"])
-    room.have_topic("xc", 103, 4)
+def test_a_topic_that_comes_later_is_read(harness: GroupHarness) -> None:
+    epoch = joined(harness, topics=["xa", "xc"])
+    harness.have_topic("xc", 103, 4)
     for _ in range(200):
-        response = beat(room, epoch)
+        response = beat(harness, epoch)
         epoch = response.member_epoch
         if response.assignment is not None and partition_count(response) == 6:
             return
-        room.turn_loop(0.005)
+        harness.turn_loop(0.005)
     raise AssertionError("the new topic's partitions were not assigned")
 
 
-def test_errors_come_with_a_message(room: GroupRoom) -> None:
-    refused = beat(room, 5, "stranger")
+def test_errors_come_with_a_message(harness: GroupHarness) -> None:
+    refused = beat(harness, 5, "stranger")
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message == "Share group s not found."
-    assert beat(room, topics=[]).error_code == ErrorCode.INVALID_REQUEST
+    assert beat(harness, topics=[]).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_groups_are_listed_described_and_deleted_with_their_states(room: GroupRoom) -> None:
-    joined(room)
+def test_groups_are_listed_described_and_deleted_with_their_states(harness: GroupHarness) -> None:
+    joined(harness)
     request = ListGroupsRequest(types_filter=["share"], states_filter=["stable"])
-    [listed] = room.call(handle_list_groups, request).groups
+    [listed] = harness.call(handle_list_groups, request).groups
     assert (listed.group_id, listed.group_type, listed.protocol_type) == ("s", "share", "share")
-    [described] = describe(room, "s", ops=True)
+    [described] = describe(harness, "s", ops=True)
     assert (described.error_code, described.group_state) == (0, "Stable")
     assert described.authorized_operations > 0
     assert [member.member_id for member in described.members] == ["m"]
-    [classic] = room.call(handle_describe_groups, DescribeGroupsRequest(groups=["s"])).groups
+    [classic] = harness.call(handle_describe_groups, DescribeGroupsRequest(groups=["s"])).groups
     assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert classic.error_message == "Group s is not a classic group."
     delete = DeleteGroupsRequest(groups_names=["s"])
-    [result] = room.call(handle_delete_groups, delete).results
+    [result] = harness.call(handle_delete_groups, delete).results
     assert result.error_code == ErrorCode.NON_EMPTY_GROUP
-    beat(room, -1)
-    xa = room.image.topics_by_name["xa"].topic_id
-    assert state_epoch_of(room, "s", xa, 0) > 0
-    [result] = room.call(handle_delete_groups, delete).results
+    beat(harness, -1)
+    xa = harness.image.topics_by_name["xa"].topic_id
+    assert state_epoch_of(harness, "s", xa, 0) > 0
+    [result] = harness.call(handle_delete_groups, delete).results
     assert result.error_code == ErrorCode.NONE
-    assert state_epoch_of(room, "s", xa, 0) == 0
-    assert room.call(handle_list_groups, ListGroupsRequest()).groups == []
+    assert state_epoch_of(harness, "s", xa, 0) == 0
+    assert harness.call(handle_list_groups, ListGroupsRequest()).groups == []
 
 
-def test_every_group_is_described_by_itself(room: GroupRoom) -> None:
-    beat(room)
-    codes = {group.group_id: group.error_code for group in describe(room, "s", "", "none")}
+def test_every_group_is_described_by_itself(harness: GroupHarness) -> None:
+    beat(harness)
+    codes = {group.group_id: group.error_code for group in describe(harness, "s", "", "none")}
     assert codes == {
         "s": ErrorCode.NONE,
         "": ErrorCode.INVALID_GROUP_ID,
@@ -181,20 +183,20 @@ def test_every_group_is_described_by_itself(room: GroupRoom) -> None:
     }
 
 
-def test_the_group_must_be_readable_and_the_topics_must_be_visible(room: GroupRoom) -> None:
-    room.deny(Operation.READ, GROUP, "secret")
-    room.deny(Operation.DESCRIBE, TOPIC, "xb")
-    assert beat(room, group="secret").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert beat(room, topics=["xa", "xb"]).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert beat(room).error_code == ErrorCode.NONE
+def test_the_group_must_be_readable_and_the_topics_must_be_visible(harness: GroupHarness) -> None:
+    harness.deny(AclOperation.READ, GROUP, "secret")
+    harness.deny(AclOperation.DESCRIBE, TOPIC, "xb")
+    assert beat(harness, group="secret").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert beat(harness, topics=["xa", "xb"]).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert beat(harness).error_code == ErrorCode.NONE
 
 
-def test_describing_needs_the_group_and_all_of_its_topics(room: GroupRoom) -> None:
-    joined(room)
-    joined(room, group="other", topics=["xb"])
-    room.deny(Operation.DESCRIBE, GROUP, "secret")
-    room.deny(Operation.DESCRIBE, TOPIC, "xb")
-    described = describe(room, "s", "other", "secret")
+def test_describing_needs_the_group_and_all_of_its_topics(harness: GroupHarness) -> None:
+    joined(harness)
+    joined(harness, group="other", topics=["xb"])
+    harness.deny(AclOperation.DESCRIBE, GROUP, "secret")
+    harness.deny(AclOperation.DESCRIBE, TOPIC, "xb")
+    described = describe(harness, "s", "other", "secret")
     assert [group.error_code for group in described] == [
         ErrorCode.NONE,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -204,17 +206,17 @@ def test_describing_needs_the_group_and_all_of_its_topics(room: GroupRoom) -> No
     assert described[0].authorized_operations == NOT_ASKED
 
 
-def test_settings_of_a_group_hold_from_when_they_are_set(room: GroupRoom) -> None:
-    epoch = joined(room)
-    assert beat(room, epoch).heartbeat_interval_ms == 200
-    room.controller.set_config(ConfigResourceType.GROUP, "s", share_heartbeat_interval_ms="7000")
-    room.follow()
-    assert beat(room, epoch).heartbeat_interval_ms == 7_000
+def test_settings_of_a_group_hold_from_when_they_are_set(harness: GroupHarness) -> None:
+    epoch = joined(harness)
+    assert beat(harness, epoch).heartbeat_interval_ms == 200
+    harness.controller.set_config(ConfigResourceType.GROUP, "s", share_heartbeat_interval_ms="7000")
+    harness.follow()
+    assert beat(harness, epoch).heartbeat_interval_ms == 7_000
 
 
-def test_share_groups_can_be_switched_off(room: GroupRoom) -> None:
-    beat(room)
-    have_share_groups(room, 0)
-    assert beat(room).error_code == ErrorCode.UNSUPPORTED_VERSION
-    [group] = describe(room, "s")
+def test_share_groups_can_be_switched_off(harness: GroupHarness) -> None:
+    beat(harness)
+    have_share_groups(harness, 0)
+    assert beat(harness).error_code == ErrorCode.UNSUPPORTED_VERSION
+    [group] = describe(harness, "s")
     assert group.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -7,9 +7,9 @@ import pytest
 
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import FeatureLevelChanged
-from odradek.coordinator.group.streams.answers import DescriptionStatus
+from odradek.coordinator.group.streams.responses import DescriptionStatus
 from odradek.coordinator.group.streams.topology import StatusCode
-from odradek.node.router.authorizer import NOT_ASKED, Operation, ResourceType
+from odradek.node.router.authorizer import NOT_ASKED, AclOperation, ResourceType
 from odradek.node.router.handlers.groups import handle_find_coordinator, handle_list_groups
 from odradek.node.router.handlers.streams import (
     handle_streams_group_describe,
@@ -19,7 +19,7 @@ from odradek.node.router.handlers.streams import (
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest
 from odradek.protocol.messages.streams import (
-    DescribedGroup,
+    StreamsGroupDescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -29,7 +29,7 @@ from odradek.protocol.messages.streams import (
     TopologyDescriptionNode,
     TopologyDescriptionSubtopology,
 )
-from tests.support.group_room import GroupRoom
+from tests.support.group_harness import GroupHarness
 from tests.support.streams_playbook import subtopology, topology, word_count
 
 GROUP, TOPIC, CLUSTER = ResourceType.GROUP, ResourceType.TOPIC, ResourceType.CLUSTER
@@ -40,23 +40,23 @@ AT_ONCE = {
 ALONE = topology(subtopology("0", "in"))
 
 
-def finalise(room: GroupRoom, level: int) -> None:
-    room.controller.write(FeatureLevelChanged("streams.version", level))
-    room.follow()
+def finalise(harness: GroupHarness, level: int) -> None:
+    harness.controller.write(FeatureLevelChanged("streams.version", level))
+    harness.follow()
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[GroupRoom]:
+def harness(tmp_path: Path) -> Iterator[GroupHarness]:
     """With the topic that holds the groups, and one to read."""
-    with GroupRoom(tmp_path, static=AT_ONCE) as room:
-        finalise(room, 1)
-        room.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
-        room.have_topic("in", 101, 2)
-        yield room
+    with GroupHarness(tmp_path, static=AT_ONCE) as harness:
+        finalise(harness, 1)
+        harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
+        harness.have_topic("in", 101, 2)
+        yield harness
 
 
 def join(
-    room: GroupRoom,
+    harness: GroupHarness,
     plan: StreamsGroupHeartbeatTopology = ALONE,
     member_id: str = "m",
     version: int = 0,
@@ -71,23 +71,23 @@ def join(
         standby_tasks=[],
         warmup_tasks=[],
     )
-    return room.call(handle_streams_group_heartbeat, request, version)
+    return harness.call(handle_streams_group_heartbeat, request, version)
 
 
-def beat(room: GroupRoom, epoch: int, group: str = "g") -> StreamsGroupHeartbeatResponse:
+def beat(harness: GroupHarness, epoch: int, group: str = "g") -> StreamsGroupHeartbeatResponse:
     request = StreamsGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=epoch)
-    return room.call(handle_streams_group_heartbeat, request, 0)
+    return harness.call(handle_streams_group_heartbeat, request, 0)
 
 
 def describe(
-    room: GroupRoom, *groups: str, version: int = 0, ops: bool = False, whole: bool = False
-) -> list[DescribedGroup]:
+    harness: GroupHarness, *groups: str, version: int = 0, ops: bool = False, whole: bool = False
+) -> list[StreamsGroupDescribedGroup]:
     request = StreamsGroupDescribeRequest(
         group_ids=list(groups),
         include_authorized_operations=ops,
         include_topology_description=whole,
     )
-    return room.call(handle_streams_group_describe, request, version).groups
+    return harness.call(handle_streams_group_describe, request, version).groups
 
 
 def statuses(response: StreamsGroupHeartbeatResponse) -> list[tuple[int, str]]:
@@ -95,102 +95,108 @@ def statuses(response: StreamsGroupHeartbeatResponse) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_member_joins_and_goes_on(room: GroupRoom, version: int) -> None:
-    joined = join(room, version=version)
+def test_a_member_joins_and_goes_on(harness: GroupHarness, version: int) -> None:
+    joined = join(harness, version=version)
     assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 2)
     assert [each.partitions for each in joined.active_tasks or ()] == [[0, 1]]
     assert joined.topology_description_required == (version == 1)
-    room.restart_router()
-    assert beat(room, 2).error_code == ErrorCode.NONE
+    harness.restart_router()
+    assert beat(harness, 2).error_code == ErrorCode.NONE
 
 
-def test_errors_come_with_a_message(room: GroupRoom) -> None:
-    refused = beat(room, 5)
+def test_errors_come_with_a_message(harness: GroupHarness) -> None:
+    refused = beat(harness, 5)
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message == "Group g not found."
-    assert join(room, topology(subtopology("0"))).error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert (
+        join(harness, topology(subtopology("0"))).error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+    )
 
 
-def test_internal_topics_are_made_for_the_member_that_needs_them(room: GroupRoom) -> None:
-    first = join(room, word_count())
+def test_internal_topics_are_made_for_the_member_that_needs_them(harness: GroupHarness) -> None:
+    first = join(harness, word_count())
     assert statuses(first) == [
         (StatusCode.MISSING_INTERNAL_TOPICS, "Internal topics are missing: counts, words")
     ]
-    room.turn_loop()
-    assert statuses(beat(room, first.member_epoch)) == []
-    image = room.services.image
+    harness.turn_loop()
+    assert statuses(beat(harness, first.member_epoch)) == []
+    image = harness.services.image
     assert {name: len(image.topics_by_name[name].partitions) for name in ("counts", "words")} == {
         "counts": 2,
         "words": 2,
     }
 
 
-def test_who_may_not_create_topics_is_told_which(room: GroupRoom) -> None:
-    room.deny(Operation.CREATE, CLUSTER, "kafka-cluster")
-    room.deny(Operation.CREATE, TOPIC, "counts")
-    [(code, detail)] = statuses(join(room, word_count()))
+def test_who_may_not_create_topics_is_told_which(harness: GroupHarness) -> None:
+    harness.deny(AclOperation.CREATE, CLUSTER, "kafka-cluster")
+    harness.deny(AclOperation.CREATE, TOPIC, "counts")
+    [(code, detail)] = statuses(join(harness, word_count()))
     assert code == StatusCode.MISSING_INTERNAL_TOPICS
     assert detail.endswith("; Unauthorized to CREATE on topics counts.")
-    assert "words" not in room.services.image.topics_by_name
+    assert "words" not in harness.services.image.topics_by_name
 
 
-def test_topics_that_cannot_be_made_are_told_with_the_reason(room: GroupRoom) -> None:
+def test_topics_that_cannot_be_made_are_told_with_the_reason(harness: GroupHarness) -> None:
     plan = word_count()
     plan.subtopologies[1].state_changelog_topics[0].replication_factor = 99
-    [(code, detail)] = statuses(join(room, plan))
+    [(code, detail)] = statuses(join(harness, plan))
     assert code == StatusCode.MISSING_INTERNAL_TOPICS
     assert "Creation failed: counts (" in detail
 
 
-def test_groups_and_topics_are_for_those_who_may(room: GroupRoom) -> None:
-    room.deny(Operation.READ, GROUP, "g")
-    assert join(room).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    room.authorizer.denied.clear()
-    room.deny(Operation.DESCRIBE, TOPIC, "in")
-    assert join(room).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    room.authorizer.denied.clear()
-    join(room)
-    room.deny(Operation.DESCRIBE, TOPIC, "in")
-    [hidden] = describe(room, "g")
+def test_groups_and_topics_are_for_those_who_may(harness: GroupHarness) -> None:
+    harness.deny(AclOperation.READ, GROUP, "g")
+    assert join(harness).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    harness.authorizer.denied.clear()
+    harness.deny(AclOperation.DESCRIBE, TOPIC, "in")
+    assert join(harness).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    harness.authorizer.denied.clear()
+    join(harness)
+    harness.deny(AclOperation.DESCRIBE, TOPIC, "in")
+    [hidden] = describe(harness, "g")
     assert (hidden.error_code, hidden.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
-    room.deny(Operation.DESCRIBE, GROUP, "g")
-    [hidden] = describe(room, "g")
+    harness.deny(AclOperation.DESCRIBE, GROUP, "g")
+    [hidden] = describe(harness, "g")
     assert hidden.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_description_names_what_was_asked_for(room: GroupRoom) -> None:
-    join(room)
-    [plain] = describe(room, "g")
+def test_a_description_names_what_was_asked_for(harness: GroupHarness) -> None:
+    join(harness)
+    [plain] = describe(harness, "g")
     assert plain.authorized_operations == NOT_ASKED
-    [told, missing, nameless] = describe(room, "g", "x", "", version=1, ops=True, whole=True)
+    [told, missing, nameless] = describe(harness, "g", "x", "", version=1, ops=True, whole=True)
     assert (told.group_state, told.assignor_name) == ("Stable", "sticky")
     assert told.topology_description_status == DescriptionStatus.NOT_STORED
     assert told.authorized_operations != NOT_ASKED
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
-    [listed] = room.call(handle_list_groups, ListGroupsRequest(types_filter=["streams"]), 5).groups
+    [listed] = harness.call(
+        handle_list_groups, ListGroupsRequest(types_filter=["streams"]), 5
+    ).groups
     assert (listed.group_id, listed.group_type) == ("g", "streams")
 
 
-def test_nothing_is_served_before_the_feature_is_on(room: GroupRoom) -> None:
-    finalise(room, 0)
-    assert join(room).error_code == ErrorCode.UNSUPPORTED_VERSION
-    [described] = describe(room, "g")
+def test_nothing_is_served_before_the_feature_is_on(harness: GroupHarness) -> None:
+    finalise(harness, 0)
+    assert join(harness).error_code == ErrorCode.UNSUPPORTED_VERSION
+    [described] = describe(harness, "g")
     assert described.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_what_is_set_for_a_group_holds_at_once(room: GroupRoom) -> None:
-    epoch = join(room).member_epoch
-    room.controller.set_config(ConfigResourceType.GROUP, "g", streams_heartbeat_interval_ms="7000")
-    room.follow()
-    assert beat(room, epoch).heartbeat_interval_ms == 7_000
+def test_what_is_set_for_a_group_holds_at_once(harness: GroupHarness) -> None:
+    epoch = join(harness).member_epoch
+    harness.controller.set_config(
+        ConfigResourceType.GROUP, "g", streams_heartbeat_interval_ms="7000"
+    )
+    harness.follow()
+    assert beat(harness, epoch).heartbeat_interval_ms == 7_000
 
 
 # -- descriptions of topologies -------------------------------------------------------------------
 
 
 def push(
-    room: GroupRoom, member_id: str = "m", *, group: str = "g", epoch: int = 0, kind: int = 1
+    harness: GroupHarness, member_id: str = "m", *, group: str = "g", epoch: int = 0, kind: int = 1
 ) -> int:
     node = TopologyDescriptionNode(name="source", node_type=kind, source_topics=["in"])
     part = TopologyDescriptionSubtopology(subtopology_id="0", nodes=[node])
@@ -200,39 +206,39 @@ def push(
         topology_epoch=epoch,
         topology_description=TopologyDescription(subtopologies=[part]),
     )
-    answer = room.call(handle_streams_group_topology_description_update, request, 0)
+    answer = harness.call(handle_streams_group_topology_description_update, request, 0)
     assert bool(answer.error_message) == bool(answer.error_code)
     return answer.error_code
 
 
-def test_a_description_that_was_asked_for_is_shown(room: GroupRoom) -> None:
-    assert join(room, version=1).topology_description_required
-    assert not join(room, member_id="n", version=1).topology_description_required
-    assert push(room) == ErrorCode.NONE
-    [told] = describe(room, "g", version=1, whole=True)
+def test_a_description_that_was_asked_for_is_shown(harness: GroupHarness) -> None:
+    assert join(harness, version=1).topology_description_required
+    assert not join(harness, member_id="n", version=1).topology_description_required
+    assert push(harness) == ErrorCode.NONE
+    [told] = describe(harness, "g", version=1, whole=True)
     assert told.topology_description_status == DescriptionStatus.AVAILABLE
     assert told.topology_description is not None
     assert told.topology_description.subtopologies[0].nodes[0].source_topics == ["in"]
-    [plain] = describe(room, "g", version=1)
+    [plain] = describe(harness, "g", version=1)
     assert plain.topology_description_status == DescriptionStatus.NOT_REQUESTED
     assert plain.topology_description is None
-    room.restart_router()
-    assert join(room, version=1).topology_description_required, "the new coordinator asks again"
+    harness.restart_router()
+    assert join(harness, version=1).topology_description_required, "the new coordinator asks again"
 
 
-def test_descriptions_that_are_not_taken(room: GroupRoom) -> None:
-    join(room)
-    assert push(room, group="x") == ErrorCode.GROUP_ID_NOT_FOUND
-    assert push(room, "stranger") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert push(room, epoch=3) == ErrorCode.INVALID_REQUEST
-    assert push(room, kind=9) == ErrorCode.INVALID_REQUEST
-    assert push(room, "") == ErrorCode.INVALID_REQUEST
-    assert push(room, group="") == ErrorCode.INVALID_REQUEST
-    room.deny(Operation.READ, GROUP, "g")
-    assert push(room) == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    room.authorizer.denied.clear()
-    finalise(room, 0)
-    assert push(room) == ErrorCode.UNSUPPORTED_VERSION
-    finalise(room, 1)
-    [told] = describe(room, "g", version=1, whole=True)
+def test_descriptions_that_are_not_taken(harness: GroupHarness) -> None:
+    join(harness)
+    assert push(harness, group="x") == ErrorCode.GROUP_ID_NOT_FOUND
+    assert push(harness, "stranger") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert push(harness, epoch=3) == ErrorCode.INVALID_REQUEST
+    assert push(harness, kind=9) == ErrorCode.INVALID_REQUEST
+    assert push(harness, "") == ErrorCode.INVALID_REQUEST
+    assert push(harness, group="") == ErrorCode.INVALID_REQUEST
+    harness.deny(AclOperation.READ, GROUP, "g")
+    assert push(harness) == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    harness.authorizer.denied.clear()
+    finalise(harness, 0)
+    assert push(harness) == ErrorCode.UNSUPPORTED_VERSION
+    finalise(harness, 1)
+    [told] = describe(harness, "g", version=1, whole=True)
     assert told.topology_description_status == DescriptionStatus.NOT_STORED

@@ -8,7 +8,7 @@ import pytest
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import PartitionChanged
 from odradek.node.bus.messages import AppendBytes
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.topics import (
     fresh_topic_id,
     handle_create_partitions,
@@ -37,23 +37,23 @@ from odradek.protocol.messages.topics import (
     DeleteTopicState,
 )
 from odradek.protocol.types import ZERO_UUID, uuid_to_text
-from tests.support.controller_room import topic_id
-from tests.support.router_room import RouterRoom
+from tests.support.controller_harness import topic_id
+from tests.support.router_harness import RouterHarness
 from tests.support.stores import batch_of
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[RouterRoom]:
-    room = RouterRoom(tmp_path)
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[RouterHarness]:
+    harness = RouterHarness(tmp_path)
+    yield harness
+    harness.close()
 
 
-def has(room: RouterRoom, name: str, number: int, partitions: int = 1) -> None:
-    room.controller.has(name, number, partitions)
-    room.follow()
+def has(harness: RouterHarness, name: str, number: int, partitions: int = 1) -> None:
+    harness.controller.has(name, number, partitions)
+    harness.follow()
 
 
 def topic(name: str, partitions: int = 1, factor: int = 1, **configs: str) -> CreatableTopic:
@@ -69,10 +69,13 @@ def topic(name: str, partitions: int = 1, factor: int = 1, **configs: str) -> Cr
 
 
 def create(
-    room: RouterRoom, *topics: CreatableTopic, version: int | None = None, validate: bool = False
+    harness: RouterHarness,
+    *topics: CreatableTopic,
+    version: int | None = None,
+    validate: bool = False,
 ) -> dict[str, CreatableTopicResult]:
     request = CreateTopicsRequest(topics=list(topics), timeout_ms=5_000, validate_only=validate)
-    response = room.call(handle_create_topics, request, version)
+    response = harness.call(handle_create_topics, request, version)
     return {result.name: result for result in response.topics}
 
 
@@ -80,10 +83,12 @@ def create(
 
 
 @pytest.mark.parametrize("version", range(8))
-def test_a_topic_created_in_any_version_is_visible_at_once(room: RouterRoom, version: int) -> None:
-    result = create(room, topic("t", 3), version=version)["t"]
+def test_a_topic_created_in_any_version_is_visible_at_once(
+    harness: RouterHarness, version: int
+) -> None:
+    result = create(harness, topic("t", 3), version=version)["t"]
     assert result.error_code == ErrorCode.NONE
-    image = room.image.topics_by_name["t"]
+    image = harness.image.topics_by_name["t"]
     assert len(image.partitions) == 3
     if version >= 5:
         assert (result.num_partitions, result.replication_factor) == (3, 1)
@@ -93,16 +98,16 @@ def test_a_topic_created_in_any_version_is_visible_at_once(room: RouterRoom, ver
         assert result.topic_id == image.topic_id
 
 
-def test_the_worker_has_the_partitions_when_the_answer_comes(room: RouterRoom) -> None:
-    create(room, topic("t", 3))
-    image = room.image.topics_by_name["t"]
-    places = [room.services.logs.locate(image.topic_id, number) for number in range(3)]
+def test_the_worker_has_the_partitions_when_the_answer_comes(harness: RouterHarness) -> None:
+    create(harness, topic("t", 3))
+    image = harness.image.topics_by_name["t"]
+    places = [harness.services.logs.locate(image.topic_id, number) for number in range(3)]
     assert None not in places
     assert len(set(places)) == 3
 
 
-def test_the_configs_of_a_new_topic_come_with_their_sources(room: RouterRoom) -> None:
-    result = create(room, topic("t", retention_ms="5"))["t"]
+def test_the_configs_of_a_new_topic_come_with_their_sources(harness: RouterHarness) -> None:
+    result = create(harness, topic("t", retention_ms="5"))["t"]
     assert result.configs is not None
     configs = {config.name: config for config in result.configs}
     assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("5", 1)
@@ -112,28 +117,28 @@ def test_the_configs_of_a_new_topic_come_with_their_sources(room: RouterRoom) ->
     )
 
 
-def test_validate_only_answers_like_the_real_thing(room: RouterRoom) -> None:
-    result = create(room, topic("t", 3, retention_ms="5"), validate=True)["t"]
+def test_validate_only_answers_like_the_real_thing(harness: RouterHarness) -> None:
+    result = create(harness, topic("t", 3, retention_ms="5"), validate=True)["t"]
     assert (result.error_code, result.num_partitions) == (0, 3)
     assert result.configs
     assert {c.name: c.value for c in result.configs}["retention.ms"] == "5"
-    assert "t" not in room.image.topics_by_name
+    assert "t" not in harness.image.topics_by_name
 
 
 def test_assignments_reach_the_controller(tmp_path: Path) -> None:
-    room = RouterRoom(tmp_path, brokers=2)
+    harness = RouterHarness(tmp_path, brokers=2)
     wanted = topic("t", -1, -1)
     wanted.assignments = [
         CreatableReplicaAssignment(partition_index=1, broker_ids=[0]),
         CreatableReplicaAssignment(partition_index=0, broker_ids=[1]),
     ]
-    assert create(room, wanted)["t"].num_partitions == 2
-    assert [p.replicas for p in room.image.topics_by_name["t"].partitions] == [(1,), (0,)]
-    room.close()
+    assert create(harness, wanted)["t"].num_partitions == 2
+    assert [p.replicas for p in harness.image.topics_by_name["t"].partitions] == [(1,), (0,)]
+    harness.close()
 
 
-def test_errors_are_told_topic_by_topic_with_a_message(room: RouterRoom) -> None:
-    results = create(room, topic("good"), topic("bad", 0), topic("b@d"), topic("x"), topic("x"))
+def test_errors_are_told_topic_by_topic_with_a_message(harness: RouterHarness) -> None:
+    results = create(harness, topic("good"), topic("bad", 0), topic("b@d"), topic("x"), topic("x"))
     assert {name: result.error_code for name, result in results.items()} == {
         "good": 0,
         "bad": 37,
@@ -146,36 +151,36 @@ def test_errors_are_told_topic_by_topic_with_a_message(room: RouterRoom) -> None
     assert results["bad"].num_partitions == -1
 
 
-def test_creating_needs_create_on_the_cluster_or_on_the_topic(room: RouterRoom) -> None:
-    room.deny(Operation.CREATE, CLUSTER, CLUSTER_NAME)
-    room.deny(Operation.CREATE, TOPIC, "secret")
-    results = create(room, topic("open"), topic("secret"))
+def test_creating_needs_create_on_the_cluster_or_on_the_topic(harness: RouterHarness) -> None:
+    harness.deny(AclOperation.CREATE, CLUSTER, CLUSTER_NAME)
+    harness.deny(AclOperation.CREATE, TOPIC, "secret")
+    results = create(harness, topic("open"), topic("secret"))
     assert results["open"].error_code == ErrorCode.NONE
     assert results["secret"].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert list(room.image.topics_by_name) == ["open"]
+    assert list(harness.image.topics_by_name) == ["open"]
 
 
-def test_who_may_not_see_configs_gets_the_topic_without_them(room: RouterRoom) -> None:
+def test_who_may_not_see_configs_gets_the_topic_without_them(harness: RouterHarness) -> None:
     # KIP-525
-    room.deny(Operation.DESCRIBE_CONFIGS, TOPIC, "t")
-    result = create(room, topic("t"))["t"]
+    harness.deny(AclOperation.DESCRIBE_CONFIGS, TOPIC, "t")
+    result = create(harness, topic("t"))["t"]
     assert (result.error_code, result.topic_config_error_code) == (0, 29)
     assert result.configs == []
     assert (result.num_partitions, result.replication_factor) == (-1, -1)
-    assert result.topic_id == room.image.topics_by_name["t"].topic_id
+    assert result.topic_id == harness.image.topics_by_name["t"].topic_id
 
 
-def test_a_controller_that_does_not_answer_fails_each_topic(room: RouterRoom) -> None:
-    room.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-    room.deny(Operation.CREATE, CLUSTER, CLUSTER_NAME)
-    room.deny(Operation.CREATE, TOPIC, "c")
-    results = create(room, topic("a"), topic("b"), topic("c"))
+def test_a_controller_that_does_not_answer_fails_each_topic(harness: RouterHarness) -> None:
+    harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    harness.deny(AclOperation.CREATE, CLUSTER, CLUSTER_NAME)
+    harness.deny(AclOperation.CREATE, TOPIC, "c")
+    results = create(harness, topic("a"), topic("b"), topic("c"))
     assert {name: result.error_code for name, result in results.items()} == {
         "a": 7,
         "b": 7,
         "c": 29,
     }
-    assert room.link.timeouts_ms == [5_000]
+    assert harness.link.timeouts_ms == [5_000]
 
 
 def test_topic_ids_are_fresh_and_no_option_of_a_tool() -> None:
@@ -188,36 +193,36 @@ def test_topic_ids_are_fresh_and_no_option_of_a_tool() -> None:
 
 
 def delete(
-    room: RouterRoom, *states: DeleteTopicState, version: int = 6
+    harness: RouterHarness, *states: DeleteTopicState, version: int = 6
 ) -> list[DeletableTopicResult]:
     if version >= 6:
         request = DeleteTopicsRequest(topics=list(states), timeout_ms=5_000)
     else:
         names = [state.name or "" for state in states]
         request = DeleteTopicsRequest(topic_names=names, timeout_ms=5_000)
-    return room.call(handle_delete_topics, request, version).responses
+    return harness.call(handle_delete_topics, request, version).responses
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_topic_is_deleted_by_name_in_any_version(room: RouterRoom, version: int) -> None:
-    has(room, "t", 1)
-    (result,) = delete(room, DeleteTopicState(name="t"), version=version)
+def test_a_topic_is_deleted_by_name_in_any_version(harness: RouterHarness, version: int) -> None:
+    has(harness, "t", 1)
+    (result,) = delete(harness, DeleteTopicState(name="t"), version=version)
     assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
-    assert "t" not in room.image.topics_by_name
-    assert room.services.logs.locate(topic_id(2), 0) is None
+    assert "t" not in harness.image.topics_by_name
+    assert harness.services.logs.locate(topic_id(2), 0) is None
 
 
-def test_a_topic_is_deleted_by_id_and_named_in_the_answer(room: RouterRoom) -> None:
-    has(room, "t", 1)
-    (result,) = delete(room, DeleteTopicState(topic_id=topic_id(1)))
+def test_a_topic_is_deleted_by_id_and_named_in_the_answer(harness: RouterHarness) -> None:
+    has(harness, "t", 1)
+    (result,) = delete(harness, DeleteTopicState(topic_id=topic_id(1)))
     assert (result.name, result.topic_id, result.error_code) == ("t", topic_id(1), 0)
 
 
-def test_every_topic_is_answered_in_order(room: RouterRoom) -> None:
-    has(room, "a", 1)
-    has(room, "b", 2)
+def test_every_topic_is_answered_in_order(harness: RouterHarness) -> None:
+    has(harness, "a", 1)
+    has(harness, "b", 2)
     results = delete(
-        room,
+        harness,
         DeleteTopicState(name="nn"),
         DeleteTopicState(name="b"),
         DeleteTopicState(topic_id=topic_id(9)),
@@ -229,45 +234,45 @@ def test_every_topic_is_answered_in_order(room: RouterRoom) -> None:
         (None, 100),
         ("a", 42),
     ]
-    assert list(room.image.topics_by_name) == ["a"]
+    assert list(harness.image.topics_by_name) == ["a"]
 
 
-def test_deleting_needs_delete_on_the_topic(room: RouterRoom) -> None:
-    has(room, "t", 1)
-    room.deny(Operation.DELETE, TOPIC, "t")
-    room.deny(Operation.DELETE, TOPIC, "absent")
+def test_deleting_needs_delete_on_the_topic(harness: RouterHarness) -> None:
+    has(harness, "t", 1)
+    harness.deny(AclOperation.DELETE, TOPIC, "t")
+    harness.deny(AclOperation.DELETE, TOPIC, "absent")
     results = delete(
-        room,
+        harness,
         DeleteTopicState(name="t"),
         DeleteTopicState(topic_id=topic_id(1)),
         DeleteTopicState(name="absent"),
     )
     assert [result.error_code for result in results] == [29, 29, 29]
     assert results[1].name == "t"
-    assert "t" in room.image.topics_by_name
+    assert "t" in harness.image.topics_by_name
 
 
-def test_who_may_not_see_a_topic_does_not_learn_that_its_id_exists(room: RouterRoom) -> None:
+def test_who_may_not_see_a_topic_does_not_learn_that_its_id_exists(harness: RouterHarness) -> None:
     # B.0 rule 8: by topic id, UNKNOWN_TOPIC_ID.
-    has(room, "t", 1)
-    room.deny(Operation.DESCRIBE, TOPIC, "t")
-    (result,) = delete(room, DeleteTopicState(topic_id=topic_id(1)))
+    has(harness, "t", 1)
+    harness.deny(AclOperation.DESCRIBE, TOPIC, "t")
+    (result,) = delete(harness, DeleteTopicState(topic_id=topic_id(1)))
     assert (result.error_code, result.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, 42), (3, 73), (6, 73)])
 def test_disabled_deletion_has_its_own_code_since_version_3(
-    room: RouterRoom, version: int, code: int
+    harness: RouterHarness, version: int, code: int
 ) -> None:
-    has(room, "t", 1)
-    room.controller.set_config(ConfigResourceType.BROKER, "", delete_topic_enable="false")
-    (result,) = delete(room, DeleteTopicState(name="t"), version=version)
+    has(harness, "t", 1)
+    harness.controller.set_config(ConfigResourceType.BROKER, "", delete_topic_enable="false")
+    (result,) = delete(harness, DeleteTopicState(name="t"), version=version)
     assert result.error_code == code
 
 
-def test_a_controller_that_does_not_answer_fails_each_deletion(room: RouterRoom) -> None:
-    room.link.failure = ApiError(ErrorCode.NOT_CONTROLLER)
-    results = delete(room, DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id(1)))
+def test_a_controller_that_does_not_answer_fails_each_deletion(harness: RouterHarness) -> None:
+    harness.link.failure = ApiError(ErrorCode.NOT_CONTROLLER)
+    results = delete(harness, DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id(1)))
     assert [(result.name, result.error_code) for result in results] == [("a", 41), (None, 41)]
     assert results[1].topic_id == topic_id(1)
     assert results[0].topic_id == ZERO_UUID
@@ -277,10 +282,10 @@ def test_a_controller_that_does_not_answer_fails_each_deletion(room: RouterRoom)
 
 
 def grow(
-    room: RouterRoom, *wanted: CreatePartitionsTopic, version: int = 3, validate: bool = False
+    harness: RouterHarness, *wanted: CreatePartitionsTopic, version: int = 3, validate: bool = False
 ) -> list[tuple[str, int]]:
     request = CreatePartitionsRequest(topics=list(wanted), timeout_ms=5_000, validate_only=validate)
-    response = room.call(handle_create_partitions, request, version)
+    response = harness.call(handle_create_partitions, request, version)
     assert all(bool(r.error_code) == bool(r.error_message) for r in response.results)
     return [(result.name, result.error_code) for result in response.results]
 
@@ -294,112 +299,112 @@ def more(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopi
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_partitions_are_added_in_any_version(room: RouterRoom, version: int) -> None:
-    has(room, "t", 1)
-    assert grow(room, more("t", 3), version=version) == [("t", 0)]
-    assert len(room.image.topics_by_name["t"].partitions) == 3
-    assert room.services.logs.locate(topic_id(1), 2) is not None
+def test_partitions_are_added_in_any_version(harness: RouterHarness, version: int) -> None:
+    has(harness, "t", 1)
+    assert grow(harness, more("t", 3), version=version) == [("t", 0)]
+    assert len(harness.image.topics_by_name["t"].partitions) == 3
+    assert harness.services.logs.locate(topic_id(1), 2) is not None
 
 
-def test_every_topic_to_grow_is_answered_once_in_order(room: RouterRoom) -> None:
+def test_every_topic_to_grow_is_answered_once_in_order(harness: RouterHarness) -> None:
     # B.4: must echo one result per topic (another broker returned none).
-    has(room, "a", 1)
-    has(room, "b", 2)
-    room.deny(Operation.ALTER, TOPIC, "secret")
+    has(harness, "a", 1)
+    has(harness, "b", 2)
+    harness.deny(AclOperation.ALTER, TOPIC, "secret")
     wanted = [more("nn", 3), more("b", 2, [0]), more("secret", 2), more("a", 1), more("nn", 4)]
-    assert grow(room, *wanted) == [("nn", 42), ("b", 0), ("secret", 29), ("a", 37)]
+    assert grow(harness, *wanted) == [("nn", 42), ("b", 0), ("secret", 29), ("a", 37)]
 
 
-def test_a_validated_growth_changes_nothing(room: RouterRoom) -> None:
-    has(room, "t", 1)
-    assert grow(room, more("t", 3), validate=True) == [("t", 0)]
-    assert len(room.image.topics_by_name["t"].partitions) == 1
+def test_a_validated_growth_changes_nothing(harness: RouterHarness) -> None:
+    has(harness, "t", 1)
+    assert grow(harness, more("t", 3), validate=True) == [("t", 0)]
+    assert len(harness.image.topics_by_name["t"].partitions) == 1
 
 
-def test_a_controller_that_does_not_answer_fails_each_growth(room: RouterRoom) -> None:
-    has(room, "t", 1)
-    room.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-    assert grow(room, more("t", 3)) == [("t", 7)]
+def test_a_controller_that_does_not_answer_fails_each_growth(harness: RouterHarness) -> None:
+    has(harness, "t", 1)
+    harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    assert grow(harness, more("t", 3)) == [("t", 7)]
 
 
 # -- DeleteRecords ---------------------------------------------------------------------------
 
 
-def fill(room: RouterRoom, name: str, records: int, partition: int = 0) -> None:
-    image = room.image.topics_by_name[name]
-    place = room.services.logs.locate(image.topic_id, partition)
+def fill(harness: RouterHarness, name: str, records: int, partition: int = 0) -> None:
+    image = harness.image.topics_by_name[name]
+    place = harness.services.logs.locate(image.topic_id, partition)
     assert place is not None
     router = RouterState()
-    room.turns.run([(router, AppendBytes(1, *place, batch_of(records)))], 0)
+    harness.turns.run([(router, AppendBytes(1, *place, batch_of(records)))], 0)
     (answer,) = router.replies
     assert answer.error_code == 0  # type: ignore[union-attr]  # an Appended
 
 
 def trim(
-    room: RouterRoom, name: str, *wanted: tuple[int, int], version: int = 2
+    harness: RouterHarness, name: str, *wanted: tuple[int, int], version: int = 2
 ) -> list[tuple[int, int, int]]:
     partitions = [DeleteRecordsPartition(partition_index=p, offset=o) for p, o in wanted]
     request = DeleteRecordsRequest(
         topics=[DeleteRecordsTopic(name=name, partitions=partitions)], timeout_ms=5_000
     )
-    (answer,) = room.call(handle_delete_records, request, version).topics
+    (answer,) = harness.call(handle_delete_records, request, version).topics
     assert answer.name == name
     return [(p.partition_index, p.error_code, p.low_watermark) for p in answer.partitions]
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_records_are_deleted_up_to_an_offset_or_the_high_watermark(
-    room: RouterRoom, version: int
+    harness: RouterHarness, version: int
 ) -> None:
-    has(room, "t", 1, partitions=2)
-    fill(room, "t", 10, partition=0)
-    fill(room, "t", 4, partition=1)
-    assert trim(room, "t", (0, 6), (1, -1), version=version) == [(0, 0, 6), (1, 0, 4)]
-    assert trim(room, "t", (0, 3), version=version) == [(0, 0, 6)], "the start never goes back"
+    has(harness, "t", 1, partitions=2)
+    fill(harness, "t", 10, partition=0)
+    fill(harness, "t", 4, partition=1)
+    assert trim(harness, "t", (0, 6), (1, -1), version=version) == [(0, 0, 6), (1, 0, 4)]
+    assert trim(harness, "t", (0, 3), version=version) == [(0, 0, 6)], "the start never goes back"
 
 
-def test_nobody_deletes_what_is_not_committed_yet(room: RouterRoom) -> None:
-    has(room, "t", 1)
-    fill(room, "t", 10)
-    assert trim(room, "t", (0, 11)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
-    assert trim(room, "t", (0, -2)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+def test_nobody_deletes_what_is_not_committed_yet(harness: RouterHarness) -> None:
+    has(harness, "t", 1)
+    fill(harness, "t", 10)
+    assert trim(harness, "t", (0, 11)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+    assert trim(harness, "t", (0, -2)) == [(0, ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
 
 
-def test_what_is_not_here_has_no_records_to_delete(room: RouterRoom) -> None:
-    has(room, "t", 1)
-    assert trim(room, "nn", (0, 1)) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-    assert trim(room, "t", (1, 1), (-1, 1)) == [(1, 3, -1), (-1, 3, -1)]
+def test_what_is_not_here_has_no_records_to_delete(harness: RouterHarness) -> None:
+    has(harness, "t", 1)
+    assert trim(harness, "nn", (0, 1)) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    assert trim(harness, "t", (1, 1), (-1, 1)) == [(1, 3, -1), (-1, 3, -1)]
 
 
-def test_only_the_leader_deletes_records(room: RouterRoom) -> None:
-    has(room, "t", 1)
-    (partition,) = room.image.topics_by_name["t"].partitions
+def test_only_the_leader_deletes_records(harness: RouterHarness) -> None:
+    has(harness, "t", 1)
+    (partition,) = harness.image.topics_by_name["t"].partitions
     elsewhere = type(partition)(partition.replicas, partition.in_sync_replicas, 5, 1)
-    room.controller.write(PartitionChanged(topic_id(1), 0, elsewhere))
-    room.follow()
-    assert trim(room, "t", (0, 0)) == [(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+    harness.controller.write(PartitionChanged(topic_id(1), 0, elsewhere))
+    harness.follow()
+    assert trim(harness, "t", (0, 0)) == [(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
-def test_a_compacted_topic_keeps_its_records(room: RouterRoom) -> None:
+def test_a_compacted_topic_keeps_its_records(harness: RouterHarness) -> None:
     # B.4: compact-only topics POLICY_VIOLATION.
-    has(room, "t", 1)
-    room.controller.set_config(ConfigResourceType.TOPIC, "t", cleanup_policy="compact")
-    room.follow()
-    assert trim(room, "t", (0, 0)) == [(0, ErrorCode.POLICY_VIOLATION, -1)]
-    room.controller.set_config(ConfigResourceType.TOPIC, "t", cleanup_policy="compact,delete")
-    room.follow()
-    assert trim(room, "t", (0, 0)) == [(0, 0, 0)]
+    has(harness, "t", 1)
+    harness.controller.set_config(ConfigResourceType.TOPIC, "t", cleanup_policy="compact")
+    harness.follow()
+    assert trim(harness, "t", (0, 0)) == [(0, ErrorCode.POLICY_VIOLATION, -1)]
+    harness.controller.set_config(ConfigResourceType.TOPIC, "t", cleanup_policy="compact,delete")
+    harness.follow()
+    assert trim(harness, "t", (0, 0)) == [(0, 0, 0)]
 
 
-def test_what_coordinators_have_written_is_not_to_be_deleted(room: RouterRoom) -> None:
-    has(room, "__consumer_offsets", 1)
+def test_what_coordinators_have_written_is_not_to_be_deleted(harness: RouterHarness) -> None:
+    has(harness, "__consumer_offsets", 1)
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert trim(room, "__consumer_offsets", (0, 0)) == [(0, code, -1)]
+    assert trim(harness, "__consumer_offsets", (0, 0)) == [(0, code, -1)]
 
 
-def test_deleting_records_needs_delete_on_the_topic(room: RouterRoom) -> None:
-    has(room, "t", 1)
-    room.deny(Operation.DELETE, TOPIC, "t")
-    room.deny(Operation.DELETE, TOPIC, "absent")
-    assert trim(room, "t", (0, 0)) == [(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)]
-    assert trim(room, "absent", (0, 0)) == [(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)]
+def test_deleting_records_needs_delete_on_the_topic(harness: RouterHarness) -> None:
+    has(harness, "t", 1)
+    harness.deny(AclOperation.DELETE, TOPIC, "t")
+    harness.deny(AclOperation.DELETE, TOPIC, "absent")
+    assert trim(harness, "t", (0, 0)) == [(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)]
+    assert trim(harness, "absent", (0, 0)) == [(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)]

@@ -5,30 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
-from tests.support.transaction_room import TOPIC, Client, TransactionRoom
+from tests.support.transaction_harness import TOPIC, TransactionalClient, TransactionHarness
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[TransactionRoom]:
-    with TransactionRoom(tmp_path) as room:
-        yield room
+def harness(tmp_path: Path) -> Iterator[TransactionHarness]:
+    with TransactionHarness(tmp_path) as harness:
+        yield harness
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
 @pytest.mark.parametrize("version", [0, 3, 5, 6])
 def test_offsets_follow_the_transaction(
-    room: TransactionRoom, version: int, is_commit: bool
+    harness: TransactionHarness, version: int, is_commit: bool
 ) -> None:
-    client = Client(room, version=2 if version >= 5 else 1)
+    client = TransactionalClient(harness, version=2 if version >= 5 else 1)
     client.init()
     if version < 5:
         assert client.add_offsets() == ErrorCode.NONE
     assert client.commit_offset(9, version=version) == ErrorCode.NONE
     assert client.fetch_offset() == -ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert client.end(is_commit=is_commit) == ErrorCode.NONE
-    room.wait_for("CompleteCommit" if is_commit else "CompleteAbort")
+    harness.wait_for("CompleteCommit" if is_commit else "CompleteAbort")
     assert client.fetch_offset() == (9 if is_commit else -1)
 
 
@@ -37,16 +37,16 @@ def test_offsets_follow_the_transaction(
     [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
 )
 def test_an_old_client_must_have_said_so_before(
-    room: TransactionRoom, version: int, code: ErrorCode
+    harness: TransactionHarness, version: int, code: ErrorCode
 ) -> None:
-    client = Client(room, version=1)
+    client = TransactionalClient(harness, version=1)
     client.init()
     assert client.commit_offset(9, version=version) == code
     assert client.fetch_offset() == -1
 
 
-def test_a_fenced_producer_commits_nothing(room: TransactionRoom) -> None:
-    zombie, owner = Client(room, version=1), Client(room, version=1)
+def test_a_fenced_producer_commits_nothing(harness: TransactionHarness) -> None:
+    zombie, owner = TransactionalClient(harness, version=1), TransactionalClient(harness, version=1)
     zombie.init()
     owner.init()
     assert zombie.commit_offset(9) == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -56,23 +56,27 @@ def test_a_fenced_producer_commits_nothing(room: TransactionRoom) -> None:
 @pytest.mark.parametrize(
     ("operation", "resource", "name", "code"),
     [
-        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx", 53),
-        (Operation.READ, ResourceType.GROUP, "g", 30),
-        (Operation.READ, ResourceType.TOPIC, TOPIC, 29),
+        (AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx", 53),
+        (AclOperation.READ, ResourceType.GROUP, "g", 30),
+        (AclOperation.READ, ResourceType.TOPIC, TOPIC, 29),
     ],
 )
 def test_what_may_not_be_done_is_refused(
-    room: TransactionRoom, operation: Operation, resource: ResourceType, name: str, code: int
+    harness: TransactionHarness,
+    operation: AclOperation,
+    resource: ResourceType,
+    name: str,
+    code: int,
 ) -> None:
-    client = Client(room, version=2)
+    client = TransactionalClient(harness, version=2)
     client.init()
-    room.deny(operation, resource, name)
+    harness.deny(operation, resource, name)
     assert client.commit_offset(9) == code
 
 
-def test_a_topic_that_is_not_there_is_told(room: TransactionRoom) -> None:
-    client = Client(room, version=2)
+def test_a_topic_that_is_not_there_is_told(harness: TransactionHarness) -> None:
+    client = TransactionalClient(harness, version=2)
     client.init()
-    room.drop_topic(TOPIC)
+    harness.drop_topic(TOPIC)
     assert client.commit_offset(9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert client.commit_offset(9, version=6) == ErrorCode.UNKNOWN_TOPIC_ID

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.cluster.controller.commands import RegisterBroker
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
-from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.transactions import (
     handle_add_partitions_to_txn,
     handle_describe_transactions,
@@ -28,75 +28,79 @@ from odradek.protocol.messages.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.support.controller_room import topic_id
-from tests.support.router_room import RouterRoom
-from tests.support.transaction_room import Client, TransactionRoom
+from tests.support.controller_harness import topic_id
+from tests.support.router_harness import RouterHarness
+from tests.support.transaction_harness import TransactionalClient, TransactionHarness
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[RouterRoom]:
-    room = RouterRoom(tmp_path)
-    yield room
-    room.close()
+def harness(tmp_path: Path) -> Iterator[RouterHarness]:
+    harness = RouterHarness(tmp_path)
+    yield harness
+    harness.close()
 
 
 def init(
-    room: RouterRoom, version: int = 5, transactional_id: str | None = None, **former: int
+    harness: RouterHarness, version: int = 5, transactional_id: str | None = None, **former: int
 ) -> InitProducerIdResponse:
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=60_000
     )
     for field, value in former.items():
         setattr(request, field, value)
-    return room.call(handle_init_producer_id, request, version)
+    return harness.call(handle_init_producer_id, request, version)
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_everybody_gets_an_id_of_his_own_at_epoch_0(room: RouterRoom, version: int) -> None:
-    answers = [init(room, version) for _ in range(3)]
+def test_everybody_gets_an_id_of_his_own_at_epoch_0(harness: RouterHarness, version: int) -> None:
+    answers = [init(harness, version) for _ in range(3)]
     assert [(answer.error_code, answer.producer_epoch) for answer in answers] == [(0, 0)] * 3
     assert len({answer.producer_id for answer in answers}) == 3
 
 
-def test_a_former_id_is_not_given_back(room: RouterRoom) -> None:
-    answer = init(room, producer_id=7_000_000, producer_epoch=3)
+def test_a_former_id_is_not_given_back(harness: RouterHarness) -> None:
+    answer = init(harness, producer_id=7_000_000, producer_epoch=3)
     assert (answer.error_code, answer.producer_epoch) == (0, 0)
     assert answer.producer_id != 7_000_000
 
 
-def test_ids_are_not_given_twice_by_another_router_or_after_a_restart(room: RouterRoom) -> None:
-    mine = init(room).producer_id
-    room.controller.do(RegisterBroker(0, topic_id(5), "cluster"))
-    room.follow()
-    room.services.producer_ids = type(room.services.producer_ids)(room.allocate_producer_ids)
-    assert init(room).producer_id >= mine + 1000
+def test_ids_are_not_given_twice_by_another_router_or_after_a_restart(
+    harness: RouterHarness,
+) -> None:
+    mine = init(harness).producer_id
+    harness.controller.do(RegisterBroker(0, topic_id(5), "cluster"))
+    harness.follow()
+    harness.services.producer_ids = type(harness.services.producer_ids)(
+        harness.allocate_producer_ids
+    )
+    assert init(harness).producer_id >= mine + 1000
 
 
-def test_a_block_serves_many(room: RouterRoom) -> None:
+def test_a_block_serves_many(harness: RouterHarness) -> None:
     for _ in range(1001):
-        assert init(room).error_code == 0
-    assert len(room.link.timeouts_ms) == 2
+        assert init(harness).error_code == 0
+    assert len(harness.link.timeouts_ms) == 2
 
 
-def test_an_id_needs_idempotent_write_or_write_on_some_topic(room: RouterRoom) -> None:
+def test_an_id_needs_idempotent_write_or_write_on_some_topic(harness: RouterHarness) -> None:
     # KIP-679
-    room.deny(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
-    assert init(room).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    room.controller.has("mine", 1)
-    room.follow()
-    assert init(room).error_code == ErrorCode.NONE
-    room.deny(Operation.WRITE, ResourceType.TOPIC, "mine")
-    answer = init(room)
+    harness.deny(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert init(harness).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    harness.controller.has("mine", 1)
+    harness.follow()
+    assert init(harness).error_code == ErrorCode.NONE
+    harness.deny(AclOperation.WRITE, ResourceType.TOPIC, "mine")
+    answer = init(harness)
     assert (answer.error_code, answer.producer_id) == (31, -1)
 
 
-def test_a_controller_that_does_not_answer_fails_the_request(room: RouterRoom) -> None:
-    room.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+def test_a_controller_that_does_not_answer_fails_the_request(harness: RouterHarness) -> None:
+    harness.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     with pytest.raises(ApiError) as caught:
-        init(room)
+        init(harness)
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
-    room.link.failure = None
-    assert init(room).error_code == ErrorCode.NONE
+    harness.link.failure = None
+    assert init(harness).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
@@ -107,10 +111,10 @@ def test_a_controller_that_does_not_answer_fails_the_request(room: RouterRoom) -
     ],
 )
 def test_transactional_ids_that_cannot_be_served_are_refused_for_good(
-    room: RouterRoom, transactional_id: str, code: ErrorCode
+    harness: RouterHarness, transactional_id: str, code: ErrorCode
 ) -> None:
-    room.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "secret")
-    answer = init(room, transactional_id=transactional_id)
+    harness.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "secret")
+    answer = init(harness, transactional_id=transactional_id)
     assert (answer.error_code, answer.producer_id) == (code, -1)
     assert not ErrorCode(answer.error_code).is_retriable
 
@@ -119,15 +123,15 @@ def test_transactional_ids_that_cannot_be_served_are_refused_for_good(
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Iterator[TransactionRoom]:
-    with TransactionRoom(tmp_path / "whole") as room:
-        yield room
+def whole(tmp_path: Path) -> Iterator[TransactionHarness]:
+    with TransactionHarness(tmp_path / "whole") as harness:
+        yield harness
 
 
 def test_a_transactional_id_gets_a_producer_id_and_its_next_owner_the_next_epoch(
-    whole: TransactionRoom,
+    whole: TransactionHarness,
 ) -> None:
-    client, successor = Client(whole, version=2), Client(whole, version=2)
+    client, successor = TransactionalClient(whole, version=2), TransactionalClient(whole, version=2)
     assert client.init() == successor.init() == ErrorCode.NONE
     assert successor.producer_id == client.producer_id
     assert (client.producer_epoch, successor.producer_epoch) == (0, 1)
@@ -135,14 +139,14 @@ def test_a_transactional_id_gets_a_producer_id_and_its_next_owner_the_next_epoch
     assert client.end() == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_transactional_id_of_another_node_is_not_served_here(whole: TransactionRoom) -> None:
-    client = Client(whole, version=2)
+def test_a_transactional_id_of_another_node_is_not_served_here(whole: TransactionHarness) -> None:
+    client = TransactionalClient(whole, version=2)
     whole.drop_topic(TRANSACTION_STATE)
     assert client.init() == ErrorCode.NOT_COORDINATOR
 
 
-def test_partitions_are_added_all_or_none(whole: TransactionRoom) -> None:
-    client = Client(whole, version=1)
+def test_partitions_are_added_all_or_none(whole: TransactionHarness) -> None:
+    client = TransactionalClient(whole, version=1)
     client.init()
     assert client.add(0, 9) == {
         0: ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -156,9 +160,9 @@ def test_partitions_are_added_all_or_none(whole: TransactionRoom) -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(1, 47), (2, 90)])
 def test_old_versions_of_adding_do_not_know_of_fencing(
-    whole: TransactionRoom, version: int, code: int
+    whole: TransactionHarness, version: int, code: int
 ) -> None:
-    client = Client(whole, version=1)
+    client = TransactionalClient(whole, version=1)
     client.init()
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="tx",
@@ -171,8 +175,8 @@ def test_old_versions_of_adding_do_not_know_of_fencing(
     assert found.results_by_partition[0].partition_error_code == code
 
 
-def test_another_broker_adds_and_verifies_several_transactions(whole: TransactionRoom) -> None:
-    client = Client(whole, version=2)
+def test_another_broker_adds_and_verifies_several_transactions(whole: TransactionHarness) -> None:
+    client = TransactionalClient(whole, version=2)
     client.init()
     request = AddPartitionsToTxnRequest(
         transactions=[
@@ -204,15 +208,15 @@ def test_another_broker_adds_and_verifies_several_transactions(whole: Transactio
     aborted = ErrorCode.TRANSACTION_ABORTABLE
     unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert ask() == [{0: 0}, {0: 0, 1: aborted}, {0: unknown}]
-    whole.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    whole.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
     refused = whole.call(handle_add_partitions_to_txn, request)
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_what_is_not_there_takes_part_in_no_transaction_of_another_broker_either(
-    whole: TransactionRoom,
+    whole: TransactionHarness,
 ) -> None:
-    client = Client(whole, version=2)
+    client = TransactionalClient(whole, version=2)
     client.init()
     request = AddPartitionsToTxnRequest(
         transactions=[
@@ -233,8 +237,8 @@ def test_what_is_not_there_takes_part_in_no_transaction_of_another_broker_either
     assert whole.state() == "Empty"
 
 
-def test_an_end_can_be_said_again(whole: TransactionRoom) -> None:
-    client = Client(whole, version=1)
+def test_an_end_can_be_said_again(whole: TransactionHarness) -> None:
+    client = TransactionalClient(whole, version=1)
     client.init()
     client.add(0)
     assert client.end() == ErrorCode.NONE
@@ -243,8 +247,8 @@ def test_an_end_can_be_said_again(whole: TransactionRoom) -> None:
     assert client.end(is_commit=False) == ErrorCode.INVALID_TXN_STATE
 
 
-def test_transactions_are_listed_and_filtered(whole: TransactionRoom) -> None:
-    client = Client(whole, version=1)
+def test_transactions_are_listed_and_filtered(whole: TransactionHarness) -> None:
+    client = TransactionalClient(whole, version=1)
     client.init()
 
     def listed(**filters: object) -> tuple[list[str], list[str], int]:
@@ -260,11 +264,11 @@ def test_transactions_are_listed_and_filtered(whole: TransactionRoom) -> None:
     assert listed(transactional_id_pattern="t.*") == (["tx"], [], 0)
     assert listed(transactional_id_pattern="x") == ([], [], 0)
     assert listed(transactional_id_pattern="(") == ([], [], ErrorCode.INVALID_REGULAR_EXPRESSION)
-    whole.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "tx")
+    whole.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "tx")
     assert listed() == ([], [], 0)
 
 
-def test_unknown_transactions_are_described_as_such(whole: TransactionRoom) -> None:
+def test_unknown_transactions_are_described_as_such(whole: TransactionHarness) -> None:
     request = DescribeTransactionsRequest(transactional_ids=["no", ""])
     states = whole.call(handle_describe_transactions, request).transaction_states
     assert [state.error_code for state in states] == [
@@ -273,8 +277,8 @@ def test_unknown_transactions_are_described_as_such(whole: TransactionRoom) -> N
     ]
 
 
-def test_an_administrator_ends_a_transaction_that_hangs(whole: TransactionRoom) -> None:
-    client = Client(whole, version=1)
+def test_an_administrator_ends_a_transaction_that_hangs(whole: TransactionHarness) -> None:
+    client = TransactionalClient(whole, version=1)
     client.init()
     client.add(0)
     client.produce(0)
@@ -298,14 +302,14 @@ def test_an_administrator_ends_a_transaction_that_hangs(whole: TransactionRoom) 
     assert mark("t", 0, coordinator_epoch=3) == ErrorCode.NONE
     assert whole.last_stable_offset() == 2
     assert mark("t", 0, coordinator_epoch=2) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    whole.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
-    whole.deny(Operation.ALTER, ResourceType.CLUSTER, "kafka-cluster")
+    whole.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    whole.deny(AclOperation.ALTER, ResourceType.CLUSTER, "kafka-cluster")
     assert mark("t", 0, coordinator_epoch=3) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("regex", ["(", r"(a)\1", "(?=a)", "a{1001}", "((a{100}){100}){100}"])
 def test_transactions_are_not_listed_by_what_re2_does_not_take(
-    whole: TransactionRoom, regex: str
+    whole: TransactionHarness, regex: str
 ) -> None:
     # KIP-1152
     answer = whole.call(
@@ -315,7 +319,7 @@ def test_transactions_are_not_listed_by_what_re2_does_not_take(
     assert answer.transaction_states == []
 
 
-def test_a_pattern_made_to_take_long_lets_others_in_between(whole: TransactionRoom) -> None:
+def test_a_pattern_made_to_take_long_lets_others_in_between(whole: TransactionHarness) -> None:
     for number in range(50):
         assert init(whole, transactional_id=f"{'a' * 100}-{number}").error_code == 0
     others: list[float] = []
@@ -335,7 +339,7 @@ def test_a_pattern_made_to_take_long_lets_others_in_between(whole: TransactionRo
     assert {state.transactional_id[-2:] for state in found} == {f"-{n}" for n in range(10)}
 
 
-def test_very_many_transactions_are_described_in_turns(whole: TransactionRoom) -> None:
+def test_very_many_transactions_are_described_in_turns(whole: TransactionHarness) -> None:
     names = [f"t{index}" for index in range(2_000)]
     request = DescribeTransactionsRequest(transactional_ids=names)
     answer = whole.call_in_turns(handle_describe_transactions, request, whole.loop)

@@ -6,15 +6,15 @@ from odradek.node.router.share.sessions import (
     PARTITIONS_MAX,
     ShareSession,
     ShareSessions,
-    TopicPartition,
+    TopicIdPartition,
 )
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
     ShareAcknowledgeRequest,
+    ShareFetchForgottenTopic,
+    ShareFetchPartition,
     ShareFetchRequest,
+    ShareFetchTopic,
 )
 
 TOPIC = b"\x01" * 16
@@ -31,19 +31,19 @@ def fetch(
     request = ShareFetchRequest(
         share_session_epoch=epoch,
         topics=[
-            FetchTopic(
+            ShareFetchTopic(
                 topic_id=TOPIC,
-                partitions=[FetchPartition(partition_index=index) for index in partitions],
+                partitions=[ShareFetchPartition(partition_index=index) for index in partitions],
             )
         ],
-        forgotten_topics_data=[ForgottenTopic(topic_id=TOPIC, partitions=list(forget))],
+        forgotten_topics_data=[ShareFetchForgottenTopic(topic_id=TOPIC, partitions=list(forget))],
     )
-    return sessions.of_fetch(request, "g", member, connection)
+    return sessions.for_fetch(request, "g", member, connection)
 
 
 def acknowledge(sessions: ShareSessions, epoch: int, connection: int = 1) -> ShareSession:
     request = ShareAcknowledgeRequest(share_session_epoch=epoch)
-    return sessions.of_acknowledgement(request, "g", "a", connection)
+    return sessions.for_acknowledge(request, "g", "a", connection)
 
 
 def refusal(sessions: ShareSessions, epoch: int, member: str = "a") -> ErrorCode:
@@ -123,7 +123,7 @@ def test_the_last_epoch_finds_the_session_whatever_the_count(sessions: ShareSess
 
 
 def test_places_are_named_by_topic_and_partition() -> None:
-    assert TopicPartition(TOPIC, 3) == (TOPIC, 3)
+    assert TopicIdPartition(TOPIC, 3) == (TOPIC, 3)
 
 
 def test_the_partitions_of_a_session_are_limited(sessions: ShareSessions) -> None:

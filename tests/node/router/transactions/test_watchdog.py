@@ -20,9 +20,9 @@ from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.group_room import NoNeighbours
+from tests.support.group_harness import NoInterBrokerClient
 from tests.support.stores import NOW_MS
-from tests.support.transaction_room import TOPIC, Client, TransactionRoom
+from tests.support.transaction_harness import TOPIC, TransactionalClient, TransactionHarness
 from tests.support.waiting import wait_until
 
 STATIC = {
@@ -37,32 +37,32 @@ class Kennel:
     """A room with its watchdog."""
 
     def __init__(self, folder: Path, *, abort: bool) -> None:
-        self.room = TransactionRoom(folder, static={**STATIC, ABORT: str(abort).lower()})
-        services = self.room.services
+        self.harness = TransactionHarness(folder, static={**STATIC, ABORT: str(abort).lower()})
+        services = self.harness.services
         services.now_ms = lambda: NOW_MS + 61_001
         self.watchdog = Watchdog(
             services,
-            NoNeighbours(),
-            self.room.loop,
+            NoInterBrokerClient(),
+            self.harness.loop,
             lambda: broker_settings(services.image, services.node_id, services.static_configs),
         )
 
-    def look(self, times: int = 1) -> None:
+    def run_round(self, times: int = 1) -> None:
         for _ in range(times):
-            done: asyncio.Future[None] = self.room.loop.create_future()
-            self.room.loop.call_soon(drive, self.watchdog.look(), partial(_finish, done))
-            self.room.wait(done)
+            done: asyncio.Future[None] = self.harness.loop.create_future()
+            self.harness.loop.call_soon(drive, self.watchdog.run_round(), partial(_finish, done))
+            self.harness.wait(done)
 
-    def hang(self) -> Client:
+    def hang(self) -> TransactionalClient:
         """A client whose last batch arrives behind the end of its transaction."""
-        client = Client(self.room, version=1)
+        client = TransactionalClient(self.harness, version=1)
         client.init()
         client.add(0)
         assert client.produce(0) == [ErrorCode.NONE]
         client.end()
-        self.room.wait_for("CompleteCommit")
+        self.harness.wait_for("CompleteCommit")
         assert client.produce(0) == [ErrorCode.NONE]
-        assert self.room.last_stable_offset() == 2
+        assert self.harness.last_stable_offset() == 2
         return client
 
 
@@ -76,14 +76,14 @@ def _finish(done: asyncio.Future[None], _: None, error: BaseException | None) ->
 @pytest.fixture
 def kennel(tmp_path: Path) -> Iterator[Kennel]:
     kennel = Kennel(tmp_path, abort=False)
-    with kennel.room:
+    with kennel.harness:
         yield kennel
 
 
 @pytest.fixture
 def aborting(tmp_path: Path) -> Iterator[Kennel]:
     kennel = Kennel(tmp_path, abort=True)
-    with kennel.room:
+    with kennel.harness:
         yield kennel
 
 
@@ -91,32 +91,32 @@ def test_a_transaction_that_hangs_is_told_once_and_left_alone(
     kennel: Kennel, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = kennel.hang()
-    kennel.look(2)
+    kennel.run_round(2)
     assert kennel.watchdog.hanging_count == 0
-    kennel.look(3)
+    kennel.run_round(3)
     assert kennel.watchdog.hanging_count == 1
     told = [entry.getMessage() for entry in caplog.records if "hangs" in entry.getMessage()]
     assert len(told) == 1
     assert f"producer {client.producer_id}" in told[0]
     assert "odradek txn abort t 0 --start-offset 2" in told[0]
-    assert (kennel.room.last_stable_offset(), kennel.watchdog.ended_count) == (2, 0)
+    assert (kennel.harness.last_stable_offset(), kennel.watchdog.ended_count) == (2, 0)
 
 
 def test_a_transaction_that_hangs_is_aborted_where_that_is_enabled(aborting: Kennel) -> None:
     aborting.hang()
-    aborting.look(3)
-    assert aborting.room.last_stable_offset() == aborting.room.end_offset() == 4
+    aborting.run_round(3)
+    assert aborting.harness.last_stable_offset() == aborting.harness.end_offset() == 4
     assert (aborting.watchdog.hanging_count, aborting.watchdog.ended_count) == (0, 1)
 
 
 def test_offsets_that_hang_are_aborted_by_their_group(aborting: Kennel) -> None:
-    room = aborting.room
-    client = Client(room, version=1)
+    harness = aborting.harness
+    client = TransactionalClient(harness, version=1)
     client.init()
     client.add_offsets()
     assert client.commit_offset(7) == ErrorCode.NONE
     client.end()
-    room.wait_for("CompleteCommit")
+    harness.wait_for("CompleteCommit")
     # What a broker lets in that does not verify.
     partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=8)
     commit = TxnOffsetCommitRequest(
@@ -126,63 +126,63 @@ def test_offsets_that_hang_are_aborted_by_their_group(aborting: Kennel) -> None:
         producer_epoch=client.producer_epoch,
         topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
     )
-    room.coordinators.call("g", CommitInTransaction(commit, is_verified=True))
+    harness.coordinators.call("g", CommitInTransaction(commit, is_verified=True))
     wait_until(
         lambda: client.fetch_offset() == -ErrorCode.UNSTABLE_OFFSET_COMMIT,
         what="the offset is pending",
     )
     # What a coordinator writes has the wall clock's time.
-    room.services.now_ms = lambda: time.time_ns() // 1_000_000 + 120_000
-    aborting.look(3)
+    harness.services.now_ms = lambda: time.time_ns() // 1_000_000 + 120_000
+    aborting.run_round(3)
     assert aborting.watchdog.ended_count == 1
     assert client.fetch_offset() == 7
 
 
 def test_a_transaction_that_its_coordinator_knows_is_left_alone(aborting: Kennel) -> None:
-    client = Client(aborting.room, version=1)
+    client = TransactionalClient(aborting.harness, version=1)
     client.init()
     client.add(0)
     client.produce(0)
-    aborting.look(5)
+    aborting.run_round(5)
     assert (aborting.watchdog.hanging_count, aborting.watchdog.ended_count) == (0, 0)
-    assert aborting.room.last_stable_offset() == 0
+    assert aborting.harness.last_stable_offset() == 0
 
 
 def test_a_coordinator_that_takes_the_partition_up_again_ends_the_transaction(
     aborting: Kennel,
 ) -> None:
     client = aborting.hang()
-    aborting.look(2)
+    aborting.run_round(2)
     client.add(0)
-    aborting.look(3)
+    aborting.run_round(3)
     assert aborting.watchdog.ended_count == 0
     client.end()
-    aborting.room.wait_for("CompleteCommit")
-    assert aborting.room.last_stable_offset() == aborting.room.end_offset()
+    aborting.harness.wait_for("CompleteCommit")
+    assert aborting.harness.last_stable_offset() == aborting.harness.end_offset()
 
 
 def test_nothing_is_proven_while_a_coordinator_is_missing(aborting: Kennel) -> None:
     aborting.hang()
-    aborting.look(2)
-    aborting.room.lead(TRANSACTION_STATE, 1, leader=NO_LEADER)
-    aborting.look(3)
+    aborting.run_round(2)
+    aborting.harness.lead(TRANSACTION_STATE, 1, leader=NO_LEADER)
+    aborting.run_round(3)
     assert (aborting.watchdog.hanging_count, aborting.watchdog.ended_count) == (0, 0)
-    assert aborting.room.last_stable_offset() == 2
+    assert aborting.harness.last_stable_offset() == 2
 
 
 def test_rounds_follow_each_other_and_a_new_interval_holds_at_once(tmp_path: Path) -> None:
     kennel = Kennel(tmp_path, abort=True)
-    with kennel.room as room:
+    with kennel.harness as harness:
         kennel.hang()
         kennel.watchdog.start()
-        room.controller.set_config(
+        harness.controller.set_config(
             ConfigResourceType.BROKER, "", **{"transaction.watchdog.interval.ms": "100"}
         )
-        room.follow()
+        harness.follow()
         kennel.watchdog.follow()
 
         def is_ended() -> bool:
-            room.turn_loop(0.01)
+            harness.turn_loop(0.01)
             return kennel.watchdog.ended_count == 1
 
         wait_until(is_ended, what="the watchdog has come round three times")

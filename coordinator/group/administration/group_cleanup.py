@@ -1,0 +1,89 @@
+"""How groups and offsets go: offsets when they have expired, groups when nothing is left of them or
+when they are deleted. Called by `shard`.
+"""
+
+from typing import Final
+
+from odradek.coordinator.group.administration.group_directory import GroupDirectory
+from odradek.coordinator.group.answers import offset_expiration
+from odradek.coordinator.group.classic.group import Step
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.records import OffsetCommitRecord
+from odradek.coordinator.group.rewind.rewind_tables import RewindTables
+from odradek.coordinator.outcome import TimerKey
+
+EXPIRY_KEY: Final[TimerKey] = ("expiry",)
+_SLICE_COUNT: Final = 2_000
+"""Offsets looked at in one go; about a millisecond."""
+
+
+class GroupCleanup:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        directory: GroupDirectory,
+        classic: ClassicGroups,
+        offsets: CommittedOffsets,
+        pending_offsets: PendingTransactionalOffsets,
+        rewinds: RewindTables,
+    ) -> None:
+        self._directory = directory
+        self._classic = classic
+        self._offsets = offsets
+        self._pending_offsets = pending_offsets
+        self._rewinds = rewinds
+        self._to_check: list[str] = []
+
+    def expire(self, step: Step) -> None:
+        """Look at some groups; the rest follows at once, or the next round after a while."""
+        if not self._to_check:
+            # What can be undone outlives a group whose last offset went with its topic.
+            self._to_check = list(self._directory.group_ids() | self._rewinds.group_ids())
+        budget = _SLICE_COUNT
+        while self._to_check and budget > 0:
+            group_id = self._to_check.pop()
+            budget -= 1 + self._offsets.count(group_id)
+            self._expire_group(group_id, step)
+        pause_ms = 1 if self._to_check else step.settings.retention_check_interval_ms
+        step.set_timer(EXPIRY_KEY, step.now_ms + pause_ms)
+
+    def _expire_group(self, group_id: str, step: Step) -> None:
+        group = self._classic.live_groups.get(group_id)
+        family = self._directory.modern_type_of(group_id)
+        read_topics = None if family is None else family.topic_names(group_id)
+        expiry = offset_expiration(group, self._classic.generations.get(group_id), read_topics)
+        expired = self._offsets.expired(
+            group_id, expiry, step.now_ms, step.settings.offsets_retention_ms
+        )
+        step.records += expired
+        self._offsets.drop_blank(group_id)
+        has_more = len(expired) < self._offsets.count(group_id)
+        if has_more or self._pending_offsets.has_any(group_id):
+            return
+        if family is not None:
+            if family.is_empty(group_id) and not family.is_kept_empty:
+                step.records += self._rewinds.tombstones(group_id)
+                step.records += family.tombstones(group_id)
+        elif group is None or (group.is_empty and not group.pending):
+            step.records += self._rewinds.tombstones(group_id)
+            self._classic.delete(group_id, step)
+
+    def end(self, group_id: str, step: Step) -> None:
+        """Delete a group without members, of whatever kind, with its offsets. It goes last: if only
+        a part of this is written, there still is a group to be deleted."""
+        group = self._classic.live_groups.get(group_id)
+        family = self._directory.modern_type_of(group_id)
+        step.records += self._offsets.tombstones(group_id)
+        step.records += (
+            OffsetCommitRecord(*key, None) for key in self._pending_offsets.pending_keys(group_id)
+        )
+        step.records += self._rewinds.tombstones(group_id)
+        if family is not None:
+            step.records += family.tombstones(group_id)
+        if group is not None:
+            for member_id in list(group.pending):
+                group.remove_pending(member_id, step)
+        self._classic.delete(group_id, step)

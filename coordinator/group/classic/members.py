@@ -1,0 +1,293 @@
+"""The members of a classic group, and what can be said of them together.
+
+Who leads, which protocols everybody speaks and which of them wins, who has joined the coming
+generation. Counts are kept instead of taken, so that a join costs the same in a group of a
+thousand. Invariants: `leader_id` names a member whenever there is one; a group instance id belongs
+to one member; a member waits in at most one JoinGroup and one SyncGroup. Called by `group`,
+which owns the protocol of it all.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TypeAlias
+
+from odradek.coordinator.group.records import MemberMetadata
+from odradek.coordinator.outcome import Command
+from odradek.protocol.messages.groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponseMember,
+)
+
+Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+"""A member's protocols with their metadata, the favourite first."""
+
+
+def protocols_of(protocols: Sequence[JoinGroupRequestProtocol]) -> Protocols:
+    """The request's list as a value."""
+    return tuple((protocol.name, protocol.metadata) for protocol in protocols)
+
+
+class ClassicGroupMember:
+    """One member. `join_command` and `sync_request_id` are set while a request of it is parked."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "join_command",
+        "joined_at_ms",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_request_id",
+        "synced_at_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocols: Protocols,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.protocols = protocols
+        self.assignment = b""
+        self.join_command: Command | None = None
+        self.sync_request_id: int | None = None
+        # A member that has never been through a rebalance: its patience is its only session.
+        self.is_new = False
+        self.joined_at_ms = -1
+        self.synced_at_ms = -1
+
+    @classmethod
+    def of_request(
+        cls, member_id: str, command: Command, request: JoinGroupRequest
+    ) -> "ClassicGroupMember":
+        """A member as its JoinGroup describes it."""
+        return cls(
+            member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=command.client_id,
+            client_host=command.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_of(command, request),
+            protocols=protocols_of(request.protocols),
+        )
+
+    @classmethod
+    def of_metadata(cls, stored: MemberMetadata, protocol_name: str | None) -> "ClassicGroupMember":
+        """A member as the log describes it: with the one protocol that was chosen."""
+        member = cls(
+            stored.member_id,
+            group_instance_id=stored.group_instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            session_timeout_ms=stored.session_timeout_ms,
+            rebalance_timeout_ms=stored.rebalance_timeout_ms,
+            protocols=((protocol_name or "", stored.subscription),),
+        )
+        member.assignment = stored.assignment
+        return member
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether a JoinGroup of it is parked: it has joined the coming generation."""
+        return self.join_command is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request of it is parked, which is as good as a heartbeat."""
+        return self.join_command is not None or self.sync_request_id is not None
+
+    def metadata_for(self, protocol_name: str | None) -> bytes:
+        """Its metadata for one of its protocols; empty for others."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
+
+    def to_metadata(self, protocol_name: str | None) -> MemberMetadata:
+        """The member as the log keeps it."""
+        return MemberMetadata(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
+            subscription=self.metadata_for(protocol_name),
+            assignment=self.assignment,
+        )
+
+
+def rebalance_timeout_of(command: Command, request: JoinGroupRequest) -> int:
+    """JoinGroup v0 has one timeout for session and rebalance; so has a client that sends none."""
+    is_given = command.api_version >= 1 and request.rebalance_timeout_ms >= 0
+    return request.rebalance_timeout_ms if is_given else request.session_timeout_ms
+
+
+class ClassicMembers:
+    """The members of one group, in the order in which they came."""
+
+    __slots__ = ("_members", "_static", "_supporters", "joining_count", "leader_id")
+
+    def __init__(self) -> None:
+        self._members: dict[str, ClassicGroupMember] = {}
+        self._static: dict[str, str] = {}
+        self._supporters: dict[str, int] = {}
+        self.leader_id: str | None = None
+        self.joining_count = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[ClassicGroupMember]:
+        return iter(self._members.values())
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def get(self, member_id: str) -> ClassicGroupMember | None:
+        """The member of this id."""
+        return self._members.get(member_id)
+
+    def static_member_id(self, group_instance_id: str) -> str | None:
+        """Who holds the instance id now."""
+        return self._static.get(group_instance_id)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member wants to be waited for."""
+        return max((member.rebalance_timeout_ms for member in self), default=0)
+
+    @property
+    def has_all_joined(self) -> bool:
+        """Whether every member has joined the coming generation."""
+        return self.joining_count >= len(self._members)
+
+    # -- coming and going -------------------------------------------------------------------------
+
+    def add(self, member: ClassicGroupMember) -> None:
+        """Take in a new member; the first one leads."""
+        assert member.member_id not in self._members
+        self._members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self._static[member.group_instance_id] = member.member_id
+        self._count_protocols(member, 1)
+        self.joining_count += member.is_joining
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+
+    def remove(self, member_id: str) -> ClassicGroupMember | None:
+        """Let a member go; another one leads if it did. Its parked requests are the caller's."""
+        member = self._members.pop(member_id, None)
+        if member is None:
+            return None
+        self._count_protocols(member, -1)
+        self.joining_count -= member.is_joining
+        instance_id = member.group_instance_id
+        if instance_id is not None and self._static.get(instance_id) == member_id:
+            del self._static[instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self._members), None)
+        return member
+
+    def rename(self, member: ClassicGroupMember, new_member_id: str) -> None:
+        """Give a static member that has restarted its new id; place, office and assignment stay."""
+        old_id = member.member_id
+        # Members are listed in order of arrival; a restart does not change that.
+        self._members = {
+            (new_member_id if known == old_id else known): value
+            for known, value in self._members.items()
+        }
+        member.member_id = new_member_id
+        if member.group_instance_id is not None:
+            self._static[member.group_instance_id] = new_member_id
+        if self.leader_id == old_id:
+            self.leader_id = new_member_id
+
+    def update(
+        self, member: ClassicGroupMember, command: Command, request: JoinGroupRequest
+    ) -> None:
+        """Take over what a rejoining member says of itself."""
+        self._count_protocols(member, -1)
+        member.protocols = protocols_of(request.protocols)
+        self._count_protocols(member, 1)
+        member.rebalance_timeout_ms = rebalance_timeout_of(command, request)
+        member.session_timeout_ms = request.session_timeout_ms
+        member.client_id = command.client_id
+        member.client_host = command.client_host
+
+    # -- joining ----------------------------------------------------------------------------------
+
+    def park_join(self, member: ClassicGroupMember, command: Command | None) -> Command | None:
+        """Park a JoinGroup (or take it out, with None); returns the one that was parked before."""
+        parked = member.join_command
+        self.joining_count += (command is not None) - (parked is not None)
+        member.join_command = command
+        return parked
+
+    def elect_joined_leader(self) -> bool:
+        """Let somebody lead who has joined: the old leader if it did. False if nobody has."""
+        leader = self._members.get(self.leader_id) if self.leader_id is not None else None
+        if leader is not None and leader.is_joining:
+            return True
+        for member in self:
+            if member.is_joining:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    # -- protocols --------------------------------------------------------------------------------
+
+    def has_common(self, names: Collection[str]) -> bool:
+        """Whether every member supports one of these protocols."""
+        count = len(self._members)
+        return any(self._supporters.get(name, 0) == count for name in names)
+
+    def select_protocol(self) -> str:
+        """Each member votes for its favourite among those that all support; the most votes win.
+
+        Of equals wins the one that was voted for first.
+        """
+        count = len(self._members)
+        votes: dict[str, int] = {}
+        for member in self:
+            for name, _ in member.protocols:
+                if self._supporters.get(name, 0) == count:
+                    votes[name] = votes.get(name, 0) + 1
+                    break
+        assert votes, "members were admitted without a common protocol"
+        return max(votes, key=votes.__getitem__)
+
+    def for_leader(self, protocol_name: str | None) -> list[JoinGroupResponseMember]:
+        """What the leader is told of the members."""
+        return [
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata_for(protocol_name),
+            )
+            for member in self
+        ]
+
+    def _count_protocols(self, member: ClassicGroupMember, step: int) -> None:
+        for name in {name for name, _ in member.protocols}:
+            count = self._supporters.get(name, 0) + step
+            if count:
+                self._supporters[name] = count
+            else:
+                del self._supporters[name]

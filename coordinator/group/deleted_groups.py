@@ -1,0 +1,46 @@
+"""The objects of groups that are no more, until that is committed.
+
+A group ends with records that may still be taken back: its object is needed until they are final,
+and nobody says when that is. So an end is remembered, and with every record that is replayed two of
+those remembered are looked at: more than one record can add, so that the work stays constant and
+none is left behind. Called by the families of groups.
+"""
+
+from collections.abc import MutableMapping
+from typing import Protocol, TypeVar
+
+_CHECKED_COUNT = 2
+
+
+class DeletedGroup(Protocol):
+    """What is asked of a group."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a group."""
+
+    @property
+    def is_droppable(self) -> bool:
+        """Whether nothing is left, neither newest nor committed: the object may be dropped."""
+
+
+G = TypeVar("G", bound=DeletedGroup)
+
+
+def drop_deleted(groups: MutableMapping[str, G], ended: dict[str, None]) -> list[str]:
+    """Drop objects whose end is final from `groups`; `ended` are the ids to look at, oldest first.
+
+    Returns the ids of what was dropped.
+    """
+    dropped = []
+    for group_id in [group_id for _, group_id in zip(range(_CHECKED_COUNT), ended, strict=False)]:
+        del ended[group_id]
+        group = groups.get(group_id)
+        if group is None or group.exists:
+            continue
+        if group.is_droppable:
+            del groups[group_id]
+            dropped.append(group_id)
+        else:
+            ended[group_id] = None
+    return dropped

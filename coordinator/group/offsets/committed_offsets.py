@@ -1,0 +1,310 @@
+"""The offsets that groups have committed, of one shard: commit, fetch, delete, expire.
+
+Everything here is in the log, record by record; nothing is soft. What is written depends on the
+newest state, what is read is the committed state: a consumer must never start from a commit that
+can still be taken back. Whether a group may commit at all is decided by `classic`. Called by
+`shard`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from odradek.coordinator.group.records import NO_TIMESTAMP, CommittedOffset, OffsetCommitRecord
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from odradek.protocol.types import ZERO_UUID, Uuid
+
+NO_OFFSET = -1
+NO_RETENTION = -1
+# What a timestamp in the log can be: a client may ask for any retention.
+TIMESTAMP_MAX = 2**63 - 1
+
+PartitionKey = tuple[str, int]
+
+
+class OffsetExpiration(NamedTuple):
+    """When the offsets of a group expire, besides those whose commit named its own time.
+
+    The retention counts from `since_ms`, or from each commit where that is None. Offsets of `kept`
+    topics stay.
+    """
+
+    since_ms: int | None
+    kept: frozenset[str] = frozenset()
+
+
+class CommittedOffsets:
+    """All committed offsets of one shard."""
+
+    __slots__ = ("_groups", "_timeline")
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._groups: dict[str, TimelineTable[PartitionKey, CommittedOffset]] = {}
+
+    def replay(self, record: OffsetCommitRecord) -> None:
+        """Set or drop one offset."""
+        table = self._groups.get(record.group_id)
+        key = (record.topic, record.partition)
+        if record.committed is not None:
+            if table is None:
+                table = self._groups[record.group_id] = TimelineTable(self._timeline)
+            table.put(key, record.committed)
+        elif table is not None:
+            table.remove(key)
+            if table.is_droppable:
+                del self._groups[record.group_id]
+
+    def group_ids(self) -> Iterator[str]:
+        """Groups that may have offsets."""
+        return iter(self._groups)
+
+    def has_any(self, group_id: str) -> bool:
+        """Whether the group has offsets, committed to the log or not."""
+        table = self._groups.get(group_id)
+        return table is not None and len(table) > 0
+
+    def newest(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """The group's newest offset of one partition."""
+        table = self._groups.get(group_id)
+        return None if table is None else table.get((topic, partition))
+
+    def count(self, group_id: str) -> int:
+        """How many offsets the group has."""
+        table = self._groups.get(group_id)
+        return 0 if table is None else len(table)
+
+    def items(self, group_id: str) -> Iterator[tuple[PartitionKey, CommittedOffset]]:
+        """The group's newest offsets."""
+        table = self._groups.get(group_id)
+        return iter(()) if table is None else table.items()
+
+    def topics(self) -> set[tuple[str, Uuid]]:
+        """Every (topic, id) on which something is committed; the id may be zero."""
+        return {
+            (topic, committed.topic_id)
+            for table in self._groups.values()
+            for (topic, _), committed in table.items()
+        }
+
+    def drop_blank(self, group_id: str) -> None:
+        """Free what a group without offsets still holds."""
+        table = self._groups.get(group_id)
+        if table is not None and table.is_droppable:
+            del self._groups[group_id]
+
+    # -- commit -----------------------------------------------------------------------------------
+
+    def commit(
+        self, request: OffsetCommitRequest, now_ms: int, settings: GroupSettings
+    ) -> tuple[tuple[OffsetCommitRecord, ...], OffsetCommitResponse]:
+        """The records and the answer of a commit by somebody who may."""
+        records: list[OffsetCommitRecord] = []
+        topics: list[OffsetCommitResponseTopic] = []
+        # v2 to v4 of the request: the commit says how long it is kept.
+        retention_ms = request.retention_time_ms
+        expire_ms = NO_TIMESTAMP
+        if retention_ms != NO_RETENTION:
+            expire_ms = min(now_ms + retention_ms, TIMESTAMP_MAX)
+        for topic in request.topics:
+            partitions: list[OffsetCommitResponsePartition] = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                error = ErrorCode.NONE
+                if is_too_long(partition.committed_metadata, settings.offset_metadata_bytes_max):
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    committed = _committed_offset(partition, topic.topic_id, now_ms, expire_ms)
+                    records.append(
+                        OffsetCommitRecord(request.group_id, topic.name, index, committed)
+                    )
+                partitions.append(
+                    OffsetCommitResponsePartition(partition_index=index, error_code=error)
+                )
+            topics.append(
+                OffsetCommitResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id, partitions=partitions
+                )
+            )
+        return tuple(records), OffsetCommitResponse(topics=topics)
+
+    # -- fetch ------------------------------------------------------------------------------------
+
+    def fetch(
+        self,
+        group_id: str,
+        topics: list[OffsetFetchRequestTopics] | None,
+        is_unstable: Callable[[tuple[str, str, int]], bool] = lambda _key: False,
+    ) -> OffsetFetchResponseGroup:
+        """What the log holds for the partitions asked for, or for all. No offset is no error; one
+        that `is_unstable`, as (group, topic, partition), is."""
+        response = self._fetch(group_id, topics)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if is_unstable((group_id, topic.name, partition.partition_index)):
+                    partition.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+                    partition.committed_offset = NO_OFFSET
+                    partition.committed_leader_epoch = -1
+                    partition.metadata = ""
+        return response
+
+    def _fetch(
+        self, group_id: str, topics: list[OffsetFetchRequestTopics] | None
+    ) -> OffsetFetchResponseGroup:
+        table = self._groups.get(group_id)
+        if topics is None:
+            return OffsetFetchResponseGroup(
+                group_id=group_id, topics=[] if table is None else _all_topics(table)
+            )
+        return OffsetFetchResponseGroup(
+            group_id=group_id,
+            topics=[
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        _fetch_response_partition(
+                            index,
+                            None if table is None else table.committed((topic.name, index)),
+                            topic.topic_id,
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in topics
+            ],
+        )
+
+    # -- deletion and expiry ----------------------------------------------------------------------
+
+    def delete(
+        self, request: OffsetDeleteRequest, subscribed: frozenset[str] | None
+    ) -> tuple[tuple[OffsetCommitRecord, ...], OffsetDeleteResponse]:
+        """The records and the answer of OffsetDelete. Subscribed topics (None: all) are refused."""
+        table = self._groups.get(request.group_id)
+        records: list[OffsetCommitRecord] = []
+        topics: list[OffsetDeleteResponseTopic] = []
+        for topic in request.topics:
+            is_read = subscribed is None or topic.name in subscribed
+            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
+            partitions: list[OffsetDeleteResponsePartition] = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                partitions.append(
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+                )
+                if not is_read and table is not None and (topic.name, index) in table:
+                    records.append(OffsetCommitRecord(request.group_id, topic.name, index, None))
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        return tuple(records), OffsetDeleteResponse(topics=topics)
+
+    def tombstones(self, group_id: str) -> list[OffsetCommitRecord]:
+        """The records that drop every offset of a group."""
+        return [
+            OffsetCommitRecord(group_id, topic, partition, None)
+            for (topic, partition), _ in self.items(group_id)
+        ]
+
+    def tombstones_of_topic(
+        self, group_id: str, name: str, topic_id: Uuid
+    ) -> list[OffsetCommitRecord]:
+        """The records that drop a group's offsets on a deleted topic.
+
+        Offsets that were committed on a newer topic of the same name stay.
+        """
+        return [
+            OffsetCommitRecord(group_id, topic, partition, None)
+            for (topic, partition), committed in self.items(group_id)
+            if topic == name and committed.topic_id in (topic_id, ZERO_UUID)
+        ]
+
+    def expired(
+        self, group_id: str, expiry: OffsetExpiration | None, now_ms: int, retention_ms: int
+    ) -> list[OffsetCommitRecord]:
+        """The records that drop a group's expired offsets; without an expiry nothing expires."""
+        if expiry is None:
+            return []
+        return [
+            OffsetCommitRecord(group_id, topic, partition, None)
+            for (topic, partition), committed in self.items(group_id)
+            if topic not in expiry.kept and _is_expired(committed, expiry, now_ms, retention_ms)
+        ]
+
+
+def is_too_long(metadata: str | None, limit: int) -> bool:
+    """Whether an offset's text is over the limit. Kafka counts UTF-16 code units, as Java does."""
+    if metadata is None or 2 * len(metadata) <= limit:
+        return False
+    return len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * limit
+
+
+def _committed_offset(
+    partition: OffsetCommitRequestPartition, topic_id: Uuid, now_ms: int, expire_ms: int
+) -> CommittedOffset:
+    # v1 of the request names the time of the commit.
+    named_ms = partition.commit_timestamp
+    return CommittedOffset(
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        now_ms if named_ms == NO_TIMESTAMP else named_ms,
+        expire_ms,
+        topic_id,
+    )
+
+
+def _is_expired(
+    committed: CommittedOffset, expiry: OffsetExpiration, now_ms: int, retention_ms: int
+) -> bool:
+    if committed.expire_timestamp_ms != NO_TIMESTAMP:
+        return now_ms >= committed.expire_timestamp_ms
+    since_ms = committed.commit_timestamp_ms if expiry.since_ms is None else expiry.since_ms
+    return now_ms - since_ms >= retention_ms
+
+
+def _fetch_response_partition(
+    index: int, committed: CommittedOffset | None, topic_id: Uuid
+) -> OffsetFetchResponsePartitions:
+    """An offset as the answer has it; one of an earlier topic of the same name does not count."""
+    if committed is None or (
+        ZERO_UUID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id
+    ):
+        return OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=NO_OFFSET, metadata=""
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
+
+
+def _all_topics(
+    table: TimelineTable[PartitionKey, CommittedOffset],
+) -> list[OffsetFetchResponseTopics]:
+    """Offsets on different topics of one name stand apart."""
+    topics: dict[tuple[str, Uuid], OffsetFetchResponseTopics] = {}
+    for (name, index), committed in sorted(table.committed_items(), key=lambda item: item[0]):
+        key = (name, committed.topic_id)
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = OffsetFetchResponseTopics(name=name, topic_id=committed.topic_id)
+        topic.partitions.append(_fetch_response_partition(index, committed, ZERO_UUID))
+    return list(topics.values())

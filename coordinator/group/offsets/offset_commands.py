@@ -1,0 +1,200 @@
+"""What is asked of a group's offsets: commits, plain or in a transaction, reads and deletions.
+
+Offsets belong to no kind of group; who may write and read them is the say of the kind that has the
+group at the time. Called by `shard`, which has the tables.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from odradek.coordinator.group.administration.group_directory import GroupDirectory
+from odradek.coordinator.group.answers import answer, read, refused_commit
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.consumer.target_assignment import GroupStep
+from odradek.coordinator.group.offsets import transactional_commits as transactional
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.records import TEXT_LENGTH_MAX, GroupRecord
+from odradek.coordinator.group.requests import (
+    CommitInTransaction,
+    DropTopicOffsets,
+    EndProducerTransaction,
+    FetchOffsets,
+)
+from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder
+from odradek.coordinator.group.rewind.rewind_by_commit import is_rewind, partitions_of
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.outcome import Command, Outcome, ShardReply, Timer
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchResponseGroup,
+)
+
+OffsetHandler: TypeAlias = Callable[[Command, GroupStep], Outcome[GroupRecord]]
+
+
+class OffsetCommands:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        directory: GroupDirectory,
+        classic: ClassicGroups,
+        shares: ShareGroups,
+        offsets: CommittedOffsets,
+        pending_offsets: PendingTransactionalOffsets,
+        rewinding: LiveRewinder,
+    ) -> None:
+        self._directory = directory
+        self._classic = classic
+        self._shares = shares
+        self._offsets = offsets
+        self._pending_offsets = pending_offsets
+        self._rewinder = rewinding
+        self.handlers: Mapping[type, OffsetHandler] = {
+            OffsetCommitRequest: self.commit,
+            FetchOffsets: self.fetch,
+            CommitInTransaction: self.commit_in_transaction,
+            EndProducerTransaction: self.end_transaction,
+            OffsetDeleteRequest: self.delete,
+            DropTopicOffsets: self.forget_topics,
+        }
+
+    def commit(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+        """OffsetCommit, by a member or by whoever asks for a group that has none."""
+        request = command.request
+        assert isinstance(request, OffsetCommitRequest)
+        member_id = request.member_id
+        generation_id = request.generation_id_or_member_epoch
+        # Offsets alone make no object: a simple group is one that has nothing else.
+        group = self._classic.group(request.group_id)
+        family = self._directory.modern_type_of(request.group_id)
+        if len(request.group_id) > TEXT_LENGTH_MAX:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif family is not None:
+            error = family.commit_error(request, command.api_version)
+        elif group is not None:
+            error = group.commit_error(member_id, request.group_instance_id, generation_id)
+        elif generation_id < 0:
+            error = ErrorCode.NONE
+        else:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        error = self._classic.unstored.answer(
+            error, request, generation_id, command.client_id, step.now_ms
+        )
+        is_nowhere = group is None and family is None
+        if (
+            error is ErrorCode.UNKNOWN_MEMBER_ID
+            and is_nowhere
+            and not self._offsets.has_any(request.group_id)
+        ):
+            is_new = command.api_version >= 9
+            error = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
+        if error is ErrorCode.UNKNOWN_MEMBER_ID and is_rewind(request, step.settings):
+            self._rewinder.by_commit(command, request, step)
+            return step.build()
+        if error is ErrorCode.NONE and self._rewinder.must_check_commits(request.group_id):
+            error = self._rewinder.commit_error(
+                request.group_id, member_id, generation_id, partitions_of(request)
+            )
+        if error is not ErrorCode.NONE:
+            return answer(command, refused_commit(request, error))
+        records, response = self._offsets.commit(request, step.now_ms, step.settings)
+        timers: tuple[Timer, ...] = ()
+        member = None if group is None else group.members.get(member_id)
+        if member is not None:
+            key = ("session", request.group_id, member_id)
+            timers = (Timer(key, step.now_ms + member.session_timeout_ms),)
+        return Outcome(
+            records=records, replies=(ShardReply(command.request_id, response),), timers=timers
+        )
+
+    def fetch(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+        """One group of OffsetFetch."""
+        request = command.request
+        assert isinstance(request, FetchOffsets)
+        # Classic groups do not check who asks.
+        group_id = request.group_id
+        family = self._directory.modern_type_of(group_id)
+        # Whoever asks for a share group's offsets is told that there are none, as in Kafka.
+        if family is not None and family is not self._shares:
+            error = family.fetch_error(group_id, request.member_id, request.member_epoch)
+            if error is not ErrorCode.NONE:
+                refused = OffsetFetchResponseGroup(group_id=group_id, error_code=error)
+                return answer(command, refused)
+        if not request.require_stable:
+            return read(command, self._offsets.fetch(group_id, request.topics))
+        is_unstable = self._pending_offsets.is_unstable
+        return read(command, self._offsets.fetch(group_id, request.topics, is_unstable))
+
+    def commit_in_transaction(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+        """TxnOffsetCommit: pending until the marker comes."""
+        asked = command.request
+        assert isinstance(asked, CommitInTransaction)
+        request = asked.request
+        family = self._directory.modern_type_of(request.group_id)
+        if family is None:
+            error = transactional.membership_error(
+                self._classic.group(request.group_id),
+                request,
+                has_offsets=self._offsets.has_any(request.group_id),
+            )
+        else:
+            error = transactional.family_error(family, request, command.api_version)
+        if error is ErrorCode.NONE and self._rewinder.must_check_commits(request.group_id):
+            epoch, places = request.generation_id_or_member_epoch, partitions_of(request)
+            error = self._rewinder.commit_error(request.group_id, request.member_id, epoch, places)
+        if not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
+            error = ErrorCode.INVALID_GROUP_ID
+        if error is not ErrorCode.NONE:
+            return transactional.refused(command, request, error)
+        pending = self._pending_offsets
+        is_open = pending.is_open(request.producer_id, request.producer_epoch)
+        ended_count = pending.ended_count(request.producer_id)
+        if transactional.needs_verification(asked, is_open=is_open, ended_count=ended_count):
+            return transactional.unverified(command, ended_count)
+        return transactional.commit(command, request, step.now_ms, step.settings)
+
+    def end_transaction(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+        """A marker, in the group's own log."""
+        request = command.request
+        assert isinstance(request, EndProducerTransaction)
+        reply = ShardReply(command.request_id, ErrorCode.NONE)
+        return Outcome(records=(request.marker,), replies=(reply,))
+
+    def delete(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+        """OffsetDelete: what nobody reads."""
+        request = command.request
+        assert isinstance(request, OffsetDeleteRequest)
+        group = self._classic.group(request.group_id)
+        is_share_group = request.group_id in self._shares
+        if is_share_group or not request.group_id or not self._directory.exists(request.group_id):
+            is_named = bool(request.group_id)
+            error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
+            return answer(command, OffsetDeleteResponse(error_code=error))
+        subscribed: frozenset[str] | None = frozenset()
+        family = self._directory.modern_type_of(request.group_id)
+        if family is not None:
+            subscribed = family.topic_names(request.group_id)
+        if group is not None and not group.is_empty:
+            if not group.uses_consumer_protocol:
+                error = ErrorCode.NON_EMPTY_GROUP
+                return answer(command, OffsetDeleteResponse(error_code=error))
+            subscribed = group.subscribed_topics()
+        records, response = self._offsets.delete(request, subscribed)
+        return Outcome(records=records, replies=(ShardReply(command.request_id, response),))
+
+    def forget_topics(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+        """Topics have been deleted."""
+        request = command.request
+        assert isinstance(request, DropTopicOffsets)
+        records: list[GroupRecord] = []
+        for group_id in list(self._offsets.group_ids()):
+            for name, topic_id in request.topics:
+                records += self._offsets.tombstones_of_topic(group_id, name, topic_id)
+        records += self._shares.forget_topics([topic_id for _, topic_id in request.topics])
+        reply = ShardReply(command.request_id, None)
+        return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)

@@ -1,0 +1,590 @@
+"""Live rewind: a group that consumes is made to go on elsewhere, by nobody but the coordinator.
+
+The new offsets are written in the same batch as the step from which on nobody who still reads from
+the old ones may commit, so that a commit of before never wins. What leads up to that step differs:
+
+| Group | First | The step |
+|---|---|---|
+| no members | - | at once |
+| classic | a rebalance is started | the leader's sync: generation + 1 is stored |
+| classic, partitions may be kept (`rewind.rounds`) | one is stored without them | the next one |
+| share (KIP-932) | - | the state epoch + 1: leaders forget what is locked |
+| consumer (KIP-848) | they are withheld until nobody owns them | epoch + 1: they are assigned |
+
+Only the partitions that are rewound stand still, but for eager groups, which rebalance as a whole.
+What is under way is in the log: whoever loads the shard goes on with it, and where a group changes
+its protocol meanwhile the other row is gone on with. Called by `shard`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import msgspec
+
+from odradek.coordinator.group.classic.group import GroupState, Step
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.groups import ConsumerGroups
+from odradek.coordinator.group.consumer.records import NO_PARTITIONS, Partitions
+from odradek.coordinator.group.consumer.target_assignment import (
+    ConsumerTargetAssignmentBuilder,
+    GroupStep,
+    assign_now,
+    assignment_key,
+    start_epoch,
+)
+from odradek.coordinator.group.events import EventKind
+from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.records import (
+    GroupMetadataRecord,
+    GroupRecord,
+    OffsetCommitRecord,
+)
+from odradek.coordinator.group.requests import (
+    CANCEL,
+    DescribeRewinds,
+    DropSnapshot,
+    RewindGroup,
+    RewindResult,
+    TakeSnapshot,
+)
+from odradek.coordinator.group.rewind import rewind_by_commit, snapshots
+from odradek.coordinator.group.rewind.offset_moves import (
+    after,
+    fences_of,
+    is_assigned,
+    is_leader_sync,
+    is_targeted,
+    partitions_of,
+    target_offset,
+    with_previous,
+    without_pending,
+)
+from odradek.coordinator.group.rewind.records import (
+    CommitFence,
+    OffsetMove,
+    Rewind,
+    RewindStateRecord,
+    UndoPoint,
+    UndoPointRecord,
+    key_of,
+)
+from odradek.coordinator.group.rewind.revocation_rounds import REASON, RevocationRounds
+from odradek.coordinator.group.rewind.rewind_planner import RewindPlanner
+from odradek.coordinator.group.rewind.rewind_tables import UNDO_COUNT_MAX, RewindTables
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.share.requests import StatesRestarted
+from odradek.coordinator.outcome import (
+    Command,
+    Outcome,
+    TimerKey,
+    TransactionalRecord,
+    TransactionMarker,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetCommitRequest
+from odradek.protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
+from odradek.protocol.types import ZERO_UUID, Uuid
+
+FAILURES_MAX: Final = 3
+"""Times that the end of a rewind is tried to be written; then it is given up."""
+_RETRY_MS: Final = 1_000
+
+_Answer = Callable[[RewindResult], object]
+
+
+class RewindWaiter(NamedTuple):
+    """A request that waits for the rewind to end, and how it is answered."""
+
+    request_id: int
+    answer: _Answer
+
+
+class LiveRewinder:
+    """See the module's docstring. All but the tables of `rewind.points` is soft."""
+
+    timer_kinds = frozenset({"rewind", "rewind-wait"})
+
+    def __init__(
+        self,
+        rewinds: RewindTables,
+        classic: ClassicGroups,
+        consumers: ConsumerGroups,
+        shares: ShareGroups,
+        offsets: CommittedOffsets,
+        pending_offsets: PendingTransactionalOffsets,
+        group_type_of: GroupTypeOf,
+        is_empty: Callable[[str], bool],
+    ) -> None:
+        self._rewinds = rewinds
+        self._classic = classic
+        self._consumers = consumers
+        self._shares = shares
+        self._offsets = offsets
+        self._group_type_of = group_type_of
+        self._planner = RewindPlanner(
+            rewinds, classic, shares, offsets, pending_offsets, group_type_of, is_empty
+        )
+        self._waiters: dict[str, list[RewindWaiter]] = {}
+        self._rounds = RevocationRounds()
+        self._failure_counts: dict[str, int] = {}
+        # The state epochs in which share groups have been told to begin anew.
+        self._restart_epochs: dict[str, int] = {}
+        self.handlers: Mapping[type, GroupTypeHandler] = MappingProxyType(
+            {
+                RewindGroup: self._on_request,
+                DescribeRewinds: self._describe,
+                TakeSnapshot: self._take_snapshot,
+                DropSnapshot: self._drop_snapshot,
+                StatesRestarted: self._states_restarted,
+            }
+        )
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def _on_request(self, command: Command, step: GroupStep) -> None:
+        request = command.request
+        assert isinstance(request, RewindGroup)
+        waiter = RewindWaiter(command.request_id, lambda rewound: rewound)
+        self.rewind(request, waiter, step)
+
+    def _describe(self, command: Command, step: GroupStep) -> None:
+        request = command.request
+        assert isinstance(request, DescribeRewinds)
+        group_id = request.group_id
+        kind = self._group_type_of(group_id)
+        answer = None if kind is None else snapshots.history(self._rewinds, group_id, kind)
+        step.reply(command.request_id, answer)
+
+    def _take_snapshot(self, command: Command, step: GroupStep) -> None:
+        snapshots.take(command, self._rewinds, self._offsets, self._group_type_of, step)
+
+    def _drop_snapshot(self, command: Command, step: GroupStep) -> None:
+        snapshots.drop(command, self._rewinds, self._group_type_of, step)
+
+    def by_commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> None:
+        """Rewind to what somebody commits who is no member."""
+        rewind = rewind_by_commit.rewind_of(request, step.settings)
+        waiter = RewindWaiter(
+            command.request_id, lambda rewound: rewind_by_commit.response_to(request, rewound)
+        )
+        if rewind is None:
+            rewound = RewindResult(error_code=ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            step.reply(waiter.request_id, waiter.answer(rewound))
+        elif not self._joins_pending(rewind, waiter, step):
+            self.rewind(rewind, waiter, step)
+
+    def _joins_pending(self, request: RewindGroup, waiter: RewindWaiter, step: Step) -> bool:
+        """Whether this is what is under way already; then the waiter waits for that."""
+        pending = self._rewinds.pending(request.group_id)
+        if pending is None:
+            return False
+        wanted = {(at.topic, at.partition, at.offset) for at in request.positions}
+        if wanted != {(move.topic, move.partition, move.offset) for move in pending.moves}:
+            return False
+        self._wait(request.group_id, waiter, request.timeout_ms, step)
+        return True
+
+    def rewind(self, request: RewindGroup, waiter: RewindWaiter, step: GroupStep) -> None:
+        """Start a rewind, or be done with it if nobody stands in its way."""
+        group_id = request.group_id
+        if request.undoes == CANCEL:
+            self._cancel(group_id, waiter, step)
+            return
+        if self._is_repeated(request, waiter, step):
+            return
+        moves, refused = self._planner.moves(request)
+        error, message = self._planner.refusal(request, refused)
+        if error is not ErrorCode.NONE or request.is_dry_run:
+            rewound = RewindResult(
+                error_code=error, error_message=message, moves=moves, refused=refused
+            )
+            step.reply(waiter.request_id, waiter.answer(rewound))
+            return
+        rewind = Rewind(request.rewind_id, step.now_ms, moves, request.undoes)
+        consumers = self._consumers.get(group_id)
+        group = self._classic.group(group_id)
+        if not moves:
+            self._skip_undo(group_id, rewind, waiter, step)
+        elif group_id in self._shares:
+            self._begin(group_id, rewind, request.timeout_ms, waiter, step)
+            self._restart_share_states(group_id, moves, step)
+        elif consumers is not None and is_assigned(consumers, moves):
+            self._begin(group_id, rewind, request.timeout_ms, waiter, step)
+            self._withhold(consumers, moves, step)
+        elif consumers is None and group is not None and not group.is_empty:
+            self._begin(group_id, rewind, request.timeout_ms, waiter, step)
+            if group.state is not GroupState.COMPLETING_REBALANCE:
+                group.rebalance(step, REASON)
+        else:
+            self._waiters.setdefault(group_id, []).append(waiter)
+            self._finish(group_id, rewind, step)
+
+    def _begin(
+        self, group_id: str, rewind: Rewind, timeout_ms: int, waiter: RewindWaiter, step: Step
+    ) -> None:
+        state = msgspec.structs.replace(self._rewinds.state(group_id), pending=rewind)
+        step.records.append(RewindStateRecord(group_id, state))
+        self._failure_counts.pop(group_id, None)
+        self._rounds.forget(group_id)
+        self._record_event(group_id, EventKind.REWIND_STARTED, rewind, step)
+        self._wait(group_id, waiter, timeout_ms, step)
+
+    def _is_repeated(self, request: RewindGroup, waiter: RewindWaiter, step: Step) -> bool:
+        """Whether the very same rewind is under way, or was the last: its answer was lost."""
+        state = self._rewinds.state(request.group_id)
+        if request.rewind_id == ZERO_UUID:
+            return False
+        if state.pending is not None and state.pending.rewind_id == request.rewind_id:
+            self._wait(request.group_id, waiter, request.timeout_ms, step)
+            return True
+        if state.last is not None and state.last.rewind_id == request.rewind_id:
+            rewound = RewindResult(moves=state.last.moves)
+        elif request.rewind_id in state.given_up_ids:
+            # Whoever takes it back must not be overruled by an asker that has not heard of it.
+            error = ErrorCode.OPERATION_NOT_ATTEMPTED
+            rewound = RewindResult(error_code=error, error_message="The rewind was given up.")
+        elif request.rewind_id in state.done_ids:
+            message = "It was done, and the group has been rewound or undone since."
+            rewound = RewindResult(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+        else:
+            return False
+        step.reply(waiter.request_id, waiter.answer(rewound))
+        return True
+
+    # -- who waits --------------------------------------------------------------------------------
+
+    def _wait(self, group_id: str, waiter: RewindWaiter, timeout_ms: int, step: Step) -> None:
+        self._waiters.setdefault(group_id, []).append(waiter)
+        key = ("rewind-wait", group_id, str(waiter.request_id))
+        step.set_timer(key, step.now_ms + max(timeout_ms, 0))
+
+    def _answer(self, group_id: str, rewound: RewindResult, step: Step) -> None:
+        """Answer all who wait for the group."""
+        for waiter in self._waiters.pop(group_id, ()):
+            step.cancel_timer(("rewind-wait", group_id, str(waiter.request_id)))
+            step.reply(waiter.request_id, waiter.answer(rewound))
+
+    def _time_out(self, group_id: str, request_id: int, step: Step) -> None:
+        pending = self._rewinds.pending(group_id)
+        rewound = RewindResult(
+            error_code=ErrorCode.REQUEST_TIMED_OUT,
+            error_message="The rewind goes on: members have still to give up partitions.",
+            moves=() if pending is None else pending.moves,
+        )
+        waiters = self._waiters.get(group_id, [])
+        for waiter in [waiter for waiter in waiters if waiter.request_id == request_id]:
+            waiters.remove(waiter)
+            step.reply(request_id, waiter.answer(rewound))
+
+    # -- beginning and end ------------------------------------------------------------------------
+
+    def _finish(self, group_id: str, rewind: Rewind, step: GroupStep) -> None:
+        """Write the offsets, with what fences off all that was before."""
+        state = self._rewinds.state(group_id)
+        consumers = self._consumers.get(group_id)
+        fences: tuple[CommitFence, ...] = ()
+        if consumers is not None and not consumers.is_empty:
+            epoch = self._reassign_withheld(consumers, step)
+            fences = fences_of(state.fences, consumers, rewind.moves, epoch)
+        moves = rewind.moves
+        if group_id not in self._shares:
+            moves = tuple(
+                with_previous(
+                    move,
+                    self._planner.committed(group_id, move.topic, move.topic_id, move.partition),
+                )
+                for move in rewind.moves
+            )
+            step.records += (
+                OffsetCommitRecord(group_id, *target_offset(move, step.now_ms)) for move in moves
+            )
+        number = state.newest_number
+        if rewind.undoes:
+            step.records.append(UndoPointRecord(group_id, rewind.undoes, None))
+        else:
+            number += 1
+            point = UndoPoint(step.now_ms, moves)
+            step.records.append(UndoPointRecord(group_id, number, point))
+            known = sorted(self._rewinds.undo_points(group_id))
+            surplus = known[: max(0, len(known) + 1 - UNDO_COUNT_MAX)]
+            step.records += (UndoPointRecord(group_id, oldest, None) for oldest in surplus)
+        self._rounds.forget(group_id)
+        done = Rewind(rewind.rewind_id, step.now_ms, moves, rewind.undoes)
+        ended = msgspec.structs.replace(
+            after(state, done), pending=None, fences=fences, newest_number=number
+        )
+        step.records.append(RewindStateRecord(group_id, ended))
+        self._record_event(group_id, EventKind.REWOUND, done, step)
+        self._answer(group_id, RewindResult(moves=moves), step)
+
+    def _skip_undo(
+        self, group_id: str, rewind: Rewind, waiter: RewindWaiter, step: GroupStep
+    ) -> None:
+        """Undo a rewind of which nothing is left, as its topics are no more: those before it can be
+        undone then."""
+        state = after(self._rewinds.state(group_id), rewind)
+        step.records += (
+            UndoPointRecord(group_id, rewind.undoes, None),
+            RewindStateRecord(group_id, state),
+        )
+        step.reply(waiter.request_id, waiter.answer(RewindResult()))
+
+    def _cancel(self, group_id: str, waiter: RewindWaiter, step: GroupStep) -> None:
+        """Give up what is under way: no offset has been touched."""
+        pending = self._rewinds.pending(group_id)
+        error = ErrorCode.INVALID_REQUEST
+        if pending is None:
+            rewound = RewindResult(error_code=error, error_message="No rewind is under way.")
+        elif group_id in self._shares:
+            message = "A share group has begun anew already: undo it when it is done."
+            rewound = RewindResult(error_code=error, error_message=message)
+        else:
+            self._give_up(group_id, "The rewind was withdrawn.", step)
+            rewound = RewindResult(
+                moves=tuple(self._cancelled_move(group_id, move) for move in pending.moves)
+            )
+        step.reply(waiter.request_id, waiter.answer(rewound))
+
+    def _cancelled_move(self, group_id: str, move: OffsetMove) -> OffsetMove:
+        """The move that is not made: from where the group is to there."""
+        at = self._planner.committed(group_id, move.topic, move.topic_id, move.partition)
+        now = with_previous(move, at)
+        return msgspec.structs.replace(now, offset=now.previous)
+
+    def _give_up(self, group_id: str, message: str, step: GroupStep) -> None:
+        pending = self._rewinds.pending(group_id)
+        assert pending is not None
+        state = without_pending(self._rewinds.state(group_id))
+        step.records.append(RewindStateRecord(group_id, state))
+        consumers = self._consumers.get(group_id)
+        if consumers is not None and not consumers.is_empty:
+            self._reassign_withheld(consumers, step)
+        group = self._classic.live_groups.get(group_id)
+        if group is not None and self._rounds.has_reduced_assignment(group_id):
+            group.rebalance(step, message)
+        self._rounds.forget(group_id)
+        self._record_event(group_id, EventKind.REWIND_GIVEN_UP, pending, step, message)
+        error = ErrorCode.OPERATION_NOT_ATTEMPTED
+        self._answer(group_id, RewindResult(error_code=error, error_message=message), step)
+
+    def _record_event(
+        self, group_id: str, kind: EventKind, rewind: Rewind, step: Step, reason: str = ""
+    ) -> None:
+        group = self._classic.live_groups.get(group_id)
+        what = reason or f"{len(rewind.moves)} partitions"
+        if group is not None:
+            group.events.add(step.now_ms, kind, "", what)
+        elif group_id in self._consumers:
+            self._consumers.events.mark(group_id, step.now_ms, kind, what)
+        elif group_id in self._shares:
+            self._shares.events.mark(group_id, step.now_ms, kind, what)
+
+    # -- classic groups ---------------------------------------------------------------------------
+
+    def before_sync(self, request: SyncGroupRequest, step: GroupStep) -> SyncGroupRequest:
+        """The leader's assignments as they may be stored while the group is rewound."""
+        rewind = self._rewinds.pending(request.group_id)
+        group = self._classic.live_groups.get(request.group_id)
+        if rewind is None or group is None or not is_leader_sync(request, group):
+            return request
+        keys = {key_of(move) for move in rewind.moves}
+        return self._rounds.before_sync(group, request, keys, step)
+
+    def after_sync(self, group_id: str, step: GroupStep) -> None:
+        """Members may have heard what they shall give up."""
+        group = self._classic.live_groups.get(group_id)
+        if group_id in self._consumers:
+            if self._rewinds.pending(group_id) is not None:
+                step.set_timer(("rewind", group_id), step.now_ms)
+        elif group is not None:
+            self._rounds.after_sync(group, step)
+
+    def on_heartbeat(self, request: HeartbeatRequest) -> None:
+        """A member of a classic group lives."""
+        self._rounds.on_heartbeat(request)
+
+    def _on_generation_stored(self, group_id: str, rewind: Rewind, step: GroupStep) -> None:
+        """A generation is about to be stored."""
+        group = self._classic.live_groups.get(group_id)
+        if (
+            group is None
+            or group.is_empty
+            or (
+                group.state is GroupState.STABLE
+                and not self._rounds.has_reduced_assignment(group_id)
+            )
+        ):
+            self._finish(group_id, rewind, step)
+
+    # -- consumer groups --------------------------------------------------------------------------
+
+    def withheld(self, group_id: str) -> Partitions:
+        """The partitions that are in no member's target for now."""
+        rewind = self._rewinds.pending(group_id)
+        return NO_PARTITIONS if rewind is None else partitions_of(rewind.moves)
+
+    def _withhold(
+        self, consumers: ConsumerGroup, moves: Iterable[OffsetMove], step: GroupStep
+    ) -> None:
+        partitions = partitions_of(moves)
+        self._assign(consumers, lambda _group_id: partitions, step)
+
+    def _reassign_withheld(self, consumers: ConsumerGroup, step: GroupStep) -> int:
+        """Share out what was withheld; returns the epoch in which that is."""
+        return self._assign(consumers, lambda _group_id: NO_PARTITIONS, step)
+
+    def _assign(
+        self, consumers: ConsumerGroup, withheld: Callable[[str], Partitions], step: GroupStep
+    ) -> int:
+        membership = ConsumerTargetAssignmentBuilder(consumers)
+        # The tables still say what they said before this step.
+        before, step.withheld = step.withheld, withheld
+        count = len(step.records)
+        epoch = start_epoch(consumers, membership, step)
+        step.cancel_timer(assignment_key(consumers.group_id))
+        assign_now(consumers, epoch, membership, step)
+        step.withheld = before
+        self._consumers.events.note(consumers, step.records[count:], step.now_ms, REASON)
+        return epoch
+
+    def must_check_commits(self, group_id: str) -> bool:
+        """Whether commits to the group must be looked at, as those of most groups need not."""
+        state = self._rewinds.state(group_id)
+        return bool(state.fences) or state.pending is not None
+
+    def commit_error(
+        self, group_id: str, member_id: str, epoch: int, partitions: Collection[tuple[str, int]]
+    ) -> ErrorCode:
+        """Whether a member of a consumer group commits what it read before a rewind."""
+        consumers = self._consumers.get(group_id)
+        state = self._rewinds.state(group_id)
+        if consumers is None or epoch < 0:
+            return ErrorCode.NONE
+        is_stale = any(
+            fence.epoch > epoch and (fence.topic, fence.partition) in partitions
+            for fence in state.fences
+        )
+        pending = state.pending
+        for move in () if pending is None else pending.moves:
+            if key_of(move) in partitions:
+                is_stale = is_stale or consumers.owner(move.topic_id, move.partition) != member_id
+        if not is_stale:
+            return ErrorCode.NONE
+        member = consumers.member(member_id)
+        is_classic = member is not None and member.classic is not None
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+    # -- share groups -----------------------------------------------------------------------------
+
+    def _restart_share_states(
+        self, group_id: str, moves: Iterable[OffsetMove], step: GroupStep
+    ) -> None:
+        """Have the group begin anew, in a state epoch of its own for each attempt."""
+        offsets: dict[Uuid, dict[int, int]] = {}
+        for move in moves:
+            offsets.setdefault(move.topic_id, {})[move.partition] = move.offset
+        self._restart_epochs[group_id] = self._shares.restart(group_id, offsets, step, why=REASON)
+
+    def _states_restarted(self, command: Command, step: GroupStep) -> None:
+        report = command.request
+        assert isinstance(report, StatesRestarted)
+        group_id = report.group_id
+        rewind = self._rewinds.pending(group_id)
+        is_newest = self._restart_epochs.get(group_id) == report.state_epoch
+        if rewind is not None and group_id in self._shares and is_newest:
+            self._shares.restarted(group_id, report.outcomes, step)
+            codes = {code for found in report.outcomes.values() for code in found.values()}
+            # What is no more needs not begin anew.
+            if codes <= {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+                self._restart_epochs.pop(group_id)
+                self._finish(group_id, rewind, step)
+            else:
+                self._restart_epochs.pop(group_id)
+                step.set_timer(("rewind", group_id), step.now_ms + _RETRY_MS)
+        step.reply(command.request_id, None)
+
+    # -- what happens meanwhile -------------------------------------------------------------------
+
+    def follow(self, outcome: Outcome[GroupRecord], step: GroupStep) -> Outcome[GroupRecord]:
+        """The outcome, and what it means for rewinds under way. It has not been replayed yet."""
+        touched: dict[str, bool] = {}
+        for record in outcome.records:
+            if isinstance(record, TransactionalRecord | TransactionMarker):
+                continue
+            if isinstance(record, RewindStateRecord):
+                return outcome
+            is_generation = isinstance(record, GroupMetadataRecord) and record.metadata is not None
+            touched[record.group_id] = touched.get(record.group_id, False) or is_generation
+        for group_id, has_generation in touched.items():
+            rewind = self._rewinds.pending(group_id)
+            if rewind is None:
+                continue
+            if has_generation and group_id not in self._consumers:
+                self._on_generation_stored(group_id, rewind, step)
+            elif group_id not in self._shares:
+                step.set_timer(("rewind", group_id), step.now_ms)
+        if not step.records and not step.timers:
+            return outcome
+        return msgspec.structs.replace(
+            outcome,
+            records=outcome.records + tuple(step.records),
+            replies=outcome.replies + tuple(step.replies),
+            timers=outcome.timers + tuple(step.timers),
+        )
+
+    def fire(self, key: TimerKey, step: GroupStep) -> None:
+        """Somebody has waited long enough, or the group has come further."""
+        if key[0] == "rewind-wait":
+            self._time_out(key[1], int(key[2]), step)
+        else:
+            self._advance(key[1], step)
+
+    def _advance(self, group_id: str, step: GroupStep) -> None:
+        rewind = self._rewinds.pending(group_id)
+        if rewind is None:
+            return
+        if self._failure_counts.get(group_id, 0) >= FAILURES_MAX:
+            self._failure_counts.pop(group_id)
+            self._give_up(group_id, "The rewind could not be written.", step)
+            return
+        consumers = self._consumers.get(group_id)
+        group = self._classic.group(group_id)
+        if group_id in self._shares:
+            if group_id not in self._restart_epochs:
+                self._restart_share_states(group_id, rewind.moves, step)
+        elif consumers is not None and is_assigned(consumers, rewind.moves):
+            if is_targeted(consumers, rewind.moves):
+                self._withhold(consumers, rewind.moves, step)
+        elif consumers is not None or group is None or group.is_empty:
+            self._finish(group_id, rewind, step)
+        elif group.state is GroupState.STABLE and not self._rounds.has_reduced_assignment(group_id):
+            group.rebalance(step, REASON)
+
+    def on_loaded(self, step: GroupStep) -> None:
+        """Go on with what another coordinator has begun."""
+        for group_id, _ in self._rewinds.all_pending():
+            step.set_timer(("rewind", group_id), step.now_ms)
+
+    def on_append_failed(self, records: Collection[GroupRecord], step: GroupStep) -> None:
+        """What was begun has not been, or what was at its end goes on."""
+        for record in records:
+            if not isinstance(record, RewindStateRecord):
+                continue
+            group_id = record.group_id
+            if self._rewinds.pending(group_id) is None:
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                rewound = RewindResult(error_code=error, error_message=error.message)
+                self._answer(group_id, rewound, step)
+                self._rounds.forget(group_id)
+                self._restart_epochs.pop(group_id, None)
+            elif record.state is None or record.state.pending is None:
+                count = self._failure_counts.get(group_id, 0) + 1
+                self._failure_counts[group_id] = count
+                self._restart_epochs.pop(group_id, None)
+                # A group that fails again before that would put it off for ever.
+                pause_ms = _RETRY_MS if count < FAILURES_MAX else 0
+                step.set_timer(("rewind", group_id), step.now_ms + pause_ms)

@@ -1,0 +1,145 @@
+"""What a rewind says of partitions: where each goes, whose they are, who is fenced off them; and
+what is known of a group's rewinds when one ends.
+
+Pure functions over values and tables. Called by `rewinding`.
+"""
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.records import Partitions
+from odradek.coordinator.group.records import NO_TIMESTAMP, CommittedOffset
+from odradek.coordinator.group.requests import RewindPosition
+from odradek.coordinator.group.rewind.records import (
+    NO_OFFSET,
+    CommitFence,
+    OffsetMove,
+    Rewind,
+    RewindState,
+    key_of,
+)
+from odradek.coordinator.group.rewind.rewind_tables import KNOWN_ID_COUNT_MAX
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import SyncGroupRequest
+from odradek.protocol.types import ZERO_UUID, Uuid
+
+
+def move_to(at: RewindPosition, before: CommittedOffset | None) -> OffsetMove:
+    """Where the partition goes, within what its log holds."""
+    wanted = at.offset
+    if wanted is None:
+        wanted = at.shift + (NO_OFFSET if before is None else before.offset)
+    elif wanted == NO_OFFSET:
+        return OffsetMove(at.topic, at.topic_id, at.partition, NO_OFFSET)
+    offset = max(at.start_offset, min(at.end_offset, wanted))
+    is_as_it_was = offset == at.offset
+    return OffsetMove(
+        at.topic,
+        at.topic_id,
+        at.partition,
+        offset,
+        at.leader_epoch if is_as_it_was else -1,
+        at.metadata if is_as_it_was else "",
+    )
+
+
+def with_previous(move: OffsetMove, before: CommittedOffset | None) -> OffsetMove:
+    """The move, from where the group is now."""
+    return OffsetMove(
+        move.topic,
+        move.topic_id,
+        move.partition,
+        move.offset,
+        move.leader_epoch,
+        move.metadata,
+        NO_OFFSET if before is None else before.offset,
+        -1 if before is None else before.leader_epoch,
+        "" if before is None else before.metadata,
+    )
+
+
+def target_offset(move: OffsetMove, now_ms: int) -> tuple[str, int, CommittedOffset | None]:
+    """The offset to be committed, with its topic and partition."""
+    if move.offset == NO_OFFSET:
+        return move.topic, move.partition, None
+    committed = CommittedOffset(
+        move.offset,
+        move.leader_epoch,
+        move.metadata,
+        now_ms,
+        NO_TIMESTAMP,
+        move.topic_id,
+    )
+    return move.topic, move.partition, committed
+
+
+def is_leader_sync(request: SyncGroupRequest, group: ClassicGroup) -> bool:
+    """Whether the sync is the one that ends the rebalance."""
+    return (
+        group.state is GroupState.COMPLETING_REBALANCE
+        and request.generation_id == group.generation_id
+        and request.member_id == group.members.leader_id
+        and group.member_error(request.member_id, request.group_instance_id) is ErrorCode.NONE
+    )
+
+
+def partitions_of(moves: Iterable[OffsetMove]) -> Partitions:
+    """The partitions that are moved."""
+    found: dict[Uuid, set[int]] = {}
+    for move in moves:
+        found.setdefault(move.topic_id, set()).add(move.partition)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
+
+
+def is_targeted(consumers: ConsumerGroup, moves: Iterable[OffsetMove]) -> bool:
+    """Whether any of the partitions is, or is to become, somebody's."""
+    partitions = partitions_of(moves)
+    return any(
+        not partitions.get(topic_id, frozenset()).isdisjoint(indexes)
+        for member_id, _ in consumers.members()
+        for topic_id, indexes in consumers.target(member_id).items()
+    )
+
+
+def is_assigned(consumers: ConsumerGroup, moves: Collection[OffsetMove]) -> bool:
+    """Whether a member has, or is to get, or has still to give up any of the partitions.
+
+    Who cannot say what it keeps has given nothing up before it has asked for what it is given.
+    """
+    is_owned = any(consumers.owner(move.topic_id, move.partition) is not None for move in moves)
+    return is_owned or bool(consumers.awaiting_sync) or is_targeted(consumers, moves)
+
+
+def fences_of(
+    known: Iterable[CommitFence], consumers: ConsumerGroup, moves: Iterable[OffsetMove], epoch: int
+) -> tuple[CommitFence, ...]:
+    """Fences that somebody is still outside of, and those of this rewind."""
+    lowest = min(consumers.current(member_id).member_epoch for member_id, _ in consumers.members())
+    keys = {key_of(move) for move in moves}
+    kept = [
+        fence
+        for fence in known
+        if fence.epoch > lowest and (fence.topic, fence.partition) not in keys
+    ]
+    return (*kept, *(CommitFence(topic, partition, epoch) for topic, partition in sorted(keys)))
+
+
+def after(state: RewindState, done: Rewind) -> RewindState:
+    """The state with one more rewind done; the id of the one before is known for a while."""
+    last_id = ZERO_UUID if state.last is None else state.last.rewind_id
+    return msgspec.structs.replace(state, last=done, done_ids=_with(state.done_ids, last_id))
+
+
+def without_pending(state: RewindState) -> RewindState:
+    """The state with what was under way given up."""
+    assert state.pending is not None
+    given_up_ids = _with(state.given_up_ids, state.pending.rewind_id)
+    return msgspec.structs.replace(state, pending=None, given_up_ids=given_up_ids)
+
+
+def _with(ids: tuple[Uuid, ...], one: Uuid) -> tuple[Uuid, ...]:
+    """The newest of them; who is nobody in particular asks but once."""
+    return ids if one == ZERO_UUID else (*ids, one)[-KNOWN_ID_COUNT_MAX:]

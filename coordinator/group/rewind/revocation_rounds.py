@@ -1,0 +1,110 @@
+"""How the members of a classic group give up what is rewound, rebalance by rebalance.
+
+Members that keep what they had through a rebalance do not look up committed offsets. So what is
+rewound is left out of one generation, whose members give it up, and is in the one after that:
+
+| Members | The leader's sync is stored |
+|---|---|
+| say that they keep nothing (eager) | as it is: the rewind's end |
+| name partitions that are rewound as theirs (KIP-429) | without these, and there is another one |
+| cannot say (subscriptions of version 0) | the same, until each has been in such a generation |
+| and that fails | as it is, without those members: they are told to start from nothing |
+
+Who cannot say anything is in a generation with its first heartbeat there: kafka-python passes over
+what a SyncGroup has told it, and joins again without a heartbeat, if that came between two polls.
+
+All of this is soft: whoever loads the shard begins anew. Called by `rewinding`.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, Step
+from odradek.coordinator.group.events import EventKind
+from odradek.coordinator.group.rewind import owned_partitions
+from odradek.coordinator.group.rewind.owned_partitions import PartitionKeys
+from odradek.protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
+
+REASON: Final = "live rewind"
+UNCHANGED_ROUNDS_MAX: Final = 3
+"""Rebalances in which the same members keep what they were not given; then they are removed."""
+
+
+class _RoundState(NamedTuple):
+    """How far the members are. `silent` are those that may keep what they do not speak of,
+    `reduced_generation_id` is the newest generation without the partitions, -1 if there was
+    none."""
+
+    silent: frozenset[str]
+    owners: frozenset[str] = frozenset()
+    unchanged_count: int = 0
+    reduced_generation_id: int = -1
+
+
+class RevocationRounds:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[str, _RoundState] = {}
+        self._reduced: set[str] = set()
+
+    def forget(self, group_id: str) -> None:
+        """A rewind begins, or is over."""
+        self._rounds.pop(group_id, None)
+        self._reduced.discard(group_id)
+
+    def has_reduced_assignment(self, group_id: str) -> bool:
+        """Whether the newest generation is one without the partitions, of which not all members
+        have heard yet."""
+        return group_id in self._reduced
+
+    def before_sync(
+        self, group: ClassicGroup, request: SyncGroupRequest, keys: PartitionKeys, step: Step
+    ) -> SyncGroupRequest:
+        """The leader's assignments as they may be stored while these partitions are rewound."""
+        group_id = group.group_id
+        known = self._rounds.get(group_id)
+        if known is None:
+            known = _RoundState(owned_partitions.members_without_owned_field(group))
+        silent = frozenset(member for member in known.silent if group.members.get(member))
+        owners = silent | owned_partitions.owners(group, keys)
+        if not owners:
+            self._reduced.discard(group_id)
+            self._rounds[group_id] = known._replace(silent=silent, owners=owners)
+            return request
+        count = known.unchanged_count + 1 if owners >= known.owners else 0
+        reduced = owned_partitions.without_partitions(group, request, keys)
+        if reduced is not None and count <= UNCHANGED_ROUNDS_MAX:
+            self._reduced.add(group_id)
+            self._rounds[group_id] = _RoundState(silent, owners, count, group.generation_id)
+            return reduced
+        self._rounds[group_id] = known._replace(silent=silent, owners=owners)
+        self._remove(group, owners, step)
+        return request
+
+    @staticmethod
+    def _remove(group: ClassicGroup, member_ids: Iterable[str], step: Step) -> None:
+        """Have members start from nothing: each is told UNKNOWN_MEMBER_ID and joins afresh."""
+        for member_id in member_ids:
+            member = group.members.get(member_id)
+            assert member is not None
+            group.remove(member, step)
+            reason = f"{REASON}: it keeps partitions that are rewound"
+            group.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member_id, reason)
+        group.rebalance(step, REASON)
+
+    def after_sync(self, group: ClassicGroup, step: Step) -> None:
+        """Once all have heard what they shall give up, they agree on the generation after that."""
+        group_id = group.group_id
+        if group_id not in self._reduced:
+            return
+        if group.state is GroupState.STABLE and not group.pending_sync:
+            self._reduced.discard(group_id)
+            group.rebalance(step, REASON)
+
+    def on_heartbeat(self, request: HeartbeatRequest) -> None:
+        """A member is in the generation that it names: it has what it was given there."""
+        known = self._rounds.get(request.group_id)
+        if known is not None and request.generation_id == known.reduced_generation_id:
+            silent = known.silent - {request.member_id}
+            self._rounds[request.group_id] = known._replace(silent=silent)

@@ -1,0 +1,82 @@
+"""Plain OffsetCommits that are taken as live rewinds, where a group's configuration says so.
+
+Tools that set offsets (`kafka-consumer-groups --reset-offsets`, kafkactl, any admin client) commit
+without a member, which Kafka lets them do in a group without members only. With
+group.rewind.by.commit.enable the coordinator rewinds the group to these offsets instead, and
+answers when it has. Called by `offset_commands` and `rewinding`.
+"""
+
+from typing import Final
+
+from odradek.coordinator.group.answers import refused_commit
+from odradek.coordinator.group.offsets.committed_offsets import is_too_long
+from odradek.coordinator.group.requests import RewindGroup, RewindPosition, RewindResult
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
+from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
+from odradek.protocol.types import ZERO_UUID
+
+TIMEOUT_MS: Final = 20_000
+"""Then the tool is told to come again: it gives up on an answer after 30 s (request.timeout.ms)."""
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+def is_rewind(request: OffsetCommitRequest, settings: GroupSettings) -> bool:
+    """Whether the commit names no member, and the group is one that is rewound by such."""
+    return (
+        request.generation_id_or_member_epoch < 0
+        and not request.member_id
+        and request.group_instance_id is None
+        and request.group_id in settings.rewind_by_commit_groups
+    )
+
+
+def partitions_of(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+) -> set[tuple[str, int]]:
+    """The partitions of a commit, by topic and index."""
+    return {
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+
+
+def rewind_of(request: OffsetCommitRequest, settings: GroupSettings) -> RewindGroup | None:
+    """The rewind that the commit stands for; None if its texts are too long.
+
+    Offsets are taken as they are, within no log's bounds, as those of any other commit: the answer
+    could not say that another one was set. Below zero is 0, as -1 stands for none here.
+    """
+    partitions = [(topic, at) for topic in request.topics for at in topic.partitions]
+    limit = settings.offset_metadata_bytes_max
+    if any(is_too_long(at.committed_metadata, limit) for _, at in partitions):
+        return None
+    return RewindGroup(
+        group_id=request.group_id,
+        rewind_id=ZERO_UUID,
+        positions=tuple(
+            RewindPosition(
+                topic=topic.name,
+                topic_id=topic.topic_id,
+                partition=at.partition_index,
+                start_offset=0,
+                end_offset=_OFFSET_MAX,
+                offset=max(at.committed_offset, 0),
+                leader_epoch=at.committed_leader_epoch,
+                metadata=at.committed_metadata or "",
+            )
+            for topic, at in partitions
+        ),
+        timeout_ms=TIMEOUT_MS,
+    )
+
+
+def response_to(request: OffsetCommitRequest, rewound: RewindResult) -> OffsetCommitResponse:
+    """The commit's answer: all of its offsets are set, or none."""
+    error = rewound.error_code
+    if error is ErrorCode.REQUEST_TIMED_OUT:
+        # It goes on, and admin clients ask again.
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+    return refused_commit(request, error)

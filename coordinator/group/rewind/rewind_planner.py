@@ -1,0 +1,125 @@
+"""What a rewind would do, and whether it can be: looked at before anything is begun.
+
+Called by `rewinding`; nothing is changed here.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.modern.group_type import GroupTypeOf
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.records import CommittedOffset
+from odradek.coordinator.group.requests import RewindGroup
+from odradek.coordinator.group.rewind.offset_moves import move_to, with_previous
+from odradek.coordinator.group.rewind.records import NO_OFFSET, OffsetMove
+from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX, RewindTables
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.streams.groups import GROUP_TYPE_STREAMS
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import ZERO_UUID, Uuid
+
+_STREAMS_PROTOCOL: Final = "stream"
+"""What the instances of a Kafka Streams application agree on where it is a classic group
+(StreamsPartitionAssignor.name)."""
+_STOP_IT_FIRST: Final = (
+    "Its members run a Kafka Streams topology: what they keep in state stores would count the same "
+    "records twice. Stop every instance of the application, rewind the group, reset its state "
+    "(KafkaStreams.cleanUp, kafka-streams-application-reset), and start it again."
+)
+
+
+class RewindPlanner:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        rewinds: RewindTables,
+        classic: ClassicGroups,
+        shares: ShareGroups,
+        offsets: CommittedOffsets,
+        pending_offsets: PendingTransactionalOffsets,
+        group_type_of: GroupTypeOf,
+        is_empty: Callable[[str], bool],
+    ) -> None:
+        self._rewinds = rewinds
+        self._classic = classic
+        self._shares = shares
+        self._offsets = offsets
+        self._pending_offsets = pending_offsets
+        self._group_type_of = group_type_of
+        self._is_empty = is_empty
+
+    def refusal(
+        self, request: RewindGroup, refused: Collection[tuple[str, int, ErrorCode]]
+    ) -> tuple[ErrorCode, str | None]:
+        """Why the rewind cannot be, with what to do about it; NONE if it can."""
+        group_id = request.group_id
+        kind = self._group_type_of(group_id)
+        group = self._classic.group(group_id)
+        pending = self._rewinds.pending(group_id)
+        if kind is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}."
+        if self._is_topology_running(group_id):
+            return ErrorCode.NON_EMPTY_GROUP, _STOP_IT_FIRST
+        if group is not None and not group.is_empty and not group.uses_consumer_protocol:
+            return (
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"The members of {group_id} are no consumers but {group.protocol_type!r}.",
+            )
+        if not request.positions and not request.undoes:
+            return ErrorCode.INVALID_REQUEST, "There is nothing to be rewound."
+        if len(request.positions) > MOVE_COUNT_MAX:
+            return (
+                ErrorCode.INVALID_REQUEST,
+                f"{len(request.positions)} partitions at once; at most {MOVE_COUNT_MAX} can be.",
+            )
+        if len({(at.topic, at.partition) for at in request.positions}) < len(request.positions):
+            return ErrorCode.INVALID_REQUEST, "A partition is named twice."
+        if pending is not None:
+            return ErrorCode.REBALANCE_IN_PROGRESS, "Another rewind of the group is under way."
+        newest = max(self._rewinds.undo_points(group_id), default=0)
+        if request.undoes and request.undoes != newest:
+            return ErrorCode.INVALID_REQUEST, "The group has been rewound or undone meanwhile."
+        for topic, partition, error in refused:
+            if error is ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                return error, f"A transaction is about to commit {topic}-{partition}."
+            return error, f"{topic}-{partition} has no committed offset to count from."
+        return ErrorCode.NONE, None
+
+    def _is_topology_running(self, group_id: str) -> bool:
+        """Whether members keep state beside the offsets, as those of Kafka Streams do."""
+        if self._is_empty(group_id):
+            return False
+        group = self._classic.group(group_id)
+        if group is not None:
+            protocols = {name for member in group.members for name, _ in member.protocols}
+            return _STREAMS_PROTOCOL in protocols
+        return self._group_type_of(group_id) == GROUP_TYPE_STREAMS
+
+    def moves(
+        self, request: RewindGroup
+    ) -> tuple[tuple[OffsetMove, ...], tuple[tuple[str, int, ErrorCode], ...]]:
+        """Where every partition goes and from where, and the partitions that cannot."""
+        moves = []
+        refused = []
+        for at in request.positions:
+            before = self.committed(request.group_id, at.topic, at.topic_id, at.partition)
+            if request.group_id in self._shares:
+                before = None if at.previous == NO_OFFSET else CommittedOffset(at.previous)
+            if self._pending_offsets.is_unstable((request.group_id, at.topic, at.partition)):
+                refused.append((at.topic, at.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            elif at.offset is None and before is None:
+                refused.append((at.topic, at.partition, ErrorCode.INVALID_REQUEST))
+            moves.append(with_previous(move_to(at, before), before))
+        return tuple(moves), tuple(refused)
+
+    def committed(
+        self, group_id: str, topic: str, topic_id: Uuid, partition: int
+    ) -> CommittedOffset | None:
+        """The group's offset, unless it is one of an earlier topic of that name."""
+        found = self._offsets.newest(group_id, topic, partition)
+        if found is None or ZERO_UUID in (topic_id, found.topic_id) or found.topic_id == topic_id:
+            return found
+        return None

@@ -1,0 +1,62 @@
+"""What ShareGroupDescribe (77, v1) answers, as values. Called by `share.groups`."""
+
+from odradek.coordinator.group.share.assignor import SIMPLE
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import (
+    ShareGroupDescribeAssignment,
+    ShareGroupDescribedGroup,
+    ShareGroupDescribeMember,
+    ShareGroupDescribeTopicPartitions,
+)
+
+
+def not_a_share_group(group_id: str, *, exists: bool) -> ShareGroupDescribedGroup:
+    """What is none, though it may be a group of another kind."""
+    kind = "is not a share group" if exists else "not found"
+    return ShareGroupDescribedGroup(
+        group_id=group_id,
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+        error_message=f"Group {group_id} {kind}.",
+    )
+
+
+def describe(group: ShareGroup, topics: TopicCatalog) -> ShareGroupDescribedGroup:
+    """The group with what every member reads."""
+    return ShareGroupDescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=SIMPLE,
+        members=[
+            ShareGroupDescribeMember(
+                member_id=member_id,
+                rack_id=member.rack_id,
+                member_epoch=group.current(member_id).member_epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=list(member.topic_names),
+                assignment=_assignment(group, member_id, topics),
+            )
+            for member_id, member in group.members()
+        ],
+    )
+
+
+def _assignment(
+    group: ShareGroup, member_id: str, topics: TopicCatalog
+) -> ShareGroupDescribeAssignment:
+    """Partitions with their topics' names; topics that are gone are left out, as in Kafka."""
+    assigned = group.current(member_id).assigned
+    named = ((topic_id, topics.name_of(topic_id), found) for topic_id, found in assigned.items())
+    return ShareGroupDescribeAssignment(
+        topic_partitions=[
+            ShareGroupDescribeTopicPartitions(
+                topic_id=topic_id, topic_name=name, partitions=sorted(indexes)
+            )
+            for topic_id, name, indexes in named
+            if name is not None
+        ]
+    )

@@ -1,0 +1,244 @@
+"""What members of a streams group and those who look at it are told (KIP-1071).
+
+Nothing is decided here. Called by `streams.groups`.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from enum import IntEnum
+from typing import Final
+
+from odradek.coordinator.group.consumer.target_assignment import GroupStep
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.group.streams.heartbeats import StreamsHeartbeatOutcome, interval_ms
+from odradek.coordinator.group.streams.records import (
+    InternalTopic,
+    StreamsGroupMember,
+    TasksTuple,
+    TasksTupleWithEpochs,
+    Topology,
+)
+from odradek.coordinator.group.streams.topology import ConfiguredTopology, StatusCode
+from odradek.coordinator.group.streams.transient_state import TransientState
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.messages.streams import (
+    EndpointToPartitions,
+    KeyValue,
+    StreamsGroupDescribeAssignment,
+    StreamsGroupDescribedGroup,
+    StreamsGroupDescribeMember,
+    StreamsGroupDescribeSubtopology,
+    StreamsGroupDescribeTopology,
+    StreamsGroupEndpoint,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    StreamsGroupHeartbeatStatus,
+    StreamsGroupTopicPartition,
+    TaskIds,
+    TopicInfo,
+)
+
+ASSIGNOR_NAME: Final = "sticky"
+"""The only one, with Kafka's name."""
+
+
+class DescriptionStatus(IntEnum):
+    """What has become of the description of a topology, with the numbers of the wire."""
+
+    NOT_REQUESTED = 0
+    NOT_STORED = 1
+    ERROR = 2
+    AVAILABLE = 3
+
+
+def heartbeat_response(
+    group: StreamsGroup,
+    request: StreamsGroupHeartbeatRequest,
+    result: StreamsHeartbeatOutcome,
+    transient: TransientState,
+    step: GroupStep,
+) -> StreamsGroupHeartbeatResponse:
+    """The answer to a member that joined or goes on."""
+    response = StreamsGroupHeartbeatResponse(
+        member_id=result.found.member_id,
+        member_epoch=result.current.member_epoch,
+        heartbeat_interval_ms=interval_ms(group, step),
+        status=[
+            StreamsGroupHeartbeatStatus(status_code=code, status_detail=text)
+            for code, text in _status(result, transient)
+        ],
+        endpoint_information_epoch=transient.endpoint_epoch,
+    )
+    if result.includes_tasks(request):
+        held = result.current.assigned
+        response.active_tasks = _task_ids(held.active)
+        response.standby_tasks = _task_ids(held.standby)
+        response.warmup_tasks = _task_ids(held.warmup)
+    if request.endpoint_information_epoch != transient.endpoint_epoch:
+        response.partitions_by_user_endpoint = list(_endpoints(group, result, step))
+    return response
+
+
+def _status(
+    result: StreamsHeartbeatOutcome, transient: TransientState
+) -> Iterator[tuple[StatusCode, str]]:
+    if result.member.topology_epoch < result.topology.epoch:
+        yield (
+            StatusCode.STALE_TOPOLOGY,
+            f"The member's topology epoch {result.member.topology_epoch} is behind the group's"
+            f" topology epoch {result.topology.epoch}.",
+        )
+    if result.is_delayed:
+        yield (
+            StatusCode.ASSIGNMENT_DELAYED,
+            "Assignment delayed due to the configured initial rebalance delay or assignment"
+            " interval.",
+        )
+    if result.topology_error is not None:
+        yield result.topology_error
+    if transient.shutdown_requested_by is not None:
+        yield (
+            StatusCode.SHUTDOWN_APPLICATION,
+            f"Streams group member {transient.shutdown_requested_by} encountered a fatal error and"
+            " requested a shutdown for the entire application.",
+        )
+
+
+def _task_ids(tasks: Mapping[str, Collection[int]]) -> list[TaskIds]:
+    return [
+        TaskIds(subtopology_id=subtopology, partitions=sorted(indexes))
+        for subtopology, indexes in sorted(tasks.items())
+        if indexes
+    ]
+
+
+# -- interactive queries --------------------------------------------------------------------------
+
+
+def _endpoints(
+    group: StreamsGroup, result: StreamsHeartbeatOutcome, step: GroupStep
+) -> Iterator[EndpointToPartitions]:
+    """Whose tasks are where, of all members that answer queries; the asker's come last."""
+    gone = (result.found.member_id, result.found.replaced_id)
+    held = [
+        (member, group.current(member_id).assigned)
+        for member_id, member in group.members()
+        if member_id not in gone
+    ]
+    for member, assigned in (*held, (result.member, result.current.assigned)):
+        if member.endpoint is not None:
+            yield EndpointToPartitions(
+                user_endpoint=_endpoint(member.endpoint),
+                active_partitions=_partitions(result.topology, assigned.active, step),
+                standby_partitions=_partitions(result.topology, assigned.standby, step),
+            )
+
+
+def _endpoint(endpoint: tuple[str, int]) -> StreamsGroupEndpoint:
+    return StreamsGroupEndpoint(host=endpoint[0], port=endpoint[1])
+
+
+def _partitions(
+    topology: Topology, tasks: Mapping[str, Collection[int]], step: GroupStep
+) -> list[StreamsGroupTopicPartition]:
+    return [
+        StreamsGroupTopicPartition(topic=name, partitions=indexes)
+        for name, indexes in partitions_read_by(topology, tasks, step.topics)
+    ]
+
+
+def partitions_read_by(
+    topology: Topology, tasks: Mapping[str, Collection[int]], topics: TopicCatalog
+) -> Iterator[tuple[str, list[int]]]:
+    """The partitions that the tasks read, by topic, as far as their topics are there."""
+    for part in topology.subtopologies:
+        indexes = tasks.get(part.subtopology_id, ())
+        for name in part.sources() if indexes else ():
+            topic = topics.topic(name)
+            count = 0 if topic is None else topic.partition_count
+            partitions = sorted(index for index in indexes if index < count)
+            if partitions:
+                yield name, partitions
+
+
+# -- descriptions ---------------------------------------------------------------------------------
+
+
+def described(
+    group: StreamsGroup, transient: TransientState, step: GroupStep
+) -> StreamsGroupDescribedGroup:
+    """The group with its topology, and what every member has and shall have."""
+    topology = group.topology
+    return StreamsGroupDescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=ASSIGNOR_NAME,
+        topology=(
+            None
+            if topology is None
+            else _topology(topology, group.configured(topology, step.topics))
+        ),
+        members=[
+            _member(group, member_id, member, transient) for member_id, member in group.members()
+        ],
+    )
+
+
+def _topology(topology: Topology, configured: ConfiguredTopology) -> StreamsGroupDescribeTopology:
+    """Internal topics with their numbers of partitions, as soon as those can be told."""
+
+    def topic_infos(topics: tuple[InternalTopic, ...]) -> list[TopicInfo]:
+        return [
+            TopicInfo(
+                name=topic.name,
+                partitions=configured.topics.get(topic.name, topic).partition_count,
+                replication_factor=topic.replication_factor,
+                topic_configs=[KeyValue(key=key, value=value) for key, value in topic.configs],
+            )
+            for topic in sorted(topics, key=lambda topic: topic.name)
+        ]
+
+    return StreamsGroupDescribeTopology(
+        epoch=topology.epoch,
+        subtopologies=[
+            StreamsGroupDescribeSubtopology(
+                subtopology_id=part.subtopology_id,
+                source_topics=sorted(part.source_topics),
+                repartition_sink_topics=sorted(part.repartition_sinks),
+                state_changelog_topics=topic_infos(part.changelogs),
+                repartition_source_topics=topic_infos(part.repartition_sources),
+            )
+            for part in topology.subtopologies
+        ],
+    )
+
+
+def _member(
+    group: StreamsGroup, member_id: str, member: StreamsGroupMember, transient: TransientState
+) -> StreamsGroupDescribeMember:
+    current = group.current(member_id)
+    return StreamsGroupDescribeMember(
+        member_id=member_id,
+        member_epoch=current.member_epoch,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if member.endpoint is None else _endpoint(member.endpoint),
+        client_tags=[KeyValue(key=key, value=value) for key, value in member.client_tags],
+        task_offsets=transient.offsets.get(member_id, []),
+        task_end_offsets=transient.end_offsets.get(member_id, []),
+        assignment=_assignment(current.assigned),
+        target_assignment=_assignment(group.target(member_id)),
+    )
+
+
+def _assignment(tasks: TasksTupleWithEpochs | TasksTuple) -> StreamsGroupDescribeAssignment:
+    return StreamsGroupDescribeAssignment(
+        active_tasks=_task_ids(tasks.active),
+        standby_tasks=_task_ids(tasks.standby),
+        warmup_tasks=_task_ids(tasks.warmup),
+    )

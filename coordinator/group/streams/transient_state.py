@@ -1,0 +1,127 @@
+"""What a coordinator knows of a streams group and no log holds.
+
+It is gone when the shard moves, and nobody is worse off: members say anew how far their tasks have
+come, are told anew whose tasks are where, are asked again for the description of the topology
+(KIP-1331), and whoever wanted the application to shut down does so itself. Called by
+`streams.groups`.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH
+from odradek.coordinator.group.streams.assignor import TaskId
+from odradek.coordinator.group.streams.heartbeats import StreamsHeartbeatOutcome
+from odradek.coordinator.group.streams.target_assignment import AssignmentInputs
+from odradek.protocol.messages.streams import (
+    StreamsGroupHeartbeatRequest,
+    TaskOffset,
+    TopologyDescription,
+)
+
+OFFSET_INTERVAL_MS: Final = 60_000
+"""How often members tell how far their tasks have come: Kafka's task.offset.interval.ms."""
+OFFSETS_MAX: Final = 10_000
+"""Of one member that are kept: more tasks than a process has, and about a megabyte in memory."""
+DESCRIPTION_RETRY_MS: Final = 60_000
+"""How long a member that was asked for a description may take before another one is asked."""
+
+
+class TransientState:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_description",
+        "_description_retry_ms",
+        "_lags",
+        "delayed_until_ms",
+        "end_offsets",
+        "endpoint_epoch",
+        "offsets",
+        "shutdown_requested_by",
+    )
+
+    def __init__(self) -> None:
+        self.delayed_until_ms = 0
+        """Until when no target is made, for other members to come."""
+        self.endpoint_epoch = 0
+        """One more whenever a member that answers queries has other tasks."""
+        self.shutdown_requested_by: str | None = None
+        """Which member has asked for the end of the application."""
+        self.offsets: dict[str, list[TaskOffset]] = {}
+        self.end_offsets: dict[str, list[TaskOffset]] = {}
+        self._lags: dict[str, dict[TaskId, int]] = {}
+        self._description: tuple[int, TopologyDescription] | None = None
+        self._description_retry_ms = 0
+
+    def start_initial_delay(self, delayed_until_ms: int) -> None:
+        """The group's first member is coming."""
+        self.delayed_until_ms = delayed_until_ms
+        self.shutdown_requested_by = None
+
+    def request_shutdown(self, member_id: str) -> None:
+        """A member wants the application to end; who was first is remembered."""
+        if self.shutdown_requested_by is None:
+            self.shutdown_requested_by = member_id
+
+    def update_task_offsets(self, request: StreamsGroupHeartbeatRequest) -> None:
+        """How far a member's tasks have come; before its heartbeat is decided."""
+        member_id = request.member_id
+        if request.member_epoch == JOIN_GROUP_EPOCH:
+            self.forget(member_id)
+        if request.task_offsets is not None:
+            self.offsets[member_id] = request.task_offsets[:OFFSETS_MAX]
+        if request.task_end_offsets is not None:
+            self.end_offsets[member_id] = request.task_end_offsets[:OFFSETS_MAX]
+        if request.task_offsets is not None or request.task_end_offsets is not None:
+            ends = _by_task(self.end_offsets.get(member_id, ()))
+            self._lags[member_id] = {
+                task: ends[task] - offset
+                for task, offset in _by_task(self.offsets.get(member_id, ())).items()
+                if task in ends
+            }
+
+    def assignment_inputs(self) -> AssignmentInputs:
+        """What assigning needs to know of this."""
+        return AssignmentInputs(self.delayed_until_ms, self._lags)
+
+    def update(
+        self, request: StreamsGroupHeartbeatRequest, result: StreamsHeartbeatOutcome
+    ) -> None:
+        """Take in what a heartbeat says in passing."""
+        member_id = result.found.member_id
+        if request.shutdown_application:
+            self.request_shutdown(member_id)
+        if result.includes_tasks(request) and result.member.endpoint is not None:
+            self.endpoint_epoch += 1
+
+    def request_description(self, result: StreamsHeartbeatOutcome, now_ms: int) -> bool:
+        """Whether this member is to describe the topology; then nobody else is for a while."""
+        epoch = result.topology.epoch
+        if (
+            self.description(epoch) is not None
+            or now_ms < self._description_retry_ms
+            or result.member.topology_epoch != epoch
+        ):
+            return False
+        self._description_retry_ms = now_ms + DESCRIPTION_RETRY_MS
+        return True
+
+    def store_description(self, epoch: int, description: TopologyDescription) -> None:
+        """What a member has told of the topology of this epoch."""
+        self._description = (epoch, description)
+
+    def description(self, epoch: int) -> TopologyDescription | None:
+        """What is known of the topology of this epoch."""
+        known = self._description
+        return known[1] if known is not None and known[0] == epoch else None
+
+    def forget(self, member_id: str) -> None:
+        """The member is gone."""
+        self.offsets.pop(member_id, None)
+        self.end_offsets.pop(member_id, None)
+        self._lags.pop(member_id, None)
+
+
+def _by_task(offsets: Iterable[TaskOffset]) -> dict[TaskId, int]:
+    return {(each.subtopology_id, each.partition): each.offset for each in offsets}

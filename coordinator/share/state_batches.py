@@ -1,0 +1,138 @@
+"""What is known of ranges of records of a share-partition, as short as it can be said.
+
+A list of batches in normal form is sorted, no two overlap, and no two that touch say the same. New
+batches are laid over old ones; of what two say of a record the later stage wins: the higher
+delivery count, then the higher delivery state, because neither ever goes back for a record that
+stays in flight (KIP-932). That makes a write that arrives twice, or late, harmless. Called by
+`state`.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from enum import IntEnum
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from odradek.protocol.messages import share_state
+
+
+class RecordState(IntEnum):
+    """What became of a record, with the numbers of the durable state (KIP-932, KIP-1191).
+
+    ACQUIRED is never written: whoever loads the state lets others have the record.
+    """
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Given up, and on its way to the dead-letter topic."""
+    ARCHIVED = 4
+
+
+DURABLE_STATES: Final = frozenset(RecordState) - {RecordState.ACQUIRED}
+"""Delivery states that may be written; an acquisition is its leader's alone."""
+
+NO_OFFSET: Final = -1
+"""Of a start offset: not decided yet, or unchanged."""
+
+
+class PersisterStateBatch(NamedTuple):
+    """The records `[first_offset, last_offset]`, which are all in the same state."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+Batches = tuple[PersisterStateBatch, ...]
+
+_FIRST: Final = itemgetter(0)
+_LAST: Final = itemgetter(1)
+
+
+def batches_of(found: Iterable[share_state.StateBatch]) -> Batches:
+    """What a record or a message has, as values; in no particular form."""
+    return tuple(
+        PersisterStateBatch(
+            batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count
+        )
+        for batch in found
+    )
+
+
+def messages_of(batches: Batches) -> list[share_state.StateBatch]:
+    """The inverse of `batches_of`."""
+    return [
+        share_state.StateBatch(
+            first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
+        )
+        for first, last, state, count in batches
+    ]
+
+
+def combine(
+    old: Batches, new: Iterable[PersisterStateBatch], start_offset: int = NO_OFFSET
+) -> Batches:
+    """`new` laid over `old`, which is in normal form, without what lies below `start_offset`.
+
+    The cost is that of copying `old`, and of a search for each new batch.
+    """
+    combined = list(old)
+    for batch in new:
+        _overlay(combined, batch)
+    return pruned(tuple(combined), start_offset)
+
+
+def pruned(batches: Batches, start_offset: int) -> Batches:
+    """What of batches in normal form lies at or above the start offset."""
+    if not batches or batches[0].first_offset >= start_offset:
+        return batches
+    at = bisect_left(batches, start_offset, key=_LAST)
+    kept = batches[at:]
+    if kept and kept[0].first_offset < start_offset:
+        kept = (kept[0]._replace(first_offset=start_offset), *kept[1:])
+    return kept
+
+
+def _overlay(batches: list[PersisterStateBatch], new: PersisterStateBatch) -> None:
+    """Lay one batch over a list in normal form, in place."""
+    first, last, state, count = new
+    low = bisect_left(batches, first, key=_LAST)
+    high = bisect_right(batches, last, key=_FIRST)
+    pieces: list[PersisterStateBatch] = []
+    at = first
+    for old in batches[low:high]:
+        if old.first_offset < first:
+            pieces.append(old._replace(last_offset=first - 1))
+        elif at < old.first_offset:
+            pieces.append(PersisterStateBatch(at, old.first_offset - 1, state, count))
+        begin, end = max(old.first_offset, first), min(old.last_offset, last)
+        if (old.delivery_count, old.delivery_state) >= (count, state):
+            pieces.append(PersisterStateBatch(begin, end, old.delivery_state, old.delivery_count))
+        else:
+            pieces.append(PersisterStateBatch(begin, end, state, count))
+        if old.last_offset > last:
+            pieces.append(old._replace(first_offset=last + 1))
+        at = end + 1
+    if at <= last:
+        pieces.append(PersisterStateBatch(at, last, state, count))
+    # What touches the place on either side may say the same as what lies there now.
+    low, high = max(low - 1, 0), min(high + 1, len(batches))
+    around = batches[low:high]
+    inside = [old for old in around if old.last_offset < first]
+    behind = [old for old in around if old.first_offset > last]
+    batches[low:high] = _joined([*inside, *pieces, *behind])
+
+
+def _joined(pieces: list[PersisterStateBatch]) -> list[PersisterStateBatch]:
+    """Sorted pieces, with neighbours that say the same made one."""
+    joined = pieces[:1]
+    for piece in pieces[1:]:
+        before = joined[-1]
+        if before.last_offset + 1 == piece.first_offset and before[2:] == piece[2:]:
+            joined[-1] = before._replace(last_offset=piece.last_offset)
+        else:
+            joined.append(piece)
+    return joined

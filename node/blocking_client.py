@@ -1,0 +1,136 @@
+"""One question at a time to one broker, in the newest version both sides know.
+
+For the few commands that must see what a client library hides or does not ask for, and for programs
+that have no client library (embedded.py). PLAINTEXT only.
+"""
+
+import socket
+from struct import Struct
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import (
+    decode_response,
+    decode_response_header,
+    encode_request,
+    encode_request_header,
+)
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+
+R = TypeVar("R")
+
+_LENGTH: Final = Struct(">i")
+_RESPONSE_BYTES_MAX: Final = 64 << 20
+_TLS_ALERT: Final = b"\x15\x03"
+_KEY_OF: Final = {api.request: ApiKey(api.key) for api in APIS.values()}
+
+
+class NotABrokerError(Exception):
+    """Whoever answers does not speak Kafka's protocol, or not the part that was asked for."""
+
+
+class TlsExpectedError(NotABrokerError):
+    """The answer was a TLS alert."""
+
+
+class ConnectionEndedError(NotABrokerError):
+    """The connection was closed instead of an answer."""
+
+
+class UnencodableRequestError(ProtocolError):
+    """The request has values that its format has no room for: nobody need be asked again."""
+
+
+class BlockingClient:
+    """A connection to a broker. Raises OSError, NotABrokerError and ProtocolError."""
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self._socket = socket.create_connection((host, port), timeout_s)
+        self._ranges: dict[int, tuple[int, int]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait so long for each answer from now on."""
+        self._socket.settimeout(timeout_s)
+
+    def serves(self, key: ApiKey) -> bool:
+        """Whether the broker offers the API in a version that we know. Private ones are offered by
+        none, and have to be tried."""
+        self._learn_versions()
+        low, high = self._ranges.get(key, (1, 0))
+        return low <= high and low <= APIS[key].max_version
+
+    def ask(self, request: object, response: type[R]) -> R:
+        """The answer to one request."""
+        key = _KEY_OF[type(request)]
+        if APIS[key].is_private:
+            return self._ask_privately(key, request, response)
+        if not self.serves(key):
+            raise NotABrokerError(f"it serves no {APIS[key].name} request that we know")
+        version = min(APIS[key].max_version, self._ranges[key][1])
+        answer = self._exchange(key, version, request)
+        assert isinstance(answer, response)
+        return answer
+
+    def _ask_privately(self, key: ApiKey, request: object, response: type[R]) -> R:
+        try:
+            answer = self._exchange(key, APIS[key].max_version, request)
+        except ConnectionEndedError as error:
+            # Whom a broker does not understand, it hangs up on.
+            raise NotABrokerError(
+                f"it serves no {APIS[key].name} request, which only Odradek's brokers do"
+            ) from error
+        assert isinstance(answer, response)
+        return answer
+
+    def _learn_versions(self) -> None:
+        if not self._ranges:
+            versions = self._exchange(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+            assert isinstance(versions, ApiVersionsResponse)
+            self._ranges = {
+                api.api_key: (api.min_version, api.max_version) for api in versions.api_keys
+            }
+
+    def _exchange(self, key: ApiKey, version: int, request: object) -> object:
+        header = encode_request_header(key, version, 0, "odradek")
+        try:
+            body = b"".join((header, *encode_request(key, version, request)))
+        except ProtocolError as error:
+            raise UnencodableRequestError(str(error)) from error
+        self._socket.sendall(_LENGTH.pack(len(body)) + body)
+        start = self._receive(_LENGTH.size)
+        if start.startswith(_TLS_ALERT):
+            raise TlsExpectedError("a TLS alert came back")
+        (size,) = _LENGTH.unpack(start)
+        if not 4 <= size <= _RESPONSE_BYTES_MAX:
+            raise NotABrokerError(f"the answer begins with {start!r}")
+        frame = memoryview(self._receive(size))
+        correlation_id, at = decode_response_header(key, version, frame)
+        if correlation_id != 0:
+            raise NotABrokerError("the answer is to another request")
+        return decode_response(key, version, frame, at)
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(min(size - len(data), 1 << 16))
+            if not piece:
+                raise ConnectionEndedError("the connection was closed instead of an answer")
+            data += piece
+        return bytes(data)

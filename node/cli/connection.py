@@ -1,0 +1,240 @@
+"""The command line's way to a Kafka cluster: connection options, clients, and what errors mean.
+
+Built on confluent-kafka, which is imported inside functions only: commands that need no client
+(`serve`, `--help`) must not pay for it. Every command that talks to a cluster takes the same
+options through `with_connection`, so TLS and SASL work by `-X` or `--client-config` for all that
+confluent-kafka can ask; what only we can ask goes over PLAINTEXT, and is refused where that is not
+what was said.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import AdminClient
+
+P = ParamSpec("P")
+R = TypeVar("R")
+K = TypeVar("K")
+V = TypeVar("V")
+
+PLAINTEXT = "PLAINTEXT"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+# Longest wait for a TCP connection before an address counts as not reachable.
+CONNECT_TIMEOUT_S = 3.0
+
+
+@dataclass(slots=True, kw_only=True)
+class ClusterConnection:
+    """Where the cluster is and how to talk to it."""
+
+    bootstrap: str
+    timeout_s: float
+    properties: Mapping[str, str] = field(default_factory=dict)
+    # Held for as long as the connection: dropping an admin client fails what it was asked.
+    _admin: AdminClient | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nobody has asked for TLS or SASL."""
+        return self.properties.get("security.protocol", PLAINTEXT).upper() == PLAINTEXT
+
+    def admin(self) -> AdminClient:
+        """The admin client, made once somebody is known to listen at the bootstrap address."""
+        from confluent_kafka.admin import AdminClient
+
+        if self._admin is None:
+            self.check_reachable()
+            self._admin = AdminClient(
+                {**self._common(), "socket.timeout.ms": int(self.timeout_s * 1000)}
+            )
+        return self._admin
+
+    def producer(self, properties: Mapping[str, str | int | float]) -> Producer:
+        from confluent_kafka import Producer
+
+        self.check_reachable()
+        return Producer({**properties, **self._common()})
+
+    def consumer(self, properties: Mapping[str, str | int | bool]) -> Consumer:
+        from confluent_kafka import Consumer
+
+        self.check_reachable()
+        return Consumer({**properties, **self._common()})
+
+    def check_reachable(self) -> None:
+        """Fail at once, and in words, when no bootstrap address accepts a connection.
+
+        librdkafka keeps trying for ever, which is right for a service and wrong for a person.
+        """
+        reasons = []
+        for address in self.bootstrap.split(","):
+            host, port = split_address(address.strip())
+            try:
+                with socket.create_connection((host, port), CONNECT_TIMEOUT_S):
+                    return
+            except OSError as error:
+                reasons.append(f"{host}:{port}: {error.strerror or error}")
+        raise click.ClickException(
+            "cannot reach the cluster ("
+            + "; ".join(reasons)
+            + "). Start one with `odradek serve`, or name one with --bootstrap HOST:PORT"
+        )
+
+    def _common(self) -> dict[str, str | int]:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "odradek-cli",
+            "log_level": 0,  # what goes wrong is said by the command itself
+            **self.properties,
+        }
+
+
+def with_connection(command: Callable[P, R]) -> Callable[..., R]:
+    """Give a click command the connection options and pass it a `connection`."""
+
+    @click.option(
+        "--bootstrap",
+        "-b",
+        envvar="ODRADEK_BOOTSTRAP",
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[,...]",
+        help="Any broker of the cluster.",
+    )
+    @click.option(
+        "--property",
+        "-X",
+        "properties",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A librdkafka client property, e.g. security.protocol=SASL_SSL.",
+    )
+    @click.option(
+        "--client-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        envvar="ODRADEK_CLIENT_CONFIG",
+        show_envvar=True,
+        help="A file of client properties, one KEY=VALUE a line.",
+    )
+    @click.option(
+        "--timeout",
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        type=click.FloatRange(min=0.1),
+        help="Longest wait for an answer.",
+    )
+    @functools.wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        file = kwargs.pop("client_config")
+        assert file is None or isinstance(file, Path)
+        given = kwargs.pop("properties")
+        assert isinstance(given, tuple)
+        bootstrap, timeout = kwargs.pop("bootstrap"), kwargs.pop("timeout")
+        assert isinstance(bootstrap, str)
+        assert isinstance(timeout, float)
+        kwargs["connection"] = make_connection(bootstrap, timeout, file, given)
+        return command(*args, **kwargs)
+
+    return wrapper
+
+
+def make_connection(
+    bootstrap: str, timeout_s: float, file: Path | None, properties: Iterable[str]
+) -> ClusterConnection:
+    """A Connection from option values; raises a usage error that names the value at fault."""
+    for address in bootstrap.split(","):
+        split_address(address.strip())
+    merged: dict[str, str] = {}
+    if file is not None:
+        merged.update(parse_properties(file.read_text().splitlines(), f"in {file}"))
+    merged.update(parse_properties(properties, "given with -X"))
+    return ClusterConnection(bootstrap=bootstrap, timeout_s=timeout_s, properties=merged)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`; a usage error otherwise."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise click.BadParameter(f"{address!r} is not HOST:PORT", param_hint="--bootstrap")
+    return host.strip("[]"), int(port)
+
+
+def parse_properties(lines: Iterable[str], where: str) -> dict[str, str]:
+    """Properties of `key=value` lines; blank lines and lines that start with # are skipped."""
+    properties = {}
+    for line in lines:
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} {where} is not KEY=VALUE")
+        properties[key.strip()] = value.strip()
+    return properties
+
+
+def collect_results(futures: Mapping[K, Future[V]]) -> tuple[dict[K, V], dict[K, KafkaError]]:
+    """What was answered and what was refused, each in the order of the mapping."""
+    from confluent_kafka import KafkaException
+
+    answers: dict[K, V] = {}
+    refusals: dict[K, KafkaError] = {}
+    for key, future in futures.items():
+        try:
+            answers[key] = future.result()
+        except KafkaException as error:
+            refusals[key] = error.args[0]
+    return answers, refusals
+
+
+def single_result(futures: Mapping[K, Future[V]], what: str) -> V:
+    """The only answer; a refusal becomes an error that starts with `what`."""
+    answers, refusals = collect_results(futures)
+    for error in refusals.values():
+        raise click.ClickException(f"{what}: {reason(error)}")
+    (answer,) = answers.values()
+    return answer
+
+
+def raise_refusals(refusals: Mapping[str, KafkaError]) -> None:
+    """Raise when something was refused, after what succeeded has been told."""
+    if refusals:
+        raise click.ClickException(
+            "; ".join(f"{name}: {reason(error)}" for name, error in refusals.items())
+        )
+
+
+def reason(error: object) -> str:
+    """The text of a KafkaError as one line: what the broker said, or what the client saw."""
+    from confluent_kafka import KafkaError
+
+    if not isinstance(error, KafkaError):
+        return str(error)
+    text = error.str() or error.name()
+    if error.code() == KafkaError._TIMED_OUT:
+        return f"{text}: the cluster did not answer in time (raise --timeout?)"
+    return f"{text} ({error.name()})" if error.code() > 0 else text
+
+
+def explain(error: Exception) -> str | None:
+    """A line for stderr when `error` is a Kafka client's; None when it is anything else."""
+    # When confluent-kafka was never imported, the error cannot be one of its own.
+    library = sys.modules.get("confluent_kafka")
+    if library is None or not isinstance(error, library.KafkaException):
+        return None
+    return reason(error.args[0]) if error.args else str(error)

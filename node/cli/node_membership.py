@@ -1,0 +1,301 @@
+"""`odradek node add` and `odradek node remove`: nodes get a vote in the quorum, and go for good.
+
+    node add       the node follows the metadata, started with join  ->  it has caught up  ->  it
+                   votes
+    node remove    it hosts no replicas any more  ->  it votes no more  ->  it is stopped  ->  its
+                   broker is forgotten
+
+Each step is looked at before the next one is taken, so that a command that was interrupted is
+simply given again. A node that came back with a new data folder follows beside its old replica:
+then only the old one's vote is taken, and the node stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import click
+
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import ClusterConnection, with_connection
+from odradek.node.cli.output import Output, with_output
+from odradek.node.cli.quorum import Quorum, add_voter, describe, raise_on_error, remove_voter
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
+    DescribeQuorumReplicaState,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from odradek.protocol.messages.metadata import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from odradek.protocol.types import uuid_to_text
+
+POLL_S: Final = 0.2
+VOTERS_MAX: Final = 5
+"""Of those that `cluster up` makes: more make every decision slower and the quorum hardly safer."""
+_REPLICAS_SHOWN: Final = 5
+T = TypeVar("T")
+
+
+@click.command()
+@click.argument("node_id", type=click.IntRange(min=0))
+@with_connection
+@with_output
+def add(node_id: int, connection: ClusterConnection, output: Output) -> None:
+    """Give a node that has joined the cluster a vote in its quorum.
+
+    Start the node first, with join and peer.listen in its configuration. It serves clients without
+    a vote as well; with three or five votes the cluster decides on as long as one or two of these
+    nodes are lost.
+    """
+    with ClusterClient(connection) as session:
+        quorum = _quorum_with_leader(session)
+        is_new = quorum.voter(node_id) is None or quorum.observer(node_id) is not None
+        if is_new:
+            quorum = promote_to_voter(node_id, session, output)
+    _print_votes(node_id, quorum, output, is_new=is_new)
+
+
+@click.command()
+@click.argument("node_id", type=click.IntRange(min=0))
+@click.option(
+    "--force", is_flag=True, help="Also if it hosts replicas: their partitions lose them."
+)
+@with_connection
+@with_output
+def remove(node_id: int, force: bool, connection: ClusterConnection, output: Output) -> None:
+    """Take a node out of the cluster for good: its vote, then its registration.
+
+    Move its replicas away first (odradek node drain). A node that runs is to be stopped when it has
+    lost its vote; the command waits for that as long as --timeout says, and can be given again.
+    """
+    with ClusterClient(connection) as session:
+        _remove(node_id, session, output, is_forced=force)
+
+
+def _remove(node_id: int, session: ClusterClient, output: Output, *, is_forced: bool) -> None:
+    quorum = _quorum_with_leader(session)
+    voter, observer = quorum.voter(node_id), quorum.observer(node_id)
+    broker = _broker(node_id, session)
+    if voter is None and observer is None and broker is None:
+        raise click.ClickException(
+            f"there is no node {node_id}; odradek cluster status shows those that there are"
+        )
+    is_replaced = voter is not None and observer is not None
+    if not is_replaced and not is_forced:
+        _refuse_if_hosting(node_id, session)
+    if voter is not None:
+        remove_voter(session, voter)
+        quorum = _quorum_with_leader(session)
+    if is_replaced:
+        output.done(
+            f"Node {node_id}'s replica in its old data folder votes no more; {_votes(quorum)}."
+            f"\nThe node follows with a new folder: odradek node add {node_id} gives it a vote.",
+            _result(node_id, quorum, has_lost_vote=True, is_unregistered=False),
+        )
+        return
+    if broker is not None:
+        _unregister(node_id, session, output)
+    output.done(
+        f"Node {node_id} is not in the cluster any more; {_votes(quorum)}.",
+        _result(
+            node_id, quorum, has_lost_vote=voter is not None, is_unregistered=broker is not None
+        ),
+    )
+
+
+def promote_to_voter(node_id: int, session: ClusterClient, output: Output) -> Quorum:
+    """Wait until a node follows and has caught up, then give it a vote; the quorum with it.
+
+    ClickException if it does not come, does not come nearer, or is refused.
+    """
+    observer = _poll_until(
+        lambda: _observer(node_id, session),
+        session,
+        f"node {node_id} does not follow the metadata: start it with join=HOST:PORT of a node of"
+        " the cluster, peer.listen, and the cluster's cluster.id and cluster.secret; if it runs,"
+        " its log says why it is not taken in",
+    )
+    output.hint(f"Node {node_id} follows the metadata; it gets a vote when it has caught up.")
+    _catch_up(observer, session, output)
+    quorum = _quorum_with_leader(session)
+    old = quorum.voter(node_id)
+    if old is not None and old.replica_directory_id != observer.replica_directory_id:
+        raise click.ClickException(
+            f"node {node_id} has come back with another data folder, and its old replica"
+            f" ({uuid_to_text(old.replica_directory_id)}) has the vote still: odradek node remove"
+            f" {node_id} takes that one's; then give this command again"
+        )
+
+    def is_added() -> bool:
+        # The old replica of a node may follow still, as far as the leader knows.
+        answer = add_voter(session, _observer(node_id, session) or observer)
+        if answer.error_code == ErrorCode.DUPLICATE_VOTER:
+            return True  # an answer was lost: it has the vote
+        if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
+            raise_on_error(answer.error_code, answer.error_message, f"node {node_id} gets no vote")
+        reasons.append(answer.error_message or "no majority of the voters answers in time")
+        return not answer.error_code
+
+    reasons: list[str] = []
+    _poll_until(is_added, session, lambda: f"node {node_id} has no vote yet: {reasons[-1]}")
+    return _poll_until(
+        lambda: _with_voter(node_id, session), session, f"node {node_id} has no vote yet"
+    )
+
+
+def target_voter_count(node_count: int) -> int:
+    """How many of so many nodes shall vote: an odd number, for one more would make the majority
+    larger and not the number of those that may be lost; at most VOTERS_MAX."""
+    return min(VOTERS_MAX, node_count - 1 + node_count % 2)
+
+
+def promote_to_voters(node_ids: Sequence[int], session: ClusterClient, output: Output) -> list[int]:
+    """Give the first of these nodes, in this order, votes as `target_voter_count` has it; who got
+    one."""
+    quorum = _quorum_with_leader(session)
+    missing = target_voter_count(len(node_ids)) - len(quorum.voters)
+    without = [node_id for node_id in node_ids if quorum.voter(node_id) is None]
+    chosen = without[: max(0, missing)]
+    for node_id in chosen:
+        promote_to_voter(node_id, session, output)
+    return chosen
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def _quorum_with_leader(session: ClusterClient) -> Quorum:
+    return _poll_until(
+        lambda: describe(session),
+        session,
+        "the quorum has no leader: a majority of its voters must be there; odradek cluster status"
+        " shows who is",
+    )
+
+
+def _observer(node_id: int, session: ClusterClient) -> DescribeQuorumReplicaState | None:
+    quorum = describe(session)
+    return None if quorum is None else quorum.observer(node_id)
+
+
+def _with_voter(node_id: int, session: ClusterClient) -> Quorum | None:
+    quorum = describe(session)
+    return None if quorum is None or quorum.voter(node_id) is None else quorum
+
+
+def _catch_up(observer: DescribeQuorumReplicaState, session: ClusterClient, output: Output) -> None:
+    """Show how far a node is until it has what there was when this began."""
+    node_id, end = observer.replica_id, _quorum_with_leader(session).end
+    begin = done = max(0, observer.log_end_offset)
+    if done >= end:
+        return
+    with output.progress(f"Node {node_id} catches up", end - begin) as advance:
+        deadline = time.monotonic() + session.timeout_s
+        while done < end:
+            found = _observer(node_id, session)
+            if found is not None and found.log_end_offset > done:
+                advance(found.log_end_offset - done)
+                done = found.log_end_offset
+                deadline = time.monotonic() + session.timeout_s
+            if time.monotonic() > deadline:
+                raise click.ClickException(
+                    f"node {node_id} does not come nearer: it has {done} of {end} entries; is it"
+                    " running, and is there room on its disk?"
+                )
+            time.sleep(POLL_S)
+
+
+def _refuse_if_hosting(node_id: int, session: ClusterClient) -> None:
+    metadata = session.ask(MetadataRequest(topics=None), MetadataResponse)
+    hosted = sorted(
+        f"{topic.name}-{partition.partition_index}"
+        for topic in metadata.topics
+        for partition in topic.partitions
+        if node_id in partition.replica_nodes
+    )
+    if hosted:
+        shown = ", ".join(hosted[:_REPLICAS_SHOWN])
+        more = f" and {len(hosted) - _REPLICAS_SHOWN} more" if len(hosted) > _REPLICAS_SHOWN else ""
+        raise click.ClickException(
+            f"node {node_id} hosts replicas of {shown}{more}: move them away with odradek node"
+            f" drain {node_id}, or say --force if they are lost"
+        )
+
+
+def _broker(node_id: int, session: ClusterClient) -> DescribeClusterBroker | None:
+    request = DescribeClusterRequest(include_fenced_brokers=True)
+    answer = session.ask(request, DescribeClusterResponse)
+    raise_on_error(answer.error_code, answer.error_message, "the cluster is not described")
+    return next((broker for broker in answer.brokers if broker.broker_id == node_id), None)
+
+
+def _unregister(node_id: int, session: ClusterClient, output: Output) -> None:
+    def is_stopped() -> bool:
+        broker = _broker(node_id, session)
+        return broker is None or broker.is_fenced
+
+    if not is_stopped():
+        output.hint(f"Stop node {node_id} now: it is forgotten as soon as it is gone.")
+        _poll_until(
+            is_stopped,
+            session,
+            f"node {node_id} has no vote any more, but it runs still and would register itself"
+            " again: stop it, then give this command again",
+        )
+    request = UnregisterBrokerRequest(broker_id=node_id)
+    answer = session.ask(request, UnregisterBrokerResponse)
+    if answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
+        raise_on_error(answer.error_code, answer.error_message, f"node {node_id} is not forgotten")
+
+
+def _poll_until(
+    look: Callable[[], T | None], session: ClusterClient, complaint: str | Callable[[], str]
+) -> T:
+    """What `look` finds, as soon as it finds something; ClickException when time is up."""
+    deadline = time.monotonic() + session.timeout_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise click.ClickException(complaint if isinstance(complaint, str) else complaint())
+        time.sleep(POLL_S)
+
+
+# -- telling ---------------------------------------------------------------------------------------
+
+
+def _print_votes(node_id: int, quorum: Quorum, output: Output, *, is_new: bool) -> None:
+    output.done(
+        f"Node {node_id} {'votes' if is_new else 'votes already'}; {_votes(quorum)}.",
+        {"node": node_id, "is_new": is_new, "voters": quorum.voter_ids},
+    )
+    if len(quorum.voters) % 2 == 0:
+        output.hint(
+            f"With {len(quorum.voters)} votes no more nodes may be lost than with"
+            f" {len(quorum.voters) - 1}: give one more node a vote, or take one away."
+        )
+
+
+def _votes(quorum: Quorum) -> str:
+    ids = ", ".join(map(str, quorum.voter_ids))
+    return f"the votes are with {ids}" if len(quorum.voters) > 1 else f"the only vote is with {ids}"
+
+
+def _result(
+    node_id: int, quorum: Quorum, *, has_lost_vote: bool, is_unregistered: bool
+) -> dict[str, int | bool | list[int]]:
+    return {
+        "node": node_id,
+        "has_lost_vote": has_lost_vote,
+        "is_unregistered": is_unregistered,
+        "voters": quorum.voter_ids,
+    }

@@ -1,0 +1,290 @@
+"""Carrying out moves of replicas: so many at a time, watched until they are done, or called off.
+
+State of a move: waiting, under way (the cluster has accepted it), and then one of done, gone (its
+topic was deleted), failed. It is done when the cluster says that the partition has the wanted
+replicas in the wanted order and no reassignment; who deletes a topic or directs a partition
+elsewhere meanwhile disturbs nothing but that partition.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.cluster.balance.model import PartitionMove
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.output import size_text
+from odradek.node.cli.replica_placement import (
+    PartitionId,
+    describe_partitions,
+    error_text,
+    list_reassignments,
+    log_dir_usage,
+    raise_on_error,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopicPartitions,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+POLL_S: Final = 0.25
+SIZES_EVERY_S: Final = 1.0
+CANCELLED_AFTER_S: Final = 10.0
+"""How long a partition may neither move nor have moved, as some broker's metadata may be old."""
+_ACCEPTED: Final = frozenset(
+    {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentProgress:
+    """How far the moves are. `seconds` have passed since they began."""
+
+    partitions_done: int
+    partitions: int
+    bytes_done: int
+    bytes: int
+    seconds: float
+    waiting_for: tuple[int, ...] = ()
+    """Nodes that do not answer and should copy."""
+
+    def text(self) -> str:
+        """One line for a person."""
+        parts = [
+            f"{self.partitions_done} of {self.partitions} partitions",
+            f"{size_text(self.bytes_done)} of {size_text(self.bytes)}",
+        ]
+        rate = self.bytes_done / self.seconds if self.seconds > 0 else 0.0
+        if rate >= 1:
+            parts.append(f"{size_text(int(rate))}/s")
+            parts.append(f"{seconds_text((self.bytes - self.bytes_done) / rate)} left")
+        if self.waiting_for:
+            parts.append(f"waiting for node {', '.join(map(str, self.waiting_for))}")
+        return ", ".join(parts)
+
+
+@dataclass(slots=True)
+class ReassignmentOutcome:
+    """What became of the moves; `failed` says why."""
+
+    done: list[PartitionMove] = field(default_factory=list)
+    deleted: list[PartitionMove] = field(default_factory=list)
+    failed: dict[PartitionId, str] = field(default_factory=dict)
+
+
+class ReassignmentRunner:
+    """Carries out moves, the first ones first; `in_progress` are some that have begun already."""
+
+    def __init__(
+        self,
+        session: ClusterClient,
+        moves: Sequence[PartitionMove],
+        *,
+        in_progress: Sequence[PartitionMove] = (),
+        batch: int,
+        on_progress: Callable[[ReassignmentProgress], None],
+    ) -> None:
+        self.outcome = ReassignmentOutcome()
+        self._session = session
+        self._batch = batch
+        self._on_progress = on_progress
+        self._waiting = deque(moves)
+        self._in_progress: dict[PartitionId, PartitionMove] = {
+            (m.topic, m.number): m for m in in_progress
+        }
+        self._idle_since: dict[PartitionId, float] = {}
+        self._partitions = len(moves) + len(in_progress)
+        self._bytes = sum(move.copied_bytes for move in (*moves, *in_progress))
+        self._bytes_done = 0
+        self._copied: dict[tuple[PartitionId, int], int] = {}
+        self._silent: tuple[int, ...] = ()
+        self._began_at = time.monotonic()
+        self._sizes_due = self._began_at
+
+    @property
+    def in_progress(self) -> Sequence[PartitionId]:
+        """What has begun and not ended."""
+        return list(self._in_progress)
+
+    def run(self) -> ReassignmentOutcome:
+        """Return when every move has ended one way or the other."""
+        while self._waiting or self._in_progress:
+            self._submit()
+            ended = self._poll()
+            now = time.monotonic()
+            if now >= self._sizes_due:
+                self._measure()
+                self._sizes_due = now + SIZES_EVERY_S
+            self._on_progress(self._progress())
+            if not ended:
+                time.sleep(POLL_S)
+        return self.outcome
+
+    def _submit(self) -> None:
+        """Have the cluster take on as many as may be under way."""
+        batch: list[PartitionMove] = []
+        while self._waiting and len(self._in_progress) + len(batch) < self._batch:
+            batch.append(self._waiting.popleft())
+        if not batch:
+            return
+        wanted = {(move.topic, move.number): list(move.after) for move in batch}
+        codes = reassign(self._session, wanted)
+        for move in batch:
+            name = (move.topic, move.number)
+            code, message = codes.get(name, (ErrorCode.UNKNOWN_SERVER_ERROR, "no answer came"))
+            if not code:
+                self._in_progress[name] = move
+            elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._end(move, self.outcome.deleted)
+            else:
+                self._fail(move, error_text(code, message))
+
+    def _poll(self) -> bool:
+        """See what has ended; whether anything has."""
+        if not self._in_progress:
+            return True
+        # In this order: what ends in between is seen as under way a little longer.
+        ongoing = list_reassignments(self._session)
+        known = describe_partitions(self._session)
+        now = time.monotonic()
+        before = len(self._in_progress)
+        for name, move in list(self._in_progress.items()):
+            state = known.get(name)
+            if state is None:
+                self._end(move, self.outcome.deleted)
+            elif name in ongoing:
+                self._idle_since.pop(name, None)
+            elif tuple(state.replica_nodes) == move.after:
+                self._end(move, self.outcome.done)
+            elif now - self._idle_since.setdefault(name, now) > CANCELLED_AFTER_S:
+                self._fail(move, "its reassignment was called off")
+        return len(self._in_progress) < before
+
+    def _measure(self) -> None:
+        """See how much of what is under way has been copied."""
+        wanted: dict[int, list[PartitionId]] = {}
+        for name, move in self._in_progress.items():
+            for node in move.adding:
+                wanted.setdefault(node, []).append(name)
+        silent = []
+        for node, names in sorted(wanted.items()):
+            found = log_dir_usage(self._session, node, names)
+            if found is None:
+                silent.append(node)
+                continue
+            for name, byte_count in found.sizes.items():
+                if name in self._in_progress:
+                    limit = self._in_progress[name].byte_count
+                    self._copied[name, node] = min(byte_count, limit)
+        self._silent = tuple(silent)
+
+    def _end(self, move: PartitionMove, ended: list[PartitionMove]) -> None:
+        ended.append(move)
+        self._drop(move)
+        self._bytes_done += move.copied_bytes
+
+    def _fail(self, move: PartitionMove, reason: str) -> None:
+        self.outcome.failed[move.topic, move.number] = reason
+        self._drop(move)
+
+    def _drop(self, move: PartitionMove) -> None:
+        name = (move.topic, move.number)
+        self._in_progress.pop(name, None)
+        self._idle_since.pop(name, None)
+        for node in move.adding:
+            self._copied.pop((name, node), None)
+
+    def _progress(self) -> ReassignmentProgress:
+        outcome = self.outcome
+        return ReassignmentProgress(
+            partitions_done=len(outcome.done) + len(outcome.deleted) + len(outcome.failed),
+            partitions=self._partitions,
+            bytes_done=self._bytes_done + sum(self._copied.values()),
+            bytes=self._bytes,
+            seconds=time.monotonic() - self._began_at,
+            waiting_for=self._silent,
+        )
+
+
+def reassign(
+    session: ClusterClient,
+    wanted: dict[PartitionId, list[int] | None] | dict[PartitionId, list[int]],
+) -> dict[PartitionId, tuple[int, str | None]]:
+    """Begin reassignments, or with null replicas call them off; the error of each."""
+    topics: dict[str, ReassignableTopic] = {}
+    for (topic, number), replicas in wanted.items():
+        entry = topics.setdefault(topic, ReassignableTopic(name=topic))
+        entry.partitions.append(ReassignablePartition(partition_index=number, replicas=replicas))
+    answer = session.ask(
+        AlterPartitionReassignmentsRequest(topics=list(topics.values())),
+        AlterPartitionReassignmentsResponse,
+        again=lambda told: ErrorCode(told.error_code).is_retriable,
+    )
+    raise_on_error(answer.error_code, answer.error_message, "replicas cannot be moved")
+    return {
+        (topic.name, partition.partition_index): (partition.error_code, partition.error_message)
+        for topic in answer.responses
+        for partition in topic.partitions
+    }
+
+
+def cancel_reassignments(
+    session: ClusterClient, names: Iterable[PartitionId]
+) -> tuple[list[PartitionId], dict[PartitionId, str]]:
+    """Have partitions stay where they were before: which do, and why others do not. What has ended
+    meanwhile is neither."""
+    stopped, kept = [], {}
+    wanted: dict[PartitionId, list[int] | None] = dict.fromkeys(names)
+    if not wanted:
+        return [], {}
+    for name, (code, message) in reassign(session, wanted).items():
+        if not code:
+            stopped.append(name)
+        elif code not in (
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ):
+            kept[name] = error_text(code, message)
+    return stopped, kept
+
+
+def elect_preferred_leaders(
+    session: ClusterClient, names: Iterable[PartitionId]
+) -> dict[PartitionId, str]:
+    """Give the lead to the first replica of each partition; why some did not get it."""
+    topics: dict[str, ElectLeadersTopicPartitions] = {}
+    for topic, number in names:
+        topics.setdefault(topic, ElectLeadersTopicPartitions(topic=topic)).partitions.append(number)
+    if not topics:
+        return {}
+    answer = session.ask(
+        ElectLeadersRequest(topic_partitions=list(topics.values())),
+        ElectLeadersResponse,
+        again=lambda told: ErrorCode(told.error_code).is_retriable,
+    )
+    raise_on_error(answer.error_code, None, "leaders cannot be elected")
+    return {
+        (topic.topic, partition.partition_id): error_text(
+            partition.error_code, partition.error_message
+        )
+        for topic in answer.replica_election_results
+        for partition in topic.partition_result
+        if partition.error_code not in _ACCEPTED
+    }
+
+
+def seconds_text(seconds: float) -> str:
+    """`42 s`, `3 min`, `2 h 5 min`."""
+    if seconds < 90:
+        return f"{max(0, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,212 @@
+"""What a cluster holds where, as its brokers tell: the nodes and partitions that a plan is made of.
+
+Sizes come from every broker that answers; one that does not leaves its replicas to be judged by
+the others'. A partition's size is its leader's.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import click
+
+from odradek.cluster.balance.model import Partition, RegisteredBroker
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+)
+from odradek.protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+
+PartitionId = tuple[str, int]
+"""A partition: its topic and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster at one moment. `cordoned` are the nodes that take no new replicas."""
+
+    nodes: Sequence[RegisteredBroker]
+    partitions: Sequence[Partition]
+    cordoned: frozenset[int]
+
+    @property
+    def moving(self) -> Sequence[Partition]:
+        """Those whose reassignment is under way."""
+        return [p for p in self.partitions if p.adding or p.removing]
+
+    @property
+    def fenced(self) -> frozenset[int]:
+        """The nodes that do not serve."""
+        return frozenset(node.node_id for node in self.nodes if node.is_fenced)
+
+    def on(self, node_id: int) -> Sequence[Partition]:
+        """The partitions that a node has a replica of."""
+        return [p for p in self.partitions if node_id in p.replicas]
+
+
+def view_cluster(session: ClusterClient, *, topics: Iterable[str] = ()) -> ClusterView:
+    """The cluster now; of the topics named, or of all. ClickException if one does not exist."""
+    brokers = session.ask(
+        DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse
+    )
+    raise_on_error(brokers.error_code, brokers.error_message, "the cluster cannot be described")
+    session.learn({b.broker_id: (b.host, b.port) for b in brokers.brokers if b.host and b.port})
+    described, ongoing = _describe_consistently(session, topics)
+    sizes: dict[PartitionId, dict[int, int]] = {}
+    cordoned = set()
+    for broker in brokers.brokers:
+        if broker.is_fenced:
+            continue
+        held = log_dir_usage(session, broker.broker_id)
+        if held is None:
+            continue
+        if held.is_cordoned:
+            cordoned.add(broker.broker_id)
+        for name, byte_count in held.sizes.items():
+            sizes.setdefault(name, {})[broker.broker_id] = byte_count
+    return ClusterView(
+        nodes=[
+            RegisteredBroker(node_id=b.broker_id, rack=b.rack, is_fenced=b.is_fenced)
+            for b in brokers.brokers
+        ],
+        partitions=[
+            _partition(name, state, ongoing.get(name), sizes.get(name, {}))
+            for name, state in described.items()
+        ],
+        cordoned=frozenset(cordoned),
+    )
+
+
+def _describe_consistently(
+    session: ClusterClient, topics: Iterable[str]
+) -> tuple[
+    dict[PartitionId, MetadataResponsePartition], dict[PartitionId, OngoingPartitionReassignment]
+]:
+    """Partitions and reassignments that fit each other: metadata alone does not say which of the
+    replicas are on their way out. What changes while one looks is looked at again."""
+    found: dict[PartitionId, MetadataResponsePartition] = {}
+    moving: dict[PartitionId, OngoingPartitionReassignment] = {}
+    after = list_reassignments(session)
+    while True:
+        described = describe_partitions(session, topics)
+        before, after = after, list_reassignments(session)
+        is_settled = True
+        for name, state in described.items():
+            if name in found:
+                continue
+            if before.get(name) != after.get(name):
+                is_settled = False
+                continue
+            found[name] = state
+            if name in after:
+                moving[name] = after[name]
+        if is_settled:
+            return {name: found[name] for name in described}, moving
+
+
+def describe_partitions(
+    session: ClusterClient, topics: Iterable[str] = ()
+) -> dict[PartitionId, MetadataResponsePartition]:
+    """The partitions of the topics named, or of all. ClickException if one does not exist."""
+    named = [MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)]
+    request = MetadataRequest(topics=named or None, allow_auto_topic_creation=False)
+    answer = session.ask(request, MetadataResponse)
+    found = {}
+    for topic in answer.topics:
+        assert topic.name is not None
+        if topic.error_code and named:
+            raise_on_error(topic.error_code, None, f"topic {topic.name}")
+        for partition in topic.partitions:
+            found[topic.name, partition.partition_index] = partition
+    return found
+
+
+def list_reassignments(session: ClusterClient) -> dict[PartitionId, OngoingPartitionReassignment]:
+    """What is being reassigned, of all topics."""
+    answer = session.ask(
+        ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse
+    )
+    raise_on_error(answer.error_code, answer.error_message, "reassignments cannot be listed")
+    return {
+        (topic.name, partition.partition_index): partition
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
+
+
+class LogDirUsage(NamedTuple):
+    """What a node holds: the bytes of each replica, and whether it takes new ones."""
+
+    sizes: Mapping[PartitionId, int]
+    is_cordoned: bool
+
+
+def log_dir_usage(
+    session: ClusterClient, node_id: int, names: Iterable[PartitionId] | None = None
+) -> LogDirUsage | None:
+    """What a node holds of these partitions or of all; None if it does not answer."""
+    topics = None
+    if names is not None:
+        numbers: dict[str, list[int]] = {}
+        for topic, number in names:
+            numbers.setdefault(topic, []).append(number)
+        topics = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in numbers.items()]
+    answer = session.ask_node(
+        node_id, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse
+    )
+    if answer is None or answer.error_code:
+        return None
+    sizes: Counter[PartitionId] = Counter()
+    for folder in answer.results:
+        for held in folder.topics:
+            for partition in held.partitions:
+                # A replica that is being moved between folders is in two of them.
+                if not partition.is_future_key:
+                    sizes[held.name, partition.partition_index] += partition.partition_size
+    folders = [folder for folder in answer.results if not folder.error_code]
+    return LogDirUsage(sizes, bool(folders) and all(folder.is_cordoned for folder in folders))
+
+
+def raise_on_error(code: int, message: str | None, what: str) -> None:
+    """ClickException if there is an error."""
+    if code:
+        raise click.ClickException(f"{what}: {error_text(code, message)}")
+
+
+def error_text(code: int, message: str | None) -> str:
+    """An error in the broker's words, with its name."""
+    error = ErrorCode(code)
+    return f"{message or error.message} ({error.name})"
+
+
+def _partition(
+    name: PartitionId,
+    state: MetadataResponsePartition,
+    ongoing: OngoingPartitionReassignment | None,
+    sizes: Mapping[int, int],
+) -> Partition:
+    replicas = ongoing.replicas if ongoing is not None else state.replica_nodes
+    return Partition(
+        topic=name[0],
+        number=name[1],
+        replicas=tuple(replicas),
+        in_sync=tuple(state.isr_nodes),
+        leader=state.leader_id,
+        byte_count=sizes.get(state.leader_id, max(sizes.values(), default=0)),
+        adding=tuple(ongoing.adding_replicas) if ongoing is not None else (),
+        removing=tuple(ongoing.removing_replicas) if ongoing is not None else (),
+    )

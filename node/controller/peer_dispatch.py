@@ -1,0 +1,157 @@
+"""What the other members of the quorum say and do, before the Raft core hears of it.
+
+Every message goes where it belongs: Raft's to the driver, commands to the errands, questions to the
+view of the quorum; and who can be reached or not, to the lost peers. Called by the process in every
+turn.
+"""
+
+import logging
+from collections.abc import Callable, Container
+
+from odradek.cluster.raft.configuration import is_bootstrap_voter, node_id_of
+from odradek.cluster.raft.messages import (
+    AppendRequest,
+    FollowRequest,
+    Message,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteRequest,
+)
+from odradek.node.bus.peer_messages import (
+    ForwardRequest,
+    ForwardResponse,
+    PeerDirectoryUpdate,
+    PeerHeader,
+    PeerMessage,
+    QuorumStateRequest,
+    QuorumStateResponse,
+)
+from odradek.node.config import NodeConfig
+from odradek.node.controller.command_forwarding import CommandForwarding
+from odradek.node.controller.failure_detector import FailureDetector
+from odradek.node.controller.peer_directory import EXPIRY_MS, PeerDirectory
+from odradek.node.controller.quorum_view import QuorumView
+from odradek.node.controller.raft_driver import RaftDriver
+
+log = logging.getLogger(__name__)
+
+TELL_AGAIN_MS = 5_000
+_OF_LEADERS = (AppendRequest, SnapshotChunk, VoteRequest, TimeoutNow)
+"""What somebody says who leads or wants to."""
+
+
+class PeerDispatch:
+    """See the module's docstring. Times are of a clock that does not go back, in milliseconds."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        acquaintances: PeerDirectory,
+        driver: RaftDriver,
+        errands: CommandForwarding,
+        quorum: QuorumView,
+        lost: FailureDetector,
+        *,
+        tell: Callable[[tuple[int, ...]], None],
+        suspect: Callable[[int, int], None],
+    ) -> None:
+        """`tell` says to the processes of this node which nodes have become unreachable, `suspect`
+        to the active controller whose process has ended, and when."""
+        self._config = config
+        self._peer_directory = acquaintances
+        self._driver = driver
+        self._forwarding = errands
+        self._quorum = quorum
+        self._failure_detector = lost
+        self._tell = tell
+        self._suspect = suspect
+        self._own_id = driver.node.own_id
+        self._forget_ms = 0
+        self._told_ms = 0
+        self._has_vote = True
+
+    def next_deadline_ms(self) -> int | None:
+        """When `dispatch` has something to do, if nobody says anything before."""
+        return self._failure_detector.next_deadline_ms()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the quorum has no founder of our id any more, or one with another data folder, so
+        that this node has to come back as a replica without a vote.
+
+        While somebody leads it, that is the leader's to say: whoever else says so may be wrong
+        itself. Not if this node has begun a cluster of its own meanwhile, for nobody knows which of
+        the two is right.
+        """
+        bus, driver = self._peer_directory.bus, self._driver
+        if bus is None or not bus.replaced_by or not is_bootstrap_voter(self._own_id):
+            return False
+        if driver.node.leader_id not in {None, *bus.replaced_by}:
+            return False
+        return not driver.is_sole_voter or driver.node.log.last_index == 0
+
+    def dispatch(self, brokers: Container[int], now_ms: int) -> None:
+        """Take in what has arrived and what is due. `brokers` are the nodes that are registered."""
+        self._failure_detector.campaign_if_due(now_ms)
+        bus = self._peer_directory.bus
+        if bus is None:
+            return
+        for member in bus.poll_events():
+            self._failure_detector.peer_reconnected(member)
+            self._forwarding.member_reconnected(member, now_ms)
+        self._failure_detector.report_unreachable(bus.disconnected_since, self._tell)
+        for member in bus.take_stopped():
+            suspect = self._failure_detector.peer_exited(member, now_ms)
+            if suspect is not None:
+                self._suspect(suspect, now_ms)
+        for header, messages in bus.receive():
+            self._peer_directory.record_header(header, now_ms)
+            for message in messages:
+                self._take(header, message, now_ms)
+        if now_ms >= self._forget_ms:
+            self._forget_ms = now_ms + EXPIRY_MS // 3
+            self._peer_directory.forget(brokers, now_ms)
+
+    def log_lost_vote(self) -> None:
+        """Say that there is no vote, and what gives one: after a start, or when it was taken."""
+        node = self._driver.node
+        if not node.configuration.voters or node.leader_id is None:
+            return
+        had_vote, self._has_vote = self._has_vote, node.configuration.is_voter(self._own_id)
+        if had_vote and not self._has_vote:
+            log.warning(
+                "this node follows the metadata without a vote; odradek node add %d gives it one",
+                self._config.node_id,
+            )
+
+    def _take(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
+        if isinstance(message, ForwardRequest):
+            self._forwarding.submit_forwarded(header.member, header.incarnation, message, now_ms)
+        elif isinstance(message, ForwardResponse):
+            self._forwarding.carried(message, now_ms)
+        elif isinstance(message, QuorumStateRequest):
+            self._quorum.asked(header.member, message)
+        elif isinstance(message, QuorumStateResponse):
+            self._quorum.told(message)
+        elif isinstance(message, PeerDirectoryUpdate):
+            self._peer_directory.add_reported(message, now_ms)
+        elif message.sender == header.member:
+            self._step(message, now_ms)
+
+    def _step(self, message: Message, now_ms: int) -> None:
+        if self._driver.is_sole_voter and isinstance(message, _OF_LEADERS):
+            # Nobody can lead the only voter, for it has to have agreed. Whoever thinks so knows a
+            # log that is not on this disk any more.
+            if now_ms >= self._told_ms:
+                self._told_ms = now_ms + TELL_AGAIN_MS
+                log.error(
+                    "node %d has a cluster of this id with other voters, but this node's metadata"
+                    " were decided by it alone: was its disk wiped? stop it, remove %s, set join",
+                    node_id_of(message.sender),
+                    self._config.data,
+                )
+            return
+        if isinstance(message, FollowRequest):
+            # It may have to reach others that it has not heard of.
+            self._peer_directory.send_directory(message.sender)
+        self._driver.step(message)

@@ -1,0 +1,196 @@
+"""What a node is told about the other nodes of its cluster: who they are, where, and the secret.
+
+`peers` names the founders, who vote from the first entry of the log on, this node among them, as
+id@host:port, and is the same on each of them. A node that comes later names in `join` addresses of
+some that are there. A node that has neither is a cluster of its own; with `peer.listen` others may
+join it. Called by config.py; a fault is a ValueError or a sentence, with what would be right.
+"""
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+SECRET_LENGTH_MIN = 16
+PEERS_MAX = 9
+"""More voters make every decision slower and the quorum hardly safer."""
+_PEER = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:@\[\]]+):(?P<port>\d{1,5})")
+_SEED = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:@\[\]]+):(?P<port>\d{1,5})")
+
+
+class PeerConfig(msgspec.Struct, frozen=True):
+    """A node of the quorum and where the others find it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class SeedConfig(msgspec.Struct, frozen=True):
+    """Where some node of the cluster listens for the others."""
+
+    host: str
+    port: int
+
+
+def parse_peers(text: str) -> tuple[PeerConfig, ...]:
+    """`0@host:port,1@host:port,...` in any order; by ascending id."""
+    peers = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        matched = _PEER.fullmatch(part)
+        if matched is None:
+            raise ValueError(f"{part!r} must be id@host:port, as in 0@10.0.0.1:9192")
+        port = int(matched["port"])
+        if not 0 < port <= 65_535:
+            raise ValueError(f"{part!r} must have a port from 1 to 65535, by which it is found")
+        peers.append(PeerConfig(int(matched["id"]), matched["host"].strip("[]"), port))
+    if not peers:
+        raise ValueError("it must name every node of the quorum, as in 0@a:9192,1@b:9192,2@c:9192")
+    ids = [peer.node_id for peer in peers]
+    for node_id in sorted(set(ids)):
+        if ids.count(node_id) > 1:
+            raise ValueError(f"node {node_id} is named twice; give each node an id of its own")
+    places = [(peer.host, peer.port) for peer in peers]
+    for host, port in sorted(set(places)):
+        if places.count((host, port)) > 1:
+            raise ValueError(f"two nodes are at {host}:{port}; give each its own address")
+    if len(peers) > PEERS_MAX:
+        raise ValueError(f"it names {len(peers)} nodes; a quorum has at most {PEERS_MAX}")
+    return tuple(sorted(peers, key=lambda peer: peer.node_id))
+
+
+def parse_join(text: str) -> tuple[SeedConfig, ...]:
+    """`host:port,...`, in the order given."""
+    seeds = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        matched = _SEED.fullmatch(part)
+        if matched is None or not 0 < int(matched["port"]) <= 65_535:
+            raise ValueError(
+                f"{part!r} must be host:port of a node of the cluster, as its peer.listen or its"
+                " entry in peers says, as in 10.0.0.1:9192"
+            )
+        seeds.append(SeedConfig(matched["host"].strip("[]"), int(matched["port"])))
+    if not seeds:
+        raise ValueError("it must name a node of the cluster, better several, as in a:9192,b:9192")
+    return tuple(dict.fromkeys(seeds))
+
+
+def parse_secret(text: str) -> str:
+    """The cluster's secret. What it is never stands in a fault."""
+    if len(text.strip()) < SECRET_LENGTH_MIN:
+        raise ValueError(
+            f"it must be at least {SECRET_LENGTH_MIN} characters that nobody can guess, for example"
+            " of openssl rand -base64 32"
+        )
+    return text.strip()
+
+
+def read_secret(text: str) -> str:
+    """The secret from a file."""
+    try:
+        return parse_secret(Path(text).expanduser().read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read it: {error}") from error
+
+
+def peer_errors(
+    peers: Sequence[PeerConfig],
+    *,
+    node_id: int,
+    listen_host: str,
+    has_secret: bool,
+    client_ports: Sequence[int],
+) -> list[str]:
+    """What is wrong with the peers in the light of the rest."""
+    faults = []
+    named = ",".join(f"{peer.node_id}@{peer.host}:{peer.port}" for peer in peers)
+    own = next((peer for peer in peers if peer.node_id == node_id), None)
+    if own is None:
+        faults.append(
+            f"peers={named}: node.id={node_id} is not among them; name every node of the quorum,"
+            " this one too, or set node.id"
+        )
+    if not has_secret:
+        open_hosts = [h for h in (*(p.host for p in peers), listen_host) if not is_loopback(h)]
+        if open_hosts:
+            faults.append(
+                f"peers={named}: {open_hosts[0] or 'every address'} can be reached from other"
+                " machines, so the nodes must know each other by a secret: set cluster.secret (or"
+                " cluster.secret.file) to the same on every node, for example of"
+                " openssl rand -base64 32"
+            )
+    if len(peers) > 1 and 0 in client_ports:
+        faults.append(
+            "listeners: with peers every listener needs a port of its own in place of 0, because"
+            " the other nodes tell clients of it"
+        )
+    if own is not None and own.port in client_ports:
+        faults.append(
+            f"peers={named}: port {own.port} is a listener's of this node; the nodes need another"
+        )
+    return faults
+
+
+def join_errors(
+    join: Sequence[SeedConfig],
+    *,
+    own: SeedConfig,
+    listen_host: str,
+    has_peers: bool,
+    has_secret: bool,
+    client_ports: Sequence[int],
+) -> list[str]:
+    """What is wrong with a node that joins, or may be joined, without being among the peers.
+
+    `own` is where the others shall find it; port 0: it listens nowhere.
+    """
+    faults = []
+    if join and has_peers:
+        faults.append(
+            "join: a node that founds the cluster has peers, one that comes later has join; leave"
+            " one of them out"
+        )
+        return faults
+    if not own.port:
+        if join:
+            faults.append("join: the others must find this node as well; set peer.listen=HOST:PORT")
+        return faults
+    if is_wildcard_address(own.host):
+        faults.append(
+            "peer.listen: it is every address of the machine, which says nothing to the other"
+            " nodes; set peer.advertised=HOST:PORT to where they find this one"
+        )
+    hosts = (listen_host, own.host, *(seed.host for seed in join))
+    open_host = next((host for host in hosts if not is_loopback(host)), None)
+    if not has_secret and open_host is not None:
+        faults.append(
+            f"peer.listen: {open_host or 'every address'} can be reached from other machines, so"
+            " the nodes must know each other by a secret: set cluster.secret (or"
+            " cluster.secret.file) to the same on every node, for example of"
+            " openssl rand -base64 32"
+        )
+    if 0 in client_ports:
+        faults.append(
+            "listeners: with peer.listen every listener needs a port of its own in place of 0,"
+            " because the other nodes tell clients of it"
+        )
+    if own.port in client_ports:
+        faults.append(f"peer.listen: port {own.port} is a listener's; the nodes need another")
+    return faults
+
+
+def is_wildcard_address(host: str) -> bool:
+    """Whether it stands for every address of the machine."""
+    return host in ("", "0.0.0.0", "::")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address. No name but localhost is looked up."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

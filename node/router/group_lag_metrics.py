@@ -1,0 +1,248 @@
+"""How far the groups that this node coordinates are behind, for whoever reads the metrics.
+
+Gathered when the metrics are asked for: what the groups have committed, against what the leaders
+of the partitions say of their logs (DescribeLag), this node and others at once. By group and topic
+(the sum of its partitions' records, the age of its oldest unread record), or by partition where
+`group.lag.metrics` says so; of more than SERIES_MAX such lines the others are only counted. What is
+not known is left out: a partition that nobody leads takes its topic's line away, as no figure is
+better than one that is too low.
+
+Invariant: nothing is gathered while nobody asks, and never twice at a time. Share groups have no
+committed offsets and are not in here. Wired by process.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.cooperative_iteration import LoopYielder
+from odradek.node.router.inter_broker_client import InterBrokerClient
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.diagnostics import (
+    DescribeLagRequest,
+    DescribeLagRequestPartition,
+    DescribeLagRequestTopic,
+    DescribeLagResponse,
+    DescribeLagResponsePartition,
+)
+
+log = logging.getLogger(__name__)
+
+SERIES_MAX: Final = 2_000
+"""Lines of each metric that a node tells."""
+NAME_BYTES_MAX: Final = 400
+"""A group whose id is longer is only counted: the metrics' way to the supervisor is in messages of
+a limited size."""
+SCRAPE_TIMEOUT_S: Final = 0.5
+"""How long a scrape waits; what takes longer is told to the next one."""
+CACHE_S: Final = 1.0
+"""Who asks again before that is told the same."""
+LABELS: Final = {"topic": ("group", "topic"), "partition": ("group", "topic", "partition")}
+"""By what `group.lag.metrics` says."""
+
+Labels: TypeAlias = tuple[str, ...]
+
+
+class _CommittedPosition(NamedTuple):
+    """Where a group stands."""
+
+    labels: Labels
+    topic: str
+    partition: int
+    offset: int
+
+
+class Surroundings(Protocol):
+    """What is needed of the router: Services has it."""
+
+    node_id: int
+    image: MetadataImage
+
+
+class LocalDescribeLag(Protocol):
+    """Has this node answer."""
+
+    async def __call__(self, request: DescribeLagRequest) -> DescribeLagResponse: ...
+
+
+class _LagTotals:
+    """One line's figures while they come together."""
+
+    __slots__ = ("is_known", "lag_ms", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.lag_ms = -1
+        self.is_known = True
+
+    def add(self, answer: DescribeLagResponsePartition | None) -> None:
+        """One partition; None if its leader could not be asked."""
+        if answer is None or answer.error_code:
+            self.is_known = False
+            return
+        self.records += answer.records
+        self.lag_ms = max(self.lag_ms, answer.lag_ms)
+
+
+class GroupLagMetrics:
+    """See the module's docstring. `offsets` are those of the shards that serve here."""
+
+    def __init__(
+        self,
+        services: Surroundings,
+        inter_broker_client: InterBrokerClient,
+        describe_local_lag: LocalDescribeLag,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        offsets: Callable[[], Iterable[CommittedOffsets]],
+        settings: Callable[[], BrokerSettings],
+    ) -> None:
+        self._services = services
+        self._inter_broker_client = inter_broker_client
+        self._describe_local_lag = describe_local_lag
+        self._loop = loop
+        self._offsets = offsets
+        self._settings = settings
+        self._pending_scrapes: dict[int, Callable[[], None]] = {}
+        self._next_scrape_id = 0
+        self._is_collecting = False
+        self._collected_at = -CACHE_S
+        self.labels: Labels = LABELS["topic"]
+        self.records: Mapping[Labels, float] = {}
+        self.seconds: Mapping[Labels, float] = {}
+        self.omitted_count = 0
+        """Lines that were too many."""
+
+    def collect(self, done: Callable[[], None]) -> None:
+        """Gather, and call `done` once: when that is done, or has taken SCRAPE_TIMEOUT_S."""
+        if self._loop.time() - self._collected_at < CACHE_S:
+            done()
+            return
+        self._next_scrape_id = key = self._next_scrape_id + 1
+        self._pending_scrapes[key] = done
+        self._loop.call_later(SCRAPE_TIMEOUT_S, self._notify, key)
+        if not self._is_collecting:
+            self._is_collecting = True
+            drive(self._collect(), self._on_collected)
+
+    def _notify(self, key: int) -> None:
+        done = self._pending_scrapes.pop(key, None)
+        if done is not None:
+            done()
+
+    def _on_collected(self, _result: None, error: BaseException | None) -> None:
+        self._is_collecting = False
+        self._collected_at = self._loop.time()
+        if error is not None:
+            log.error("the lag of groups is not known", exc_info=error)
+        for key in list(self._pending_scrapes):
+            self._notify(key)
+
+    async def _collect(self) -> None:
+        detail = self._settings().group_lag_metrics
+        pace = LoopYielder()
+        totals: dict[Labels, _LagTotals] = {}
+        by_leader: dict[int, list[_CommittedPosition]] = {}
+        omitted: set[Labels] = set()
+        for position in self._committed_positions(detail) if detail in LABELS else ():
+            await pace.step()
+            leader = self._leader_of(position)
+            if leader is None:
+                continue  # there is no such partition any more
+            if position.labels not in totals:
+                if len(totals) >= SERIES_MAX or len(position.labels[0].encode()) > NAME_BYTES_MAX:
+                    omitted.add(position.labels)
+                    continue
+                totals[position.labels] = _LagTotals()
+            if leader == NO_LEADER:
+                totals[position.labels].add(None)
+            else:
+                by_leader.setdefault(leader, []).append(position)
+        await self._query_leaders(by_leader, totals, pace)
+        known = {labels: line for labels, line in totals.items() if line.is_known}
+        self.labels = LABELS.get(detail, ())
+        self.records = {labels: line.records for labels, line in known.items()}
+        self.seconds = {
+            labels: line.lag_ms / 1000 for labels, line in known.items() if line.lag_ms >= 0
+        }
+        self.omitted_count = len(omitted)
+
+    def _committed_positions(self, detail: str) -> Iterator[_CommittedPosition]:
+        """Where all groups stand. What is committed meanwhile may be told or not."""
+        for offsets in list(self._offsets()):
+            for group_id in list(offsets.group_ids()):
+                for (topic, partition), committed in list(offsets.items(group_id)):
+                    labels: Labels = (group_id, topic)
+                    if detail == "partition":
+                        labels = (group_id, topic, str(partition))
+                    yield _CommittedPosition(labels, topic, partition, committed.offset)
+
+    def _leader_of(self, position: _CommittedPosition) -> int | None:
+        topic = self._services.image.topics_by_name.get(position.topic)
+        if topic is None or not 0 <= position.partition < len(topic.partitions):
+            return None
+        return topic.partitions[position.partition].leader
+
+    async def _query_leaders(
+        self,
+        by_leader: Mapping[int, list[_CommittedPosition]],
+        totals: Mapping[Labels, _LagTotals],
+        pace: LoopYielder,
+    ) -> None:
+        waiting: list[tuple[list[_CommittedPosition], Reply[object]]] = []
+        for leader, positions in by_leader.items():
+            request, in_order = await _request(positions, pace)
+            if leader != self._services.node_id:
+                waiting.append((in_order, self._inter_broker_client.send(leader, request)))
+            else:
+                reply: Reply[object] = Reply()
+                drive(self._describe_local_lag(request), partial(_complete, reply))
+                waiting.append((in_order, reply))
+        for in_order, reply in waiting:
+            answers: Iterator[DescribeLagResponsePartition] = iter(())
+            try:
+                response = await reply
+            except ApiError:
+                pass  # none of these is known
+            else:
+                assert isinstance(response, DescribeLagResponse)
+                answers = (each for topic in response.topics for each in topic.partitions)
+            for position in in_order:
+                await pace.step()
+                answer = next(answers, None)
+                if answer is None or answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    totals[position.labels].add(answer)
+
+
+def _complete(reply: Reply[object], response: object, error: BaseException | None) -> None:
+    if error is not None:
+        reply.fail(error)
+    else:
+        reply.resolve(response)
+
+
+async def _request(
+    positions: Iterable[_CommittedPosition], pace: LoopYielder
+) -> tuple[DescribeLagRequest, list[_CommittedPosition]]:
+    """What to ask of a leader, and in which order it will answer."""
+    topics: dict[str, tuple[DescribeLagRequestTopic, list[_CommittedPosition]]] = {}
+    for position in positions:
+        await pace.step()
+        known = topics.get(position.topic)
+        if known is None:
+            known = topics[position.topic] = DescribeLagRequestTopic(name=position.topic), []
+        topic, in_order = known
+        in_order.append(position)
+        topic.partitions.append(
+            DescribeLagRequestPartition(
+                partition_index=position.partition, committed_offset=position.offset
+            )
+        )
+    request = DescribeLagRequest(topics=[topic for topic, _ in topics.values()])
+    return request, [position for _, in_order in topics.values() for position in in_order]

@@ -1,0 +1,255 @@
+"""ExplainGroup (20002) and ExplainTopic (20003), both version 0: what a group does, and how the
+partitions that it reads stand.
+
+APIs of our own (protocol/messages/diagnostics.py). Coordinators know members and commits, leaders
+know logs and open transactions, and every node knows who fetches from it; whoever asks puts the
+three together (node/cli/findings.py).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.cluster.metadata.image import PartitionImage, TopicImage
+from odradek.cluster.metadata.settings import topic_settings
+from odradek.coordinator.group.requests import ExplainGroup
+from odradek.coordinator.share.partition import SharePartition
+from odradek.coordinator.share.state_batches import RecordState
+from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.fetch_activity import LatestFetch
+from odradek.node.router.share.sessions import TopicIdPartition
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.diagnostics import (
+    ExplainedGroup,
+    ExplainedLock,
+    ExplainedPartition,
+    ExplainedReader,
+    ExplainedSharePartition,
+    ExplainedTopicPartitions,
+    ExplainGroupRequest,
+    ExplainGroupResponse,
+    ExplainTopicRequest,
+    ExplainTopicRequestTopic,
+    ExplainTopicResponse,
+)
+from odradek.protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
+from odradek.storage.environment import StorageError
+from odradek.storage.reader import StoreReader
+
+GROUPS_MAX: Final = 200
+"""Told at once where all groups are asked for: the router has one loop."""
+LOCKS_MAX: Final = 20
+"""Of one group in one partition that are told one by one."""
+
+
+async def handle_explain_group(
+    request: ExplainGroupRequest, context: RequestContext, services: Services
+) -> ExplainGroupResponse:
+    """Groups of which this node is the coordinator. Needs DESCRIBE on each."""
+    response = ExplainGroupResponse(now=services.coordinators.now_ms())
+    wanted = request.group_ids
+    if wanted is None:
+        wanted = await _next_groups(response, request.after, context, services)
+    async for group_id in iterate_cooperatively(dict.fromkeys(wanted)):
+        explained = ExplainedGroup(group_id=group_id)
+        if not _can_describe(group_id, context, services):
+            explained.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        else:
+            question = ExplainGroup(group_id, with_events=request.include_events)
+            try:
+                answer = await services.coordinators.call(group_id, question, context)
+            except ApiError as error:
+                explained.error_code = error.code
+                if request.group_ids is None:
+                    # It has moved away since it was listed.
+                    response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            else:
+                assert isinstance(answer, ExplainedGroup)
+                explained = answer
+        response.groups.append(explained)
+    return response
+
+
+async def _next_groups(
+    response: ExplainGroupResponse, after: str | None, context: RequestContext, services: Services
+) -> list[str]:
+    """The groups of all shards hosted here that the asker may see, as many as are told at once."""
+    coordinators = services.coordinators
+    waiting = [
+        coordinators.call_shard(shard, ListGroupsRequest(), context)
+        for shard in coordinators.hosted_shards()
+    ]
+    names: list[str] = []
+    for reply in waiting:
+        try:
+            listed = await reply
+        except ApiError as error:
+            # A shard that has just moved away is explained by its new host.
+            if error.code is not ErrorCode.NOT_COORDINATOR:
+                response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            continue
+        assert isinstance(listed, ListGroupsResponse)
+        names += (
+            group.group_id
+            for group in listed.groups
+            if (after is None or group.group_id > after)
+            and _can_describe(group.group_id, context, services)
+        )
+    names.sort()
+    response.has_more = len(names) > GROUPS_MAX
+    return names[:GROUPS_MAX]
+
+
+def _can_describe(group_id: str, context: RequestContext, services: Services) -> bool:
+    return services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
+    )
+
+
+# -- ExplainTopic ---------------------------------------------------------------------------------
+
+
+async def handle_explain_topic(
+    request: ExplainTopicRequest, context: RequestContext, services: Services
+) -> ExplainTopicResponse:
+    """What this node knows of the partitions of which it has a replica. Needs DESCRIBE."""
+    return ExplainTopicResponse(
+        topics=[
+            await _topic(asked, context, services)
+            async for asked in iterate_cooperatively(request.topics)
+        ]
+    )
+
+
+async def _topic(
+    asked: ExplainTopicRequestTopic, context: RequestContext, services: Services
+) -> ExplainedTopicPartitions:
+    explained = ExplainedTopicPartitions(name=asked.name)
+    topic = services.image.topics_by_name.get(asked.name)
+    if not services.authorizer.is_allowed(
+        context, AclOperation.DESCRIBE, ResourceType.TOPIC, asked.name
+    ):
+        explained.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif topic is None:
+        explained.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        known = range(len(topic.partitions))
+        indexes = known if asked.partitions is None else asked.partitions
+        readers = services.readers.of(topic.name, topic.topic_id, services.now_ms())
+        explained.partitions = [
+            _partition(topic, index, readers.get(index, ()), services)
+            if index in known
+            else ExplainedPartition(
+                partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            async for index in iterate_cooperatively(dict.fromkeys(indexes))
+        ]
+    return explained
+
+
+def _partition(
+    topic: TopicImage, index: int, readings: Sequence[LatestFetch], services: Services
+) -> ExplainedPartition:
+    state = topic.partitions[index]
+    explained = _from_metadata(topic, index, state, services)
+    if services.node_id not in state.replicas:
+        explained.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return explained
+    explained.readers = [
+        ExplainedReader(
+            client_id=reading.client_id,
+            client_host="/" + reading.client_host,
+            idle_ms=reading.idle_ms,
+            fetch_idle_ms=reading.fetch_idle_ms,
+            offset=reading.offset,
+            is_read_committed=reading.is_read_committed,
+            error_code=reading.error_code,
+        )
+        for reading in readings
+    ]
+    if state.leader == services.node_id:
+        place = services.logs.locate(topic.topic_id, index)
+        reader = services.logs.reader(place[0]) if place is not None else None
+        if place is None or reader is None:
+            explained.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return explained
+        here = TopicIdPartition(topic.topic_id, index)
+        clock_ms = services.share_partitions.now_ms()
+        explained.sharing = [
+            _explain_share_partition(group_id, machine, clock_ms)
+            for group_id, machine in services.share_partitions.at(here)
+        ]
+        try:
+            _fill_from_log(explained, reader, place[1], services.now_ms())
+        except StorageError:
+            explained.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return explained
+
+
+def _explain_share_partition(
+    group_id: str, machine: SharePartition, now_ms: int
+) -> ExplainedSharePartition:
+    sharing = ExplainedSharePartition(
+        group_id=group_id, start_offset=machine.start_offset, end_offset=machine.end_offset
+    )
+    for run in machine.runs():
+        count = run.end - run.start
+        match run.state:
+            case RecordState.AVAILABLE if run.deadline_ms > now_ms:
+                sharing.delayed_count += count
+            case RecordState.AVAILABLE:
+                sharing.available_count += count
+            case RecordState.ARCHIVING:
+                sharing.archiving_count += count
+            case RecordState.ACQUIRED:
+                sharing.acquired_count += count
+                if len(sharing.locks) < LOCKS_MAX:
+                    sharing.locks.append(
+                        ExplainedLock(
+                            member_id=run.member_id,
+                            start_offset=run.start,
+                            end_offset=run.end,
+                            delivery_count=run.delivery_count,
+                            left_ms=max(run.deadline_ms - now_ms, 0),
+                        )
+                    )
+            case _:
+                pass  # done with
+    return sharing
+
+
+def _from_metadata(
+    topic: TopicImage, index: int, state: PartitionImage, services: Services
+) -> ExplainedPartition:
+    settings = topic_settings(services.image, services.node_id, services.static_configs, topic.name)
+    return ExplainedPartition(
+        partition_index=index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replicas=list(state.replicas),
+        in_sync_replicas=list(state.in_sync_replicas),
+        min_in_sync_replicas=min(settings.min_insync_replicas, len(state.replicas)),
+    )
+
+
+def _fill_from_log(
+    explained: ExplainedPartition, reader: StoreReader, number: int, now_ms: int
+) -> None:
+    status = reader.status
+    explained.log_start_offset = status.log_start_offset(number)
+    explained.log_end_offset = status.log_end_offset(number)
+    explained.high_watermark = status.high_watermark(number)
+    explained.last_stable_offset = status.last_stable_offset(number)
+    if explained.last_stable_offset >= explained.high_watermark:
+        return
+    # Only now is it worth to read what the log says of its producers.
+    holding = min(
+        (found for found in reader.producers(number) if found.transaction_start_offset >= 0),
+        key=lambda found: found.transaction_start_offset,
+        default=None,
+    )
+    if holding is not None:
+        explained.open_producer_id = holding.producer_id
+        explained.open_since_offset = holding.transaction_start_offset
+        explained.open_silent_ms = max(now_ms - holding.last_timestamp, 0)

@@ -1,0 +1,532 @@
+"""Our own RewindGroup (20001), DescribeRewinds (20005), AlterSnapshot (20006) and ReloadShareState
+(20007), each version 0.
+
+Groups go on elsewhere while they consume (protocol/messages/rewinds.py, coordinator/group/rewind
+says how). The group's coordinator is asked; it finds out by itself how far the partitions reach,
+from whoever leads them, so that what it answers is what it has set.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from odradek.cluster.metadata.image import TopicImage
+from odradek.coordinator.group.requests import (
+    CANCEL,
+    DescribeRewinds,
+    DropSnapshot,
+    RewindGroup,
+    RewindHistory,
+    RewindPosition,
+    RewindResult,
+    TakeSnapshot,
+)
+from odradek.coordinator.group.rewind.records import NO_OFFSET, OffsetMove
+from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX
+from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
+from odradek.coordinator.group.share.requests import FindShareStates
+from odradek.coordinator.share.requests import ShareStateSummary
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.offsets import EARLIEST
+from odradek.node.router.offset_lookup import LogBounds
+from odradek.node.router.share.state_reload import topic_id_partitions
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.rewinds import (
+    AlterSnapshotRequest,
+    AlterSnapshotResponse,
+    DescribeRewindsRequest,
+    DescribeRewindsResponse,
+    ReloadShareStateRequest,
+    ReloadShareStateResponse,
+    RewindGroupRequest,
+    RewindGroupRequestPartition,
+    RewindGroupResponse,
+    RewindGroupResponsePartition,
+    RewindGroupResponseTopic,
+    SavedOffset,
+    SavedOffsets,
+    SavedTopic,
+)
+from odradek.protocol.types import ZERO_UUID
+
+TO_POSITIONS: Final = 0
+TO_SNAPSHOT: Final = 1
+TO_BEFORE: Final = 2
+TO_WITHDRAW: Final = 3
+"""The values of `target`."""
+AT_OFFSET: Final = 0
+AT_TIME: Final = 1
+BY_RECORDS: Final = 2
+BY_DURATION: Final = 3
+"""The values of `position_kind`."""
+ALL_PARTITIONS: Final = -1
+TIMEOUT_MS_MAX: Final = 600_000
+_INT64_MAX: Final = 2**63 - 1
+_NO_STATE_ERRORS: Final = frozenset(
+    {ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+"""What the share coordinator says of a partition where nobody has begun, or that is no more."""
+
+
+class _PartitionTarget(NamedTuple):
+    """One partition and where it shall go on; a `kind` of AT_OFFSET may say NO_OFFSET."""
+
+    topic: TopicImage
+    partition: int
+    kind: int
+    position: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class _RewindError(Exception):
+    """Nothing is rewound, because of these partitions if there are any."""
+
+    def __init__(
+        self,
+        error_code: ErrorCode,
+        message: str,
+        partitions: Sequence[tuple[str, int, ErrorCode]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.error_code = error_code
+        self.message = message
+        self.partitions = partitions
+
+
+# -- RewindGroup -----------------------------------------------------------------------------------
+
+
+async def handle_rewind_group(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> RewindGroupResponse:
+    """Needs READ on the group and on each topic, as committing does."""
+    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return RewindGroupResponse(error_code=code, error_message=code.message)
+    try:
+        rewound = await _rewind(request, context, services)
+    except _RewindError as refused:
+        return _response(refused.error_code, refused.message, (), refused.partitions)
+    except ApiError as error:
+        return _response(error.code, _message_of(error), (), ())
+    return _response(rewound.error_code, rewound.error_message, rewound.moves, rewound.refused)
+
+
+def _message_of(error: ApiError) -> str:
+    if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+        return "The offsets of so many partitions fit into no batch: name fewer of them."
+    return error.message
+
+
+async def _rewind(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> RewindResult:
+    undoes, wanted = await _target(request, context, services)
+    _check_topics(wanted, context, services)
+    positions = await _positions(wanted, request.isolation_level, services)
+    history = await _history(request.group_id, context, services)
+    if history.group_type == GROUP_TYPE_SHARE:
+        positions = await _from_share_states(request.group_id, positions, services)
+    rewind = RewindGroup(
+        group_id=request.group_id,
+        rewind_id=request.rewind_id,
+        positions=positions,
+        is_dry_run=request.is_dry_run,
+        undoes=undoes,
+        timeout_ms=max(0, min(request.timeout_ms, TIMEOUT_MS_MAX)),
+    )
+    rewound = await services.coordinators.call(request.group_id, rewind, context)
+    assert isinstance(rewound, RewindResult)
+    return rewound
+
+
+async def _target(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> tuple[int, list[_PartitionTarget]]:
+    """What is undone with it, and where everything goes."""
+    if request.target == TO_POSITIONS:
+        return 0, _requested_targets(request, services)
+    if request.target == TO_SNAPSHOT:
+        return 0, await _snapshot_targets(request, context, services)
+    if request.target == TO_BEFORE:
+        return await _undo_targets(request, context, services)
+    if request.target == TO_WITHDRAW:
+        return CANCEL, []
+    raise _invalid(f"There is no target {request.target}; it is 0 to 3.")
+
+
+def _invalid(message: str) -> _RewindError:
+    return _RewindError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _requested_targets(request: RewindGroupRequest, services: Services) -> list[_PartitionTarget]:
+    """The partitions that the request names, which must be there."""
+    if not request.topics:
+        raise _invalid("Name the topics that shall be rewound.")
+    wanted: list[_PartitionTarget] = []
+    unknown = []
+    for named in request.topics:
+        topic = services.image.topics_by_name.get(named.name)
+        for at in named.partitions:
+            _check_position(at)
+            count = 0 if topic is None else len(topic.partitions)
+            if topic is None or not ALL_PARTITIONS <= at.partition_index < count:
+                unknown.append((named.name, at.partition_index))
+                continue
+            is_all = at.partition_index == ALL_PARTITIONS
+            indexes = range(count) if is_all else (at.partition_index,)
+            wanted += (
+                _PartitionTarget(topic, index, at.position_kind, at.position) for index in indexes
+            )
+            if len(wanted) > MOVE_COUNT_MAX:
+                # Said before anybody asks for the ends of so many logs.
+                raise _invalid(f"At most {MOVE_COUNT_MAX} partitions can be rewound at once.")
+    if unknown:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        name, index = unknown[0]
+        is_topic = name in services.image.topics_by_name
+        message = f"There is no {name}-{index}." if is_topic else f"There is no topic {name}."
+        raise _RewindError(code, message, [(*partition, code) for partition in unknown])
+    return wanted
+
+
+def _check_position(at: RewindGroupRequestPartition) -> None:
+    lowest = {AT_OFFSET: 0, AT_TIME: EARLIEST, BY_RECORDS: -_INT64_MAX, BY_DURATION: 0}
+    if at.position_kind not in lowest:
+        raise _invalid(f"There is no kind of position {at.position_kind}; it is 0 to 3.")
+    if at.position < lowest[at.position_kind]:
+        raise _invalid(f"A position of kind {at.position_kind} cannot be {at.position}.")
+
+
+async def _history(group_id: str, context: RequestContext, services: Services) -> RewindHistory:
+    history = await services.coordinators.call(group_id, DescribeRewinds(group_id), context)
+    if history is None:
+        raise _RewindError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}.")
+    assert isinstance(history, RewindHistory)
+    return history
+
+
+async def _snapshot_targets(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> list[_PartitionTarget]:
+    history = await _history(request.group_id, context, services)
+    snapshot = history.snapshots.get(request.snapshot or "")
+    if snapshot is None:
+        raise _RewindError(
+            ErrorCode.RESOURCE_NOT_FOUND,
+            f"Group {request.group_id} has no snapshot {request.snapshot or ''}.",
+        )
+    wanted = _targets_of_moves(((move, move.offset) for move in snapshot.moves), services)
+    if not wanted:
+        raise _invalid(f"The topics of snapshot {request.snapshot} are no more.")
+    if request.topics is None:
+        return wanted
+    named = {
+        (topic.name, at.partition_index) for topic in request.topics for at in topic.partitions
+    }
+    found = [
+        want
+        for want in wanted
+        if not named.isdisjoint(
+            {(want.topic.name, want.partition), (want.topic.name, ALL_PARTITIONS)}
+        )
+    ]
+    if not found:
+        raise _invalid(f"Snapshot {request.snapshot} has none of these partitions.")
+    return found
+
+
+async def _undo_targets(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> tuple[int, list[_PartitionTarget]]:
+    """The newest undo point, by its number."""
+    if request.topics is not None:
+        raise _invalid("A rewind is undone as a whole: name no topics.")
+    history = await _history(request.group_id, context, services)
+    if request.rewind_id != ZERO_UUID and request.rewind_id in history.known_ids:
+        # It is under way or done; the shard knows what came of it.
+        return 0, []
+    if not history.undo_points:
+        raise _RewindError(
+            ErrorCode.RESOURCE_NOT_FOUND, f"Group {request.group_id} has no rewind to be undone."
+        )
+    number = max(history.undo_points)
+    moves = history.undo_points[number].moves
+    back = (
+        (
+            OffsetMove(
+                move.topic,
+                move.topic_id,
+                move.partition,
+                move.previous,
+                move.previous_leader_epoch,
+                move.previous_metadata,
+            ),
+            move.previous,
+        )
+        for move in moves
+    )
+    return number, _targets_of_moves(back, services)
+
+
+def _targets_of_moves(
+    moves: Iterable[tuple[OffsetMove, int]], services: Services
+) -> list[_PartitionTarget]:
+    """Where partitions were once; those that are no more are left out."""
+    wanted = []
+    for move, offset in moves:
+        topic = services.image.topics_by_name.get(move.topic)
+        if topic is None or move.topic_id not in (ZERO_UUID, topic.topic_id):
+            continue
+        if move.partition < len(topic.partitions):
+            want = _PartitionTarget(
+                topic, move.partition, AT_OFFSET, offset, move.leader_epoch, move.metadata
+            )
+            wanted.append(want)
+    return wanted
+
+
+def _check_topics(
+    wanted: Iterable[_PartitionTarget], context: RequestContext, services: Services
+) -> None:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    denied = [
+        (want.topic.name, want.partition, code)
+        for want in wanted
+        if not services.authorizer.is_allowed(
+            context, AclOperation.READ, ResourceType.TOPIC, want.topic.name
+        )
+    ]
+    if denied:
+        raise _RewindError(code, code.message, denied)
+
+
+async def _positions(
+    wanted: Sequence[_PartitionTarget], isolation_level: int, services: Services
+) -> tuple[RewindPosition, ...]:
+    """What is wanted, as offsets within what the logs hold."""
+    keys = [(want.topic.name, want.partition) for want in wanted]
+    now_ms = services.now_ms()
+    times = {
+        key: want.position if want.kind == AT_TIME else max(0, now_ms - want.position)
+        for key, want in zip(keys, wanted, strict=True)
+        if want.kind in (AT_TIME, BY_DURATION)
+    }
+    bounds = await services.positions.bounds(keys, isolation_level)
+    found = await services.positions.offsets_for_times(times, isolation_level) if times else {}
+    positions = []
+    failed: dict[tuple[str, int], ErrorCode] = {}
+    for key, want in zip(keys, wanted, strict=True):
+        bound, at = bounds[key], found.get(key)
+        if isinstance(bound, ErrorCode):
+            failed[key] = bound
+        elif isinstance(at, ErrorCode):
+            failed[key] = at
+        else:
+            positions.append(_position(want, bound, at))
+    if failed:
+        first = next(iter(failed))
+        raise _RewindError(
+            failed[first],
+            f"{first[0]}-{first[1]}: {failed[first].message}",
+            [(*key, code) for key, code in failed.items()],
+        )
+    return tuple(positions)
+
+
+async def _from_share_states(
+    group_id: str, positions: Sequence[RewindPosition], services: Services
+) -> tuple[RewindPosition, ...]:
+    """The positions with where a share group is: the share coordinator knows that."""
+    known = await services.share_states.summaries(
+        group_id, [(at.topic_id, at.partition) for at in positions]
+    )
+    found = []
+    for at in positions:
+        summary = known[at.topic_id, at.partition]
+        if isinstance(summary, ShareStateSummary):
+            found.append(msgspec.structs.replace(at, previous=summary.start_offset))
+        else:
+            # Nobody has begun there, or it cannot be told just now: then it is asked again.
+            if summary is not ErrorCode.INVALID_REQUEST:
+                message = f"{at.topic}-{at.partition}: {summary.message}"
+                raise _RewindError(summary, message, [(at.topic, at.partition, summary)])
+            found.append(at)
+    return tuple(found)
+
+
+def _position(want: _PartitionTarget, bounds: LogBounds, found: int | None) -> RewindPosition:
+    offset: int | None = want.position
+    if want.kind in (AT_TIME, BY_DURATION):
+        # Nothing is that young: the group goes to the end.
+        offset = bounds.end_offset if found is None else found
+    elif want.kind == BY_RECORDS:
+        offset = None
+    return RewindPosition(
+        topic=want.topic.name,
+        topic_id=want.topic.topic_id,
+        partition=want.partition,
+        start_offset=bounds.start_offset,
+        end_offset=bounds.end_offset,
+        offset=offset,
+        shift=want.position if want.kind == BY_RECORDS else 0,
+        leader_epoch=want.leader_epoch,
+        metadata=want.metadata,
+    )
+
+
+def _response(
+    error: ErrorCode,
+    message: str | None,
+    moves: Iterable[OffsetMove],
+    refused: Iterable[tuple[str, int, ErrorCode]],
+) -> RewindGroupResponse:
+    topics: dict[str, dict[int, RewindGroupResponsePartition]] = {}
+    for move in moves:
+        topics.setdefault(move.topic, {})[move.partition] = RewindGroupResponsePartition(
+            partition_index=move.partition,
+            previous_offset=move.previous,
+            actual_offset=move.offset,
+        )
+    for topic, partition, code in refused:
+        answers = topics.setdefault(topic, {})
+        answer = answers.setdefault(
+            partition, RewindGroupResponsePartition(partition_index=partition)
+        )
+        answer.error_code, answer.actual_offset = code, NO_OFFSET
+    return RewindGroupResponse(
+        error_code=error,
+        error_message=message,
+        topics=[
+            RewindGroupResponseTopic(name=name, partitions=list(answers.values()))
+            for name, answers in topics.items()
+        ],
+    )
+
+
+def _is_allowed(
+    operation: AclOperation, group_id: str, context: RequestContext, services: Services
+) -> bool:
+    return services.authorizer.is_allowed(context, operation, ResourceType.GROUP, group_id)
+
+
+async def handle_reload_share_state(
+    request: ReloadShareStateRequest, context: RequestContext, services: Services
+) -> ReloadShareStateResponse:
+    """Nodes of the cluster ask each other this; others need CLUSTER_ACTION."""
+    is_allowed = services.authorizer.is_allowed
+    if not is_allowed(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return ReloadShareStateResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    places = topic_id_partitions({topic.topic_id: topic.partitions for topic in request.topics})
+    return ReloadShareStateResponse(
+        error_code=services.share_state_reloader.here(request.group_id, places)
+    )
+
+
+# -- DescribeRewinds and AlterSnapshot -------------------------------------------------------------
+
+
+async def handle_describe_rewinds(
+    request: DescribeRewindsRequest, context: RequestContext, services: Services
+) -> DescribeRewindsResponse:
+    """Needs DESCRIBE on the group; topics that the asker may not see are left out."""
+    if not _is_allowed(AclOperation.DESCRIBE, request.group_id, context, services):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return DescribeRewindsResponse(error_code=code, error_message=code.message)
+    try:
+        history = await _history(request.group_id, context, services)
+    except _RewindError as refused:
+        return DescribeRewindsResponse(error_code=refused.error_code, error_message=refused.message)
+    except ApiError as error:
+        return DescribeRewindsResponse(error_code=error.code, error_message=error.message)
+    return DescribeRewindsResponse(
+        is_under_way=history.pending is not None,
+        undo_points=[
+            SavedOffsets(
+                name=str(number),
+                timestamp=point.at_ms,
+                topics=_topics(((move, move.previous) for move in point.moves), context, services),
+            )
+            for number, point in sorted(history.undo_points.items(), reverse=True)
+        ],
+        snapshots=[
+            SavedOffsets(
+                name=name,
+                timestamp=snapshot.at_ms,
+                topics=_topics(((move, move.offset) for move in snapshot.moves), context, services),
+            )
+            for name, snapshot in sorted(history.snapshots.items())
+        ],
+    )
+
+
+async def handle_alter_snapshot(
+    request: AlterSnapshotRequest, context: RequestContext, services: Services
+) -> AlterSnapshotResponse:
+    """Needs READ on the group, as committing does."""
+    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return AlterSnapshotResponse(error_code=code, error_message=code.message)
+    group_id, name = request.group_id, request.name
+    asked: DropSnapshot | TakeSnapshot = DropSnapshot(group_id, name)
+    try:
+        if not request.is_deletion:
+            starts = await _share_starts(group_id, context, services)
+            asked = TakeSnapshot(group_id, name, starts)
+        rewound = await services.coordinators.call(group_id, asked, context)
+    except _RewindError as refused:
+        return AlterSnapshotResponse(error_code=refused.error_code, error_message=refused.message)
+    except ApiError as error:
+        return AlterSnapshotResponse(error_code=error.code, error_message=_message_of(error))
+    assert isinstance(rewound, RewindResult)
+    return AlterSnapshotResponse(
+        error_code=rewound.error_code,
+        error_message=rewound.error_message,
+        topics=_topics(((move, move.offset) for move in rewound.moves), context, services),
+    )
+
+
+async def _share_starts(
+    group_id: str, context: RequestContext, services: Services
+) -> tuple[OffsetMove, ...]:
+    """Where a share group begins in every partition that it reads; nothing of other groups."""
+    states = await services.coordinators.call(group_id, FindShareStates(group_id), context)
+    if states is None:
+        return ()
+    assert isinstance(states, Mapping)
+    places = [
+        (name, topic_id, index)
+        for topic_id, (name, indexes) in states.items()
+        for index in sorted(indexes)
+    ]
+    known = await services.share_states.summaries(
+        group_id, [(topic_id, index) for _, topic_id, index in places]
+    )
+    starts = []
+    for name, topic_id, index in sorted(places):
+        summary = known[topic_id, index]
+        if isinstance(summary, ShareStateSummary):
+            # Without a start nobody has read there yet.
+            if summary.start_offset != NO_OFFSET:
+                starts.append(OffsetMove(name, topic_id, index, summary.start_offset))
+        elif summary not in _NO_STATE_ERRORS:
+            raise _RewindError(summary, f"{name}-{index}: {summary.message}")
+    return tuple(starts)
+
+
+def _topics(
+    moves: Iterable[tuple[OffsetMove, int]], context: RequestContext, services: Services
+) -> list[SavedTopic]:
+    topics: dict[str, SavedTopic] = {}
+    for move, offset in moves:
+        topic = topics.setdefault(move.topic, SavedTopic(name=move.topic, partitions=[]))
+        topic.partitions.append(SavedOffset(partition_index=move.partition, offset=offset))
+    is_allowed = services.authorizer.is_allowed
+    return [
+        topic
+        for name, topic in topics.items()
+        if is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    ]

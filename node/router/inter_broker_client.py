@@ -1,0 +1,258 @@
+"""The routers of other nodes: one asks another what only that one can do.
+
+A transaction's coordinator, the leader of a partition and the coordinator of a group may each be on
+a node of its own. What they ask each other are Kafka's own requests between brokers; the way is the
+port at which a worker serves followers, which lets nobody in without the cluster's keys: the worker
+passes what is meant for its router on and brings the answers back.
+
+A request that cannot be delivered, or whose connection or node is lost, fails at once or within a
+second, and nobody knows whether it was carried out: all that is asked may be asked again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import msgspec
+import zmq
+
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.node.bus.endpoint import DealerLink, descriptor, drain
+from odradek.node.bus.replica_link import CurveKeys, RelayLink
+from odradek.node.bus.reply import Reply, drive
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S: Final = 3.0
+"""Then it may be asked again, which does no harm: the other router may have died with what it was
+asked, and nobody says so."""
+PENDING_COUNT_MAX: Final = 10_000
+"""Requests under way to one node; more fail at once."""
+_SWEEP_S: Final = 0.25
+_API_KEYS: Final = {
+    APIS[key].request: key
+    for key in (
+        ApiKey.PRODUCE,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.RELOAD_SHARE_STATE,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.DESCRIBE_LAG,
+    )
+}
+"""What routers ask each other, in the newest version."""
+
+Handler = Callable[[int, int, object], Coroutine[Any, Any, object]]
+"""(API key, version, request) to response."""
+
+
+class _RelayFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A request, or with the same id and key its response. An empty body: it was not understood."""
+
+    request_id: int
+    api_key: int
+    version: int
+    body: bytes
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_RelayFrame).decode
+
+
+@dataclass(slots=True)
+class _PeerConnection:
+    address: str
+    link: DealerLink
+    is_connected: bool = False
+    unsent: list[bytes] = field(default_factory=list)
+    pending: dict[int, tuple[Reply[object], float]] = field(default_factory=dict)
+
+
+class InterBrokerClient(Protocol):
+    """What whoever asks them sees of them: ZmqInterBrokerClient, or those of a simulation."""
+
+    def send(self, node_id: int, request: object) -> Reply[object]:
+        """The response of that node's router. ApiError(COORDINATOR_NOT_AVAILABLE) when awaited if
+        it could not be had."""
+
+
+class ZmqInterBrokerClient:
+    """See the module's docstring. `on_image` must be called with every new image."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        *,
+        identity: bytes,
+        keys: CurveKeys | None,
+        address_of: Callable[[int], str | None],
+    ) -> None:
+        self._loop = loop
+        self._context = context
+        self._identity = identity
+        self._keys = keys
+        self._address_of = address_of
+        self._nodes: dict[int, _PeerConnection] = {}
+        self._next_id = 0
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def send(self, node_id: int, request: object) -> Reply[object]:
+        """See Neighbours."""
+        reply: Reply[object] = Reply()
+        node = self._connection_to(node_id)
+        if node is None or len(node.pending) >= PENDING_COUNT_MAX:
+            reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return reply
+        key = _API_KEYS[type(request)]
+        version = APIS[key].max_version
+        self._next_id = request_id = self._next_id + 1
+        body = b"".join(encode_request(key, version, request))
+        node.pending[request_id] = reply, self._loop.time() + REQUEST_TIMEOUT_S
+        node.unsent.append(_encode(_RelayFrame(request_id, key, version, body)))
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(_SWEEP_S, self._expire_requests)
+        self._send(node)
+        return reply
+
+    def on_image(self, image: MetadataImage) -> None:
+        """Whoever is fenced, gone or elsewhere now does not answer any more."""
+        for node_id, node in list(self._nodes.items()):
+            broker = image.brokers.get(node_id)
+            if self._address_of(node_id) != node.address:
+                self._disconnect(node_id)
+            elif broker is None or broker.is_fenced:
+                self._fail_requests(node)
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for node_id in list(self._nodes):
+            self._disconnect(node_id)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _connection_to(self, node_id: int) -> _PeerConnection | None:
+        node = self._nodes.get(node_id)
+        if node is None:
+            address = self._address_of(node_id)
+            if address is None:
+                return None
+            link = RelayLink(self._context, address, self._identity, self._keys)
+            node = self._nodes[node_id] = _PeerConnection(address, link)
+            self._loop.add_reader(descriptor(link.socket), self._receive, node)
+            self._loop.add_reader(descriptor(link.monitor), self._on_monitor, node)
+            self._loop.call_soon(self._on_monitor, node)
+        return node
+
+    def _send(self, node: _PeerConnection) -> None:
+        if not node.is_connected:
+            return
+        unsent, node.unsent = node.unsent, []
+        for at, payload in enumerate(unsent):
+            try:
+                node.link.socket.send_multipart((b"", payload), zmq.NOBLOCK)
+            except zmq.Again:
+                # Away again; the monitor says when it is back.
+                node.is_connected = False
+                node.unsent = unsent[at:]
+                return
+        # A send may swallow the descriptor's edge for what has come meanwhile.
+        self._loop.call_soon(self._receive, node)
+
+    def _on_monitor(self, node: _PeerConnection) -> None:
+        if node.link.socket.closed or not node.link.take_connected():
+            return
+        # What was sent over another connection may be lost, and nobody would say so.
+        unsent = {_decode(payload).request_id for payload in node.unsent}
+        for request_id in [known for known in node.pending if known not in unsent]:
+            self._complete(node, request_id, None)
+        node.is_connected = True
+        self._send(node)
+
+    def _receive(self, node: _PeerConnection) -> None:
+        if node.link.socket.closed:
+            return
+        for payload in drain(node.link.socket):
+            if not payload:
+                continue  # the frame before the one that counts
+            try:
+                answer = _decode(payload)
+                response = None
+                if answer.body:
+                    response = decode_response(
+                        answer.api_key, answer.version, memoryview(answer.body)
+                    )
+            except (msgspec.MsgspecError, ProtocolError) as error:
+                log.warning("an answer of another node makes no sense: %s", error)
+                continue
+            self._complete(node, answer.request_id, response)
+
+    def _complete(self, node: _PeerConnection, request_id: int, response: object | None) -> None:
+        reply, _ = node.pending.pop(request_id, (None, 0.0))
+        if reply is None:
+            return
+        if response is None:
+            reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            reply.resolve(response)
+
+    def _fail_requests(self, node: _PeerConnection) -> None:
+        node.unsent.clear()
+        for request_id in list(node.pending):
+            self._complete(node, request_id, None)
+
+    def _disconnect(self, node_id: int) -> None:
+        node = self._nodes.pop(node_id)
+        self._loop.remove_reader(descriptor(node.link.socket))
+        self._loop.remove_reader(descriptor(node.link.monitor))
+        node.link.close()
+        self._fail_requests(node)
+
+    def _expire_requests(self) -> None:
+        """Give up what has waited too long."""
+        self._sweep = None
+        now = self._loop.time()
+        is_any = False
+        for node in self._nodes.values():
+            for request_id, (_, deadline) in list(node.pending.items()):
+                if deadline <= now:
+                    self._complete(node, request_id, None)
+            is_any = is_any or bool(node.pending)
+        if is_any:
+            self._sweep = self._loop.call_later(_SWEEP_S, self._expire_requests)
+
+
+def answer_peer_request(payload: bytes, handler: Handler, send: Callable[[bytes], None]) -> None:
+    """Carry out what another node's router asks; `send` gets the answer, now or later."""
+    try:
+        asked = _decode(payload)
+        if asked.api_key not in _API_KEYS.values():
+            raise ProtocolError(f"API {asked.api_key} is nothing that nodes ask each other")
+        request = decode_request(asked.api_key, asked.version, memoryview(asked.body))
+    except (msgspec.MsgspecError, ProtocolError) as error:
+        log.warning("another node asks what makes no sense: %s", error)
+        return
+
+    def finish(response: object, error: BaseException | None) -> None:
+        body = b""
+        if error is None:
+            body = b"".join(encode_response(asked.api_key, asked.version, response))
+        else:
+            log.error("another node's request failed", exc_info=error)
+        send(_encode(_RelayFrame(asked.request_id, asked.api_key, asked.version, body)))
+
+    drive(handler(asked.api_key, asked.version, request), finish)

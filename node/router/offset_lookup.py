@@ -1,0 +1,147 @@
+"""Offsets of partitions that other nodes may lead: their ends, and the first record of a time.
+
+Each leader is asked by ListOffsets, this node without a way round; all of them at once. One that
+cannot be asked is an error of its partitions. Called by handlers.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.node.bus.reply import Reply
+from odradek.node.router.inter_broker_client import InterBrokerClient
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+Partition: TypeAlias = tuple[str, int]
+"""Topic and index."""
+EARLIEST_TIMESTAMP: Final = -2
+LATEST_TIMESTAMP: Final = -1
+_UNKNOWN_OFFSET: Final = -1
+
+LocalListOffsets: TypeAlias = Callable[[ListOffsetsRequest], Awaitable[ListOffsetsResponse]]
+"""Has this node answer."""
+
+
+class Surroundings(Protocol):
+    """What is needed of the router: Services has it."""
+
+    node_id: int
+    image: MetadataImage
+
+
+class LogBounds(NamedTuple):
+    """Where a log starts and ends: `[start_offset, end_offset)`."""
+
+    start_offset: int
+    end_offset: int
+
+
+class OffsetLookup:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        services: Surroundings,
+        inter_broker_client: InterBrokerClient,
+        list_local_offsets: LocalListOffsets,
+    ) -> None:
+        self._services = services
+        self._inter_broker_client = inter_broker_client
+        self._list_local_offsets = list_local_offsets
+
+    async def bounds(
+        self, partitions: Collection[Partition], isolation_level: int
+    ) -> dict[Partition, LogBounds | ErrorCode]:
+        """How far each log reaches; the end is the last stable offset if only committed records
+        are to be read (`isolation_level` 1), else the high watermark."""
+        starts = await self._list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), isolation_level)
+        end_offsets = await self._list(dict.fromkeys(partitions, LATEST_TIMESTAMP), isolation_level)
+        offsets: dict[Partition, LogBounds | ErrorCode] = {}
+        for partition in partitions:
+            start, end = starts[partition], end_offsets[partition]
+            if isinstance(start, ErrorCode):
+                offsets[partition] = start
+            elif isinstance(end, ErrorCode):
+                offsets[partition] = end
+            else:
+                offsets[partition] = LogBounds(start, end)
+        return offsets
+
+    async def end_offsets(
+        self, partitions: Collection[Partition]
+    ) -> dict[Partition, int | ErrorCode]:
+        """How far each log is committed."""
+        return await self._list(dict.fromkeys(partitions, LATEST_TIMESTAMP), isolation_level=0)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[Partition, int], isolation_level: int
+    ) -> dict[Partition, int | ErrorCode | None]:
+        """The first record of each partition that is not older than its timestamp in ms; None if
+        all are. -1 stands for the end, -2 for the beginning."""
+        offsets = await self._list(timestamps, isolation_level)
+        return {
+            partition: None if offset == _UNKNOWN_OFFSET else offset
+            for partition, offset in offsets.items()
+        }
+
+    async def _list(
+        self, timestamps: Mapping[Partition, int], isolation_level: int
+    ) -> dict[Partition, int | ErrorCode]:
+        offsets: dict[Partition, int | ErrorCode] = {}
+        image, node_id = self._services.image, self._services.node_id
+        by_leader: dict[int, dict[Partition, int]] = {}
+        for partition, timestamp in timestamps.items():
+            name, index = partition
+            topic = image.topics_by_name.get(name)
+            if topic is None or not 0 <= index < len(topic.partitions):
+                offsets[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            leader = topic.partitions[index].leader
+            if leader == NO_LEADER:
+                offsets[partition] = ErrorCode.LEADER_NOT_AVAILABLE
+            else:
+                by_leader.setdefault(leader, {})[partition] = timestamp
+        waiting: list[tuple[dict[Partition, int], Reply[object]]] = []
+        for leader, timestamps_of_leader in by_leader.items():
+            if leader != node_id:
+                request = _request(timestamps_of_leader, isolation_level)
+                waiting.append(
+                    (timestamps_of_leader, self._inter_broker_client.send(leader, request))
+                )
+        if node_id in by_leader:
+            request = _request(by_leader[node_id], isolation_level)
+            _add_offsets(await self._list_local_offsets(request), offsets)
+        for timestamps_of_leader, reply in waiting:
+            try:
+                response = await reply
+            except ApiError:
+                offsets |= dict.fromkeys(timestamps_of_leader, ErrorCode.LEADER_NOT_AVAILABLE)
+                continue
+            assert isinstance(response, ListOffsetsResponse)
+            _add_offsets(response, offsets)
+        return offsets
+
+
+def _request(
+    timestamps_of_leader: Mapping[Partition, int], isolation_level: int
+) -> ListOffsetsRequest:
+    topics: dict[str, ListOffsetsTopic] = {}
+    for (name, index), timestamp in timestamps_of_leader.items():
+        topic = topics.setdefault(name, ListOffsetsTopic(name=name, partitions=[]))
+        topic.partitions.append(ListOffsetsPartition(partition_index=index, timestamp=timestamp))
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation_level, topics=list(topics.values())
+    )
+
+
+def _add_offsets(response: ListOffsetsResponse, offsets: dict[Partition, int | ErrorCode]) -> None:
+    for topic in response.topics:
+        for answer in topic.partitions:
+            error = ErrorCode(answer.error_code)
+            offsets[(topic.name, answer.partition_index)] = error or answer.offset

@@ -1,0 +1,361 @@
+"""One kind of coordinator on this router: which shards it hosts, who waits for which answer.
+
+A group lives in one shard of `__consumer_offsets`, a transactional id in one of
+`__transaction_state`, what a share group knows of a partition in one of `__share_group_state`, and
+the shard is hosted where the leader of its partition is. This is the
+only place where requests to shards have futures: shards and their runtimes know request ids.
+Handlers `call` and await; an answer to a client that has gone is dropped by its connection. What a
+shard asks to be done outside goes to its kind (coordinator_type.py).
+
+Invariant: the hosted shards are those that the newest image says this node leads. Time in shards
+is the wall clock at start plus what the steady clock has counted since, so that a clock that is
+set ends nobody's session.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from odradek.cluster.metadata.settings import BrokerSettings, broker_settings
+from odradek.coordinator.outcome import Answer, Command, ErrorReply
+from odradek.coordinator.ownership import hosting_changes, shard_of, shards_to_host
+from odradek.coordinator.runtime import Shard, ShardRuntime, ShardState
+from odradek.node.bus.reply import Reply
+from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.logs import Logs
+from odradek.node.router.shards.coordinator_type import CoordinatorType, EffectContext
+from odradek.node.router.shards.shard_host import Runtime, ShardHost
+from odradek.node.router.shards.shard_log import StoreShardLog
+from odradek.node.router.worker_client import WorkerClient
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import ZERO_UUID
+
+log = logging.getLogger(__name__)
+
+CREATE_TIMEOUT_MS: Final = 1_000
+"""How long clients wait for the topic's creation; they ask again, and what they have asked for
+behind it on the same connection, such as fetches, goes on."""
+
+
+class ShardCaller(Protocol):
+    """What a shard may know of a request's circumstances: RequestContext has it."""
+
+    @property
+    def api_version(self) -> int: ...
+
+    @property
+    def client_id(self) -> str | None: ...
+
+    @property
+    def client_host(self) -> str: ...
+
+    @property
+    def connection_id(self) -> int: ...
+
+
+class _InternalCaller(NamedTuple):
+    """Who asks a shard when no client does."""
+
+    api_version: int = 0
+    client_id: str | None = None
+    client_host: str = ""
+    connection_id: int = 0
+
+
+INTERNAL_CALLER: Final = _InternalCaller()
+
+
+class Surroundings(Protocol):
+    """What the coordinators need of their router: Services has it."""
+
+    node_id: int
+    image: MetadataImage
+    static_configs: dict[str, str]
+    controller: ControllerLink
+    worker_client: WorkerClient
+    logs: Logs
+
+
+class CoordinatorService:
+    """See the module's docstring. `on_image` must be called with every new image."""
+
+    def __init__(
+        self, services: Surroundings, loop: asyncio.AbstractEventLoop, kind: CoordinatorType
+    ) -> None:
+        self._services = services
+        self._loop = loop
+        self._kind = kind
+        self._clock_offset_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
+        self._hosts: dict[int, ShardHost] = {}
+        self._pending: dict[int, Reply[object]] = {}
+        self._next_id = 0
+        self._topic_id = ZERO_UUID
+        self._creation: asyncio.Future[None] | None = None
+        kind.configure(self._broker_settings(), services.image)
+        self._sweep = loop.call_later(self._sweep_s(), self._sweep_deleted_topics)
+        # Metadata may have come before there was anybody to hear of it.
+        self._update_hosted_shards(self._topic())
+
+    # -- what handlers ask ------------------------------------------------------------------------
+
+    def call(
+        self, key: str, request: object, caller: ShardCaller = INTERNAL_CALLER
+    ) -> Reply[object]:
+        """Have the shard of a group or transactional id answer.
+
+        Raises (when awaited) ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
+        COORDINATOR_NOT_AVAILABLE, or MESSAGE_TOO_LARGE if what the request says fits into no batch.
+        """
+        return self.call_shard(self.shard_of(key), request, caller)
+
+    def call_for_heartbeat(
+        self, key: str, request: object, caller: ShardCaller
+    ) -> Awaitable[object]:
+        """As `call`, for members that the kind keeps an eye on.
+
+        The first one that a shard has answered since it was loaded has it told what it may have
+        missed meanwhile.
+        """
+        kind = self._kind
+        if kind.is_membership_change(request):
+            kind.update_member_counts(self.shards())
+        shard = self.shard_of(key)
+        reply = self.call_shard(shard, request, caller)
+        host = self._hosts.get(shard)
+        if host is None or (host.is_active and not kind.has_missed_updates(host.runtime.shard)):
+            return reply
+        return self._answer_then_update(reply, shard)
+
+    async def _answer_then_update(self, reply: Reply[object], shard: int) -> object:
+        """The answer, behind which the shard has been told what it may have missed."""
+        response = await reply
+        kind = self._kind
+        host = self._hosts.get(shard)
+        if host is not None and host.is_active and kind.has_missed_updates(host.runtime.shard):
+            self._execute(host, kind.full_metadata_update(host.runtime.shard))
+        return response
+
+    @staticmethod
+    def _execute(host: ShardHost, metadata_update: object) -> None:
+        if metadata_update is not None:
+            host.execute(Command(request=metadata_update))
+
+    def call_shard(
+        self, shard: int, request: object, caller: ShardCaller = INTERNAL_CALLER
+    ) -> Reply[object]:
+        """Have one shard answer."""
+        reply: Reply[object] = Reply()
+        host = self._hosts.get(shard)
+        if host is None:
+            reply.fail(ApiError(ErrorCode.NOT_COORDINATOR))
+            return reply
+        self._next_id = request_id = self._next_id + 1
+        self._pending[request_id] = reply
+        host.execute(
+            Command(
+                request=request,
+                request_id=request_id,
+                api_version=caller.api_version,
+                client_id=caller.client_id or "",
+                client_host="/" + caller.client_host,
+                connection_id=caller.connection_id,
+                fresh_id=str(uuid.uuid4()) if self._kind.is_new_id_needed(request) else "",
+            )
+        )
+        return reply
+
+    def hosted_shards(self) -> list[int]:
+        """The shards that this router hosts or is loading."""
+        return sorted(self._hosts)
+
+    def shards(self) -> list[Shard[Any]]:
+        """The shards that serve here; to be looked at only."""
+        return [host.runtime.shard for host in self._hosts.values() if host.is_active]
+
+    def shard_of(self, key: str) -> int:
+        """The shard, and thus the topic's partition, of a key; -1 while there is no topic."""
+        topic = self._topic()
+        return -1 if topic is None else shard_of(key, len(topic.partitions))
+
+    def coordinator_of(self, key: str) -> int:
+        """The id of the node that coordinates the key; NO_LEADER if there is none just now."""
+        topic = self._topic()
+        if topic is None:
+            return NO_LEADER
+        return topic.partitions[shard_of(key, len(topic.partitions))].leader
+
+    async def ensure_topic(self) -> None:
+        """Create the kind's topic if there is none. ApiError(COORDINATOR_NOT_AVAILABLE)."""
+        if self._topic() is not None:
+            return
+        if self._creation is not None:
+            await self._creation
+        else:
+            self._creation = self._loop.create_future()
+            try:
+                await self._create_topic()
+            finally:
+                self._creation.set_result(None)
+                self._creation = None
+        if self._topic() is None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    # -- what the router tells --------------------------------------------------------------------
+
+    def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Host what the image says, and nothing else."""
+        kind = self._kind
+        if old.configs is not new.configs or old.features is not new.features:
+            kind.configure(self._broker_settings(), new)
+            for host in self._hosts.values():
+                kind.update(host.runtime.shard)
+        is_update_due = kind.follow(old, new)
+        for host in self._hosts.values() if is_update_due else ():
+            kind.update(host.runtime.shard)
+            if host.is_active:
+                self._execute(host, kind.metadata_update(host.runtime.shard))
+        if old.topics_by_id is not new.topics_by_id:
+            topic = new.topics_by_name.get(kind.topic_name)
+            if topic is not old.topics_by_name.get(kind.topic_name):
+                self._update_hosted_shards(topic)
+            deleted = tuple(
+                (old.topics_by_id[topic_id].name, topic_id)
+                for topic_id in old.topics_by_id.keys() - new.topics_by_id.keys()
+            )
+            metadata_update = kind.topics_deleted(deleted) if deleted else None
+            for host in self._hosts.values() if metadata_update is not None else ():
+                host.execute(Command(request=metadata_update))
+
+    def close(self) -> None:
+        """Refuse everything that waits."""
+        self._sweep.cancel()
+        for host in self._hosts.values():
+            host.close()
+        self._hosts.clear()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _topic(self) -> TopicImage | None:
+        return self._services.image.topics_by_name.get(self._kind.topic_name)
+
+    def _broker_settings(self) -> BrokerSettings:
+        services = self._services
+        return broker_settings(services.image, services.node_id, services.static_configs)
+
+    def now_ms(self) -> int:
+        """The clock of all shards: see the module's docstring."""
+        return self._clock_offset_ms + int(self._loop.time() * 1000)
+
+    def _update_hosted_shards(self, topic: TopicImage | None) -> None:
+        topic_id = topic.topic_id if topic is not None else ZERO_UUID
+        if topic_id != self._topic_id:
+            # Deleted, or deleted and made again: nothing of the old one is true any more.
+            self._topic_id = topic_id
+            self._unload(list(self._hosts))
+        hosted = {shard: host.leader_epoch for shard, host in self._hosts.items()}
+        changes = hosting_changes(hosted, shards_to_host(topic, node_id=self._services.node_id))
+        self._unload(changes.unload)
+        for shard, leader_epoch in changes.load:
+            services = self._services
+            host = ShardHost(
+                name=f"{self._kind.topic_name}-{shard}",
+                leader_epoch=leader_epoch,
+                shard_log=StoreShardLog(services.logs, services.worker_client, topic_id, shard),
+                new_runtime=self._new_runtime,
+                loop=self._loop,
+                now_ms=self.now_ms,
+                deliver=self._deliver,
+                run_effect=partial(self._run_effect, shard),
+            )
+            self._hosts[shard] = host
+            host.start()
+
+    def _unload(self, shards: Sequence[int]) -> None:
+        for shard in shards:
+            self._hosts.pop(shard).close()
+
+    def _new_runtime(self) -> Runtime:
+        return ShardRuntime(self._kind.new_shard())
+
+    def _run_effect(self, shard: int, instruction: object) -> None:
+        self._kind.run_effect(instruction, self._effect_context(shard))
+
+    def _deliver(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            reply = self._pending.pop(answer.request_id, None)
+            if reply is None:
+                continue
+            if isinstance(answer, ErrorReply):
+                reply.fail(ApiError(answer.error_code))
+            else:
+                reply.resolve(answer.response)
+
+    def _effect_context(self, shard: int) -> EffectContext:
+        """What whoever carries something out for a shard needs of it."""
+        host = self._hosts[shard]
+        runtime = host.runtime
+
+        def is_current() -> bool:
+            return host.runtime is runtime and runtime.state not in (
+                ShardState.FAILED,
+                ShardState.CLOSED,
+            )
+
+        return EffectContext(
+            host.leader_epoch,
+            is_current,
+            partial(self.call_shard, shard),
+            shard,
+        )
+
+    async def _create_topic(self) -> None:
+        settings = self._broker_settings()
+        services = self._services
+        name = self._kind.topic_name
+        image, static = services.image, services.static_configs
+        broker_count = sum(
+            not broker.is_fenced
+            and not broker_settings(image, broker.broker_id, static).cordoned_log_dirs
+            for broker in image.brokers.values()
+        )
+        plan = self._kind.topic_config(settings)
+        topic = NewTopic(
+            name,
+            uuid.uuid4().bytes,
+            partition_count=plan.partition_count,
+            replication_factor=min(plan.replication_factor, max(broker_count, 1)),
+            configs=plan.configs,
+        )
+        try:
+            reply = await services.controller.submit(CreateTopics((topic,)), CREATE_TIMEOUT_MS)
+        except ApiError as error:
+            log.warning("%s could not be created: %s", name, error)
+            return
+        assert isinstance(reply, TopicsReply)
+        result = reply.results[0]
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            code = ErrorCode(result.error_code)
+            log.warning("%s could not be created: %s", name, result.error_message or code.name)
+
+    def _sweep_s(self) -> float:
+        return self._kind.sweep_interval_ms() / 1000
+
+    def _sweep_deleted_topics(self) -> None:
+        """Tell shards of deletions that were missed: while a shard moved, or was loading.
+
+        Only long after loading: an image that is still catching up lacks topics that do exist.
+        """
+        self._sweep = self._loop.call_later(self._sweep_s(), self._sweep_deleted_topics)
+        for host in self._hosts.values():
+            if host.is_active:
+                metadata_update = self._kind.missed_topic_deletions(
+                    host.runtime.shard, self._services.image
+                )
+                if metadata_update is not None:
+                    host.execute(Command(request=metadata_update))

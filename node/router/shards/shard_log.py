@@ -1,0 +1,139 @@
+"""The partition behind a coordinator's shard: read it whole, append, know where one stands.
+
+The shell of a shard sees its log through this face alone, so that tests can put a log in memory
+there. Reading goes straight to the store; appending takes the way of every produce, with acks=all.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from odradek.coordinator.loader import LogEntry, TransactionalEntry
+from odradek.coordinator.outcome import TransactionMarker
+from odradek.node.bus.messages import RequestFailed
+from odradek.node.bus.reply import Reply
+from odradek.node.router.logs import Logs, StoreLocation
+from odradek.node.router.worker_client import Answer, WorkerClient
+from odradek.protocol.control_records import ControlType, read_control_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import is_control, is_transactional, iter_batches, iter_records
+from odradek.storage.reader import StoreReader
+
+READ_BYTES = 65_536
+"""Read at a time while a shard loads: some milliseconds of replaying."""
+
+
+class ShardLog(Protocol):
+    """What a shard's host needs of its partition."""
+
+    def barrier(self) -> Reply[Answer]:
+        """Answered by the partition's worker after everything that was sent to it before.
+
+        From then on `bounds` is true, and no earlier append can still arrive.
+        """
+
+    def bounds(self) -> tuple[int, int]:
+        """The log's offsets: [start, end)."""
+
+    def high_watermark(self) -> int:
+        """Below it everything is committed; 0 while nobody knows."""
+
+    def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
+        """Some records from `offset` on, and where to read next; `end_offset` when all are read."""
+
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Answer]:
+        """Append a record batch where the log ends at `base_offset`, else nothing
+        (OFFSET_OUT_OF_RANGE); answered when it is committed. Answers come in order."""
+
+
+class StoreShardLog:
+    """A partition of this node. It may be asked for before its worker has created it."""
+
+    def __init__(
+        self, logs: Logs, worker_client: WorkerClient, topic_id: bytes, partition: int
+    ) -> None:
+        self._logs = logs
+        self._worker_client = worker_client
+        self._topic_id = topic_id
+        self._partition = partition
+
+    def barrier(self) -> Reply[Answer]:
+        """Asking for the producers changes nothing, and goes through the same queue."""
+        location = self._logs.locate(self._topic_id, self._partition)
+        if location is None:
+            return _not_leader()
+        store, number = location
+        return self._worker_client.describe_producers(store=store, number=number)
+
+    def bounds(self) -> tuple[int, int]:
+        """From the status table; after the barrier."""
+        reader, number = self._reader()
+        return reader.status.log_start_offset(number), reader.status.log_end_offset(number)
+
+    def high_watermark(self) -> int:
+        """From the status table."""
+        location = self._logs.locate(self._topic_id, self._partition)
+        reader = self._logs.reader(location[0]) if location is not None else None
+        if location is None or reader is None:
+            return 0
+        return reader.status.high_watermark(location[1])
+
+    def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
+        """Whole batches of about READ_BYTES."""
+        reader, number = self._reader()
+        found = reader.read(number, offset, max_bytes=READ_BYTES, end_offset=end_offset)
+        entries = [
+            entry
+            for buffer in found.buffers
+            for entry in decode_entries(memoryview(buffer), offset)
+        ]
+        # Where compaction has taken the last records there is nothing left to read.
+        return entries, found.next_offset if found.buffers else end_offset
+
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Answer]:
+        """Through the worker, to all in-sync replicas."""
+        location = self._logs.locate(self._topic_id, self._partition)
+        if location is None:
+            return _not_leader()
+        store, number = location
+        return self._worker_client.append_bytes(
+            store=store,
+            number=number,
+            batches=batch,
+            acks=-1,
+            leader_epoch=leader_epoch,
+            base_offset=base_offset,
+        )
+
+    def _reader(self) -> tuple[StoreReader, int]:
+        location: StoreLocation | None = self._logs.locate(self._topic_id, self._partition)
+        reader = self._logs.reader(location[0]) if location is not None else None
+        assert location is not None, "asked before the barrier was answered"
+        assert reader is not None, "a place lies in a store that can be read"
+        return reader, location[1]
+
+
+def _not_leader() -> Reply[Answer]:
+    reply: Reply[Answer] = Reply()
+    reply.resolve(RequestFailed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    return reply
+
+
+def decode_entries(view: memoryview, offset: int) -> Iterator[LogEntry]:
+    """What the batches hold from `offset` on, without control records that end no transaction."""
+    for start, header in iter_batches(view):
+        if is_control(header.attributes):
+            marker = read_control_batch(view[start:], header)
+            if marker is not None and header.base_offset >= offset:
+                is_commit = marker.type is ControlType.COMMIT
+                yield TransactionMarker(
+                    header.producer_id, header.producer_epoch, marker.coordinator_epoch, is_commit
+                )
+            continue
+        producer = header.producer_id, header.producer_epoch
+        is_open = is_transactional(header.attributes)
+        for record in iter_records(view[start:], header):
+            if record.offset >= offset:
+                if is_open:
+                    yield TransactionalEntry(*producer, record.key, record.value)
+                else:
+                    yield record.key, record.value

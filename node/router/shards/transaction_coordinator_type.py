@@ -1,0 +1,114 @@
+"""Coordinators of transactional ids: what is particular to them (see coordinator_type.py).
+
+They ask for one thing outside of themselves: markers at the end of transactions. Made by the
+router's process.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from odradek.cluster.metadata.features import TRANSACTION_VERSION
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
+from odradek.coordinator.runtime import Shard
+from odradek.coordinator.transaction.requests import WriteMarkers
+from odradek.coordinator.transaction.settings import TransactionSettings
+from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.node.router.shards.coordinator_type import (
+    SWEEP_MS_MAX,
+    EffectContext,
+    InternalTopicConfig,
+)
+from odradek.node.router.transactions.markers import MarkerWriter
+from odradek.protocol.types import Uuid
+
+
+class TransactionCoordinatorType:
+    """Transactional ids, in `__transaction_state`; `markers` ends transactions in partitions."""
+
+    topic_name = TRANSACTION_STATE
+
+    def __init__(self, markers: MarkerWriter) -> None:
+        self._markers = markers
+
+    def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
+        """See ShardKind."""
+        self._settings = transaction_settings(settings, image.features)
+
+    def new_shard(self) -> TransactionShard:
+        """See ShardKind."""
+        return TransactionShard(self._settings)
+
+    def update(self, shard: Shard[Any]) -> None:
+        """See ShardKind."""
+        assert isinstance(shard, TransactionShard)
+        shard.settings = self._settings
+
+    def topic_config(self, settings: BrokerSettings) -> InternalTopicConfig:
+        """See ShardKind."""
+        return InternalTopicConfig(
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            (
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(settings.transaction_state_log_min_isr)),
+                ("segment.bytes", str(settings.transaction_state_log_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
+            ),
+        )
+
+    def topics_deleted(self, _topics: tuple[tuple[str, Uuid], ...]) -> None:
+        """Markers for partitions that are no more count as written; nothing else is kept."""
+
+    def sweep_interval_ms(self) -> int:
+        """See ShardKind."""
+        return SWEEP_MS_MAX
+
+    def missed_topic_deletions(self, _shard: Shard[Any], _image: MetadataImage) -> None:
+        """See `topics_deleted`."""
+
+    def run_effect(self, instruction: object, context: EffectContext) -> None:
+        """Write markers."""
+        assert isinstance(instruction, WriteMarkers)
+        self._markers.write(instruction, context)
+
+    def is_new_id_needed(self, _request: object) -> bool:
+        """Clients name themselves."""
+        return False
+
+    def follow(self, _old: MetadataImage, _new: MetadataImage) -> bool:
+        """Nothing of an image matters but what `configure` takes."""
+        return False
+
+    def metadata_update(self, _shard: Shard[Any]) -> None:
+        """There are none."""
+
+    def has_missed_updates(self, _shard: Shard[Any]) -> bool:
+        """There are none."""
+        return False
+
+    def full_metadata_update(self, _shard: Shard[Any]) -> None:
+        """There are none."""
+
+    def is_membership_change(self, _request: object) -> bool:
+        """There are no members."""
+        return False
+
+    def update_member_counts(self, _shards: Sequence[Shard[Any]]) -> None:
+        """There are no members."""
+
+
+def transaction_settings(
+    settings: BrokerSettings, features: Mapping[str, int]
+) -> TransactionSettings:
+    """What shards of transactions need of the broker's configuration and the finalised features."""
+    return TransactionSettings(
+        timeout_max_ms=settings.transaction_max_timeout_ms,
+        expiration_ms=settings.transactional_id_expiration_ms,
+        expiry_check_interval_ms=(
+            settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        ),
+        transaction_version=features.get(TRANSACTION_VERSION, 0),
+    )

@@ -1,0 +1,298 @@
+"""Dead letters: what becomes of records that a share group rejects or gives up (KIP-1191).
+
+They are told to the group's dead-letter topic: a record for each, with headers that say where it
+came from and why, and with its key, value and own headers if the group copies them. A topic takes
+them only if its configuration says so, if its name begins as dead-letter topics' names must, and
+if it is there; it may be created when it is first needed.
+
+A record waits for that in the state Archiving, which is durable: whoever leads the partition next
+tells it anew, so that it may be told twice but is not forgotten. It does not wait for ever: after
+GIVE_UP_S, or at once where nobody can help, it is archived all the same, which is counted and
+logged.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.metadata.image import MetadataImage, TopicImage
+from odradek.cluster.metadata.settings import broker_settings, topic_settings
+from odradek.coordinator.share.group_settings import ShareGroupSettings
+from odradek.coordinator.share.partition import DeadLetters as Letters
+from odradek.node.bus.reply import Reply
+from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.inter_broker_client import InterBrokerClient
+from odradek.node.router.logs import Logs
+from odradek.node.router.share.sessions import TopicIdPartition
+from odradek.node.router.worker_client import WorkerClient
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from odradek.protocol.records import (
+    Header,
+    Record,
+    build_batch,
+    is_control,
+    iter_batches,
+    iter_records,
+)
+
+log = logging.getLogger(__name__)
+
+ENABLE_CONFIG: Final = "errors.deadletterqueue.group.enable"
+GIVE_UP_S: Final = 20.0
+"""How long is tried where trying again may help: a node's failure takes about one second."""
+RETRY_S_MIN: Final = 0.05
+RETRY_S_MAX: Final = 1.0
+_CREATE_TIMEOUT_MS: Final = 5_000
+_APPEND_TIMEOUT_MS: Final = 5_000
+_READ_BYTES: Final = 1 << 20
+_BATCH_RECORDS_MAX: Final = 1_000
+_RECORD_OVERHEAD: Final = 64
+"""More than a record and its headers' lengths take beside the bytes in them."""
+_BATCH_OVERHEAD: Final = 128
+
+TOPIC: Final = "__dlq.errors.topic"
+PARTITION: Final = "__dlq.errors.partition"
+OFFSET: Final = "__dlq.errors.offset"
+GROUP: Final = "__dlq.errors.group"
+DELIVERY_COUNT: Final = "__dlq.errors.delivery.count"
+MESSAGE: Final = "__dlq.errors.message"
+
+REJECTED: Final = b"A member of the group has rejected the record."
+GIVEN_UP: Final = b"The record was delivered as often as the group allows."
+
+
+class Surroundings(Protocol):
+    """What dead letters need of their router: Services has it."""
+
+    node_id: int
+    image: MetadataImage
+    static_configs: dict[str, str]
+    controller: ControllerLink
+    worker_client: WorkerClient
+    logs: Logs
+
+    @property
+    def now_ms(self) -> Callable[[], int]: ...
+
+
+class _UndeliverableError(Exception):
+    """Nobody can help but an operator; the message says how."""
+
+
+class DeadLetters:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        services: Surroundings,
+        inter_broker_client: InterBrokerClient,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._services = services
+        self._inter_broker_client = inter_broker_client
+        self._loop = loop
+        self.written_count = 0
+        """Records that have been written to dead-letter topics."""
+        self.dropped_count = 0
+        """Records that could not be."""
+
+    async def write_records(
+        self,
+        group_id: str,
+        place: TopicIdPartition,
+        letters: Letters,
+        group_settings: ShareGroupSettings,
+    ) -> None:
+        """Tell the group's dead-letter topic of records of a partition. Ends when that is done, or
+        cannot be done."""
+        source = self._services.image.topics_by_id.get(place.topic_id)
+        if source is None:
+            return
+        if source.name == group_settings.dead_letter_topic:
+            self.dropped_count += letters.end - letters.start
+            return
+        deadline = self._loop.time() + GIVE_UP_S
+        at = letters.start
+        pause_s = RETRY_S_MIN
+        while at < letters.end:
+            try:
+                topic = await self._topic(group_settings.dead_letter_topic)
+                partition = place.partition % len(topic.partitions)
+                batch, end, count = self._batch(
+                    group_id, source, place, letters, at, topic, group_settings
+                )
+                if count:
+                    await self._append(topic, partition, batch)
+                self.written_count += count
+                at = end
+                pause_s = RETRY_S_MIN
+            except (ApiError, _UndeliverableError) as error:
+                if isinstance(error, _UndeliverableError) or self._loop.time() >= deadline:
+                    self.dropped_count += letters.end - at
+                    log.warning(
+                        "%s-%d: the offsets %d to %d of group %s are not told to %s: %s",
+                        *(source.name, place.partition, at, letters.end - 1, group_id),
+                        *(group_settings.dead_letter_topic, error),
+                    )
+                    return
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _topic(self, name: str) -> TopicImage:
+        services = self._services
+        settings = broker_settings(services.image, services.node_id, services.static_configs)
+        prefix = settings.errors_deadletterqueue_topic_name_prefix
+        if not name:
+            raise _UndeliverableError("the group has no dead-letter topic any more")
+        if not name.startswith(prefix):
+            raise _UndeliverableError(f"the names of dead-letter topics begin with {prefix!r}")
+        topic = services.image.topics_by_name.get(name)
+        if topic is None:
+            if not settings.errors_deadletterqueue_auto_create_topics_enable:
+                raise _UndeliverableError(
+                    f"there is no such topic: create it, with {ENABLE_CONFIG}=true"
+                )
+            await self._create(name)
+            topic = services.image.topics_by_name.get(name)
+            if topic is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        own = topic_settings(services.image, services.node_id, services.static_configs, name)
+        if not own.errors_deadletterqueue_group_enable:
+            raise _UndeliverableError(f"the topic does not allow it: set its {ENABLE_CONFIG}=true")
+        return topic
+
+    async def _create(self, name: str) -> None:
+        topic = NewTopic(name, uuid.uuid4().bytes, configs=((ENABLE_CONFIG, "true"),))
+        reply = await self._services.controller.submit(CreateTopics((topic,)), _CREATE_TIMEOUT_MS)
+        assert isinstance(reply, TopicsReply)
+        [result] = reply.results
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise ApiError(ErrorCode(result.error_code), result.error_message)
+
+    def _batch(
+        self,
+        group_id: str,
+        source: TopicImage,
+        place: TopicIdPartition,
+        letters: Letters,
+        start: int,
+        topic: TopicImage,
+        group_settings: ShareGroupSettings,
+    ) -> tuple[bytes, int, int]:
+        """A batch for the offsets from `start` on, the first offset that is not in it any more,
+        and how many records it has."""
+        services = self._services
+        settings = topic_settings(
+            services.image, services.node_id, services.static_configs, topic.name
+        )
+        remaining_bytes = settings.max_message_bytes - _BATCH_OVERHEAD
+        now_ms = services.now_ms()
+        base = (
+            (TOPIC, source.name.encode()),
+            (PARTITION, str(place.partition).encode()),
+        )
+        rest = (
+            (GROUP, group_id.encode()),
+            (DELIVERY_COUNT, str(letters.delivery_count).encode()),
+            (MESSAGE, REJECTED if letters.is_rejected else GIVEN_UP),
+        )
+        records: list[Record] = []
+        for found in self._source_records(
+            place, start, letters.end, copies=group_settings.copies_dead_letters
+        ):
+            headers: tuple[Header, ...] = (
+                *base,
+                (OFFSET, str(found.offset).encode()),
+                *rest,
+                *found.headers,
+            )
+            copy = Record(len(records), now_ms, found.key, found.value, headers)
+            size = _record_size(copy)
+            if size > remaining_bytes and not records:
+                # Too large to be copied whole; where it is can be said all the same.
+                copy = Record(0, now_ms, None, None, headers[:6])
+                size = _record_size(copy)
+            remaining_bytes -= size
+            if remaining_bytes < 0 or len(records) == _BATCH_RECORDS_MAX:
+                return build_batch(records), found.offset, len(records)
+            records.append(copy)
+        return build_batch(records) if records else b"", letters.end, len(records)
+
+    def _source_records(
+        self, place: TopicIdPartition, start: int, end: int, *, copies: bool
+    ) -> Iterator[Record]:
+        """The records [start, end), bare unless they are copied. What the log has no more was
+        deleted or compacted meanwhile: only a record that is copied can tell that."""
+        if not copies:
+            for offset in range(start, end):
+                yield Record(offset, 0, None, None)
+            return
+        services = self._services
+        at = services.logs.locate(*place)
+        reader = services.logs.reader(at[0]) if at is not None else None
+        if at is None or reader is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        offset = max(start, reader.status.log_start_offset(at[1]))
+        while offset < end:
+            result = reader.read(at[1], offset, max_bytes=_READ_BYTES, end_offset=end)
+            if not result.buffers:
+                return
+            for buffer in result.buffers:
+                view = memoryview(buffer)
+                for where, header in iter_batches(view):
+                    if is_control(header.attributes):
+                        continue
+                    try:
+                        for record in iter_records(view[where:], header):
+                            if offset <= record.offset < end:
+                                yield record
+                    except ProtocolError:
+                        log.warning("a batch at %d cannot be unfolded", header.base_offset)
+            offset = result.next_offset
+
+    async def _append(self, topic: TopicImage, partition: int, batch: bytes) -> None:
+        leader = topic.partitions[partition].leader
+        services = self._services
+        if leader == services.node_id:
+            place = services.logs.locate(topic.topic_id, partition)
+            if place is None:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            answer = await services.worker_client.append_bytes(
+                store=place[0],
+                number=place[1],
+                batches=batch,
+                is_client=True,
+                acks=-1,
+                timeout_ms=_APPEND_TIMEOUT_MS,
+            )
+            if answer.error_code:
+                raise ApiError(ErrorCode(answer.error_code))
+            return
+        data = PartitionProduceData(index=partition, records=memoryview(batch))
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=_APPEND_TIMEOUT_MS,
+            topic_data=[TopicProduceData(topic_id=topic.topic_id, partition_data=[data])],
+        )
+        reply: Reply[object] = self._inter_broker_client.send(leader, request)
+        response = await reply
+        assert isinstance(response, ProduceResponse)
+        code = response.responses[0].partition_responses[0].error_code
+        if code:
+            raise ApiError(ErrorCode(code))
+
+
+def _record_size(record: Record) -> int:
+    size = _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name) + len(value or b"") + 10 for name, value in record.headers)

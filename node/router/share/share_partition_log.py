@@ -1,0 +1,141 @@
+"""The log of a share partition as its group may read it: where it begins, what comes next, how far.
+
+Values over the store's reader and the group's terms; nothing is kept and nothing is acquired. Made
+anew by `partitions` for each look, because the terms change with the configs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from odradek.coordinator.share.acquisition import LogBatch, ReadPosition
+from odradek.coordinator.share.group_settings import ShareGroupSettings
+from odradek.protocol.batch_spans import BatchSpan, spans_of
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.storage.reader import ReadResult, StoreReader
+
+READ_BYTES_MIN: Final = 65_536
+"""Read at the least, where there is as much: less saves nothing."""
+_READ_AHEAD_FACTOR: Final = 1.25
+"""How much more is read than records of the usual size would take, so that one read is enough."""
+
+
+class SharePartitionRead(NamedTuple):
+    """What was read for a member, and is not acquired yet."""
+
+    offset: int
+    result: ReadResult
+    spans: list[tuple[int, BatchSpan]]
+    """The batches, each with the index of its buffer."""
+    batches: list[LogBatch]
+
+    @property
+    def record_bytes(self) -> float | None:
+        """How large its records are on average; None if there are none."""
+        result = self.result
+        if not result.buffers:
+            return None
+        return result.byte_count / max(1, result.next_offset - result.first_offset)
+
+
+class SharePartitionLog(NamedTuple):
+    """See the module's docstring. `number` is the partition's in the reader's store."""
+
+    reader: StoreReader
+    number: int
+    group_settings: ShareGroupSettings
+
+    @property
+    def start_offset(self) -> int:
+        """Where the log begins."""
+        return self.reader.status.log_start_offset(self.number)
+
+    @property
+    def end_offset(self) -> int:
+        """The end of what the group may read, exclusive."""
+        status = self.reader.status
+        end = status.high_watermark(self.number)
+        if self.group_settings.is_read_committed:
+            return min(end, status.last_stable_offset(self.number))
+        return end
+
+    def initial_offset(self, leader_epoch: int, now_ms: int) -> int:
+        """Where a group begins that has read nothing here; `now_ms` is the time of day.
+
+        ApiError(OFFSET_NOT_AVAILABLE) while a new leader cannot know it.
+        """
+        if self.group_settings.begins_earliest:
+            return self.start_offset
+        reader, number = self.reader, self.number
+        if self.group_settings.begins_before_ms is not None:
+            since_ms = now_ms - self.group_settings.begins_before_ms
+            record = reader.offset_for_timestamp(number, since_ms)
+            if record is not None:
+                return record.offset
+        end = reader.status.high_watermark(number)
+        is_end = end == reader.status.log_end_offset(number)
+        if not is_end and end < reader.epoch_start(number, leader_epoch):
+            # A new leader has not heard yet how much of what others wrote is committed (KIP-207):
+            # a group that begins here now would get records of long ago.
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return end
+
+    def read(
+        self, position: ReadPosition, wanted_bytes: float, bytes_max: int, *, min_one_batch: bool
+    ) -> SharePartitionRead | None:
+        """What there is at a position, about `wanted_bytes` of it; None if there is nothing.
+
+        `bytes_max` is a limit, but for one batch with `min_one_batch`.
+        """
+        reader, number, limit = self.reader, self.number, self.end_offset
+        if position.end_offset is not None:
+            limit = min(limit, position.end_offset)
+        if position.offset >= limit:
+            return None
+        wanted = max(READ_BYTES_MIN, int(_READ_AHEAD_FACTOR * wanted_bytes))
+        result = reader.read(
+            number,
+            position.offset,
+            max_bytes=min(bytes_max, wanted),
+            end_offset=limit,
+            min_one_batch=min_one_batch,
+        )
+        if not result.buffers:
+            if not min_one_batch or not self._is_hole(position.offset, limit):
+                return None
+            hole = [LogBatch(position.offset, limit, is_void=True)]
+            return SharePartitionRead(position.offset, result, [], hole)
+        spans = [
+            (index, span)
+            for index, buffer in enumerate(result.buffers)
+            for span in spans_of(buffer)
+        ]
+        aborted = self._aborted(position.offset, result.next_offset)
+        batches = [
+            LogBatch(span.start, span.end, span.is_control or _is_aborted(span, aborted))
+            for _, span in spans
+        ]
+        return SharePartitionRead(position.offset, result, spans, batches)
+
+    def _is_hole(self, start: int, end: int) -> bool:
+        """Whether compaction has left nothing of [start, end): the log goes on behind it. What is
+        merely not found must not be archived."""
+        log_end = self.reader.status.log_end_offset(self.number)
+        following = self.reader.read(self.number, start, max_bytes=0, end_offset=log_end)
+        return bool(following.buffers) and following.first_offset >= end
+
+    def _aborted(self, start: int, end: int) -> dict[int, list[tuple[int, int]]]:
+        """By producer id, the first and last offsets of transactions in [start, end) that the group
+        is spared."""
+        aborted: dict[int, list[tuple[int, int]]] = {}
+        if self.group_settings.is_read_committed:
+            for each in self.reader.aborted_transactions(self.number, start, end):
+                aborted.setdefault(each.producer_id, []).append(
+                    (each.first_offset, each.last_offset)
+                )
+        return aborted
+
+
+def _is_aborted(span: BatchSpan, aborted: Mapping[int, Sequence[tuple[int, int]]]) -> bool:
+    if not aborted or not span.is_transactional:
+        return False
+    return any(first <= span.start <= last for first, last in aborted.get(span.producer_id, ()))

@@ -1,0 +1,539 @@
+"""The router's side of the bus to the workers: one message per worker and turn, answers matched by
+id.
+
+Requests made during a turn of the loop leave together at its end, through a ring in shared memory
+for each worker, and a worker that sleeps is rung for. Answers come the same way; when a single one
+is due the loop looks for it by itself for a moment, if that has paid lately (adaptive_spin.py). A
+worker that is away keeps its requests in a bounded queue here until it greets again or they expire;
+what it had already been sent when it died has an unknown outcome and is answered
+NOT_LEADER_OR_FOLLOWER, which every client retries after a metadata refresh. Invariant: every
+request is answered exactly once.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from odradek.node.bus.adaptive_spin import SPIN_S, AdaptiveSpin
+from odradek.node.bus.arena import NO_BLOCK, Arena
+from odradek.node.bus.endpoint import bind_endpoint, descriptor, drain_with_identity, encode
+from odradek.node.bus.messages import (
+    BUS_VERSION,
+    Append,
+    AppendBytes,
+    Appended,
+    DeleteRecords,
+    DescribeProducers,
+    PartitionsAdvanced,
+    ProducersDescribed,
+    RecordsDeleted,
+    RelayRequest,
+    RelayResponse,
+    RequestFailed,
+    RouterGreeting,
+    ToRouter,
+    WorkerGreeting,
+    WorkerLeaving,
+    WriteMarker,
+)
+from odradek.node.bus.reply import Reply
+from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
+from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
+from odradek.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 30.0
+"""How long a request may wait for a worker that is away: clients' default of request.timeout.ms."""
+COMMIT_TIMEOUT_MS = 30_000
+"""How long an append with acks=all may wait for followers, if whoever asks does not say."""
+QUEUE_COUNT_MAX = 20_000
+"""Requests held for a worker that is away; more are refused at once."""
+RING_BYTES = 512 << 10
+INLINE_BYTES_MAX = 16 << 10
+"""Batches that do not lie in the arena are carried in the message up to this size."""
+_MESSAGES_PER_WRITE = 256
+_SWEEP_S = 1.0
+
+Request = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
+Answer = Appended | RecordsDeleted | ProducersDescribed | RequestFailed
+
+
+@dataclass(slots=True)
+class _Pending:
+    reply: Reply[Answer]
+    deadline: float
+    block: int = NO_BLOCK
+
+
+@dataclass(slots=True)
+class _WorkerConnection:
+    """A worker as the router knows it; `requests` and `replies` are renewed when it starts anew."""
+
+    identity: bytes
+    ring_block: int
+    requests: RingWriter
+    replies: RingReader
+    wakeup_writer: WakeupWriter | None = None
+    incarnation: int = 0
+    is_reachable: bool = False
+    queue: list[Request] = field(default_factory=list)
+    relayed: list[RelayResponse] = field(default_factory=list)
+    pending: dict[int, _Pending] = field(default_factory=dict)
+
+
+class WorkerClient:
+    """Requests to the workers that own partitions. `on_advanced(store, numbers)` hears of watched
+    ones."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        wakeup_path: Path,
+        worker_count: int,
+        arena: Arena,
+        arena_path: str,
+        incarnation: int,
+        on_advanced: Callable[[int, tuple[int, ...]], None],
+    ) -> None:
+        self._loop = loop
+        self._arena = arena
+        self._arena_path = arena_path
+        self._incarnation = incarnation
+        self._bell_path = str(wakeup_path)
+        self._wakeup_pipe = WakeupPipe(wakeup_path)
+        self._socket = bind_endpoint(context, address)
+        self._workers = [self._make_worker(index) for index in range(worker_count)]
+        self._by_identity = {worker.identity: worker for worker in self._workers}
+        self._on_advanced = on_advanced
+        self._decode = msgspec.msgpack.Decoder(list[ToRouter]).decode
+        self._next_id = 0
+        self._is_flush_due = False
+        self._spin = AdaptiveSpin()
+        self._is_spinning = False
+        self._spin_until = 0.0
+        self._sweep: asyncio.TimerHandle | None = None
+        self.on_replies_delivered: Callable[[], None] = lambda: None
+        """Called when a turn's answers have been delivered: responses can be written now."""
+        self.on_relayed_request: Callable[[bytes, Callable[[bytes], None]], None] = (
+            lambda _p, _send: None
+        )
+        """Gets what another node's router asks, and what takes the answer."""
+        loop.add_reader(self._wakeup_pipe.fileno(), self._on_wakeup)
+        loop.add_reader(descriptor(self._socket), self._receive_greetings)
+        self._receive_greetings()
+
+    @property
+    def reachable_count(self) -> int:
+        """How many workers have greeted and not been lost since."""
+        return sum(worker.is_reachable for worker in self._workers)
+
+    @property
+    def queued_count(self) -> int:
+        """Requests that wait for a worker: unsent and unanswered."""
+        return sum(len(worker.pending) for worker in self._workers)
+
+    def append_reference(
+        self,
+        *,
+        store: int,
+        number: int,
+        arena_offset: int,
+        length: int,
+        acks: int,
+        version: int,
+        leader_epoch: int = -1,
+        has_headroom: bool = False,
+        timeout_ms: int = COMMIT_TIMEOUT_MS,
+    ) -> Reply[Answer]:
+        """Append the batches that lie in the arena. The caller keeps them there until the answer.
+
+        `has_headroom`: nobody but the store's writer touches the sixteen bytes before them.
+        """
+        self._next_id = request_id = self._next_id + 1
+        return self._request(
+            store,
+            Append(
+                request_id,
+                store,
+                number,
+                arena_offset,
+                length,
+                leader_epoch,
+                acks,
+                version,
+                has_headroom,
+                timeout_ms=timeout_ms,
+            ),
+        )
+
+    def append_bytes(
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        is_client: bool = False,
+        acks: int = -1,
+        version: int = 13,
+        leader_epoch: int = -1,
+        timeout_ms: int = COMMIT_TIMEOUT_MS,
+        base_offset: int = -1,
+    ) -> Reply[Answer]:
+        """Append batches that are carried in the message itself; `base_offset` as in Append."""
+        self._next_id = request_id = self._next_id + 1
+        if len(batches) <= INLINE_BYTES_MAX:
+            return self._request(
+                store,
+                AppendBytes(
+                    request_id,
+                    store,
+                    number,
+                    batches,
+                    is_client,
+                    leader_epoch,
+                    acks,
+                    version,
+                    timeout_ms,
+                    base_offset,
+                ),
+            )
+        block = self._arena.allocate(len(batches))
+        if block is None:
+            reply: Reply[Answer] = Reply()
+            reply.resolve(
+                RequestFailed(
+                    request_id, ErrorCode.REQUEST_TIMED_OUT, "the router is out of memory"
+                )
+            )
+            return reply
+        start = self._arena.offset_of(block)
+        self._arena.view[start : start + len(batches)] = batches
+        return self._request(
+            store,
+            Append(
+                request_id,
+                store,
+                number,
+                start,
+                len(batches),
+                leader_epoch,
+                acks,
+                version,
+                is_client=is_client,
+                timeout_ms=timeout_ms,
+                base_offset=base_offset,
+            ),
+            block,
+        )
+
+    def delete_records(
+        self, *, store: int, number: int, offset: int, timeout_ms: int
+    ) -> Reply[Answer]:
+        """Move a partition's log start; its live replicas may take `timeout_ms` to follow."""
+        self._next_id = request_id = self._next_id + 1
+        return self._request(store, DeleteRecords(request_id, store, number, offset, timeout_ms))
+
+    def describe_producers(
+        self, *, store: int, number: int, allow_follower: bool = False
+    ) -> Reply[Answer]:
+        """Who has been writing to a partition; `allow_follower` as in DescribeProducers."""
+        self._next_id = request_id = self._next_id + 1
+        return self._request(store, DescribeProducers(request_id, store, number, allow_follower))
+
+    def write_marker(
+        self,
+        *,
+        store: int,
+        number: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+        expected_transaction: tuple[int, int] | None = None,
+    ) -> Reply[Answer]:
+        """End a producer's transaction in a partition; `expected_transaction` as in WriteMarker."""
+        self._next_id = request_id = self._next_id + 1
+        return self._request(
+            store,
+            WriteMarker(
+                request_id,
+                store,
+                number,
+                producer_id,
+                producer_epoch,
+                coordinator_epoch,
+                is_commit,
+                transaction_version,
+                expected_transaction=expected_transaction,
+            ),
+        )
+
+    def close(self) -> None:
+        """Stop listening to the workers; unanswered requests stay unanswered."""
+        self._loop.remove_reader(self._wakeup_pipe.fileno())
+        self._loop.remove_reader(descriptor(self._socket))
+        self._wakeup_pipe.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._socket.close(0)
+
+    # -- to the workers ----------------------------------------------------------------------------
+
+    def _request(self, store: int, message: Request, block: int = NO_BLOCK) -> Reply[Answer]:
+        worker = self._workers[store % len(self._workers)]
+        reply: Reply[Answer] = Reply()
+        if len(worker.queue) >= QUEUE_COUNT_MAX:
+            self._release(block)
+            reply.resolve(RequestFailed(message.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return reply
+        is_idle = not worker.pending and worker.is_reachable
+        worker.pending[message.request_id] = _Pending(
+            reply, self._loop.time() + REQUEST_TIMEOUT_S, block
+        )
+        worker.queue.append(message)
+        if is_idle:
+            self._send_queue(worker)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+        if not worker.is_reachable and self._sweep is None:
+            self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
+        return reply
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        for worker in self._workers:
+            if worker.is_reachable:
+                if worker.queue or worker.relayed:
+                    self._send_queue(worker)
+                if len(worker.pending) == 1 and not self._is_spinning:
+                    self._start_spinning()
+
+    def _send_queue(self, worker: _WorkerConnection) -> None:
+        """Put what is queued into the ring; what has no room stays until answers have made some."""
+        queue = worker.queue
+        while worker.relayed and worker.requests.write(encode(worker.relayed[:1])):
+            del worker.relayed[0]
+        while queue:
+            count = min(len(queue), _MESSAGES_PER_WRITE)
+            payload = encode(queue[:count])
+            while len(payload) > worker.requests.message_bytes_max:
+                count //= 2
+                payload = encode(queue[:count])
+            if not worker.requests.write(payload):
+                break
+            del queue[:count]
+        wakeup_writer = worker.wakeup_writer
+        if wakeup_writer is not None and worker.requests.must_wake() and not wakeup_writer.ring():
+            # What is in the ring is lost with the worker; its successor's greeting answers it.
+            worker.is_reachable = False
+            log.warning("%s is away", worker.identity.decode())
+
+    def _relay_response(self, worker: _WorkerConnection, identity: bytes, payload: bytes) -> None:
+        """Answer another node's router by the worker through which it asked."""
+        if not worker.is_reachable:
+            return  # whoever asked has lost the connection, and asks again
+        worker.relayed.append(RelayResponse(identity, payload))
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    # -- from the workers --------------------------------------------------------------------------
+
+    def _start_spinning(self) -> None:
+        """A single answer is due: look for it in the next turns of the loop, if that pays."""
+        if self._spin.should_spin():
+            self._is_spinning = True
+            self._spin_until = time.perf_counter() + SPIN_S
+            for worker in self._workers:
+                worker.replies.wake_up()
+            self._loop.call_soon(self._spin_once)
+
+    def _spin_once(self) -> None:
+        has_message = self._read_replies()
+        if not has_message and time.perf_counter() < self._spin_until:
+            self._loop.call_soon(self._spin_once)
+            return
+        self._spin.spin_ended(has_message=has_message)
+        self._is_spinning = False
+        self._arm_wakeups()
+
+    def _arm_wakeups(self) -> None:
+        """Have every worker ring from now on; what came meanwhile is taken first."""
+        for worker in self._workers:
+            while not worker.replies.fall_asleep():
+                self._read_replies()
+
+    def _read_replies(self) -> bool:
+        is_any = False
+        for worker in self._workers:
+            while (payload := worker.replies.read()) is not None:
+                is_any = True
+                for message in self._decode(payload):
+                    self._on_message(worker, message)
+            if is_any and worker.queue and worker.is_reachable and not self._is_flush_due:
+                self._send_queue(worker)
+        if is_any:
+            self.on_replies_delivered()
+        return is_any
+
+    def _on_wakeup(self) -> None:
+        self._wakeup_pipe.quiet()
+        self._read_replies()
+        if not self._is_spinning:
+            self._arm_wakeups()
+
+    def _receive_greetings(self) -> None:
+        for identity, payload in drain_with_identity(self._socket):
+            for message in self._decode(payload):
+                if type(message) is WorkerGreeting and message.worker_count:
+                    self._resize_workers(message.worker_count)
+                worker = self._by_identity.get(identity)
+                if worker is None:
+                    log.error("a stranger called %r spoke on the worker bus", identity)
+                    break
+                self._on_message(worker, message)
+
+    def _on_message(self, worker: _WorkerConnection, message: ToRouter) -> None:
+        if type(message) is PartitionsAdvanced:
+            self._on_advanced(message.store, message.numbers)
+        elif type(message) is RelayRequest:
+            self.on_relayed_request(
+                message.payload, partial(self._relay_response, worker, message.identity)
+            )
+        elif type(message) is WorkerGreeting:
+            self._on_greeting(worker, message)
+        elif type(message) is WorkerLeaving:
+            # What is asked from now on waits for whoever has its stores next.
+            worker.is_reachable = False
+        else:
+            self._resolve(worker, message)  # type: ignore[arg-type]  # all others are answers
+
+    def _resolve(self, worker: _WorkerConnection, answer: Answer) -> None:
+        pending = worker.pending.pop(answer.request_id, None)
+        if pending is not None:
+            self._release(pending.block)
+            pending.reply.resolve(answer)
+
+    def _release(self, block: int) -> None:
+        if block != NO_BLOCK:
+            self._arena.release(block)
+
+    def _on_greeting(self, worker: _WorkerConnection, greeting: WorkerGreeting) -> None:
+        if greeting.bus_version != BUS_VERSION:
+            raise RuntimeError(
+                f"{worker.identity.decode()} speaks bus version {greeting.bus_version}, we"
+                f" {BUS_VERSION}: all processes of a node must run the same release"
+            )
+        if worker.incarnation not in (0, greeting.incarnation):
+            self._fail_unanswered(worker)
+        if worker.wakeup_writer is not None:
+            worker.wakeup_writer.close()
+        worker.wakeup_writer = WakeupWriter.open(Path(greeting.wakeup_path))
+        if worker.incarnation != greeting.incarnation:
+            worker.requests, worker.replies = self._make_rings(worker.ring_block)
+            if not self._is_spinning:
+                worker.replies.fall_asleep()
+        worker.incarnation = greeting.incarnation
+        start = self._arena.offset_of(worker.ring_block)
+        answer = RouterGreeting(
+            self._bell_path,
+            self._arena_path,
+            start,
+            start + RING_BYTES,
+            RING_BYTES,
+            self._incarnation,
+        )
+        self._socket.send_multipart((worker.identity, encode([answer])), zmq.NOBLOCK)
+        # A send may swallow the descriptor's edge for what has come meanwhile.
+        self._loop.call_soon(self._receive_greetings)
+        worker.is_reachable = True
+        if worker.queue:
+            self._send_queue(worker)
+
+    def _resize_workers(self, worker_count: int) -> None:
+        """The node has another number of workers, and those that were have all ended: what they
+        were sent is answered, what they were not goes to those who have its stores now."""
+        if worker_count == len(self._workers):
+            return
+        log.info("%d workers now, not %d", worker_count, len(self._workers))
+        waiting: list[tuple[Request, _Pending]] = []
+        for worker in self._workers:
+            self._fail_unanswered(worker)
+            waiting += [
+                (message, worker.pending.pop(message.request_id)) for message in worker.queue
+            ]
+            assert not worker.pending
+            worker.queue.clear()
+            worker.is_reachable = False
+        for worker in self._workers[worker_count:]:
+            del self._by_identity[worker.identity]
+            if worker.wakeup_writer is not None:
+                worker.wakeup_writer.close()
+            self._arena.release(worker.ring_block)
+        del self._workers[worker_count:]
+        for index in range(len(self._workers), worker_count):
+            worker = self._make_worker(index)
+            self._workers.append(worker)
+            self._by_identity[worker.identity] = worker
+        for message, pending in sorted(waiting, key=lambda each: each[0].request_id):
+            worker = self._workers[message.store % worker_count]
+            worker.pending[message.request_id] = pending
+            worker.queue.append(message)
+
+    def _fail_unanswered(self, worker: _WorkerConnection) -> None:
+        """The worker that these were sent to is gone; nobody knows which of them it carried out."""
+        first_unsent = worker.queue[0].request_id if worker.queue else self._next_id + 1
+        lost = [request_id for request_id in worker.pending if request_id < first_unsent]
+        for request_id in lost:
+            self._resolve(worker, RequestFailed(request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _make_worker(self, index: int) -> _WorkerConnection:
+        block = self._arena.allocate(2 * RING_BYTES)
+        if block is None:
+            raise ValueError("the arena is too small for the rings of the workers")
+        return _WorkerConnection(b"worker-%d" % index, block, *self._make_rings(block))
+
+    def _make_rings(self, block: int) -> tuple[RingWriter, RingReader]:
+        """Empty rings. A worker that still had the old ones is dead."""
+        start = self._arena.offset_of(block)
+        memory = self._arena.view[start : start + 2 * RING_BYTES]
+        for ring in (0, RING_BYTES):
+            memory[ring : ring + HEADER_BYTES] = bytes(HEADER_BYTES)
+        return RingWriter(memory[:RING_BYTES]), RingReader(memory[RING_BYTES:])
+
+    def _sweep_deadlines(self) -> None:
+        """Expire what no worker has been given yet.
+
+        What was sent is answered by the worker or by its successor's greeting, never by time: the
+        worker may still be reading the arena, and the bytes must stay until it is known to be done.
+        """
+        self._sweep = None
+        now = self._loop.time()
+        is_anything_queued = False
+        for worker in self._workers:
+            expired = 0
+            for message in worker.queue:
+                if worker.pending[message.request_id].deadline > now:
+                    break
+                expired += 1
+            dropped, worker.queue = worker.queue[:expired], worker.queue[expired:]
+            for message in dropped:
+                self._resolve(
+                    worker, RequestFailed(message.request_id, ErrorCode.REQUEST_TIMED_OUT)
+                )
+            is_anything_queued = is_anything_queued or bool(worker.queue)
+        if is_anything_queued:
+            self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)

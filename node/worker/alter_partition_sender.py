@@ -1,0 +1,106 @@
+"""What a worker wants of ISRs, on its way to the controller and back: those that its leaders want,
+and those that its replicas leave because the disk takes nothing more.
+
+What was sent is answered, or given up after a while with REQUEST_TIMED_OUT; what could not be sent
+as well: then nobody knows whether it was carried out, and the leader asks again. A replica resigns
+again and again for as long as its disk refuses its records, and waits for no answer.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from odradek.cluster.controller.commands import (
+    AlterPartition,
+    InSyncChange,
+    InSyncReplica,
+    InSyncReply,
+    ResignReplicas,
+    decode_reply,
+    encode_command,
+)
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.replication.leader import IsrProposal
+from odradek.node.bus.messages import CommandSubmitted, SubmitCommand
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import Uuid
+
+TIMEOUT_MS = 2_000
+RESIGN_MS = 1_000
+TopicIdPartition = tuple[Uuid, int]
+"""Topic id and number of a partition."""
+ProposalResult = tuple[IsrProposal, ErrorCode]
+
+
+class _Sent(NamedTuple):
+    proposals: tuple[IsrProposal, ...]
+    deadline_ms: int
+
+
+class AlterPartitionSender:
+    """Those of one worker. `tell(message)` brings a message to the controller, if it can. Times are
+    of the machine's steady clock, in milliseconds."""
+
+    def __init__(self, node_id: int, tell: Callable[[SubmitCommand], None]) -> None:
+        self._node_id = node_id
+        self._tell = tell
+        self._next_id = 0
+        self._resign_ms = 0
+        self._refused: dict[TopicIdPartition, None] = {}
+        self._sent: dict[int, _Sent] = {}
+
+    def send(self, proposals: Sequence[IsrProposal], image: MetadataImage, now_ms: int) -> None:
+        """Ask for all of these in one command."""
+        changes = tuple(
+            InSyncChange(
+                proposal.topic_id,
+                proposal.partition,
+                proposal.leader_epoch,
+                proposal.partition_epoch,
+                tuple(InSyncReplica(*member) for member in proposal.in_sync),
+            )
+            for proposal in proposals
+        )
+        self._submit(AlterPartition(self._node_id, self._epoch(image), changes), now_ms)
+        self._sent[self._next_id] = _Sent(tuple(proposals), now_ms + TIMEOUT_MS)
+
+    def resign(
+        self, refused: Iterable[TopicIdPartition], image: MetadataImage, now_ms: int
+    ) -> None:
+        """Ask others to go on without these replicas of ours, and without those that have been
+        `refused` since this was last asked for: that is not more often than once in RESIGN_MS."""
+        self._refused.update(dict.fromkeys(refused))
+        if not self._refused or now_ms < self._resign_ms:
+            return
+        self._resign_ms = now_ms + RESIGN_MS
+        refused, self._refused = tuple(self._refused), {}
+        self._submit(ResignReplicas(self._node_id, self._epoch(image), refused), now_ms)
+
+    def _epoch(self, image: MetadataImage) -> int:
+        broker = image.brokers.get(self._node_id)
+        return broker.broker_epoch if broker is not None else -1
+
+    def _submit(self, command: AlterPartition | ResignReplicas, now_ms: int) -> None:
+        self._next_id += 1
+        self._tell(SubmitCommand(self._next_id, encode_command(command), now_ms + TIMEOUT_MS))
+
+    def on_response(self, message: CommandSubmitted) -> Iterator[ProposalResult]:
+        """What the controller said of each proposal."""
+        sent = self._sent.pop(message.request_id, None)
+        if sent is None:
+            return
+        if message.error_code:
+            for proposal in sent.proposals:
+                yield proposal, ErrorCode(message.error_code)
+            return
+        reply = decode_reply(message.reply)
+        assert isinstance(reply, InSyncReply)
+        for proposal, result in zip(sent.proposals, reply.results, strict=True):
+            yield proposal, ErrorCode(result.error_code)
+
+    def expired(self, now_ms: int) -> Iterator[ProposalResult]:
+        """Proposals of which nothing was heard in time."""
+        for request_id, sent in list(self._sent.items()):
+            if sent.deadline_ms <= now_ms:
+                del self._sent[request_id]
+                for proposal in sent.proposals:
+                    yield proposal, ErrorCode.REQUEST_TIMED_OUT

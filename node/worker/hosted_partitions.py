@@ -1,0 +1,304 @@
+"""What a worker owns, kept in step with the metadata: its stores, and the partitions in them.
+
+The image says which partitions this node has and with which configs; the stores follow. A partition
+that the image does not know is deleted, one that the store does not know is created, so that it
+does not matter where a worker was when it died. What one image brings costs one synced change per
+store.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.cluster.metadata.image import (
+    ConfigResourceType,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from odradek.cluster.metadata.settings import TopicSettings, broker_settings, topic_settings
+from odradek.cluster.metadata.throttles import follower_throttle_rate, leader_throttle_rate
+from odradek.cluster.replication.partition import check_leader, has_enough_in_sync
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.layout import store_folder, store_index
+from odradek.storage.settings import LogSettings, StoreOptions, TimestampType
+from odradek.storage.status import ReplicaRole
+from odradek.storage.store import NewPartition, Store
+
+log = logging.getLogger(__name__)
+
+PartitionLocation = tuple[int, int]
+"""(store, store-local partition number)"""
+
+
+class AppendAdmission(NamedTuple):
+    """What an append meets before it is looked at: refusal, or the epoch to write; and whether
+    others must have it before it is committed."""
+
+    leader_epoch: int
+    error_code: ErrorCode
+    error_code_acks_all: ErrorCode
+    is_replicated: bool = False
+
+
+class ReplicatedPartition(NamedTuple):
+    """A replica that is not the only one of its partition. Rates are bytes per second, None where
+    the replica is not throttled (KIP-73)."""
+
+    topic_id: bytes
+    partition: int
+    image: PartitionImage
+    min_insync_replicas: int
+    leader_throttle_rate: int | None = None
+    follower_throttle_rate: int | None = None
+
+
+_NOT_LEADER = AppendAdmission(
+    -1, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER
+)
+
+
+class HostedPartitions:
+    """The stores of one worker: those whose index modulo the worker count is the worker's."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        worker: int,
+        worker_count: int,
+        store_count: int,
+        node_id: int,
+        static_configs: Mapping[str, str],
+        options: StoreOptions,
+        now_ms: int,
+        open_store: Callable[[Path, StoreOptions, int], Store] = Store.open,
+    ) -> None:
+        self._node_id = node_id
+        self._worker_count = worker_count
+        self._store_count = store_count
+        self._static_configs = static_configs
+        self.stores: dict[int, Store] = {
+            index: open_store(store_folder(folder, index), options, now_ms)
+            for index in range(worker, store_count, worker_count)
+        }
+        self._admissions: dict[PartitionLocation, AppendAdmission] = {}
+        self._image = MetadataImage.empty()
+        self.replicated: dict[PartitionLocation, ReplicatedPartition] = {}
+        self.changed: set[PartitionLocation] = set()
+        """Places whose entry in `replicated` is new, different or gone; emptied by who acts upon
+        it."""
+
+    def admission(self, store: int, number: int) -> AppendAdmission:
+        """Whether and in which epoch a partition takes appends."""
+        return self._admissions.get((store, number), _NOT_LEADER)
+
+    def follow(self, image: MetadataImage) -> set[PartitionLocation]:
+        """Carry out what changed since the last image. Returns the places that vanished.
+
+        Raises StorageError when the disk does not take it (it is full); then the same image can be
+        followed again later, and what had been done already is found done.
+        """
+        old = self._image
+        vanished = (
+            self._unknown_locations(image)
+            if old.offset == 0
+            else self._locations_of(_deleted_topics(old, image))
+        )
+        changed = list(_changed_topics(old, image))
+        vanished |= self._removed_locations(changed)
+        numbers: dict[int, list[int]] = {}
+        for store, number in vanished:
+            numbers.setdefault(store, []).append(number)
+            self._admissions.pop((store, number), None)
+            if self.replicated.pop((store, number), None) is not None:
+                self.changed.add((store, number))
+        for store, gone in numbers.items():
+            self.stores[store].delete_partitions(gone)
+        self._take(image, changed)
+        self._image = image
+        return vanished
+
+    def close(self) -> None:
+        """Sync and close every store."""
+        for store in self.stores.values():
+            store.close()
+
+    def _take(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
+        """Create the partitions of these topics that are new, and renew those that are not."""
+        new: dict[int, list[NewPartition]] = {}
+        states: dict[int, list[tuple[AppendAdmission, ReplicatedPartition]]] = {}
+        broker = broker_settings(image, self._node_id, self._static_configs)
+        for topic in topics:
+            settings = topic_settings(image, self._node_id, self._static_configs, topic.name)
+            log_settings = log_settings_of(settings)
+            for partition, state in enumerate(topic.partitions):
+                index = store_index(topic.topic_id, partition, self._store_count)
+                if index not in self.stores or self._node_id not in state.replicas:
+                    continue
+                role = ReplicaRole.LEADER if state.leader == self._node_id else ReplicaRole.FOLLOWER
+                new.setdefault(index, []).append(
+                    NewPartition(
+                        topic.topic_id,
+                        topic.name,
+                        partition,
+                        state.leader_epoch,
+                        log_settings,
+                        role,
+                    )
+                )
+                replicated = ReplicatedPartition(
+                    topic.topic_id,
+                    partition,
+                    state,
+                    settings.min_insync_replicas,
+                    self._rate_per_worker(
+                        leader_throttle_rate(broker, settings, partition, self._node_id)
+                    ),
+                    self._rate_per_worker(
+                        follower_throttle_rate(broker, settings, partition, self._node_id)
+                    ),
+                )
+                admission = self._admission_of(state, settings)
+                states.setdefault(index, []).append((admission, replicated))
+        for index, partitions in new.items():
+            store = self.stores[index]
+            numbers = store.create_partitions(partitions)
+            for number, (admission, replicated) in zip(numbers, states[index], strict=True):
+                self._admissions[(index, number)] = admission
+                self._replicate(store, (index, number), replicated)
+
+    def _rate_per_worker(self, rate: int | None) -> int | None:
+        """This worker's part of a rate that holds for the whole node; null: as fast as it goes."""
+        return None if rate is None else max(1, rate // self._worker_count)
+
+    def _replicate(
+        self, store: Store, location: PartitionLocation, replicated: ReplicatedPartition
+    ) -> None:
+        is_replicated = len(replicated.image.replicas) > 1
+        known = self.replicated.get(location)
+        if is_replicated:
+            if known is None:
+                store.set_replicated(location[1], True)
+            if known != replicated:
+                self.replicated[location] = replicated
+                self.changed.add(location)
+        else:
+            # What is here is all there is; perhaps since the others were taken away.
+            if known is not None:
+                del self.replicated[location]
+                self.changed.add(location)
+            store.set_replicated(location[1], False)
+
+    def _admission_of(self, state: PartitionImage, settings: TopicSettings) -> AppendAdmission:
+        if check_leader(state, self._node_id):
+            return _NOT_LEADER
+        has_enough = has_enough_in_sync(state, settings.min_insync_replicas)
+        return AppendAdmission(
+            state.leader_epoch,
+            ErrorCode.NONE,
+            ErrorCode.NONE if has_enough else ErrorCode.NOT_ENOUGH_REPLICAS,
+            len(state.replicas) > 1,
+        )
+
+    def _removed_locations(self, topics: Iterable[TopicImage]) -> set[PartitionLocation]:
+        """Those whose replica here is none any more: it was moved to another node."""
+        locations: set[PartitionLocation] = set()
+        for topic in topics:
+            for partition, state in enumerate(topic.partitions):
+                if self._node_id not in state.replicas:
+                    location = self.location_of(topic.topic_id, partition)
+                    if location is not None:
+                        locations.add(location)
+        return locations
+
+    def location_of(self, topic_id: bytes, partition: int) -> PartitionLocation | None:
+        """Where a partition lies; None if it does not lie in a store of ours."""
+        index = store_index(topic_id, partition, self._store_count)
+        store = self.stores.get(index)
+        number = store.number_of(topic_id, partition) if store is not None else None
+        return None if number is None else (index, number)
+
+    def _locations_of(self, topics: Iterable[TopicImage]) -> set[PartitionLocation]:
+        locations: set[PartitionLocation] = set()
+        for topic in topics:
+            for partition in range(len(topic.partitions)):
+                location = self.location_of(topic.topic_id, partition)
+                if location is not None:
+                    locations.add(location)
+        return locations
+
+    def _unknown_locations(self, image: MetadataImage) -> set[PartitionLocation]:
+        """What the stores hold and the first image does not: deleted while this worker was away."""
+        locations: set[PartitionLocation] = set()
+        for index, store in self.stores.items():
+            for number, held in store.partitions().items():
+                state = image.partition(held.topic_id, held.partition)
+                if state is None or self._node_id not in state.replicas:
+                    log.info("%s-%d is not ours any more", held.topic_name, held.partition)
+                    locations.add((index, number))
+        return locations
+
+
+def _deleted_topics(old: MetadataImage, new: MetadataImage) -> Iterator[TopicImage]:
+    if old.topics_by_id is not new.topics_by_id:
+        for topic_id, topic in old.topics_by_id.items():
+            if topic_id not in new.topics_by_id:
+                yield topic
+
+
+def _changed_topics(old: MetadataImage, new: MetadataImage) -> Iterator[TopicImage]:
+    """Topics that are new or different, or whose configs are."""
+    if _has_new_defaults(old, new):
+        yield from new.topics_by_id.values()
+        return
+    for topic_id, topic in new.topics_by_id.items():
+        if old.topics_by_id.get(topic_id) is not topic:
+            yield topic
+    for resource in {*old.configs, *new.configs} if old.configs is not new.configs else ():
+        if resource.type == ConfigResourceType.TOPIC:
+            known = new.topics_by_name.get(resource.name)
+            if known is not None and old.configs.of(*resource) != new.configs.of(*resource):
+                yield known
+
+
+def _has_new_defaults(old: MetadataImage, new: MetadataImage) -> bool:
+    """Whether a broker config changed, which may be the default of any topic's."""
+    if old.offset == 0:
+        return True
+    if old.configs is new.configs:
+        return False
+    return any(
+        old.configs.of(*resource) != new.configs.of(*resource)
+        for resource in {*old.configs, *new.configs}
+        if resource.type == ConfigResourceType.BROKER
+    )
+
+
+def log_settings_of(settings: TopicSettings) -> LogSettings:
+    """The part of a topic's configs that storage acts on."""
+    return LogSettings(
+        cleanup_delete="delete" in settings.cleanup_policy,
+        cleanup_compact="compact" in settings.cleanup_policy,
+        compression_type=settings.compression_type,
+        compression_gzip_level=settings.compression_gzip_level,
+        compression_lz4_level=settings.compression_lz4_level,
+        compression_zstd_level=settings.compression_zstd_level,
+        delete_retention_ms=settings.delete_retention_ms,
+        file_delete_delay_ms=settings.file_delete_delay_ms,
+        flush_messages=settings.flush_messages,
+        flush_ms=settings.flush_ms,
+        max_compaction_lag_ms=settings.max_compaction_lag_ms,
+        max_message_bytes=settings.max_message_bytes,
+        message_timestamp_type=TimestampType(settings.message_timestamp_type),
+        message_timestamp_before_max_ms=settings.message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms=settings.message_timestamp_after_max_ms,
+        min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=settings.min_compaction_lag_ms,
+        retention_bytes=settings.retention_bytes,
+        retention_ms=settings.retention_ms,
+        segment_bytes=settings.segment_bytes,
+        segment_jitter_ms=settings.segment_jitter_ms,
+        segment_ms=settings.segment_ms,
+    )

@@ -1,0 +1,178 @@
+"""Idempotent producers: what a partition remembers of each producer id, and what it lets in.
+
+An entry is immutable; every append replaces it, so that a turn that fails puts the old ones back.
+The rules are those of KIP-98 and KIP-360: the last five batches answer a retry with the offset it
+was given first; the next batch must continue the last one's sequence; a new epoch starts at
+sequence 0; a producer nobody remembers may start anywhere.
+"""
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import NamedTuple
+
+from odradek.protocol.errors import ErrorCode
+
+BATCHES_REMEMBERED = 5
+"""What Kafka keeps; a producer may have as many batches in flight (KIP-98, KAFKA-5494)."""
+
+SEQUENCE_MAX = 2**31 - 1
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+
+_ENTRY = Struct(">hiqqB")
+_BATCH = Struct(">iqiq")
+
+
+class BatchMetadata(NamedTuple):
+    """A batch that a producer appended: enough to recognise it when it comes again."""
+
+    last_sequence: int
+    base_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of its last record."""
+        return self.base_offset + self.offset_delta
+
+
+class ProducerStateEntry(NamedTuple):
+    """A producer as a partition knows it. `batches` holds those of the current epoch, oldest first;
+    it is empty after a marker that raised the epoch."""
+
+    producer_epoch: int
+    coordinator_epoch: int
+    last_timestamp: int
+    transaction_first_offset: int
+    batches: tuple[BatchMetadata, ...]
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, -1 if the current epoch has none."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def encode(self) -> bytes:
+        """The row in a catalog or a checkpoint: at most 143 bytes."""
+        head = _ENTRY.pack(
+            self.producer_epoch,
+            self.coordinator_epoch,
+            self.last_timestamp,
+            self.transaction_first_offset,
+            len(self.batches),
+        )
+        return head + b"".join([_BATCH.pack(*batch) for batch in self.batches])
+
+    @classmethod
+    def decode(cls, row: bytes | memoryview) -> "ProducerStateEntry":
+        """The reverse of `encode`."""
+        epoch, coordinator_epoch, timestamp, first_offset, count = _ENTRY.unpack_from(row)
+        batches = tuple(
+            BatchMetadata(*_BATCH.unpack_from(row, _ENTRY.size + i * _BATCH.size))
+            for i in range(count)
+        )
+        return cls(epoch, coordinator_epoch, timestamp, first_offset, batches)
+
+
+class ActiveProducer(NamedTuple):
+    """A producer as DescribeProducers shows it; -1 where there is none."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+def describe_producers(producers: Mapping[int, ProducerStateEntry]) -> list[ActiveProducer]:
+    """What DescribeProducers shows of a partition."""
+    return [
+        ActiveProducer(
+            producer_id,
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.transaction_first_offset,
+        )
+        for producer_id, entry in producers.items()
+    ]
+
+
+def find_duplicate(
+    entry: ProducerStateEntry, producer_epoch: int, base_sequence: int, offset_delta: int
+) -> BatchMetadata | None:
+    """The remembered batch that this one repeats, if it is a retry."""
+    if producer_epoch != entry.producer_epoch:
+        return None
+    last_sequence = (base_sequence + offset_delta) & SEQUENCE_MAX
+    for batch in entry.batches:
+        if batch[0] == last_sequence and batch[2] == offset_delta:
+            return batch
+    return None
+
+
+def check_sequence(
+    entry: ProducerStateEntry, producer_epoch: int, base_sequence: int, is_transactional: bool
+) -> ErrorCode:
+    """Whether a client's batch that is no duplicate may follow what is known of its producer."""
+    if producer_epoch < entry.producer_epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if producer_epoch > entry.producer_epoch:
+        expected = 0
+    else:
+        expected = (entry.last_sequence + 1) & SEQUENCE_MAX
+    if base_sequence != expected:
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    if entry.transaction_first_offset != NO_OFFSET and not is_transactional:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.NONE
+
+
+def entry_after_batch(
+    entry: ProducerStateEntry | None,
+    producer_epoch: int,
+    base_sequence: int,
+    base_offset: int,
+    offset_delta: int,
+    timestamp: int,
+    is_transactional: bool,
+) -> ProducerStateEntry:
+    """The entry after a data batch was appended at `base_offset`. A coordinator's own batches in a
+    transaction have no sequence (-1) and leave none behind."""
+    batches: tuple[BatchMetadata, ...] = ()
+    coordinator_epoch = NO_EPOCH
+    first_offset = NO_OFFSET
+    if entry is not None:
+        _, coordinator_epoch, _, first_offset, remembered = entry
+        if producer_epoch == entry[0]:
+            batches = remembered[1:] if len(remembered) == BATCHES_REMEMBERED else remembered
+    if is_transactional and first_offset == NO_OFFSET:
+        first_offset = base_offset
+    if base_sequence >= 0:
+        last_sequence = (base_sequence + offset_delta) & SEQUENCE_MAX
+        batches += (BatchMetadata(last_sequence, base_offset, offset_delta, timestamp),)
+    elif entry is not None and producer_epoch == entry[0]:
+        batches = entry[4]
+    return ProducerStateEntry(producer_epoch, coordinator_epoch, timestamp, first_offset, batches)
+
+
+def entry_after_marker(
+    entry: ProducerStateEntry | None, producer_epoch: int, coordinator_epoch: int, timestamp: int
+) -> ProducerStateEntry:
+    """The entry after the marker that ended the producer's transaction."""
+    if entry is None or producer_epoch != entry.producer_epoch:
+        batches: tuple[BatchMetadata, ...] = ()
+    else:
+        batches = entry.batches
+    return ProducerStateEntry(producer_epoch, coordinator_epoch, timestamp, NO_OFFSET, batches)
+
+
+def is_expired(entry: ProducerStateEntry, *, now_ms: int, expiration_ms: int) -> bool:
+    """Whether the producer may be forgotten: silent for so long and not inside a transaction."""
+    return (
+        entry.transaction_first_offset == NO_OFFSET
+        and now_ms - entry.last_timestamp >= expiration_ms
+    )

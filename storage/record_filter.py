@@ -1,0 +1,238 @@
+"""What log compaction keeps: pure decisions over one partition's batches, in the order of the log.
+
+Kafka's rules (LogCleaner; KIP-58, 98, 354, 534):
+- of each key the record with the last offset survives, all others of it go; so do records without
+  a key, and those of aborted transactions;
+- a tombstone (no value) survives until its batch's delete horizon, which its first cleaning sets to
+  now + delete.retention.ms; so a consumer that reads from the start in that time learns of it;
+- a marker survives as long as a batch of its transaction does, and then until a horizon of its own;
+- offsets never change. A batch that loses records keeps its base offset, last offset, producer,
+  sequence and codec; one that loses all of them is dropped, unless it is the last thing that tells
+  of an active producer, or the end of what is cleaned: then it stays as an empty batch.
+
+Called by compaction.py, once over the dirty part to learn last offsets, once over all to thin it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.protocol.control_records import ControlType, read_control_batch
+from odradek.protocol.record_spans import (
+    RecordSpan,
+    decompress_records,
+    delete_horizon_of,
+    rebuild_batch,
+    record_spans,
+)
+from odradek.protocol.records import BatchHeader, is_control, is_transactional
+from odradek.storage.scratch_table import ScratchTable
+from odradek.storage.transactions import AbortedTransactionRow
+
+_KEY_BYTES_MAX = 16
+_DIGEST_BYTES = 17  # longer than a key kept as it is, so that the two never meet
+
+
+def short_key(key: bytes) -> bytes:
+    """The key itself, or a digest of a long one: what a table of keys costs must not depend on
+    their length. Kafka, too, trusts 128 bits of a hash."""
+    return key if len(key) <= _KEY_BYTES_MAX else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+class CleanedTransactionMetadata:
+    """Which transactional batches count, told while the log is read from its start."""
+
+    def __init__(self, aborted: Iterable[AbortedTransactionRow]) -> None:
+        """`aborted` are all that touch the range, also those whose marker lies behind its end."""
+        self._waiting = sorted(aborted, key=lambda row: row.first_offset, reverse=True)
+        self._aborting: dict[int, tuple[AbortedTransactionRow, bool]] = {}
+        """By producer: its transaction that ends in an abort, and whether data of it was met."""
+        self._committing: set[int] = set()
+        """Producers with data that no marker has ended yet and no abort will."""
+        self.kept: list[AbortedTransactionRow] = []
+        """Rows that are needed on: their markers survive, and data of them may still be read."""
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Take notice of a data batch. True if its transaction was aborted."""
+        if not is_transactional(header.attributes):
+            return False
+        self._open_up_to(header.base_offset + header.last_offset_delta)
+        producer_id = header.producer_id
+        aborting = self._aborting.get(producer_id)
+        if aborting is None:
+            self._committing.add(producer_id)
+            return False
+        self._aborting[producer_id] = aborting[0], True
+        return True
+
+    def is_spent(self, header: BatchHeader, type_: ControlType | None) -> bool:
+        """Take notice of a marker. True if no data of its transaction was met: nobody needs it."""
+        self._open_up_to(header.base_offset + header.last_offset_delta)
+        if type_ is ControlType.ABORT:
+            row, has_data = self._aborting.pop(header.producer_id, (None, False))
+            if row is not None and has_data:
+                self.kept.append(row)
+            return not has_data
+        if type_ is ControlType.COMMIT:
+            was_open = header.producer_id in self._committing
+            self._committing.discard(header.producer_id)
+            return not was_open
+        return False
+
+    def _open_up_to(self, offset: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[-1].first_offset <= offset:
+            row = waiting.pop()
+            self._aborting[row.producer_id] = row, False
+
+
+class OffsetMap:
+    """The last offset of each key of the dirty part. What does not fit into memory goes into a
+    scratch file; `close` removes it."""
+
+    def __init__(
+        self, aborted: Iterable[AbortedTransactionRow], *, keys_max: int, scratch_path: Path
+    ) -> None:
+        """`keys_max` keys are held in memory, at about 150 bytes each."""
+        self._transactions = CleanedTransactionMetadata(aborted)
+        self._offsets: dict[bytes, int] = {}
+        self._keys_max = keys_max
+        self._scratch_path = scratch_path
+        self._scratch: ScratchTable | None = None
+
+    def close(self) -> None:
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
+
+    def note(self, batch: memoryview, header: BatchHeader) -> None:
+        """Take notice of the next batch. Raises ProtocolError if its records make no sense."""
+        if header.record_count == 0:
+            return
+        if is_control(header.attributes):
+            marker = read_control_batch(batch, header)
+            self._transactions.is_spent(header, None if marker is None else marker.type)
+            return
+        if self._transactions.is_aborted(header):
+            return
+        offsets = self._offsets
+        base_offset = header.base_offset
+        for span in record_spans(decompress_records(batch, header), header.record_count):
+            key = span.key
+            if key is not None:
+                if len(key) > _KEY_BYTES_MAX:
+                    key = short_key(key)
+                offsets[key] = base_offset + span.offset_delta
+
+    def spill(self) -> Iterator[None]:
+        """Move keys to the scratch file if they are too many for memory; to be called after `note`.
+        In slices of a few milliseconds. Raises StorageError."""
+        if len(self._offsets) >= self._keys_max:
+            if self._scratch is None:
+                self._scratch = ScratchTable(self._scratch_path)
+            # Later offsets replace earlier ones, in the file as in memory.
+            yield from self._scratch.put_all(self._offsets)
+            self._offsets.clear()
+
+    def is_outdated(self, key: bytes, offset: int) -> bool:
+        """Whether a later record has the key."""
+        if len(key) > _KEY_BYTES_MAX:
+            key = short_key(key)
+        last = self._offsets.get(key)
+        if last is None and self._scratch is not None:
+            last = self._scratch.get(key)
+        return last is not None and last > offset
+
+
+class LastRecord(NamedTuple):
+    """What must stay of an active producer: the batch with its last sequence, or, if it has none in
+    its epoch, the marker of that epoch."""
+
+    last_offset: int | None
+    producer_epoch: int
+
+
+class RecordFilter:
+    """Thins the batches of one partition, which come in the order of the log."""
+
+    def __init__(
+        self,
+        last_offsets: OffsetMap,
+        aborted: Iterable[AbortedTransactionRow],
+        producers: Mapping[int, LastRecord],
+        *,
+        end_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        """`end_offset` is where the cleaned range ends; the batch that reaches it stays."""
+        self.transactions = CleanedTransactionMetadata(aborted)
+        self._last_offsets = last_offsets
+        self._producers = producers
+        self._end_offset = end_offset
+        self._now_ms = now_ms
+        self._horizon_ms = now_ms + delete_retention_ms
+
+    def filter_batch(self, batch: memoryview, header: BatchHeader) -> "memoryview | bytes | None":
+        """What becomes of a batch: itself, a smaller one, or nothing. Raises ProtocolError."""
+        horizon_ms = delete_horizon_of(header)
+        is_due = horizon_ms is not None and horizon_ms <= self._now_ms
+        if is_control(header.attributes):
+            if header.record_count == 0:
+                return self._emptied(batch, header)  # a marker that was emptied before
+            marker = read_control_batch(batch, header)
+            is_spent = self.transactions.is_spent(header, None if marker is None else marker.type)
+            if is_spent and is_due:
+                return self._emptied(batch, header)
+            if is_spent and horizon_ms is None:
+                data = decompress_records(batch, header)
+                spans = record_spans(data, header.record_count)
+                return rebuild_batch(header, data, spans, delete_horizon_ms=self._horizon_ms)
+            return batch
+        if self.transactions.is_aborted(header) or header.record_count == 0:
+            return self._emptied(batch, header)
+        data = decompress_records(batch, header)
+        spans = record_spans(data, header.record_count)
+        kept, has_tombstone = self._surviving(header, spans, keeps_tombstones=not is_due)
+        if not kept:
+            return self._emptied(batch, header)
+        if has_tombstone and horizon_ms is None:
+            return rebuild_batch(header, data, kept, delete_horizon_ms=self._horizon_ms)
+        if len(kept) == len(spans):
+            return batch
+        return rebuild_batch(header, data, kept)
+
+    def _surviving(
+        self, header: BatchHeader, spans: list[RecordSpan], *, keeps_tombstones: bool
+    ) -> tuple[list[RecordSpan], bool]:
+        kept = []
+        has_tombstone = False
+        base_offset = header.base_offset
+        is_outdated = self._last_offsets.is_outdated
+        for span in spans:
+            if span.key is None or is_outdated(span.key, base_offset + span.offset_delta):
+                continue
+            if not span.has_value:
+                if not keeps_tombstones:
+                    continue
+                has_tombstone = True
+            kept.append(span)
+        return kept, has_tombstone
+
+    def _emptied(self, batch: memoryview, header: BatchHeader) -> "memoryview | bytes | None":
+        """Nothing of a batch survives; something may have to say that it was there."""
+        last_offset = header.base_offset + header.last_offset_delta
+        if last_offset + 1 != self._end_offset and not self._is_last_of_producer(
+            header, last_offset
+        ):
+            return None
+        return batch if header.record_count == 0 else rebuild_batch(header, b"", ())
+
+    def _is_last_of_producer(self, header: BatchHeader, last_offset: int) -> bool:
+        last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        if last.last_offset is not None:
+            return last_offset == last.last_offset
+        return is_control(header.attributes) and header.producer_epoch == last.producer_epoch

@@ -1,0 +1,36 @@
+"""What every newer kind of group knows of its members."""
+
+import pytest
+
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.records import (
+    ConsumerGroupMember,
+    ConsumerMemberRecord,
+    ConsumerTargetRecord,
+)
+from odradek.coordinator.group.modern.group import ModernGroup
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.timeline import Timeline
+
+
+@pytest.mark.parametrize("kind", [ConsumerGroup, ShareGroup, StreamsGroup])
+def test_a_group_without_records_has_nobody(kind: type[ModernGroup[object, object]]) -> None:
+    group = kind("g", Timeline())
+    assert group.group_id == "g"
+    assert group.is_empty
+    assert (group.member_count, list(group.members()), group.member("m")) == (0, [], None)
+    assert not group.has_target("m")
+
+
+def test_members_are_there_until_they_are_taken_back() -> None:
+    timeline = Timeline()
+    group = ConsumerGroup("g", timeline)
+    member = ConsumerGroupMember()
+    timeline.advance()
+    group.replay(ConsumerMemberRecord("g", "m", member))
+    group.replay(ConsumerTargetRecord("g", "m", {}))
+    assert (group.member_count, list(group.members())) == (1, [("m", member)])
+    assert (group.is_empty, group.member("m"), group.has_target("m")) == (False, member, True)
+    timeline.revert()
+    assert (group.is_empty, group.member("m"), group.has_target("m")) == (True, None, False)

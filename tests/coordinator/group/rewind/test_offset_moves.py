@@ -1,0 +1,95 @@
+"""Where partitions go, and how that is bounded."""
+
+import msgspec
+import pytest
+
+from odradek.coordinator.group.records import CommittedOffset
+from odradek.coordinator.group.requests import RewindPosition
+from odradek.coordinator.group.rewind.offset_moves import (
+    after,
+    move_to,
+    partitions_of,
+    target_offset,
+    with_previous,
+    without_pending,
+)
+from odradek.coordinator.group.rewind.records import NO_OFFSET, OffsetMove, Rewind, RewindState
+from odradek.coordinator.group.rewind.rewind_tables import KNOWN_ID_COUNT_MAX
+from odradek.protocol.types import ZERO_UUID
+
+ID = bytes(15) + b"a"
+BEFORE = CommittedOffset(10, 2, "then")
+
+
+def position(offset: int | None = None, shift: int = 0) -> RewindPosition:
+    return RewindPosition(
+        topic="a",
+        topic_id=ID,
+        partition=1,
+        start_offset=5,
+        end_offset=20,
+        offset=offset,
+        shift=shift,
+        leader_epoch=3,
+        metadata="m",
+    )
+
+
+@pytest.mark.parametrize(
+    ("at", "offset"),
+    [
+        (position(7), 7),
+        (position(1), 5),
+        (position(21), 20),
+        (position(shift=-3), 7),
+        (position(shift=-30), 5),
+        (position(shift=100), 20),
+        (position(NO_OFFSET), NO_OFFSET),
+    ],
+)
+def test_offsets_stay_within_the_log(at: RewindPosition, offset: int) -> None:
+    assert move_to(at, BEFORE).offset == offset
+
+
+def test_what_was_committed_with_an_offset_goes_with_that_offset_only() -> None:
+    exact, clamped = move_to(position(7), BEFORE), move_to(position(1), BEFORE)
+    assert (exact.leader_epoch, exact.metadata) == (3, "m")
+    assert (clamped.leader_epoch, clamped.metadata) == (-1, "")
+
+
+def test_a_move_knows_where_it_began() -> None:
+    move = with_previous(move_to(position(7), None), BEFORE)
+    assert (move.previous, move.previous_leader_epoch, move.previous_metadata) == (10, 2, "then")
+    assert with_previous(move, None).previous == NO_OFFSET
+
+
+def test_a_move_to_nowhere_takes_the_offset_away() -> None:
+    assert target_offset(OffsetMove("a", ID, 1, NO_OFFSET), 99) == ("a", 1, None)
+    topic, partition, committed = target_offset(OffsetMove("a", ID, 1, 7, 3, "m"), 99)
+    assert (topic, partition) == ("a", 1)
+    assert committed == CommittedOffset(7, 3, "m", 99, topic_id=ID)
+
+
+def test_partitions_are_told_by_topic() -> None:
+    other = bytes(15) + b"b"
+    moves = [OffsetMove("a", ID, 1, 0), OffsetMove("b", other, 1, 0), OffsetMove("a", ID, 4, 0)]
+    assert partitions_of(moves) == {ID: {1, 4}, other: {1}}
+
+
+def test_rewinds_that_are_over_are_known_for_a_while() -> None:
+    ids = [bytes([number]) * 16 for number in range(1, KNOWN_ID_COUNT_MAX + 4)]
+    done = given_up = RewindState()
+    for rewind_id in ids:
+        rewind = Rewind(rewind_id, 1, ())
+        done = after(done, rewind)
+        given_up = without_pending(msgspec.structs.replace(given_up, pending=rewind))
+    assert done.last == Rewind(ids[-1], 1, ())
+    assert done.done_ids == tuple(ids[-1 - KNOWN_ID_COUNT_MAX : -1])
+    assert given_up.given_up_ids == tuple(ids[-KNOWN_ID_COUNT_MAX:])
+    assert given_up.pending is None
+
+
+def test_who_is_nobody_in_particular_is_not_remembered() -> None:
+    nobody = Rewind(ZERO_UUID, 1, ())
+    assert after(after(RewindState(), nobody), nobody).done_ids == ()
+    assert without_pending(RewindState(pending=nobody)).given_up_ids == ()

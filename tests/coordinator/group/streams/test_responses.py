@@ -1,0 +1,88 @@
+"""What members of a streams group and those who look at it are told."""
+
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.streams import StreamsGroupTopicPartition
+from tests.support.streams_playbook import (
+    STANDBY,
+    StreamsStage,
+    StreamsThread,
+    settle_threads,
+    subtopology,
+    topology,
+)
+
+
+def test_interactive_queries_are_told_whose_tasks_are_where() -> None:
+    stage = StreamsStage({"in": 2, "small": 1})
+    plan = topology(subtopology("0", "in", "small"))
+    first = stage.streams_beat("a", plan=plan, endpoint=("host-a", 80))
+    [entry] = first.partitions_by_user_endpoint or []
+    assert (entry.user_endpoint.host, entry.user_endpoint.port) == ("host-a", 80)
+    assert entry.active_partitions == [
+        StreamsGroupTopicPartition(topic="in", partitions=[0, 1]),
+        StreamsGroupTopicPartition(topic="small", partitions=[0]),
+    ]
+    known = first.endpoint_information_epoch
+    again = stage.streams_beat("a", 2, endpoint_epoch=known)
+    assert again.partitions_by_user_endpoint is None
+    second = stage.streams_beat("b", plan=plan, endpoint=("host-b", 81), endpoint_epoch=known)
+    assert second.endpoint_information_epoch == known + 1
+    hosts = [each.user_endpoint.host for each in second.partitions_by_user_endpoint or []]
+    assert hosts == ["host-a", "host-b"]
+
+
+def test_members_that_answer_no_queries_are_not_told_of() -> None:
+    stage = StreamsStage()
+    answer = stage.streams_beat("a")
+    assert (answer.endpoint_information_epoch, answer.partitions_by_user_endpoint) == (0, [])
+
+
+def test_standby_partitions_are_told_apart() -> None:
+    stage = StreamsStage(settings=STANDBY)
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
+    settle_threads(a, b)
+    stage.streams_beat("a", a.epoch, endpoint=("host-a", 80))
+    settle_threads(a, b)
+    found = stage.streams_beat("b", b.epoch).partitions_by_user_endpoint or []
+    [entry] = found
+    assert entry.standby_partitions == [
+        StreamsGroupTopicPartition(
+            topic="words", partitions=sorted(index for _, index in a.standby)
+        )
+    ]
+
+
+def test_a_description_has_it_all() -> None:
+    stage = StreamsStage(settings=STANDBY)
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b", process="other")
+    settle_threads(a, b)
+    told = stage.describe_streams()
+    assert (told.error_code, told.group_state) == (ErrorCode.NONE, "Stable")
+    assert told.group_epoch == told.assignment_epoch == a.epoch
+    assert told.topology is not None
+    first, second = told.topology.subtopologies or []
+    assert (first.source_topics, first.repartition_sink_topics) == (["in"], ["words"])
+    assert [(topic.name, topic.partitions) for topic in second.state_changelog_topics] == [
+        ("counts", 3)
+    ]
+    assert [topic.name for topic in second.repartition_source_topics] == ["words"]
+    members = {member.member_id: member for member in told.members}
+    assert members["b"].process_id == "other"
+    assert members["a"].client_host == "/127.0.0.1"
+    assert members["a"].assignment == members["a"].target_assignment
+    shown = {
+        (tasks.subtopology_id, index)
+        for tasks in members["a"].assignment.active_tasks
+        for index in tasks.partitions
+    }
+    assert shown == a.active
+
+
+def test_while_topics_are_missing_the_topology_is_described_as_it_was_brought() -> None:
+    stage = StreamsStage({})
+    stage.streams_beat("m")
+    told = stage.describe_streams()
+    assert told.group_state == "NotReady"
+    assert told.topology is not None
+    [_, second] = told.topology.subtopologies or []
+    assert [topic.partitions for topic in second.state_changelog_topics] == [0]

@@ -1,0 +1,83 @@
+"""When a streams group's epochs and targets change."""
+
+from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
+from odradek.coordinator.group.streams.records import StreamsGroupMember
+from odradek.coordinator.group.streams.target_assignment import StreamsTargetAssignmentBuilder
+from odradek.coordinator.group.streams.topology import StatusCode
+from tests.support.streams_playbook import (
+    AT_ONCE,
+    STANDBY,
+    StreamsStage,
+    StreamsThread,
+    settle_threads,
+)
+
+
+def test_a_new_group_waits_for_its_other_members() -> None:
+    delay = StreamsGroupSettings(initial_rebalance_delay_ms=3_000, assignment_interval_ms=0)
+    stage = StreamsStage(settings=GroupSettings(streams=delay))
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
+    a.beat()
+    assert a.statuses == [StatusCode.ASSIGNMENT_DELAYED]
+    assert a.active == set()
+    assert a.epoch == 1, "it has come as far as there is a target"
+    stage.tick(2_000)
+    b.beat()
+    assert stage.streams().target_epoch == 1
+    stage.tick(1_000)
+    assert stage.streams().target_epoch == stage.streams().epoch
+    for thread in (a, b):
+        thread.beat()
+        assert len(thread.active) == 3
+        assert thread.statuses == []
+
+
+def test_targets_are_not_made_more_often_than_the_interval_says() -> None:
+    slow = StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=1_000)
+    stage = StreamsStage(settings=GroupSettings(streams=slow))
+    StreamsThread(stage, "a").beat()
+    made = stage.streams().target_epoch
+    b = StreamsThread(stage, "b")
+    b.beat()
+    assert b.statuses == [StatusCode.ASSIGNMENT_DELAYED]
+    StreamsThread(stage, "c").beat()
+    assert stage.streams().target_epoch == made
+    stage.tick(1_000)
+    assert stage.streams().target_epoch == stage.streams().epoch == made + 2
+
+
+def test_standby_tasks_come_and_go_with_the_setting() -> None:
+    stage = StreamsStage()
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
+    settle_threads(a, b)
+    assert not a.standby | b.standby
+    stage.shard.settings = STANDBY
+    settle_threads(a, b)
+    assert a.standby | b.standby == {("1", 0), ("1", 1), ("1", 2)}
+    assert not (a.standby & a.active) | (b.standby & b.active)
+    stage.shard.settings = GroupSettings(streams=AT_ONCE)
+    settle_threads(a, b)
+    assert not a.standby | b.standby
+
+
+def test_only_targets_that_differ_are_written() -> None:
+    stage = StreamsStage()
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
+    settle_threads(a, b)
+    length = len(stage.log)
+    stage.streams_beat("a", a.epoch, endpoint=("host", 1))
+    # The member, the group's epoch, the target's epoch, and what the member has.
+    keys = [int.from_bytes(key[:2], "big") for key, _ in stage.log[length:]]
+    assert keys == [19, 17, 20, 22]
+
+
+def test_the_roll_is_the_group_as_it_will_be() -> None:
+    stage = StreamsStage()
+    StreamsThread(stage, "a").beat()
+    builder = StreamsTargetAssignmentBuilder(stage.streams())
+    before = builder.target("a")
+    builder.put("b", StreamsGroupMember(process_id="p"), "a")
+    assert list(builder.members) == ["b"]
+    assert builder.target("b") == before
+    builder.remove("b")
+    assert builder.members == {}

@@ -1,0 +1,55 @@
+"""What a coordinator knows of a streams group and no log holds."""
+
+from odradek.coordinator.group.streams.topology import StatusCode
+from odradek.coordinator.group.streams.transient_state import OFFSETS_MAX
+from odradek.protocol.messages.streams import TaskOffset
+from tests.support.streams_playbook import StreamsStage, StreamsThread, settle_threads
+
+
+def test_a_shutdown_reaches_everybody_and_ends_with_the_group() -> None:
+    stage = StreamsStage()
+    a, b = StreamsThread(stage, "a"), StreamsThread(stage, "b")
+    settle_threads(a, b)
+    stage.streams_beat("a", -1, shutdown=True)
+    b.beat()
+    assert b.statuses == [StatusCode.SHUTDOWN_APPLICATION]
+    stage.streams_beat("b", -1)
+    assert stage.streams_beat("c").status == []
+
+
+def test_whoever_asked_first_is_named() -> None:
+    stage = StreamsStage()
+    stage.streams_beat("a")
+    stage.streams_beat("b")
+    stage.streams_call("a", 2, shutdown=True)
+    [status] = stage.streams_beat("b", 3, shutdown=True).status or []
+    assert "member a encountered" in status.status_detail
+
+
+def test_how_far_tasks_have_come_is_what_was_said_last() -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m")
+    told = [TaskOffset(subtopology_id="1", partition=0, offset=7)]
+    stage.streams_call("m", 2, offsets=told)
+    stage.streams_beat("m", 2)
+    assert stage.describe_streams().members[0].task_offsets == told
+    stage.reload()
+    assert stage.describe_streams().members[0].task_offsets == []
+
+
+def test_a_group_that_never_came_to_be_leaves_nothing() -> None:
+    stage = StreamsStage()
+    assert stage.streams_beat("m", plan=None, group="").error_code
+    stage.streams_call("m", plan=None)
+    assert not stage.shard.streams._transient
+
+
+def test_a_member_that_tells_too_much_is_not_listened_to_for_ever() -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m")
+    told = [
+        TaskOffset(subtopology_id="1", partition=index, offset=7)
+        for index in range(OFFSETS_MAX + 1)
+    ]
+    stage.streams_call("m", 2, offsets=told)
+    assert stage.describe_streams().members[0].task_offsets == told[:OFFSETS_MAX]

@@ -1,0 +1,31 @@
+"""Patience: looks while they find something, fewer and fewer when they do not."""
+
+from odradek.node.bus.adaptive_spin import AdaptiveSpin
+
+
+def _looks(patience: AdaptiveSpin, times: int, *, has_message: bool) -> int:
+    count = 0
+    for _ in range(times):
+        if patience.should_spin():
+            count += 1
+            patience.spin_ended(has_message=has_message)
+    return count
+
+
+def test_looks_that_find_something_go_on() -> None:
+    assert _looks(AdaptiveSpin(), 1_000, has_message=True) == 1_000
+
+
+def test_looks_in_vain_become_rare() -> None:
+    patience = AdaptiveSpin()
+    assert _looks(patience, 6_500, has_message=False) < 120
+    assert _looks(patience, 6_500, has_message=False) <= 101
+
+
+def test_one_find_restores_all_patience() -> None:
+    patience = AdaptiveSpin()
+    _looks(patience, 1_000, has_message=False)
+    while not patience.should_spin():
+        pass
+    patience.spin_ended(has_message=True)
+    assert _looks(patience, 100, has_message=True) == 100

@@ -1,0 +1,84 @@
+"""What is particular to a kind of group: how its members are put out."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import make_connection
+from odradek.node.cli.group_queries import GroupQueries
+from odradek.node.cli.group_types import remove_members, share_offsets
+from odradek.protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from odradek.protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from tests.support.waiting import wait_until
+from tests.support.wire import WireClient
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif("TEST_BOOTSTRAP" in os.environ, reason="by APIs that only Odradek has"),
+]
+
+
+@pytest.fixture
+def session(bootstrap: str) -> Iterator[ClusterClient]:
+    with ClusterClient(make_connection(bootstrap, 10.0, None, ())) as session:
+        yield session
+
+
+def coordinated(session: ClusterClient, group: str) -> GroupQueries:
+    """There are coordinators, of whatever group: asking for one makes their topic."""
+    facts = GroupQueries(session)
+    facts.groups([group])
+    return facts
+
+
+def test_consumers_are_put_out_one_and_all(
+    session: ClusterClient, bootstrap: str, topic: str, group_name: str
+) -> None:
+    facts = coordinated(session, group_name)
+    with WireClient(bootstrap) as wire:
+        for member in ("first", "second"):
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=group_name,
+                member_id=member,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=[topic],
+                topic_partitions=[],
+            )
+            wait_until(
+                lambda request=request: (  # type: ignore[misc]  # bound to this round's
+                    wire.ask(request, 1, ConsumerGroupHeartbeatResponse).error_code == 0
+                )
+            )
+    [group] = facts.existing_groups([group_name])
+    assert {member.member_id for member in group.told.members} == {"first", "second"}
+    remove_members(session, group.coordinator, group.told)
+    [left] = facts.existing_groups([group_name])
+    assert (left.told.group_state, left.told.members) == ("Empty", [])
+
+
+def test_members_of_share_groups_are_seen_and_put_out(
+    session: ClusterClient, bootstrap: str, topic: str, group_name: str
+) -> None:
+    facts = coordinated(session, group_name)
+    with WireClient(bootstrap) as wire:
+        request = ShareGroupHeartbeatRequest(
+            group_id=group_name, member_id="m", subscribed_topic_names=[topic]
+        )
+        wait_until(lambda: wire.ask(request, 1, ShareGroupHeartbeatResponse).error_code == 0)
+    [group] = facts.existing_groups([group_name])
+    assert (group.told.group_type, group.topics()) == ("share", [topic])
+    assert [member.member_id for member in group.told.members] == ["m"]
+    remove_members(session, group.coordinator, group.told)
+    [left] = facts.existing_groups([group_name])
+    assert (left.told.group_state, left.told.members) == ("Empty", [])
+
+
+def test_of_a_group_whose_coordinator_has_gone_no_offsets_are_told(
+    session: ClusterClient, group_name: str
+) -> None:
+    assert share_offsets(session, -1, group_name) == {}

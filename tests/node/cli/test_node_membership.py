@@ -1,0 +1,61 @@
+"""`odradek node add` and `remove`: what is refused, and why.
+
+How a cluster grows and shrinks by them is shown in tests/e2e/test_growth.py.
+"""
+
+import pytest
+
+from odradek.node.cli.node_membership import VOTERS_MAX, target_voter_count
+from tests.node.cli.conftest import Run
+from tests.support.ports import free_port
+
+
+@pytest.mark.parametrize(("nodes", "votes"), [(1, 1), (2, 1), (3, 3), (4, 3), (5, 5), (6, 5)])
+def test_votes_are_odd_and_not_too_many(nodes: int, votes: int) -> None:
+    assert target_voter_count(nodes) == votes
+    assert target_voter_count(99) == VOTERS_MAX
+
+
+@pytest.mark.e2e
+def test_who_votes_already_needs_no_vote(kafka: Run) -> None:
+    ran = kafka("node", "add", "0", "-o", "json")
+    assert ran.json() == {"node": 0, "is_new": False, "voters": [0]}
+    assert "votes already; the only vote is with 0" in kafka("node", "add", "0").stdout
+
+
+@pytest.mark.e2e
+def test_a_node_that_has_not_joined_is_waited_for_and_told_how_it_would(kafka: Run) -> None:
+    ran = kafka("node", "add", "77", "--timeout", "2")
+    assert ran.exit_code == 1
+    assert "node 77 does not follow the metadata: start it with join=" in ran.stderr
+
+
+@pytest.mark.e2e
+def test_a_node_that_there_is_not_cannot_be_taken_out(kafka: Run) -> None:
+    ran = kafka("node", "remove", "77")
+    assert ran.exit_code == 1
+    assert "there is no node 77" in ran.stderr
+
+
+@pytest.mark.e2e
+def test_a_node_with_replicas_stays_and_so_does_the_only_voter(kafka: Run, topic: str) -> None:
+    ran = kafka("node", "remove", "0")
+    assert ran.exit_code == 1
+    assert "node 0 hosts replicas of" in ran.stderr
+    assert "odradek node drain 0" in ran.stderr
+    forced = kafka("node", "remove", "0", "--force")
+    assert forced.exit_code == 1
+    assert "has the only vote" in forced.stderr
+    assert kafka("topic", "describe", topic).exit_code == 0
+
+
+def test_no_cluster_is_told(odradek: Run) -> None:
+    ran = odradek("node", "add", "1", "-b", f"127.0.0.1:{free_port()}")
+    assert ran.exit_code == 1
+    assert "cannot reach the cluster" in ran.stderr
+
+
+def test_the_commands_are_found_beside_those_that_run_a_node(odradek: Run) -> None:
+    shown = odradek("node", "--help").stdout
+    assert all(f"  {name} " in shown for name in ("add", "remove", "start"))
+    assert odradek("node", "add", "x").exit_code == 2

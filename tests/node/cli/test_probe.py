@@ -1,0 +1,84 @@
+"""Visits to addresses where a broker is, is not, or where something else answers."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from odradek.node.cli.connection import split_address
+from odradek.node.cli.probe import Address, probe
+from tests.support.ports import free_port
+
+TIMEOUT_S = 5.0
+
+
+@contextmanager
+def answering(reply: bytes | None) -> Iterator[Address]:
+    """A server that sends `reply` to whoever has said something; None: it stays silent."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(4096)
+                if reply is None:
+                    client.recv(1)
+                else:
+                    client.sendall(reply)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield Address("127.0.0.1", listener.getsockname()[1])
+        finally:
+            thread.join(TIMEOUT_S)
+
+
+@pytest.mark.e2e
+def test_a_broker_tells_who_is_in_the_cluster(bootstrap: str) -> None:
+    found = probe(Address(*split_address(bootstrap)), TIMEOUT_S)
+    assert (found.failure, found.detail) == ("", "")
+    assert found.cluster_id
+    assert found.resolved == ("127.0.0.1",)
+    assert found.connected_ms is not None
+    assert found.brokers[found.controller_id] == found.address
+
+
+def test_a_closed_port_refuses() -> None:
+    assert probe(Address("127.0.0.1", free_port()), TIMEOUT_S).failure == "refused"
+
+
+def test_a_name_that_nobody_has_is_told() -> None:
+    found = probe(Address("broker.invalid", 9092), TIMEOUT_S)
+    assert (found.failure, found.resolved) == ("name", ())
+
+
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [
+        (b"", "closed"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "stranger"),
+        (b"\x15\x03\x03\x00\x02\x02\x0a", "tls"),
+        (b"\x00\x00\x00\x08\x00\x00\x00\x63\x00\x00\x00\x00", "stranger"),
+        (b"\x00\x00\x00\x06\x00\x00\x00\x00\x00", "closed"),
+        (b"\x7f\xff\xff\xff", "stranger"),
+    ],
+    ids=["closes", "http", "tls", "other-correlation-id", "cut", "two-gigabytes"],
+)
+def test_who_speaks_something_else_is_no_broker(reply: bytes, failure: str) -> None:
+    with answering(reply) as address:
+        assert probe(address, TIMEOUT_S).failure == failure
+
+
+def test_silence_ends_with_the_timeout() -> None:
+    with answering(None) as address:
+        found = probe(address, 0.2)
+    assert found.failure == "silent"
+    assert "0.2 s" in found.detail
+
+
+def test_addresses_are_written_as_in_a_setting() -> None:
+    assert str(Address("::1", 9092)) == "[::1]:9092"
+    assert str(Address("host", 9092)) == "host:9092"

@@ -1,0 +1,120 @@
+"""What brokers tell of their replicas, put together."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import make_connection
+from odradek.node.cli.replica_placement import (
+    ClusterView,
+    describe_partitions,
+    list_reassignments,
+    log_dir_usage,
+    raise_on_error,
+    view_cluster,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import ListPartitionReassignmentsRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
+
+
+@pytest.fixture
+def four() -> Iterator[StandInCluster]:
+    with stand_in_cluster(4, racks="abab") as cluster:
+        cluster.has("a", [0, 1], [2, 3], size=500)
+        cluster.has("b", [1])
+        cluster.step_bytes = 0
+        yield cluster
+
+
+@pytest.fixture
+def session(four: StandInCluster) -> Iterator[ClusterClient]:
+    with ClusterClient(make_connection(four.bootstrap, 10.0, None, ())) as session:
+        yield session
+
+
+def names(view: ClusterView) -> list[tuple[str, int]]:
+    return [(partition.topic, partition.number) for partition in view.partitions]
+
+
+def test_a_view_has_nodes_and_partitions_with_their_sizes(session: ClusterClient) -> None:
+    view = view_cluster(session)
+    assert [(node.node_id, node.rack) for node in view.nodes] == [
+        (0, "a"),
+        (1, "b"),
+        (2, "a"),
+        (3, "b"),
+    ]
+    assert names(view) == [("a", 0), ("a", 1), ("b", 0)]
+    first = view.partitions[0]
+    assert (first.replicas, first.in_sync, first.leader) == ((0, 1), (0, 1), 0)
+    assert (first.byte_count, view.partitions[2].byte_count) == (500, 0)
+    assert [partition.number for partition in view.on(2)] == [1]
+    assert view.cordoned == view.fenced == frozenset()
+
+
+def test_a_view_of_some_topics_knows_no_others(session: ClusterClient) -> None:
+    assert names(view_cluster(session, topics=["b"])) == [("b", 0)]
+    with pytest.raises(click.ClickException, match=r"topic c: .*UNKNOWN_TOPIC_OR_PARTITION"):
+        view_cluster(session, topics=["b", "c"])
+
+
+def test_what_is_under_way_is_told_apart(session: ClusterClient, four: StandInCluster) -> None:
+    four.reassign("a", 0, 3, 1)
+    (moving,) = view_cluster(session).moving
+    assert (moving.replicas, moving.adding, moving.removing) == ((3, 1, 0), (3,), (0,))
+    # The copy has not begun, so the leader says how large it is.
+    assert moving.byte_count == 500
+    assert list(list_reassignments(session)) == [("a", 0)]
+
+
+def test_a_reassignment_that_ends_while_one_looks_leaves_no_replica_too_many(
+    session: ClusterClient, four: StandInCluster
+) -> None:
+    four.reassign("a", 0, 3, 1)
+
+    def finish(request: object) -> None:
+        if isinstance(request, MetadataRequest):
+            four.step_bytes = 500
+
+    four.before = finish
+    first = view_cluster(session).partitions[0]
+    assert (first.replicas, first.adding, first.removing) == ((3, 1), (), ())
+    listed = [r for _, r in four.requests if isinstance(r, ListPartitionReassignmentsRequest)]
+    assert len(listed) > 2
+
+
+def test_fenced_and_cordoned_nodes_are_known(session: ClusterClient, four: StandInCluster) -> None:
+    four.harness.set_config(ConfigResourceType.BROKER, "1", cordoned_log_dirs="*")
+    four.stop(3)
+    view = view_cluster(session)
+    assert (set(view.cordoned), set(view.fenced)) == ({1}, {3})
+    # What the node that is away leads is as large as the others say.
+    assert view.partitions[1].byte_count == 500
+
+
+def test_sizes_of_some_partitions_are_asked_of_one_node(
+    session: ClusterClient, four: StandInCluster
+) -> None:
+    view_cluster(session)
+    held = log_dir_usage(session, 1, [("a", 0), ("a", 1)])
+    assert held is not None
+    assert held.sizes == {("a", 0): 500}
+    four.stop(1)
+    assert log_dir_usage(session, 1, [("a", 0)]) is None
+
+
+def test_topics_are_not_made_by_asking(session: ClusterClient, four: StandInCluster) -> None:
+    describe_partitions(session)
+    requests = [r for _, r in four.requests if isinstance(r, MetadataRequest)]
+    assert not any(request.allow_auto_topic_creation for request in requests)
+
+
+def test_errors_are_told_in_the_brokers_words_with_their_name() -> None:
+    raise_on_error(0, None, "nothing")
+    with pytest.raises(click.ClickException, match="what: so it is \\(INVALID_REQUEST\\)"):
+        raise_on_error(ErrorCode.INVALID_REQUEST, "so it is", "what")

@@ -1,0 +1,215 @@
+"""Decisions ahead of what is committed, each on top of the one before."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.cluster.controller.commands import (
+    AddRaftVoter,
+    CreateTopics,
+    NewTopic,
+    RegisterBroker,
+    RemoveRaftVoter,
+    TopicsReply,
+    VotersReply,
+    decode_reply,
+)
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated
+from odradek.cluster.raft.configuration import member_id
+from odradek.node.controller.active_controller import (
+    ActiveController,
+    NoDiskSpaceError,
+    NotProposedError,
+)
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import ZERO_UUID
+from tests.support.raft_harness import PeerHeaders, RaftHarness, RaftMember
+
+NOW_MS = 5_000
+FOLDER = bytes(range(16))
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[RaftHarness]:
+    harness = RaftHarness(tmp_path)
+    yield harness
+    harness.close()
+
+
+class Active:
+    """The leader's decisions on a cluster with one broker."""
+
+    def __init__(self, harness: RaftHarness) -> None:
+        self.leader: RaftMember = harness.elect()
+        self.has_room = True
+        image = first_image(self.leader)
+        self.decisions = ActiveController(
+            self.leader.driver,
+            image,
+            term=self.leader.driver.node.term,
+            node_id=0,
+            static={},
+            has_room=lambda _size: self.has_room,
+            headers=PeerHeaders(),
+        )
+        self.decisions.propose([ClusterCreated("c")], makes_room=True)
+        self.decisions.decide(RegisterBroker(0, b"i" * 16), NOW_MS, makes_room=True)
+
+    def create(self, name: str, *, makes_room: bool = False) -> int:
+        """The topic's error code."""
+        topic_id = name.encode().ljust(16, b"-")
+        command = CreateTopics((NewTopic(name, topic_id, 1, 1),))
+        decided = self.decisions.decide(command, NOW_MS, makes_room=makes_room)
+        reply = decode_reply(decided.reply)
+        assert isinstance(reply, TopicsReply)
+        return reply.results[0].error_code
+
+
+def first_image(member: RaftMember) -> MetadataImage:
+    """What the leader has applied: its own first entry and nothing else."""
+    return MetadataDelta(MetadataImage.empty()).apply(member.applied[-1].index)
+
+
+def test_a_decision_sees_the_ones_before_it_though_nothing_is_committed(
+    harness: RaftHarness,
+) -> None:
+    active = Active(harness)
+    assert active.create("a") == ErrorCode.NONE
+    assert active.create("a") == ErrorCode.NONE, "the same id: it was sent again"
+    committed = active.leader.driver.node.log.committed_index
+    assert active.decisions.index > committed
+
+
+def test_what_is_committed_gives_the_image_that_was_decided_upon(harness: RaftHarness) -> None:
+    active = Active(harness)
+    active.create("a")
+    wanted = active.decisions.controller.image
+    harness.settle()
+    images = [active.decisions.committed(entry) for entry in active.leader.applied[1:]]
+    assert images[-1] is wanted
+    assert [image.offset for image in images if image is not None] == [
+        entry.index for entry in active.leader.applied[1:]
+    ]
+
+
+def test_an_entry_of_somebody_else_is_not_taken_for_ours(harness: RaftHarness) -> None:
+    active = Active(harness)
+    harness.settle()
+    assert active.decisions.committed(active.leader.applied[0]) is None
+
+
+def test_a_refused_command_leaves_no_entry(harness: RaftHarness) -> None:
+    active = Active(harness)
+    before = active.decisions.index
+    with pytest.raises(ApiError):
+        active.decisions.decide(
+            RegisterBroker(0, b"j" * 16, cluster_id="other"), NOW_MS, makes_room=True
+        )
+    assert active.decisions.index == before == active.leader.driver.node.log.last_index
+
+
+def test_without_room_only_what_makes_room_is_decided(harness: RaftHarness) -> None:
+    active = Active(harness)
+    active.has_room = False
+    before = active.decisions.index
+    with pytest.raises(NoDiskSpaceError):
+        active.create("a")
+    assert active.decisions.index == before
+    assert active.create("b", makes_room=True) == ErrorCode.NONE
+
+
+def add(node_id: int, *, waits: bool = True) -> AddRaftVoter:
+    return AddRaftVoter(node_id, FOLDER, waits)
+
+
+def test_a_change_of_who_votes_is_an_entry_between_others(harness: RaftHarness) -> None:
+    joined = member_id(7, FOLDER)
+    active = Active(harness)
+    harness.start(joined)
+    harness.elapse(1_000)
+    active.create("before")
+    decided = active.decisions.decide(add(7), NOW_MS, makes_room=False)
+    active.create("after")
+    assert decided.entry_index == active.decisions.index - 1
+    reply = decode_reply(decided.reply)
+    assert isinstance(reply, VotersReply)
+    harness.settle()
+    assert joined in active.leader.driver.node.configuration.voter_ids
+    assert active.leader.applied[-1].index == active.decisions.index
+
+
+def test_who_need_not_wait_for_a_vote_is_answered_at_once(harness: RaftHarness) -> None:
+    active = Active(harness)
+    harness.start(member_id(7, FOLDER))
+    harness.elapse(1_000)
+    decided = active.decisions.decide(add(7, waits=False), NOW_MS, makes_room=False)
+    assert decided.entry_index == 0
+
+
+def test_a_step_waits_for_the_one_before_and_nobody_votes_who_is_not_near(
+    harness: RaftHarness,
+) -> None:
+    active = Active(harness)
+    harness.start(member_id(7, FOLDER))
+    harness.elapse(1_000)
+    with pytest.raises(ApiError) as refused:
+        active.decisions.decide(add(8), NOW_MS, makes_room=False)
+    assert refused.value.code == ErrorCode.REQUEST_TIMED_OUT
+    active.decisions.decide(add(7), NOW_MS, makes_room=False)
+    other = next(n for n in harness.members if n != active.leader.node_id)
+    with pytest.raises(NotProposedError, match="not committed yet"):
+        active.decisions.decide(RemoveRaftVoter(other, ZERO_UUID), NOW_MS, makes_room=False)
+    harness.settle()
+    active.decisions.decide(RemoveRaftVoter(other, ZERO_UUID), NOW_MS, makes_room=False)
+    harness.settle()
+    assert other not in active.leader.driver.node.configuration.voter_ids
+
+
+def test_a_leader_that_is_to_lose_its_vote_lets_another_lead_first(harness: RaftHarness) -> None:
+    active = Active(harness)
+    harness.elapse(200)
+    own = active.leader.node_id
+    with pytest.raises(NotProposedError, match="lets another lead"):
+        active.decisions.decide(RemoveRaftVoter(own, ZERO_UUID), NOW_MS, makes_room=False)
+    harness.settle()
+    assert not active.leader.driver.is_leader
+    assert own in active.leader.driver.node.configuration.voter_ids
+
+
+def test_the_only_voter_keeps_its_vote(tmp_path: Path) -> None:
+    harness = RaftHarness(tmp_path, [0])
+    active = Active(harness)
+    harness.settle()
+    with pytest.raises(ApiError, match="the only vote"):
+        active.decisions.decide(RemoveRaftVoter(0, ZERO_UUID), NOW_MS, makes_room=False)
+    harness.close()
+
+
+def test_who_leads_no_more_decides_nothing(harness: RaftHarness) -> None:
+    active = Active(harness)
+    harness.settle()
+    active.leader.driver.resign()
+    harness.settle()
+    before = active.decisions.index
+    with pytest.raises(NotProposedError):
+        active.create("a")
+    assert active.decisions.index == before
+
+
+def test_silent_brokers_are_fenced_when_it_is_time(harness: RaftHarness) -> None:
+    active = Active(harness)
+    register = RegisterBroker(1, b"k" * 16, starts_fenced=False)
+    active.decisions.decide(register, NOW_MS, makes_room=True)
+    controller = active.decisions.controller
+    controller.activate(NOW_MS)
+    now_ms = NOW_MS
+    while not controller.image.brokers[1].is_fenced:
+        due_ms = controller.next_deadline_ms()
+        assert due_ms is not None
+        assert due_ms < NOW_MS + 60_000
+        now_ms = max(now_ms + 1, due_ms)
+        active.decisions.tick(now_ms)
+    assert now_ms >= NOW_MS + 500

@@ -1,0 +1,262 @@
+"""A command's way to whoever leads, and its answer's way back, whatever happens between."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.cluster.controller.commands import (
+    AllocateProducerIds,
+    Command,
+    CreateTopics,
+    NewTopic,
+    RegisterBroker,
+    encode_command,
+)
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated
+from odradek.node.bus.messages import CommandSubmitted, SubmitCommand
+from odradek.node.bus.peer_messages import ControlMessage, ForwardRequest, ForwardResponse
+from odradek.node.controller.active_controller import ActiveController
+from odradek.node.controller.command_forwarding import RESEND_MS, RETRY_MS, CommandForwarding
+from odradek.protocol.errors import ErrorCode
+from tests.support.raft_harness import PeerHeaders, RaftHarness, RaftMember
+
+FAR_MS = 1_000_000
+STALE = AllocateProducerIds(0, -5)
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[RaftHarness]:
+    harness = RaftHarness(tmp_path, [0])
+    harness[0].driver.tick(harness.now_ms)
+    harness.settle()
+    yield harness
+    harness.close()
+
+
+class Office:
+    """The errands of node 0, and all that they say."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, ControlMessage]] = []
+        self.told: list[tuple[bytes, CommandSubmitted]] = []
+        self.now_ms = 0
+        self.errands = CommandForwarding(
+            own_id=0,
+            send=lambda to, message: self.sent.append((to, message)),
+            tell=lambda identity, answer: self.told.append((identity, answer)),
+        )
+
+    def submit(self, command: Command, *, request_id: int = 1, deadline_ms: int = FAR_MS) -> None:
+        message = SubmitCommand(request_id, encode_command(command), 0)
+        self.errands.submit(b"router", message, deadline_ms, self.now_ms)
+
+    def forwarded(self) -> list[ForwardRequest]:
+        """What was sent to the leader since it was last asked for."""
+        found = [message for _, message in self.sent if isinstance(message, ForwardRequest)]
+        self.sent.clear()
+        return found
+
+    def settle(self, applied: int = 0, reached: int | None = None) -> list[int]:
+        """The error codes of the answers that have been given by now."""
+        self.errands.settle(applied, applied if reached is None else reached, self.now_ms)
+        return [answer.error_code for _, answer in self.told]
+
+
+def decisions_of(member: RaftMember, *, has_room: bool = True) -> ActiveController:
+    image = MetadataDelta(MetadataImage.empty()).apply(member.driver.node.log.last_index)
+    decisions = ActiveController(
+        member.driver,
+        image,
+        term=member.driver.node.term,
+        node_id=0,
+        static={},
+        has_room=lambda _size: has_room,
+        headers=PeerHeaders(),
+    )
+    decisions.propose([ClusterCreated("c")], makes_room=True)
+    decisions.decide(RegisterBroker(0, b"i" * 16), 0, makes_room=True)
+    return decisions
+
+
+def topic(name: str) -> CreateTopics:
+    return CreateTopics((NewTopic(name, name.encode().ljust(16, b"-"), 1, 1),))
+
+
+# -- at a node that does not lead ----------------------------------------------------------------
+
+
+def test_without_a_leader_a_command_waits_and_goes_to_the_first_that_is_known() -> None:
+    office = Office()
+    office.submit(topic("a"))
+    assert office.forwarded() == []
+    office.errands.set_leader(2, None, office.now_ms)
+    (forward,) = office.forwarded()
+    assert forward.command == encode_command(topic("a"))
+    assert forward.timeout_ms == FAR_MS
+
+
+def test_an_answer_is_told_when_this_nodes_processes_have_come_as_far() -> None:
+    office = Office()
+    office.errands.set_leader(2, None, 0)
+    office.submit(topic("a"), request_id=7)
+    (forward,) = office.forwarded()
+    office.errands.carried(ForwardResponse(forward.request_id, 0, b"reply", None, 30), 0)
+    assert office.settle(applied=30, reached=29) == []
+    assert office.settle(applied=30, reached=30) == [0]
+    ((identity, answer),) = office.told
+    assert (identity, answer.request_id, answer.reply) == (b"router", 7, b"reply")
+    assert len(office.errands) == 0
+
+
+def test_a_new_leader_is_asked_again() -> None:
+    office = Office()
+    office.errands.set_leader(2, None, 0)
+    office.submit(topic("a"))
+    (first,) = office.forwarded()
+    office.errands.set_leader(None, None, 0)
+    office.errands.set_leader(1, None, 0)
+    assert office.sent[-1][0] == 1
+    (second,) = office.forwarded()
+    assert second.command == first.command
+
+
+def test_who_says_that_it_does_not_lead_is_asked_again_after_a_moment() -> None:
+    office = Office()
+    office.errands.set_leader(2, None, 0)
+    office.submit(topic("a"))
+    (forward,) = office.forwarded()
+    office.errands.carried(ForwardResponse(forward.request_id, ErrorCode.NOT_CONTROLLER), 0)
+    office.settle()
+    assert office.forwarded() == []
+    office.now_ms = RETRY_MS
+    assert office.errands.next_deadline_ms() == RETRY_MS
+    office.settle()
+    assert len(office.forwarded()) == 1
+
+
+def test_silence_and_new_connections_are_answered_by_asking_again() -> None:
+    office = Office()
+    office.errands.set_leader(2, None, 0)
+    office.submit(topic("a"))
+    (first,) = office.forwarded()
+    office.errands.member_reconnected(1, 0)
+    assert office.forwarded() == []
+    office.errands.member_reconnected(2, 0)
+    assert [again.request_id for again in office.forwarded()] == [first.request_id]
+    office.now_ms = RESEND_MS
+    office.settle()
+    assert [again.request_id for again in office.forwarded()] == [first.request_id]
+
+
+def test_a_deadline_that_passes_is_told_and_a_late_answer_is_not() -> None:
+    office = Office()
+    office.errands.set_leader(2, None, 0)
+    office.submit(topic("a"), deadline_ms=100)
+    (forward,) = office.forwarded()
+    office.now_ms = 100
+    assert office.settle() == [ErrorCode.REQUEST_TIMED_OUT]
+    office.errands.carried(ForwardResponse(forward.request_id, 0, b"late"), 100)
+    assert len(office.settle()) == 1
+
+
+def test_a_command_from_another_node_is_for_leaders_only() -> None:
+    office = Office()
+    office.errands.submit_forwarded(1, 1, ForwardRequest(5, encode_command(topic("a")), 1_000), 0)
+    assert office.sent == [(1, ForwardResponse(5, ErrorCode.NOT_CONTROLLER))]
+
+
+# -- at the leader -------------------------------------------------------------------------------
+
+
+def test_the_leader_decides_at_once_and_answers_when_it_is_committed(harness: RaftHarness) -> None:
+    office = Office()
+    decisions = decisions_of(harness[0])
+    office.errands.set_leader(0, decisions, 0)
+    office.submit(topic("a"))
+    index = decisions.index
+    assert office.settle(applied=index - 1) == []
+    assert office.settle(applied=index, reached=index - 1) == []
+    assert office.settle(applied=index) == [0]
+
+
+def test_a_refusal_waits_for_what_it_was_decided_upon_but_for_no_process(
+    harness: RaftHarness,
+) -> None:
+    """Were the lead lost now, the refusal might have been wrong."""
+    office = Office()
+    decisions = decisions_of(harness[0])
+    office.errands.set_leader(0, decisions, 0)
+    office.submit(STALE)
+    assert office.settle(applied=decisions.index - 1) == []
+    assert office.settle(applied=decisions.index, reached=0) == [ErrorCode.STALE_BROKER_EPOCH]
+
+
+def test_a_peers_command_is_answered_to_it_when_it_is_committed_here(harness: RaftHarness) -> None:
+    office = Office()
+    decisions = decisions_of(harness[0])
+    office.errands.set_leader(0, decisions, 0)
+    forward = ForwardRequest(5, encode_command(topic("a")), 1_000)
+    office.errands.submit_forwarded(1, 9, forward, 0)
+    before = decisions.index
+    office.errands.submit_forwarded(1, 9, forward, 0)
+    assert decisions.index == before, "the same command again is not decided again"
+    office.settle(applied=decisions.index, reached=0)
+    ((to, carried),) = office.sent
+    assert isinstance(carried, ForwardResponse)
+    assert (to, carried.request_id, carried.error_code) == (1, 5, 0)
+    assert carried.offset == decisions.index
+
+
+def test_with_the_lead_what_was_not_committed_is_lost_and_asked_for_anew(
+    harness: RaftHarness,
+) -> None:
+    office = Office()
+    office.errands.set_leader(0, decisions_of(harness[0]), 0)
+    office.submit(topic("a"))
+    office.errands.submit_forwarded(1, 9, ForwardRequest(5, encode_command(topic("b")), 1_000), 0)
+    office.errands.set_leader(2, None, 0)
+    assert (1, ForwardResponse(5, ErrorCode.NOT_CONTROLLER)) in office.sent
+    assert [forward.command for forward in office.forwarded()] == [encode_command(topic("a"))]
+    assert office.settle(applied=1_000) == []
+
+
+def test_what_was_held_for_a_peer_is_not_sent_on_when_another_leads(tmp_path: Path) -> None:
+    """The peer asks the next leader itself: the command would be carried out twice."""
+    three = RaftHarness(tmp_path, [0, 1, 2])
+    leader = three.elect()
+    office = Office()
+    office.errands.set_leader(0, decisions_of(leader), 0)
+    leader.driver.resign()
+    office.errands.submit_forwarded(1, 9, ForwardRequest(6, encode_command(topic("a")), 1_000), 0)
+    assert office.sent == [], "nothing can be decided, and nobody else is known"
+    office.errands.set_leader(2, None, 0)
+    assert office.sent == [(1, ForwardResponse(6, ErrorCode.NOT_CONTROLLER))]
+    assert len(office.errands) == 0
+    three.close()
+
+
+def test_what_found_no_room_is_told_so(harness: RaftHarness) -> None:
+    office = Office()
+    decisions = decisions_of(harness[0])
+    office.errands.set_leader(0, decisions, 0)
+    durable = decisions.index
+    office.submit(topic("a"))
+    office.errands.discard_after(durable)
+    assert office.settle() == [ErrorCode.KAFKA_STORAGE_ERROR]
+    full = Office()
+    full.errands.set_leader(0, decisions_of(harness[0], has_room=False), 0)
+    full.submit(topic("b"))
+    assert full.settle() == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_a_command_of_a_newer_release_is_refused_by_name(harness: RaftHarness) -> None:
+    office = Office()
+    office.errands.set_leader(0, decisions_of(harness[0]), 0)
+    office.errands.submit_forwarded(1, 9, ForwardRequest(5, b"\x91\xa7Unknown", 1_000), 0)
+    ((_, carried),) = office.sent
+    assert isinstance(carried, ForwardResponse)
+    assert carried.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert "node 0 does not know" in (carried.error_message or "")

@@ -1,0 +1,117 @@
+"""Nodes that find each other over real TCP, by any address that they were told."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from odradek.cluster.raft.configuration import Configuration, Voter, member_id
+from odradek.cluster.raft.messages import ALL_MEMBERS, FollowRequest
+from odradek.node.bus.peer_messages import MemberAddress, PeerDirectoryUpdate
+from odradek.node.bus.peers import PeerAddress
+from odradek.node.config import load
+from odradek.node.controller.peer_directory import EXPIRY_MS, PeerDirectory
+from odradek.node.controller.voter_changes import VoterContext, encode_context
+from tests.support.peer_network import HELLO, PeerNetwork, wait_until_received
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def party() -> Iterator[PeerNetwork]:
+    party = PeerNetwork()
+    yield party
+    for person in party.persons:
+        person.close()
+
+
+REPLICA = member_id(5, b"folder of node 5")
+
+
+def test_who_joins_by_one_address_is_answered_and_told_of_the_others(party: PeerNetwork) -> None:
+    third = party.come(2)
+    listen = f"127.0.0.1:{free_port()}"
+    first = party.come(0, peers=f"0@{listen},2@{third.address}", peer_listen=listen)
+    joining = party.come(5, REPLICA, join=str(first.address))
+    assert joining.known == {-1: first.address}
+
+    def is_told() -> bool:
+        joining.acquaintances.send(ALL_MEMBERS, FollowRequest(REPLICA, ALL_MEMBERS, 0, 0))
+        party.talk()
+        return joining.known == {0: first.address, 2: third.address}
+
+    wait_until(is_told, what="it knows everybody, and no address twice")
+    wait_until_received(party, first, REPLICA, joining)
+    wait_until_received(party, joining, 2, third)
+    assert third.known == {REPLICA: joining.address}
+    header = third.acquaintances.header_of(REPLICA)
+    assert header is not None
+    assert (header.node_id, header.port) == (5, joining.config.peer_port)
+
+
+def test_voters_of_the_log_are_found_where_it_says(party: PeerNetwork) -> None:
+    later, joining = party.come(4), party.come(5, REPLICA)
+    place = encode_context(VoterContext(bytes(16), *later.address))
+    own = encode_context(VoterContext(bytes(16), *joining.address))
+    configuration = Configuration((Voter(4, place), Voter(5, own), Voter(9), Voter(REPLICA, own)))
+    joining.acquaintances.follow(configuration)
+    assert joining.known == {4: later.address}
+    wait_until_received(party, joining, 4, later)
+
+
+def test_what_a_member_says_of_itself_counts_for_more_than_what_others_say(
+    party: PeerNetwork,
+) -> None:
+    moved, joining = party.come(4), party.come(5, REPLICA)
+    for person in (moved, joining):
+        person.acquaintances.add_reported(
+            PeerDirectoryUpdate(
+                (MemberAddress(4, "127.0.0.1", 1), MemberAddress(REPLICA, *joining.address))
+            ),
+            0,
+        )
+    assert joining.known == {4: PeerAddress("127.0.0.1", 1)}
+    wait_until_received(party, moved, REPLICA, joining)
+    assert joining.known == {4: moved.address}
+
+
+def test_what_an_operator_has_configured_counts_for_more_than_anything(party: PeerNetwork) -> None:
+    """As a proxy between two nodes."""
+    other = party.come(1)
+    own, proxy = free_port(), PeerAddress("127.0.0.1", free_port())
+    first = party.come(0, peers=f"0@127.0.0.1:{own},1@{proxy}", peer_listen=f"127.0.0.1:{own}")
+    other.acquaintances.add_reported(PeerDirectoryUpdate((MemberAddress(0, *first.address),)), 0)
+    wait_until_received(party, other, 0, first)
+    assert first.known == {1: proxy}
+
+
+def test_news_are_told_until_they_are_heeded(party: PeerNetwork) -> None:
+    one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
+    assert one.acquaintances.has_news
+    one.acquaintances.has_news = False
+    other.acquaintances.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
+    wait_until_received(party, other, 1, one)
+    assert one.acquaintances.has_news
+    assert [header.member for header in one.acquaintances.headers] == [1, REPLICA]
+
+
+def test_who_has_gone_for_good_is_forgotten_and_its_sockets_given_up(party: PeerNetwork) -> None:
+    one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
+    other.acquaintances.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
+    wait_until_received(party, other, 1, one)
+    sockets = len(one.watched)
+    one.acquaintances.forget({}, EXPIRY_MS - 1)
+    one.acquaintances.forget({5}, EXPIRY_MS)
+    assert REPLICA in one.known
+    one.acquaintances.forget({}, EXPIRY_MS)
+    assert one.known == {}
+    assert len(one.watched) == sockets - 2
+
+
+def test_a_node_on_its_own_knows_nobody_and_listens_nowhere() -> None:
+    config = msgspec.structs.replace(load(environment={}), node_id=3)
+    alone = PeerDirectory(config, 3, refuses=lambda _header: None, watch=lambda _s, _n: None)
+    assert alone.bus is None
+    alone.send(ALL_MEMBERS, HELLO)
+    alone.send_directory(1)
+    assert list(alone.headers) == []

@@ -1,0 +1,263 @@
+"""What other members say and do: messages go where they belong, broken connections are told of, and
+nobody leads the only voter."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.cluster.raft.configuration import member_id
+from odradek.cluster.raft.messages import AppendRequest, FollowRequest, VoteRequest
+from odradek.cluster.raft.ready import Role
+from odradek.node.bus.messages import CommandSubmitted
+from odradek.node.bus.peer_messages import (
+    ForwardResponse,
+    PeerDirectoryUpdate,
+    PeerRejected,
+    QuorumStateRequest,
+    QuorumStateResponse,
+)
+from odradek.node.controller.command_forwarding import CommandForwarding
+from odradek.node.controller.failure_detector import FailureDetector
+from odradek.node.controller.peer_dispatch import PeerDispatch
+from odradek.node.controller.quorum_view import QuorumView
+from odradek.protocol.errors import ErrorCode
+from tests.support.peer_network import HELLO, PeerNetwork, PeerNode, wait_until_received
+from tests.support.ports import free_port
+from tests.support.raft_harness import RaftHarness, RaftMember
+from tests.support.waiting import wait_until
+
+JOINED = member_id(5, b"folder of node 5")
+
+
+class House:
+    """A member of a quorum, and its neighbours over real TCP."""
+
+    def __init__(self, member: RaftMember, person: PeerNode) -> None:
+        self.member = member
+        self.person = person
+        self.told: list[tuple[int, ...]] = []
+        self.suspects: list[tuple[int, int]] = []
+        self.submitted: list[CommandSubmitted] = []
+        acquaintances = person.acquaintances
+        errands = CommandForwarding(
+            own_id=member.node_id,
+            send=acquaintances.send,
+            tell=lambda _identity, answer: self.submitted.append(answer),
+        )
+        quorum = QuorumView(
+            member.driver,
+            send=acquaintances.send,
+            tell=lambda _identity, _answer: None,
+            wall_ms=lambda: 0,
+            headers=acquaintances,
+        )
+        self.neighbours = PeerDispatch(
+            person.config,
+            acquaintances,
+            member.driver,
+            errands,
+            quorum,
+            FailureDetector(member.driver, member.node_id),
+            tell=self.told.append,
+            suspect=lambda node_id, now_ms: self.suspects.append((node_id, now_ms)),
+        )
+
+    def dispatch(self) -> None:
+        self.neighbours.dispatch({}, self.member.harness.now_ms)
+        bus = self.person.acquaintances.bus
+        assert bus is not None
+        bus.flush()
+
+
+@pytest.fixture
+def party() -> Iterator[PeerNetwork]:
+    party = PeerNetwork()
+    yield party
+    for person in party.persons:
+        person.close()
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[RaftHarness]:
+    harness = RaftHarness(tmp_path, [0])
+    harness.elect()
+    yield harness
+    harness.close()
+
+
+def guest(party: PeerNetwork, host: PeerNode) -> PeerNode:
+    """Node 5, which has joined by the host's address."""
+    return party.come(5, JOINED, join=str(host.address))
+
+
+def until(house: House, other: PeerNode, condition: Callable[[], bool]) -> None:
+    def holds() -> bool:
+        house.dispatch()
+        other.listen()
+        return condition()
+
+    wait_until(holds, what="it has happened")
+
+
+def test_who_asks_to_be_fed_is_and_is_told_of_the_others(
+    party: PeerNetwork, alone: RaftHarness
+) -> None:
+    house = House(alone[0], party.come(0))
+    other = guest(party, house.person)
+    leadership = alone[0].driver.node.leadership
+    assert leadership is not None
+
+    def is_fed() -> bool:
+        other.acquaintances.send(-1, FollowRequest(JOINED, -1, 0, 0))
+        return JOINED in leadership.peers and any(
+            isinstance(message, PeerDirectoryUpdate) for _, message in other.heard
+        )
+
+    until(house, other, is_fed)
+
+
+def test_nobody_leads_the_only_voter(
+    party: PeerNetwork, alone: RaftHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House(alone[0], party.come(0))
+    other = guest(party, house.person)
+    term = alone[0].driver.node.term
+
+    def is_told() -> bool:
+        other.acquaintances.send(-1, VoteRequest(JOINED, 0, term + 5, 99, term + 4))
+        other.acquaintances.send(-1, AppendRequest(JOINED, 0, term + 5, 0, 0, (), 0))
+        return "was its disk wiped?" in caplog.text
+
+    until(house, other, is_told)
+    assert (alone[0].driver.is_leader, alone[0].driver.node.term) == (True, term)
+
+
+def test_questions_and_commands_are_answered_on_the_same_way(
+    party: PeerNetwork, alone: RaftHarness
+) -> None:
+    house = House(alone[0], party.come(0))
+    other = guest(party, house.person)
+
+    def is_answered() -> bool:
+        other.acquaintances.send(-1, QuorumStateRequest(7))
+        other.acquaintances.send(-1, HELLO)
+        kinds = [type(message) for _, message in other.heard]
+        return QuorumStateResponse in kinds and ForwardResponse in kinds
+
+    until(house, other, is_answered)
+    answers = [message for _, message in other.heard if isinstance(message, ForwardResponse)]
+    assert answers[0].error_code == ErrorCode.NOT_CONTROLLER, "nobody decides here yet"
+
+
+def test_a_broken_connection_is_told_as_a_node_that_may_be_gone(
+    party: PeerNetwork, alone: RaftHarness
+) -> None:
+    house = House(alone[0], party.come(0))
+    other = guest(party, house.person)
+
+    def is_met() -> bool:
+        other.acquaintances.send(-1, HELLO)
+        return bool(other.heard)
+
+    until(house, other, is_met)
+    party.persons.remove(other)
+    other.close()
+
+    def is_told() -> bool:
+        house.dispatch()
+        return house.told == [(5,)] and bool(house.suspects)
+
+    wait_until(is_told, what="node 5 is doubtful, and suspect")
+    assert house.suspects == [(5, alone.now_ms)]
+
+
+def test_when_the_leader_s_process_ends_the_others_stand_one_after_the_other(
+    party: PeerNetwork, tmp_path: Path
+) -> None:
+    harness = RaftHarness(tmp_path)
+    ports = [free_port() for _ in range(3)]
+    peers = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(ports))
+    leader = harness.elect()
+    harness.elapse(200)
+    member = next(m for m in harness.members.values() if m is not leader)
+
+    def come(node_id: int) -> PeerNode:
+        return party.come(node_id, peers=peers, peer_listen=f"127.0.0.1:{ports[node_id]}")
+
+    other, house = come(leader.node_id), House(member, come(member.node_id))
+    wait_until_received(party, house.person, leader.node_id, other)
+    party.persons.remove(other)
+    other.close()
+
+    def is_noticed() -> int | None:
+        house.dispatch()
+        return house.neighbours.next_deadline_ms()
+
+    due_ms = wait_until(is_noticed, what="its end is noticed")
+    assert due_ms is not None
+    harness.now_ms = due_ms
+    house.dispatch()
+    assert member.driver.node.role is Role.CANDIDATE
+    assert house.neighbours.next_deadline_ms() is None
+    harness.close()
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+def test_a_founder_is_replaced_unless_it_has_begun_a_cluster_of_its_own(
+    party: PeerNetwork, tmp_path: Path, has_log: bool
+) -> None:
+    harness = RaftHarness(tmp_path, [0])
+    if has_log:
+        harness.elect()
+    host = party.come(5, JOINED)
+    host.refusal = PeerRejected("it is another now", is_replaced=True)
+    house = House(harness[0], party.come(0, join=str(host.address)))
+    assert not house.neighbours.is_replaced
+    bus = house.person.acquaintances.bus
+    assert bus is not None
+
+    def is_refused() -> bool:
+        house.person.acquaintances.send(-1, HELLO)
+        return bool(bus.replaced_by)
+
+    until(house, host, is_refused)
+    assert house.neighbours.is_replaced is not has_log
+    harness.close()
+
+
+def test_whom_a_leader_feeds_does_not_believe_others_that_it_is_replaced(
+    party: PeerNetwork, tmp_path: Path
+) -> None:
+    harness = RaftHarness(tmp_path)
+    leader = harness.elect()
+    harness.elapse(200)
+    member = next(m for m in harness.members.values() if m is not leader)
+    house = House(member, party.come(member.node_id))
+    bus = house.person.acquaintances.bus
+    assert bus is not None
+    stranger = next(n for n in harness.members if n not in (leader.node_id, member.node_id))
+    believed = []
+    for who in (stranger, leader.node_id):
+        bus.replaced_by.add(who)
+        believed.append(house.neighbours.is_replaced)
+    assert believed == [False, True]
+    harness.close()
+
+
+def test_who_has_no_vote_is_told_once_how_to_get_one(
+    party: PeerNetwork, alone: RaftHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    voter, joined = (
+        House(alone[0], party.come(0)),
+        House(alone.start(JOINED), party.come(5, JOINED)),
+    )
+    joined.neighbours.log_lost_vote()
+    assert caplog.text == "", "who votes is not known yet"
+    alone.elapse(1_000)
+    for _ in range(2):
+        voter.neighbours.log_lost_vote()
+        joined.neighbours.log_lost_vote()
+    assert caplog.text.count("odradek node add 5 gives it one") == 1

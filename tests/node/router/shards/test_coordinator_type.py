@@ -1,0 +1,107 @@
+"""The kinds of coordinators: what holds for each of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.shards.coordinator_type import CoordinatorType, EffectContext
+from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
+from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
+from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
+from odradek.node.router.share.state_effects import ShareStateEffects
+from odradek.protocol.errors import ApiError, ErrorCode
+from tests.support.share_harness import ShareHarness
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[ShareHarness]:
+    with ShareHarness(tmp_path) as harness:
+        yield harness
+
+
+def kinds(harness: ShareHarness) -> list[CoordinatorType]:
+    services = harness.services
+    return [
+        GroupCoordinatorType(services.patterns, ShareStateEffects(services)),
+        TransactionCoordinatorType(services.markers),
+        ShareCoordinatorType(services),
+    ]
+
+
+def test_each_internal_topic_belongs_to_one_kind(harness: ShareHarness) -> None:
+    assert sorted(kind.topic_name for kind in kinds(harness)) == sorted(INTERNAL_TOPICS)
+
+
+def test_the_topics_are_made_with_configs_that_topics_have(harness: ShareHarness) -> None:
+    settings = broker_settings(harness.image, 0, {})
+    for kind in kinds(harness):
+        configs = kind.topic_config(settings).configs
+        assert configs
+        for key, value in configs:
+            assert TOPIC_CONFIGS[key].parse(value) is not None, (kind.topic_name, key, value)
+
+
+def test_an_image_in_which_nothing_changed_is_no_news_for_a_shard_that_knows_nothing(
+    harness: ShareHarness,
+) -> None:
+    settings = broker_settings(harness.image, 0, {})
+    for kind in kinds(harness):
+        kind.configure(settings, harness.image)
+        kind.follow(harness.image, harness.image)
+        assert not kind.follow(harness.image, harness.image)
+        assert kind.missed_topic_deletions(kind.new_shard(), harness.image) is None
+
+
+class Shard:
+    """A shard that takes a report after so many refusals, and goes away after so many questions."""
+
+    def __init__(self, refusal_count: int, wanted_count: int = 1_000) -> None:
+        self.refusals_left = refusal_count
+        self.wanted_left = wanted_count
+        self.told: list[object] = []
+        self.pauses: list[float] = []
+        self.is_over = False
+
+    def is_current(self) -> bool:
+        self.wanted_left -= 1
+        return self.wanted_left >= 0
+
+    def tell(self, report: object) -> Reply[object]:
+        reply: Reply[object] = Reply()
+        self.told.append(report)
+        if len(self.told) <= self.refusals_left:
+            reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            reply.resolve(None)
+        return reply
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def hear(self, report: object) -> None:
+        context = EffectContext(0, self.is_current, self.tell, 0)
+        drive(context.report(report, self.pause), self._ended)
+
+    def _ended(self, _result: None, error: BaseException | None) -> None:
+        assert error is None
+        self.is_over = True
+
+
+def test_a_report_is_told_until_the_shard_takes_it_with_growing_pauses() -> None:
+    shard = Shard(8)
+    shard.hear("done")
+    assert shard.is_over
+    assert shard.told == ["done"] * 9
+    assert shard.pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
+
+
+def test_a_shard_that_has_moved_is_told_nothing_more() -> None:
+    shard = Shard(8, wanted_count=3)
+    shard.hear("done")
+    assert shard.is_over
+    assert shard.told == ["done"] * 3

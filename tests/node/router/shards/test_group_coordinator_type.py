@@ -1,0 +1,120 @@
+"""Coordinators of groups: their settings, and what their shards are told."""
+
+from pathlib import Path
+
+import pytest
+
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.coordinator.group.administration.ephemeral_groups import EphemeralGroupExpired
+from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
+from odradek.coordinator.group.requests import UpdateTopics
+from odradek.node.bus.reply import Reply
+from odradek.node.router.patterns import TopicPatterns
+from odradek.node.router.shards.coordinator_type import EffectContext
+from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType, group_settings
+from odradek.node.router.share.state_effects import ShareStateEffects
+from tests.support.group_harness import GroupHarness
+
+
+def test_rules_for_groups_come_from_brokers_and_groups(tmp_path: Path) -> None:
+    group = ConfigResourceType.GROUP
+    with GroupHarness(tmp_path) as harness:
+        harness.controller.set_config(
+            ConfigResourceType.BROKER,
+            "",
+            group_ephemeral_patterns="console-*,ci",
+            group_ephemeral_ttl_ms="7",
+        )
+        harness.controller.set_config(group, "a", group_ephemeral="true", group_ttl_ms="9")
+        harness.controller.set_config(group, "b", group_protocol_allow="share,consumer")
+        harness.controller.set_config(group, "c", consumer_session_timeout_ms="50000")
+        harness.follow()
+        policies = group_settings(broker_settings(harness.image, 0, {}), harness.image).policies
+    assert policies == GroupPolicies(
+        ephemeral_patterns=("console-*", "ci"),
+        ephemeral_ttl_ms=7,
+        own={
+            "a": GroupPolicyOverrides(is_ephemeral=True, ttl_ms=9),
+            "b": GroupPolicyOverrides(protocols=frozenset({"share", "consumer"})),
+        },
+    )
+
+
+def test_groups_say_themselves_whether_commits_rewind_them(tmp_path: Path) -> None:
+    group = ConfigResourceType.GROUP
+    with GroupHarness(tmp_path) as harness:
+        harness.controller.set_config(group, "a", group_rewind_by_commit_enable="TRUE")
+        harness.controller.set_config(group, "b", group_rewind_by_commit_enable="false")
+        harness.controller.set_config(group, "c", group_ttl_ms="7")
+        harness.follow()
+        settings = group_settings(broker_settings(harness.image, 0, {}), harness.image)
+    assert settings.rewind_by_commit_groups == {"a"}
+
+
+def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None:
+    with GroupHarness(tmp_path) as harness:
+        kind = GroupCoordinatorType(TopicPatterns(), ShareStateEffects(harness.services))
+        kind.configure(broker_settings(harness.image, 0, {}), harness.image)
+        shard = kind.new_shard()
+        for ttl_ms, is_news in (("9", True), ("9", False), ("8", True)):
+            before = harness.image
+            harness.controller.set_config(
+                ConfigResourceType.GROUP, "g", group_ephemeral="true", group_ttl_ms=ttl_ms
+            )
+            harness.follow()
+            kind.configure(broker_settings(harness.image, 0, {}), harness.image)
+            assert kind.follow(before, harness.image) is is_news
+            metadata_update = kind.metadata_update(shard)
+            assert isinstance(metadata_update, UpdateTopics)
+            assert metadata_update.has_new_rules is is_news
+
+
+def test_ephemeral_groups_that_are_gone_are_told_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = EffectContext(0, lambda: True, lambda _request: Reply(), 0)
+    with GroupHarness(tmp_path) as harness, caplog.at_level("INFO"):
+        kind = GroupCoordinatorType(TopicPatterns(), ShareStateEffects(harness.services))
+        kind.run_effect(EphemeralGroupExpired("ci-7", 5_000), context)
+    assert kind.deleted_ephemeral_count == 1
+    assert "group ci-7 is ephemeral, was Empty for 5000 ms" in caplog.text
+
+
+def test_share_groups_have_settings_of_their_own(tmp_path: Path) -> None:
+    static = {"group.share.max.size": "7", "group.share.assignment.interval.ms": "9"}
+    with GroupHarness(tmp_path, static=static) as harness:
+        harness.controller.set_config(
+            ConfigResourceType.GROUP, "s", share_session_timeout_ms="50000"
+        )
+        harness.follow()
+        found = group_settings(broker_settings(harness.image, 0, static), harness.image)
+    assert (found.share_size_max, found.share_assignment_interval_ms) == (7, 9)
+    assert (found.share_session_timeout_ms_of("s"), found.share_session_timeout_ms_of("t")) == (
+        50_000,
+        45_000,
+    )
+    assert found.consumer_session_timeout_ms_of("s") == 45_000
+
+
+def test_every_kind_of_group_has_its_own_assignment_interval(tmp_path: Path) -> None:
+    with GroupHarness(tmp_path) as harness:
+        harness.controller.set_config(
+            ConfigResourceType.GROUP,
+            "g",
+            consumer_assignment_interval_ms="1",
+            share_assignment_interval_ms="2",
+            streams_assignment_interval_ms="3",
+        )
+        harness.follow()
+        settings = group_settings(broker_settings(harness.image, 0, {}), harness.image)
+
+    def intervals(group_id: str) -> tuple[int, int, int]:
+        return (
+            settings.consumer_assignment_interval_ms_of(group_id),
+            settings.share_assignment_interval_ms_of(group_id),
+            settings.streams_of(group_id).assignment_interval_ms,
+        )
+
+    assert intervals("g") == (1, 2, 3)
+    assert intervals("h") == (100, 100, 100)

@@ -1,0 +1,106 @@
+"""Share coordinators: their topic, their settings, and a log that is dropped from its beginning."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
+from odradek.coordinator.share.requests import ForgetTopicStates, MeasureLog, PersistedShareState
+from odradek.coordinator.share.shard import ShareStateShard
+from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
+from tests.support.share_harness import GROUP, ShareHarness
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[ShareHarness]:
+    with ShareHarness(tmp_path) as harness:
+        yield harness
+
+
+def test_the_topic_is_made_as_the_broker_says(harness: ShareHarness) -> None:
+    topic = harness.image.topics_by_name[SHARE_GROUP_STATE]
+    assert len(topic.partitions) == 3
+    assert harness.image.configs.of(ConfigResourceType.TOPIC, SHARE_GROUP_STATE) == {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "min.insync.replicas": "2",
+        "retention.bytes": "-1",
+        "retention.ms": "-1",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    }
+    assert not ShareStateShard.is_log_compacted
+
+
+def test_shards_write_as_the_broker_says(harness: ShareHarness) -> None:
+    kind = ShareCoordinatorType(harness.services)
+    static = {"share.coordinator.snapshot.update.records.per.snapshot": "3"}
+    kind.configure(broker_settings(harness.image, 0, static), harness.image)
+    shard = kind.new_shard()
+    assert shard.settings.updates_per_snapshot == 3
+    assert shard.topics is harness.image.topics_by_id
+    kind.configure(broker_settings(harness.image, 0, {}), harness.image)
+    kind.update(shard)
+    assert shard.settings.updates_per_snapshot == 500
+
+
+def test_shards_hear_of_new_topics(harness: ShareHarness) -> None:
+    other = harness.have_topic("other", 2)
+    harness.result(harness.here.initialize(GROUP, other, 0, 1, 0))
+    assert harness.result(harness.here.read(GROUP, other, 0, 0)) == PersistedShareState(1, 0, ())
+
+
+def test_deletions_that_were_missed_are_found(harness: ShareHarness) -> None:
+    kind = ShareCoordinatorType(harness.services)
+    harness.result(harness.here.initialize(GROUP, harness.topic_id, 0, 1, 0))
+    [shard] = [shard for shard in harness.shards() if len(shard.states)]
+    assert kind.missed_topic_deletions(shard, harness.image) is None
+    before = harness.image
+    harness.drop_topic("t")
+    assert not len(shard.states)
+    # As if it had moved here with what it knew.
+    lost = ShareStateShard(shard.settings, before.topics_by_id)
+    for entry in log_of(harness):
+        record = lost.decode(*entry)
+        if record is not None and record.value is not None:
+            lost.replay(record)
+    assert kind.missed_topic_deletions(lost, harness.image) == ForgetTopicStates(
+        frozenset({harness.topic_id})
+    )
+
+
+def log_of(harness: ShareHarness) -> list[tuple[bytes, bytes | None]]:
+    """All records of the shard that has any."""
+    found: list[tuple[bytes, bytes | None]] = []
+    for host in harness.shares._hosts.values():
+        start_offset, end_offset = host._log.bounds()
+        if end_offset > start_offset:
+            entries, _ = host._log.read(start_offset, end_offset)
+            found += entries  # type: ignore[arg-type]  # there are no transactions
+    return found
+
+
+def test_the_beginning_of_a_long_log_is_dropped(harness: ShareHarness) -> None:
+    name = GROUP, harness.topic_id, 0
+    harness.result(harness.here.initialize(*name, 1, 0))
+    for at in range(5):
+        harness.result(harness.here.write(*name, 1, 0, at, 0, ()))
+    [host] = [
+        host
+        for host in harness.shares._hosts.values()
+        if isinstance(host.runtime.shard, ShareStateShard) and len(host.runtime.shard.states)
+    ]
+    assert host._log.bounds() == (0, 6)
+    host._run_effect(MeasureLog())
+
+    def is_dropped() -> bool:
+        harness.turn_loop()
+        return host._log.bounds() == (6, 7)
+
+    wait_until(is_dropped)
+    harness.restart_router()
+    assert harness.result(harness.here.read(*name, 0)) == PersistedShareState(1, 4, ())

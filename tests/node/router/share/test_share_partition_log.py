@@ -1,0 +1,107 @@
+"""The log of a share partition as its group may read it, over a real store."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.coordinator.share.acquisition import LogBatch, ReadPosition
+from odradek.coordinator.share.group_settings import ShareGroupSettings
+from odradek.node.router.share.share_partition_log import READ_BYTES_MIN, SharePartitionLog
+from odradek.protocol.control_records import ControlType
+from tests.support.fetching import end_transaction, fetch_harness, transactional
+from tests.support.router_harness import RouterHarness
+from tests.support.stores import NOW_MS, batch_of
+
+EVERYTHING = 1 << 30
+
+
+@pytest.fixture
+def harness(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterHarness]:
+    with fetch_harness(tmp_path, loop) as harness:
+        yield harness
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+def log_of(
+    harness: RouterHarness,
+    group_settings: ShareGroupSettings = ShareGroupSettings(),  # noqa: B008 - a frozen value
+) -> SharePartitionLog:
+    store, number = harness.place("t")
+    reader = harness.services.logs.reader(store)
+    assert reader is not None
+    return SharePartitionLog(reader, number, group_settings)
+
+
+def batches(log: SharePartitionLog, position: ReadPosition) -> list[LogBatch]:
+    found = log.read(position, 1, EVERYTHING, min_one_batch=True)
+    return [] if found is None else found.batches
+
+
+def test_a_group_reads_to_the_high_watermark_or_to_what_is_stable(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2), transactional(3, 0))
+    uncommitted = log_of(harness)
+    committed = log_of(harness, ShareGroupSettings(is_read_committed=True))
+    assert (uncommitted.start_offset, uncommitted.end_offset) == (0, 5)
+    assert committed.end_offset == 2
+    assert batches(uncommitted, ReadPosition(0, None)) == [LogBatch(0, 2), LogBatch(2, 5)]
+    assert batches(committed, ReadPosition(0, None)) == [LogBatch(0, 2)]
+
+
+def test_markers_are_for_nobody_and_aborted_records_only_for_who_wants_them(
+    harness: RouterHarness,
+) -> None:
+    harness.append("t", transactional(2, 0))
+    end_transaction(harness, ControlType.ABORT)
+    uncommitted = log_of(harness)
+    committed = log_of(harness, ShareGroupSettings(is_read_committed=True))
+    marker = LogBatch(2, 3, is_void=True)
+    assert batches(uncommitted, ReadPosition(0, None)) == [LogBatch(0, 2), marker]
+    assert batches(committed, ReadPosition(0, None)) == [LogBatch(0, 2, is_void=True), marker]
+
+
+def test_nothing_is_read_behind_the_end_of_a_position_or_of_the_log(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2), batch_of(2))
+    log = log_of(harness)
+    assert batches(log, ReadPosition(0, 2)) == [LogBatch(0, 2)]
+    assert batches(log, ReadPosition(2, 2)) == []
+    assert batches(log, ReadPosition(4, None)) == []
+
+
+def test_about_as_much_is_read_as_is_wanted_and_no_more_than_may_be(harness: RouterHarness) -> None:
+    for _ in range(4):
+        harness.append("t", batch_of(1, size=READ_BYTES_MIN // 2))
+    log = log_of(harness)
+    little = log.read(ReadPosition(0, None), 1, EVERYTHING, min_one_batch=True)
+    much = log.read(ReadPosition(0, None), EVERYTHING, EVERYTHING, min_one_batch=True)
+    bounded = log.read(ReadPosition(0, None), EVERYTHING, 1, min_one_batch=True)
+    assert little is not None
+    assert much is not None
+    assert bounded is not None
+    assert len(bounded.batches) == 1
+    assert len(little.batches) < len(much.batches) == 4
+    assert log.read(ReadPosition(0, None), EVERYTHING, 1, min_one_batch=False) is None
+
+
+def test_the_size_of_records_is_told_by_what_was_read(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(10, size=100))
+    found = log_of(harness).read(ReadPosition(0, None), 1, EVERYTHING, min_one_batch=True)
+    assert found is not None
+    assert found.record_bytes is not None
+    assert 100 < found.record_bytes < 150
+
+
+def test_a_group_begins_at_the_end_at_the_start_or_at_a_time(harness: RouterHarness) -> None:
+    harness.append("t", batch_of(2), batch_of(3))
+    assert log_of(harness).initial_offset(0, NOW_MS) == 5
+    assert log_of(harness, ShareGroupSettings(begins_earliest=True)).initial_offset(0, NOW_MS) == 0
+    long_ago = log_of(harness, ShareGroupSettings(begins_before_ms=1_000))
+    assert long_ago.initial_offset(0, NOW_MS) == 0
+    assert long_ago.initial_offset(0, NOW_MS + 2_000) == 5

@@ -1,0 +1,142 @@
+"""Share states are made and deleted as a group's shard asks, and it is told what came of it."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from odradek.coordinator.group.share.requests import (
+    DeleteStates,
+    InitializeStates,
+    RestartStates,
+    StatesDeleted,
+    StatesInitialized,
+    StatesRestarted,
+)
+from odradek.node.bus.reply import Reply
+from odradek.node.router.shards.coordinator_type import EffectContext
+from odradek.node.router.share.sessions import TopicIdPartition
+from odradek.node.router.share.state_effects import ShareStateEffects
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import Uuid
+
+T = bytes(range(16))
+AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class Desk:
+    """A share coordinator and a group's shard by hand: what is asked waits until it is answered."""
+
+    def __init__(self) -> None:
+        self.share_states = self
+        self.share_state_reloader = self
+        self.told: list[TopicIdPartition] = []
+        self.asked: dict[tuple[object, ...], Reply[None]] = {}
+        self.reports: list[tuple[object, Reply[object]]] = []
+        self.is_current = True
+        self.told_again = asyncio.Event()
+        self.keeper = ShareStateEffects(self)
+
+    def initialize(
+        self, group_id: str, topic_id: Uuid, partition: int, state_epoch: int, start_offset: int
+    ) -> Reply[None]:
+        reply: Reply[None] = Reply()
+        self.asked["make", group_id, topic_id, partition, state_epoch, start_offset] = reply
+        return reply
+
+    def delete(self, group_id: str, topic_id: Uuid, partition: int) -> Reply[None]:
+        reply: Reply[None] = Reply()
+        self.asked["delete", group_id, topic_id, partition] = reply
+        return reply
+
+    async def reload_on_leaders(
+        self, group_id: str, places: Iterable[TopicIdPartition]
+    ) -> dict[TopicIdPartition, ErrorCode]:
+        """Leaders that hear at once, but for those of partition 7."""
+        self.told += places
+        return {
+            place: ErrorCode.NOT_LEADER_OR_FOLLOWER if place.partition == 7 else ErrorCode.NONE
+            for place in self.told
+        }
+
+    def tell(self, report: object) -> Reply[object]:
+        reply: Reply[object] = Reply()
+        self.reports.append((report, reply))
+        if len(self.reports) > 1:
+            self.told_again.set()
+        return reply
+
+    def run_effect(self, instruction: object) -> None:
+        context = EffectContext(0, lambda: self.is_current, self.tell, 0)
+        self.keeper.run_effect(instruction, context)
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def test_every_partition_is_asked_for_and_the_whole_is_reported() -> None:
+    desk = Desk()
+    desk.run_effect(InitializeStates("g", 3, {T: {0: -1, 1: 7}}, 9))
+    first, second = desk.asked.values()
+    assert list(desk.asked) == [("make", "g", T, 0, 3, -1), ("make", "g", T, 1, 3, 7)]
+    second.fail(ApiError(AWAY))
+    assert desk.reports == []
+    first.resolve(None)
+    [(report, _)] = desk.reports
+    assert report == StatesInitialized("g", {T: {0: ErrorCode.NONE, 1: AWAY}}, 9)
+
+
+def test_states_are_deleted_and_a_topic_without_any_is_told_of_too() -> None:
+    desk = Desk()
+    other = bytes(16)
+    desk.run_effect(DeleteStates("g", {T: frozenset({1, 0}), other: frozenset()}, 9))
+    assert list(desk.asked) == [("delete", "g", T, 0), ("delete", "g", T, 1)]
+    for reply in desk.asked.values():
+        reply.resolve(None)
+    [(report, _)] = desk.reports
+    none = ErrorCode.NONE
+    assert report == StatesDeleted("g", {T: {0: none, 1: none}, other: {}}, 9)
+
+
+def test_a_report_that_was_not_taken_is_made_again(loop: asyncio.AbstractEventLoop) -> None:
+    desk = Desk()
+
+    async def scene() -> None:
+        desk.run_effect(DeleteStates("g", {}))
+        [(_, refused)] = desk.reports
+        refused.fail(ApiError(AWAY))
+        async with asyncio.timeout(5):
+            await desk.told_again.wait()
+        desk.reports[1][1].resolve(None)
+
+    loop.run_until_complete(scene())
+    assert [report for report, _ in desk.reports] == [StatesDeleted("g", {})] * 2
+
+
+def test_a_shard_that_has_moved_is_told_nothing() -> None:
+    desk = Desk()
+    desk.run_effect(InitializeStates("g", 3, {T: {0: -1}}))
+    desk.is_current = False
+    for reply in desk.asked.values():
+        reply.resolve(None)
+    assert desk.reports == []
+
+
+def test_leaders_are_told_of_what_begins_anew_and_of_nothing_else() -> None:
+    desk = Desk()
+    desk.run_effect(RestartStates("g", 3, {T: {0: 5, 1: 6, 7: 8}}))
+    assert list(desk.asked) == [("make", "g", T, at, 3, to) for at, to in ((0, 5), (1, 6), (7, 8))]
+    for key, reply in desk.asked.items():
+        assert desk.told == []
+        if key[3] == 1:
+            reply.fail(ApiError(AWAY))
+        else:
+            reply.resolve(None)
+    assert desk.told == [TopicIdPartition(T, 0), TopicIdPartition(T, 7)]
+    [(report, _)] = desk.reports
+    codes = {0: ErrorCode.NONE, 1: AWAY, 7: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert report == StatesRestarted("g", 3, {T: codes})

@@ -1,0 +1,60 @@
+"""Long lists leave others their turns."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from odradek.node.router.cooperative_iteration import (
+    ITEMS_PER_TURN,
+    LoopYielder,
+    iterate_cooperatively,
+)
+
+
+async def _turns_of(work: Callable[[], Awaitable[list[int]]]) -> tuple[list[int], int]:
+    """What the work gives, and how many turns others had meanwhile."""
+    turns = 0
+    is_over = False
+
+    async def others() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(others())
+        items = await work()
+        had = turns
+        is_over = True
+    return items, had
+
+
+def _list(count: int) -> Callable[[], Awaitable[list[int]]]:
+    async def work() -> list[int]:
+        return [item async for item in iterate_cooperatively(range(count))]
+
+    return work
+
+
+def test_a_short_list_comes_at_once() -> None:
+    assert asyncio.run(_turns_of(_list(ITEMS_PER_TURN))) == (list(range(ITEMS_PER_TURN)), 0)
+
+
+def test_others_have_their_turn_in_a_long_list() -> None:
+    items, turns = asyncio.run(_turns_of(_list(4 * ITEMS_PER_TURN)))
+    assert items == list(range(4 * ITEMS_PER_TURN))
+    assert turns == 3
+
+
+def test_others_have_their_turn_in_many_short_lists_of_one_request() -> None:
+    async def work() -> list[int]:
+        pace, done = LoopYielder(), []
+        for _ in range(10):
+            for item in range(ITEMS_PER_TURN // 5):
+                await pace.step()
+                done.append(item)
+        return done
+
+    items, turns = asyncio.run(_turns_of(work))
+    assert len(items) == 2 * ITEMS_PER_TURN
+    assert turns == 1

@@ -1,0 +1,307 @@
+"""Long polls: woken by notices and deadlines, nothing missed in between, nothing left behind."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from odradek.node.bus.reply import drive
+from odradek.node.router.fetch_purgatory import WAKES_PER_TURN, ExclusiveWatch, FetchPurgatory
+
+
+def _run(scenario: Callable[[FetchPurgatory, list[tuple[int, int]]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        flags: list[tuple[int, int]] = []
+        waits = FetchPurgatory(
+            asyncio.get_running_loop(), lambda store, number: flags.append((store, number))
+        )
+        await scenario(waits, flags)
+
+    asyncio.run(main())
+
+
+def _never() -> bool:
+    return False
+
+
+def test_notice_wakes_whoever_waits_for_the_partition_and_nobody_else() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        first = waits.park([(0, 1), (0, 2)], 60_000, _never)
+        second = waits.park([(0, 2)], 60_000, _never)
+        other = waits.park([(1, 2)], 60_000, _never)
+        assert flags == [(0, 1), (0, 2), (1, 2)]
+        waits.on_advanced(0, (2,))
+        assert first.result() is True
+        assert second.result() is True
+        assert not other.is_done
+        assert waits.parked_count == 1
+
+    _run(scenario)
+
+
+def test_deadline_answers_false() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        late = waits.park([(0, 1)], 60_000, _never)
+        soon = waits.park([(0, 1)], 1, _never)
+        assert await asyncio.wait_for(_value(soon), 5) is False
+        assert not late.is_done
+
+    _run(scenario)
+
+
+async def _value(reply: object) -> object:
+    from odradek.node.bus.reply import Reply, drive
+
+    assert isinstance(reply, Reply)
+    done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    async def wait() -> object:
+        return await reply
+
+    drive(wait(), lambda value, error: done.set_result(error or value))
+    return await done
+
+
+def test_append_between_the_look_and_the_flag_is_not_missed() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        order: list[str] = []
+
+        def has_high_watermark_moved() -> bool:
+            order.append(f"asked after {len(flags)} flags")
+            return True
+
+        reply = waits.park([(0, 1), (3, 4)], 60_000, has_high_watermark_moved)
+        assert reply.result() is True
+        assert order == ["asked after 2 flags"]
+        assert waits.parked_count == 0
+
+    _run(scenario)
+
+
+def test_partition_is_flagged_again_after_its_notice() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        waits.park([(0, 1)], 60_000, _never)
+        waits.on_advanced(0, (1,))
+        waits.park([(0, 1)], 60_000, _never)
+        assert flags == [(0, 1), (0, 1)]
+
+    _run(scenario)
+
+
+def test_fetch_that_was_woken_is_forgotten_everywhere() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        # A consumer of many partitions of which one is busy must not leave traces in the others.
+        for _ in range(100):
+            waits.park([(0, number) for number in range(10)], 60_000, _never, owner=7)
+            waits.on_advanced(0, (3,))
+        assert waits.parked_count == 0
+        late = waits.park([(0, 5)], 60_000, _never)
+        waits.on_advanced(0, (5,))
+        assert late.result() is True
+
+    _run(scenario)
+
+
+def test_client_that_is_gone_waits_no_longer() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        gone = [waits.park([(0, 1)], 2**31 - 1, _never, owner=4) for _ in range(3)]
+        other = waits.park([(0, 1)], 60_000, _never, owner=5)
+        waits.abandon(4)
+        waits.abandon(99)
+        assert all(reply.result() is False for reply in gone)
+        assert not other.is_done
+        assert waits.parked_count == 1
+
+    _run(scenario)
+
+
+def test_router_that_stops_answers_at_once_and_parks_no_more() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        parked = waits.park([(0, 1)], 60_000, _never)
+        waits.end_all()
+        assert parked.result() is False
+        assert waits.park([(0, 1)], 60_000, _never).result() is False
+
+    _run(scenario)
+
+
+def test_thousand_deadlines_all_come_and_none_early() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        replies = [waits.park([(0, n % 7)], n % 50, _never, owner=n) for n in range(1_000)]
+        await asyncio.wait_for(_value(waits.park([(0, 1)], 60, _never)), 5)
+        assert all(reply.result() is False for reply in replies)
+        # The loop's clock has milliseconds.
+        assert loop.time() - begun >= 0.058
+        assert waits.parked_count == 0
+
+    _run(scenario)
+
+
+def test_new_metadata_wakes_everyone() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        parked = [waits.park([(0, number)], 60_000, _never) for number in range(5)]
+        waits.wake_all()
+        assert all(reply.result() is True for reply in parked)
+
+    _run(scenario)
+
+
+class Basket:
+    """Something that those who wait in a line take from, one each."""
+
+    def __init__(self, waits: FetchPurgatory, name: str = "basket", number: int = 1) -> None:
+        self._waits = waits
+        self.count = 0
+        self.line = ExclusiveWatch(name, (0, number), lambda: self.count > 0)
+        self.takers: list[int] = []
+
+    def wait(self, who: int, *, needs: int = 1) -> None:
+        """As ShareFetch does: look, take or wait, and look again when woken."""
+        drive(self._fetch(who, needs), lambda _value, error: _fail(error))
+
+    async def _fetch(self, who: int, needs: int) -> None:
+        while self.count < needs:
+            if not await self._waits.park((), 60_000, _never, owner=who, lines=[self.line]):
+                return
+        self.count -= needs
+        self.takers.append(who)
+
+    def put(self, count: int) -> None:
+        self.count += count
+        self._waits.on_available(self.line.key)
+
+
+def _fail(error: BaseException | None) -> None:
+    if error is not None:
+        raise error
+
+
+async def _turns(count: int = 3) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_as_many_as_there_is_something_for_are_woken_longest_first() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        basket = Basket(waits)
+        for who in range(5):
+            basket.wait(who)
+        basket.put(2)
+        assert basket.takers == [0, 1]
+        basket.wait(0)
+        basket.put(1)
+        assert basket.takers == [0, 1, 2]
+        assert waits.parked_count == 3
+        basket.put(9)
+        assert basket.takers == [0, 1, 2, 3, 4, 0]
+        assert not waits._queues, "a line in which nobody waits is forgotten"
+        assert not waits._exclusive_keys
+
+    _run(scenario)
+
+
+def test_whoever_cannot_use_what_is_there_does_not_keep_it_from_the_next() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        basket = Basket(waits)
+        basket.wait(0, needs=3)
+        basket.wait(1, needs=3)
+        basket.wait(2)
+        basket.put(2)
+        assert (basket.takers, basket.count) == ([2], 1)
+        assert waits.parked_count == 2, "each has looked once"
+        basket.put(5)
+        assert (basket.takers, basket.count) == ([2, 0, 1], 0)
+
+    _run(scenario)
+
+
+def test_whoever_is_gone_is_passed_over() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        basket = Basket(waits)
+        for who in range(3):
+            basket.wait(who)
+        waits.abandon(0)
+        basket.put(1)
+        assert basket.takers == [1]
+
+    _run(scenario)
+
+
+def test_a_notice_wakes_a_line_like_a_signal_and_the_partition_is_watched_on() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        basket, other = Basket(waits), Basket(waits, "other")
+        plain = waits.park([(0, 1)], 60_000, _never)
+        for who in range(3):
+            basket.wait(who)
+        other.wait(9)
+        assert flags == [(0, 1)]
+        basket.count = 1
+        waits.on_advanced(0, (1,))
+        assert plain.result() is True
+        assert (basket.takers, other.takers) == ([0], [])
+        assert flags == [(0, 1)] * 2, "two wait in the line still"
+        other.count = basket.count = 5
+        waits.on_advanced(0, (1,))
+        assert (basket.takers, other.takers) == ([0, 1, 2], [9])
+        waits.on_advanced(0, (1,))
+        assert flags == [(0, 1)] * 3, "nobody waits any more"
+
+    _run(scenario)
+
+
+def test_a_signal_is_for_one_line_and_for_nobody_else_at_the_partition() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        def line(key: str) -> ExclusiveWatch:
+            return ExclusiveWatch(key, (0, 1), lambda: True)
+
+        mine = waits.park((), 60_000, _never, lines=[line("a"), line("b")])
+        other = waits.park((), 60_000, _never, lines=[line("c")])
+        plain = waits.park([(0, 1)], 60_000, _never)
+        waits.on_available("b")
+        waits.on_available("nobody's")
+        assert mine.result() is True
+        assert not other.is_done
+        assert not plain.is_done
+
+    _run(scenario)
+
+
+def test_a_long_line_is_passed_in_turns_of_the_loop() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        basket = Basket(waits)
+        for who in range(3 * WAKES_PER_TURN):
+            basket.wait(who)
+        basket.put(3 * WAKES_PER_TURN - 1)
+        assert len(basket.takers) == WAKES_PER_TURN
+        await _turns(1)
+        assert len(basket.takers) == 2 * WAKES_PER_TURN
+        basket.put(1)
+        await _turns()
+        assert basket.takers == [*range(3 * WAKES_PER_TURN)]
+
+    _run(scenario)
+
+
+def test_whatever_happens_nobody_sleeps_beside_what_it_could_have() -> None:
+    async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
+        dice = random.Random(7)
+        basket = Basket(waits)
+        for step in range(5_000):
+            match dice.randrange(6):
+                case 0 | 1:
+                    basket.wait(step)
+                case 2:
+                    waits.abandon(dice.randrange(step + 1))
+                case 3:
+                    basket.put(dice.choice((1, 1, 2, 40)))
+                case 4:
+                    basket.count += 1
+                    waits.on_advanced(0, (1,))
+                case _:
+                    await _turns(1)
+            if dice.randrange(20) == 0:
+                await _turns(step // WAKES_PER_TURN + 1)
+                assert not basket.count or not waits.parked_count, step
+
+    _run(scenario)

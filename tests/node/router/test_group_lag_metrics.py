@@ -1,0 +1,247 @@
+"""The lag of groups for whoever reads the metrics: what is committed against where logs end."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.shard import GroupShard
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router import group_lag_metrics
+from odradek.node.router.context import inter_broker_context
+from odradek.node.router.group_lag_metrics import (
+    CACHE_S,
+    NAME_BYTES_MAX,
+    SCRAPE_TIMEOUT_S,
+    GroupLagMetrics,
+)
+from odradek.node.router.handlers.group_offsets import handle_offset_commit
+from odradek.node.router.handlers.groups import handle_find_coordinator
+from odradek.node.router.handlers.lag import describe_local_lag, handle_describe_lag
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.diagnostics import DescribeLagRequest
+from odradek.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.groups import FindCoordinatorRequest
+from tests.support.group_harness import GroupHarness, NoInterBrokerClient
+from tests.support.stores import batch_of
+
+ELSEWHERE = 7
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[GroupHarness]:
+    with GroupHarness(tmp_path) as harness:
+        harness.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
+        harness.have_topic("t", 1, partitions=2)
+        harness.have_topic("u", 2)
+        yield harness
+
+
+def commit(harness: GroupHarness, group: str, topic: str, *offsets: int) -> None:
+    """Commit these offsets of the topic's first partitions."""
+    partitions = [
+        OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_metadata=""
+        )
+        for index, offset in enumerate(offsets)
+    ]
+    request = OffsetCommitRequest(
+        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions)]
+    )
+    [answer] = harness.call(handle_offset_commit, request, 9).topics
+    assert not any(partition.error_code for partition in answer.partitions)
+
+
+def offsets_of(harness: GroupHarness) -> list[CommittedOffsets]:
+    return [cast("GroupShard", shard).offsets for shard in harness.coordinators.shards()]
+
+
+def lag_of(harness: GroupHarness, **static: str) -> GroupLagMetrics:
+    return GroupLagMetrics(
+        harness.services,
+        NoInterBrokerClient(),
+        partial(describe_local_lag, services=harness.services),
+        loop=harness.loop,
+        offsets=lambda: offsets_of(harness),
+        settings=lambda: broker_settings(harness.image, harness.services.node_id, static),
+    )
+
+
+def gather(harness: GroupHarness, lag: GroupLagMetrics) -> None:
+    """As a scrape does."""
+    done: Reply[None] = Reply()
+    lag.collect(lambda: done.resolve(None))
+    harness.result(done)
+
+
+def test_a_group_has_a_line_for_each_topic(harness: GroupHarness) -> None:
+    now_ms = harness.services.now_ms()
+    harness.append("t", batch_of(4, timestamp=now_ms - 9_000))
+    harness.append("t", batch_of(3, timestamp=now_ms - 2_000), partition=1)
+    harness.append("u", batch_of(1))
+    commit(harness, "g", "t", 4, 1)
+    commit(harness, "g", "u", 1)
+    commit(harness, "h", "t", 1)
+    lag = lag_of(harness)
+    gather(harness, lag)
+    assert lag.labels == ("group", "topic")
+    assert lag.records == {("g", "t"): 2, ("g", "u"): 0, ("h", "t"): 3}
+    assert lag.seconds == {("g", "t"): 2.0, ("g", "u"): 0.0, ("h", "t"): 9.0}
+    assert lag.omitted_count == 0
+
+
+def test_lines_are_by_partition_where_that_is_set_and_none_where_that_is(
+    harness: GroupHarness,
+) -> None:
+    harness.append("t", batch_of(4))
+    commit(harness, "g", "t", 1, 0)
+    by_partition = lag_of(harness, **{"group.lag.metrics": "partition"})
+    gather(harness, by_partition)
+    assert by_partition.labels == ("group", "topic", "partition")
+    assert by_partition.records == {("g", "t", "0"): 3, ("g", "t", "1"): 0}
+    none = lag_of(harness, **{"group.lag.metrics": "none"})
+    gather(harness, none)
+    assert not none.records
+
+
+def test_a_topic_that_is_gone_has_no_line(harness: GroupHarness) -> None:
+    commit(harness, "g", "t", 0)
+    commit(harness, "g", "u", 0)
+    lag = lag_of(harness)
+    harness.drop_topic("u")
+    gather(harness, lag)
+    assert set(lag.records) == {("g", "t")}
+
+
+def test_too_many_lines_and_names_that_are_too_long_are_counted(
+    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_lag_metrics, "SERIES_MAX", 2)
+    for group in ("a", "b", "c", "x" * (NAME_BYTES_MAX + 1)):
+        commit(harness, group, "t", 0, 0)
+    lag = lag_of(harness)
+    gather(harness, lag)
+    assert len(lag.records) == 2
+    assert lag.omitted_count == 2
+
+
+class Passage:
+    """The way from another node to the room's router, in the wire's formats; open or not yet."""
+
+    def __init__(self, harness: GroupHarness) -> None:
+        self._room = harness
+        self._held: list[tuple[DescribeLagRequest, Reply[object]]] = []
+        self.is_open = True
+
+    def send(self, node_id: int, request: object) -> Reply[object]:
+        assert node_id == self._room.services.node_id
+        assert isinstance(request, DescribeLagRequest)
+        reply: Reply[object] = Reply()
+        self._held.append((request, reply))
+        if self.is_open:
+            self.let_through()
+        return reply
+
+    def let_through(self) -> None:
+        held, self._held = self._held, []
+        for request, reply in held:
+            self._carry(request, reply)
+
+    def break_off(self) -> None:
+        held, self._held = self._held, []
+        for _, reply in held:
+            reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    def _carry(self, request: DescribeLagRequest, reply: Reply[object]) -> None:
+        key, version = ApiKey.DESCRIBE_LAG, APIS[ApiKey.DESCRIBE_LAG].max_version
+        body = memoryview(b"".join(encode_request(key, version, request)))
+        arrived = decode_request(key, version, body)
+        assert isinstance(arrived, DescribeLagRequest)
+
+        def finish(response: object, error: BaseException | None) -> None:
+            assert error is None, error
+            answered = memoryview(b"".join(encode_response(key, version, response)))
+            reply.resolve(decode_response(key, version, answered))
+
+        context = inter_broker_context(key, version)
+        drive(handle_describe_lag(arrived, context, self._room.services), finish)
+
+
+class Elsewhere:
+    """What another node sees: the same metadata, and nothing that it leads."""
+
+    node_id = ELSEWHERE
+
+    def __init__(self, harness: GroupHarness) -> None:
+        self._room = harness
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._room.image
+
+    @image.setter
+    def image(self, image: MetadataImage) -> None:
+        raise AssertionError("nobody tells this node anything")
+
+
+def lag_elsewhere(harness: GroupHarness, passage: Passage) -> GroupLagMetrics:
+    return GroupLagMetrics(
+        Elsewhere(harness),
+        passage,
+        partial(describe_local_lag, services=harness.services),
+        loop=harness.loop,
+        offsets=lambda: offsets_of(harness),
+        settings=lambda: broker_settings(harness.image, ELSEWHERE, {}),
+    )
+
+
+def test_leaders_elsewhere_are_asked(harness: GroupHarness) -> None:
+    harness.append("t", batch_of(4))
+    commit(harness, "g", "t", 1, 0)
+    commit(harness, "h", "t", 2)
+    lag = lag_elsewhere(harness, Passage(harness))
+    gather(harness, lag)
+    assert lag.records == {("g", "t"): 3, ("h", "t"): 2}
+
+
+def test_a_scrape_does_not_wait_for_a_leader_that_is_slow_and_the_next_one_has_it(
+    harness: GroupHarness,
+) -> None:
+    harness.append("t", batch_of(4))
+    commit(harness, "g", "t", 1)
+    passage = Passage(harness)
+    passage.is_open = False
+    lag = lag_elsewhere(harness, passage)
+    began = harness.loop.time()
+    gather(harness, lag)
+    assert not lag.records
+    assert harness.loop.time() - began >= SCRAPE_TIMEOUT_S
+    passage.let_through()
+    gather(harness, lag)
+    assert lag.records == {("g", "t"): 3}
+    assert not passage._held, f"who asks within {CACHE_S} s is told the same"
+
+
+def test_what_is_not_known_is_left_out(harness: GroupHarness) -> None:
+    commit(harness, "g", "t", 0)
+    passage = Passage(harness)
+    passage.is_open = False
+    lag = lag_elsewhere(harness, passage)
+    done: list[str] = []
+    lag.collect(lambda: done.append("first"))
+    lag.collect(lambda: done.append("second"))
+    passage.break_off()
+    assert done == ["first", "second"]
+    assert not lag.records
+    assert not lag.seconds

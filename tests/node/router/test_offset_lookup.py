@@ -1,0 +1,124 @@
+"""Offsets of partitions here and elsewhere."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from odradek.node.bus.reply import Reply
+from odradek.node.router.handlers.offsets import list_local_offsets
+from odradek.node.router.offset_lookup import LogBounds, OffsetLookup
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tests.support.router_harness import RouterHarness
+from tests.support.stores import batch_of
+
+T = TypeVar("T")
+HERE, THERE = ("t", 0), ("u", 0)
+OTHER = 7
+
+
+class Elsewhere:
+    """Another node, which says the timestamp it is asked for, times minus ten."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, ListOffsetsRequest]] = []
+        self.is_away = False
+
+    def send(self, node_id: int, request: object) -> Reply[object]:
+        assert isinstance(request, ListOffsetsRequest)
+        self.asked.append((node_id, request))
+        reply: Reply[object] = Reply()
+        if self.is_away:
+            reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return reply
+        topics = [
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=at.partition_index, offset=30 + 10 * at.timestamp
+                    )
+                    for at in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        reply.resolve(ListOffsetsResponse(topics=topics))
+        return reply
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[RouterHarness]:
+    harness = RouterHarness(tmp_path)
+    harness.controller.has("t", 1, 1)
+    harness.controller.has("u", 2, 1)
+    harness.follow()
+    harness.append("t", batch_of(3), batch_of(2))
+    harness.lead("u", 5, OTHER)
+    yield harness
+    harness.close()
+
+
+def positions_of(harness: RouterHarness, there: Elsewhere) -> OffsetLookup:
+    return OffsetLookup(
+        harness.services, there, partial(list_local_offsets, services=harness.services)
+    )
+
+
+def run(question: Coroutine[object, object, T]) -> T:
+    async def send() -> T:
+        return await question
+
+    return asyncio.run(send())
+
+
+def test_the_ends_are_asked_of_whoever_leads(harness: RouterHarness) -> None:
+    there = Elsewhere()
+    positions = positions_of(harness, there)
+    bounds = run(positions.bounds([HERE, THERE], 1))
+    assert bounds == {HERE: LogBounds(0, 5), THERE: LogBounds(10, 20)}
+    assert [(node_id, asked.isolation_level) for node_id, asked in there.asked] == [
+        (OTHER, 1),
+        (OTHER, 1),
+    ]
+
+
+def test_how_far_logs_are_committed_is_no_matter_of_transactions(harness: RouterHarness) -> None:
+    there = Elsewhere()
+    assert run(positions_of(harness, there).end_offsets([HERE, THERE])) == {HERE: 5, THERE: 20}
+    assert [asked.isolation_level for _, asked in there.asked] == [0]
+
+
+def test_times_are_looked_up_where_the_records_are(harness: RouterHarness) -> None:
+    positions = positions_of(harness, Elsewhere())
+    found = run(positions.offsets_for_times({HERE: 2**60, THERE: 7}, 0))
+    assert found == {HERE: None, THERE: 100}
+    assert run(positions.offsets_for_times({HERE: -2}, 0)) == {HERE: 0}
+
+
+def test_who_cannot_be_asked_is_an_error_of_its_partitions(harness: RouterHarness) -> None:
+    there = Elsewhere()
+    there.is_away = True
+    positions = positions_of(harness, there)
+    bounds = run(positions.bounds([HERE, THERE, ("u", 9), ("x", 0)], 0))
+    assert bounds == {
+        HERE: LogBounds(0, 5),
+        THERE: ErrorCode.LEADER_NOT_AVAILABLE,
+        ("u", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("x", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+def test_a_partition_without_a_leader_has_no_ends_just_now(harness: RouterHarness) -> None:
+    harness.lead("u", 6, -1)
+    bounds = run(positions_of(harness, Elsewhere()).bounds([THERE], 0))
+    assert bounds == {THERE: ErrorCode.LEADER_NOT_AVAILABLE}

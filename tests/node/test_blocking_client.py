@@ -1,0 +1,77 @@
+"""Questions to a real broker in the newest version that both sides know."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.node.blocking_client import BlockingClient, NotABrokerError
+from odradek.node.cli.connection import split_address
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import encode_response, encode_response_header
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.metadata import (
+    ApiVersion,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from odradek.protocol.messages.rewinds import RewindGroupRequest, RewindGroupResponse
+from tests.node.cli.test_probe import answering
+
+
+@pytest.fixture
+def asker(kafka_broker: EmbeddedBroker) -> Iterator[BlockingClient]:
+    with BlockingClient(*split_address(kafka_broker.bootstrap_servers), 10.0) as asker:
+        yield asker
+
+
+@pytest.mark.e2e
+def test_questions_of_several_kinds_share_a_connection(asker: BlockingClient) -> None:
+    metadata = asker.ask(MetadataRequest(topics=[]), MetadataResponse)
+    cluster = asker.ask(DescribeClusterRequest(), DescribeClusterResponse)
+    assert metadata.cluster_id == cluster.cluster_id
+    assert {b.node_id for b in metadata.brokers} == {b.broker_id for b in cluster.brokers}
+
+
+def test_what_is_not_served_is_not_asked() -> None:
+    """By somebody who speaks the protocol, but not that request."""
+    versions = ApiVersionsResponse(
+        api_keys=[ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=0)]
+    )
+    body = b"".join(
+        (
+            encode_response_header(ApiKey.API_VERSIONS, 0, 0),
+            *encode_response(ApiKey.API_VERSIONS, 0, versions),
+        )
+    )
+    reply = len(body).to_bytes(4, "big") + body
+    with answering(reply) as address, BlockingClient(address.host, address.port, 10.0) as asker:
+        assert asker.serves(ApiKey.API_VERSIONS)
+        assert not asker.serves(ApiKey.METADATA)
+        with pytest.raises(NotABrokerError, match="Metadata"):
+            asker.ask(MetadataRequest(), MetadataResponse)
+
+
+def test_an_api_of_our_own_is_asked_for_without_being_offered() -> None:
+    response = RewindGroupResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+    body = b"".join(
+        (
+            encode_response_header(ApiKey.REWIND_GROUP, 0, 0),
+            *encode_response(ApiKey.REWIND_GROUP, 0, response),
+        )
+    )
+    reply = len(body).to_bytes(4, "big") + body
+    with answering(reply) as address, BlockingClient(address.host, address.port, 10.0) as asker:
+        assert asker.ask(RewindGroupRequest(), RewindGroupResponse) == response
+
+
+def test_who_hangs_up_on_an_api_of_our_own_does_not_serve_it() -> None:
+    with (
+        answering(b"") as address,
+        BlockingClient(address.host, address.port, 10.0) as asker,
+        pytest.raises(NotABrokerError, match="it serves no RewindGroup request"),
+    ):
+        asker.ask(RewindGroupRequest(), RewindGroupResponse)

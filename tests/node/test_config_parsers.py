@@ -1,0 +1,83 @@
+"""Texts of settings become values, and what is wrong says what would be right."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.node.config_parsers import (
+    NODE_ID_MAX,
+    RUN_FOLDER_LENGTH_MAX,
+    parse_addresses,
+    parse_arena_bytes,
+    parse_cluster_id,
+    parse_count,
+    parse_folder,
+    parse_host_and_port,
+    parse_node_id,
+    parse_peer_listen,
+    parse_protocol_map,
+    parse_router_count,
+    parse_run_folder,
+)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_count(1, 64), "64", 64),
+        (parse_router_count, "1", 1),
+        (parse_node_id, str(NODE_ID_MAX), NODE_ID_MAX),
+        (parse_cluster_id, "Lx_3-a.b", "Lx_3-a.b"),
+        (parse_folder, "/a/b", Path("/a/b")),
+        (parse_run_folder, "/run/" + "x" * (RUN_FOLDER_LENGTH_MAX - 5), "/run/" + "x" * 75),
+        (parse_arena_bytes, "16777216", 16 << 20),
+        (parse_arena_bytes, "2 GiB", 2 << 30),
+        (parse_protocol_map, "A:PLAINTEXT, B:SSL", {"A": "PLAINTEXT", "B": "SSL"}),
+        (parse_addresses, "a://*:1,B://[::1]:2", {"A": ("", 1), "B": ("::1", 2)}),
+        (parse_addresses, ":9092", {"PLAINTEXT": ("", 9092)}),
+        (parse_peer_listen, "10.0.0.1:9191", ("10.0.0.1", 9191)),
+        (parse_host_and_port, "localhost:0", ("localhost", 0)),
+    ],
+)
+def test_what_is_right_has_its_value(
+    parse: Callable[[str], object], text: str, value: object
+) -> None:
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "right"),
+    [
+        (parse_count(1, 64), "65", "from 1 to 64"),
+        (parse_count(0, 9), "-1", "from 0 to 9"),
+        (parse_router_count, "2", "one router a node"),
+        (parse_node_id, str(NODE_ID_MAX + 1), "from 0 to 2147483647"),
+        (parse_cluster_id, "our cluster", "letters, digits"),
+        (parse_folder, "", "path of a folder"),
+        (parse_folder, "/a,/b", "one folder"),
+        (parse_run_folder, "/tmp/" + "x" * 100, "shorter than 80"),
+        (parse_arena_bytes, "15MiB", "from 16MiB up"),
+        (parse_arena_bytes, "much", "number of bytes"),
+        (parse_protocol_map, "A:HTTP", "NAME:PROTOCOL"),
+        (parse_addresses, "", "at least one listener"),
+        (parse_addresses, ":1,:2", "two listeners called PLAINTEXT"),
+        (parse_peer_listen, "localhost:0", "a port of its own"),
+        (parse_host_and_port, "9644", "must be host:port"),
+        (parse_host_and_port, "localhost:65536", "from 0 to 65535"),
+        (parse_host_and_port, "::1:9092", "in brackets"),
+    ],
+)
+def test_what_is_wrong_says_what_would_be_right(
+    parse: Callable[[str], object], text: str, right: str
+) -> None:
+    with pytest.raises(ValueError, match=right):
+        parse(text)
+
+
+def test_a_node_may_take_its_id_from_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "odradek-12.brokers.default.svc")
+    assert parse_node_id("auto") == 12
+    monkeypatch.setattr("socket.gethostname", lambda: "laptop")
+    with pytest.raises(ValueError, match="does not end in a number"):
+        parse_node_id("auto")

@@ -1,0 +1,166 @@
+"""The other nodes in a configuration: every mistake is told with what would be right."""
+
+from pathlib import Path
+
+import pytest
+
+from odradek.node.config import NodeConfig, load
+from odradek.node.config_sources import ConfigurationError
+from odradek.node.peer_config import (
+    PeerConfig,
+    SeedConfig,
+    is_loopback,
+    is_wildcard_address,
+    parse_join,
+    parse_peers,
+    parse_secret,
+)
+
+THREE = "2@127.0.0.1:9392,0@127.0.0.1:9192,1@127.0.0.1:9292"
+SECRET = "sixteen characters and more"
+
+
+def configured(**options: str) -> NodeConfig:
+    keys = {key.replace("_", "."): text for key, text in options.items()}
+    return load(environment={}, options=keys)
+
+
+def fault_of(**options: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        configured(**options)
+    return str(caught.value)
+
+
+def test_peers_are_known_by_id_and_the_own_entry_is_where_to_listen() -> None:
+    config = configured(peers=THREE, node_id="1")
+    assert config.peers == (
+        PeerConfig(0, "127.0.0.1", 9192),
+        PeerConfig(1, "127.0.0.1", 9292),
+        PeerConfig(2, "127.0.0.1", 9392),
+    )
+    assert (config.peer_host, config.peer_port) == ("127.0.0.1", 9292)
+    assert config.is_clustered
+
+
+def test_a_node_on_its_own_has_no_peers() -> None:
+    config = configured()
+    assert (config.peers, config.is_clustered) == ((), False)
+
+
+def test_it_may_listen_elsewhere_than_it_is_found() -> None:
+    peers = "0@a.example:9192,1@b.example:9192,2@c.example:9192"
+    config = configured(peers=peers, peer_listen="0.0.0.0:9999", cluster_secret=SECRET)
+    assert (config.peer_host, config.peer_port) == ("0.0.0.0", 9999)
+
+
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    assert parse_peers("0@[::1]:9192")[0] == PeerConfig(0, "::1", 9192)
+
+
+@pytest.mark.parametrize(
+    ("peers", "told"),
+    [
+        ("", "must name every node"),
+        ("0@127.0.0.1", "must be id@host:port"),
+        ("127.0.0.1:9192", "must be id@host:port"),
+        ("0@127.0.0.1:0", "a port from 1 to 65535"),
+        ("0@127.0.0.1:70000", "a port from 1 to 65535"),
+        ("0@127.0.0.1:1,0@127.0.0.1:2", "node 0 is named twice"),
+        ("0@127.0.0.1:1,1@127.0.0.1:1", "two nodes are at 127.0.0.1:1"),
+        (",".join(f"{n}@127.0.0.1:{n + 1}" for n in range(10)), "at most 9"),
+        ("1@127.0.0.1:9192,2@127.0.0.1:9193", "node.id=0 is not among them"),
+        ("0@127.0.0.1:9092,1@127.0.0.1:9193", "port 9092 is a listener's"),
+        ("0@10.0.0.1:9192,1@10.0.0.2:9192", "set cluster.secret"),
+        ("0@host.example:9192", "set cluster.secret"),
+    ],
+)
+def test_what_is_wrong_with_peers_is_told(peers: str, told: str) -> None:
+    assert told in fault_of(peers=peers)
+
+
+def test_listening_on_every_address_takes_a_secret() -> None:
+    assert "every address" in fault_of(peers=THREE, peer_listen=":9192")
+    assert configured(peers=THREE, peer_listen=":9192", cluster_secret=SECRET).cluster_secret
+
+
+def test_the_others_must_be_able_to_tell_clients_our_port() -> None:
+    told = fault_of(peers=THREE, listeners="127.0.0.1:0")
+    assert "listeners: with peers every listener needs a port" in told
+
+
+def test_who_joins_is_told_addresses_and_says_where_it_is_found() -> None:
+    config = configured(
+        node_id="3",
+        join="a.example:9192, [::1]:9292",
+        peer_listen="d.example:9192",
+        cluster_secret=SECRET,
+    )
+    assert config.join == (SeedConfig("a.example", 9192), SeedConfig("::1", 9292))
+    assert config.own_peer == PeerConfig(3, "d.example", 9192)
+    assert config.is_clustered
+    assert config.needs_cluster_id
+
+
+def test_a_node_on_its_own_may_be_joined_when_it_listens() -> None:
+    config = configured(peer_listen="127.0.0.1:9192")
+    assert config.own_peer == PeerConfig(0, "127.0.0.1", 9192)
+    assert (config.is_clustered, config.needs_cluster_id) == (True, False)
+
+
+def test_a_node_may_be_found_elsewhere_than_it_listens() -> None:
+    config = configured(
+        peer_listen="0.0.0.0:9192", peer_advertised="pod-0.example:29192", cluster_secret=SECRET
+    )
+    assert config.own_peer == PeerConfig(0, "pod-0.example", 29192)
+    assert (config.peer_host, config.peer_port) == ("0.0.0.0", 9192)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"join": "127.0.0.1:9192"}, "the others must find this node as well; set peer.listen"),
+        ({"join": "127.0.0.1"}, "must be host:port of a node of the cluster"),
+        ({"join": ","}, "must name a node of the cluster"),
+        ({"join": "127.0.0.1:9192", "peers": THREE}, "leave one of them out"),
+        ({"peer_listen": "0.0.0.0:9192", "cluster_secret": SECRET}, "set peer.advertised"),
+        ({"peer_listen": "10.0.0.1:9192"}, "set cluster.secret"),
+        ({"peer_listen": "127.0.0.1:9192", "join": "a.example:9192"}, "set cluster.secret"),
+        ({"peer_listen": "127.0.0.1:9092"}, "port 9092 is a listener's"),
+        ({"peer_listen": "127.0.0.1:0"}, "a port of its own"),
+        ({"peer_listen": "127.0.0.1:9192", "listeners": "127.0.0.1:0"}, "in place of 0"),
+    ],
+)
+def test_what_is_wrong_with_joining_is_told(options: dict[str, str], told: str) -> None:
+    assert told in fault_of(**options)
+
+
+def test_an_address_to_join_by_is_named_once() -> None:
+    assert parse_join("a:1,b:2,a:1") == (SeedConfig("a", 1), SeedConfig("b", 2))
+    assert is_wildcard_address("0.0.0.0")
+    assert not is_wildcard_address("127.0.0.1")
+
+
+def test_a_secret_may_stand_in_a_file_or_in_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(f"{SECRET}\n")
+    assert configured(cluster_secret_file=str(file)).cluster_secret == SECRET
+    environment = {"ODRADEK_CLUSTER_SECRET": SECRET}
+    assert load(environment=environment, options={}).cluster_secret == SECRET
+    assert "cannot read it" in fault_of(cluster_secret_file=str(tmp_path / "none"))
+
+
+def test_a_secret_that_is_too_short_is_refused_and_not_repeated() -> None:
+    told = fault_of(cluster_secret="hunter2")
+    assert "at least 16 characters" in told
+    assert "hunter2" not in told
+    assert parse_secret(f" {SECRET} ") == SECRET
+
+
+def test_the_secret_is_in_no_config_that_clients_can_ask_for() -> None:
+    config = configured(peers=THREE, cluster_secret=SECRET)
+    assert SECRET not in str(config.broker_configs)
+
+
+def test_only_addresses_of_this_machine_are_loopback() -> None:
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.1.2.3", "::1")))
+    assert not any(map(is_loopback, ("", "0.0.0.0", "::", "10.0.0.1", "host.example")))

@@ -1,0 +1,234 @@
+"""Who may come in, who is put out, and how the door is closed."""
+
+import asyncio
+import logging
+import struct
+from typing import Any
+
+import pytest
+
+from odradek.node.bus.arena import UNIT_BYTES
+from odradek.node.wire.acceptor import Acceptor, ConnectionReaper, drain
+from odradek.node.wire.connection import Slot
+
+World = Any  # tests/node/wire/conftest.py: WireWorld
+
+
+def echo(slot: Slot, frame: bytes) -> None:
+    slot.complete([frame])
+
+
+def test_a_taken_port_is_named_with_what_to_change(world: World) -> None:
+    async def scenario() -> None:
+        await world.connect()
+        second = Acceptor(world.wire, name="EXTERNAL", host="127.0.0.1", port=world.listener.port)
+        with pytest.raises(OSError, match=r"EXTERNAL cannot bind 127\.0\.0\.1:\d+.*another port"):
+            await second.start()
+
+    world.run(scenario())
+
+
+def test_several_routers_may_share_a_port(world: World) -> None:
+    async def scenario() -> None:
+        first = Acceptor(world.wire, name="P", host="127.0.0.1", port=0)
+        await first.start(reuse_port=True)
+        second = Acceptor(world.wire, name="P", host="127.0.0.1", port=first.port)
+        await second.start(reuse_port=True)
+        first.stop()
+        second.stop()
+
+    world.run(scenario())
+
+
+def test_an_empty_host_means_every_address_of_this_machine(world: World) -> None:
+    async def scenario() -> None:
+        world.answer = echo
+        world.listener = Acceptor(world.wire, name="P", host="", port=0)
+        client = await world.connect()
+        await client.send(b"hello")
+        assert await client.receive() == b"hello"
+
+    world.run(scenario())
+
+
+def test_one_client_too_many_is_turned_away_and_the_others_stay(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        world.answer = echo
+        world.settings.connections_max = 2
+        first = await world.connect()
+        second = await world.connect()
+        await world.until(lambda: len(world.wire.connections) == 2)
+        third = await world.connect()
+        assert await third.is_closed_by_peer()
+        first.close()
+        await world.until(lambda: len(world.wire.connections) == 1)
+        fourth = await world.connect()
+        for client in (second, fourth):
+            await client.send(b"in")
+            assert await client.receive() == b"in"
+
+    world.run(scenario())
+    assert "max.connections is 2" in caplog.text
+
+
+def test_connections_are_counted_by_address_with_exceptions(world: World) -> None:
+    async def scenario() -> None:
+        world.settings.connections_per_ip_max = 1
+        await world.connect()
+        await world.until(lambda: world.wire.connections)
+        assert await (await world.connect()).is_closed_by_peer()
+        world.settings.connections_per_ip_max_overrides["127.0.0.1"] = 3
+        await world.connect()
+        await world.connect()
+        await world.until(lambda: len(world.wire.connections) == 3)
+        assert await (await world.connect()).is_closed_by_peer()
+        assert world.wire.counters.connections_refused == 2
+
+    world.run(scenario())
+
+
+def test_an_idle_client_is_put_out_and_a_waiting_one_is_not(world: World) -> None:
+    async def scenario() -> None:
+        world.settings.connections_idle_ms_max = 30
+        idle = await world.connect()
+        await idle.send(b"hello")
+        await world.until(lambda: world.waiting)
+        world.waiting.pop()[0].complete([b"hello"])
+        assert await idle.receive() == b"hello"
+        polling = await world.connect()
+        await polling.send(b"long poll")
+        await world.until(lambda: world.waiting)
+        sweeper = ConnectionReaper(world.wire, period_s=0.01)
+        assert await idle.is_closed_by_peer()
+        sweeper.stop()
+        assert len(world.wire.connections) == 1
+        world.waiting[0][0].complete([b"at last"])
+        assert await polling.receive() == b"at last"
+        assert world.wire.counters.connections_idle_closed == 1
+
+    world.run(scenario())
+
+
+def test_a_client_that_was_busy_between_two_rounds_is_not_idle(world: World) -> None:
+    async def scenario() -> None:
+        world.answer = echo
+        world.settings.connections_idle_ms_max = 5
+        busy = await world.connect()
+        sweeper = ConnectionReaper(world.wire, period_s=0.05)
+        before = world.wire.now_ms
+        while world.wire.now_ms < before + 200:
+            await busy.send(b"hello")
+            assert await busy.receive() == b"hello"
+        assert await busy.is_closed_by_peer()
+        sweeper.stop()
+
+    world.run(scenario())
+
+
+@pytest.mark.parametrize("raw", [b"", b"\0\0", struct.pack(">i", 50_000) + b"half"])
+def test_a_half_open_client_is_put_out(
+    world: World, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        world.settings.half_open_ms_max = 30
+        client = await world.connect()
+        await client.send_raw(raw)
+        sweeper = ConnectionReaper(world.wire, period_s=0.01)
+        assert await client.is_closed_by_peer()
+        sweeper.stop()
+        assert world.wire.counters.connections_half_open_closed == 1
+
+    with caplog.at_level(logging.WARNING):
+        world.run(scenario())
+    assert "half-open" in caplog.text
+
+
+def test_a_client_that_drips_a_request_byte_by_byte_is_put_out(world: World) -> None:
+    async def scenario() -> None:
+        world.settings.half_open_ms_max = 50
+        client = await world.connect()
+        sweeper = ConnectionReaper(world.wire, period_s=0.01)
+        raw = struct.pack(">i", 10_000) + bytes(10_000)
+
+        async def drip() -> None:
+            for at in range(len(raw)):
+                await client.send_raw(raw[at : at + 1])
+                await asyncio.sleep(0.002)
+
+        with pytest.raises(ConnectionError):
+            await drip()
+        sweeper.stop()
+
+    world.run(scenario())
+
+
+def test_a_slow_but_steady_big_request_is_waited_for(world: World) -> None:
+    async def scenario() -> None:
+        world.answer = echo
+        world.settings.half_open_ms_max = 20
+        world.settings.transfer_bytes_per_s_min = 1_000_000
+        client = await world.connect()
+        sweeper = ConnectionReaper(world.wire, period_s=0.01)
+        raw = struct.pack(">i", 2_000_000) + bytes(2_000_000)
+        for at in range(0, len(raw), 100_000):
+            await client.send_raw(raw[at : at + 100_000])
+            await asyncio.sleep(0.01)
+        assert len(await client.receive()) == 2_000_000
+        sweeper.stop()
+
+    world.run(scenario())
+
+
+def test_a_client_that_does_not_take_its_responses_is_put_out(world: World) -> None:
+    async def scenario() -> None:
+        world.settings.write_stall_ms_max = 30
+        world.settings.transfer_bytes_per_s_min = 1 << 30
+        world.answer = lambda slot, _: slot.complete([b"r" * (16 << 20)])
+        client = await world.connect(receive_buffer=16_384)
+        await client.send(b"fetch")
+        sweeper = ConnectionReaper(world.wire, period_s=0.01)
+        await world.until(lambda: world.disconnected)
+        sweeper.stop()
+        assert world.wire.counters.connections_stalled_closed == 1
+
+    world.run(scenario())
+
+
+def test_the_rounds_give_memory_back_that_is_not_needed_any_more(world: World) -> None:
+    async def scenario() -> None:
+        for block in [world.arena.allocate() for _ in range(10)]:
+            world.arena.release(block)
+        sweeper = ConnectionReaper(world.wire, period_s=0.01)
+        await world.until(lambda: world.arena.resident_bytes == UNIT_BYTES)
+        sweeper.stop()
+
+    world.run(scenario())
+
+
+def test_draining_answers_what_is_in_flight_and_ends_every_connection(world: World) -> None:
+    async def scenario() -> None:
+        busy = await world.connect()
+        quiet = await world.connect()
+        await busy.send(b"slow")
+        await world.until(lambda: world.waiting and len(world.wire.connections) == 2)
+        world.listener.stop()
+        world.loop.call_later(0.05, world.waiting[0][0].complete, [b"done"])
+        assert await drain(world.wire, timeout_s=5) == 0
+        assert await busy.receive() == b"done"
+        assert await quiet.is_closed_by_peer()
+        assert not world.wire.connections
+
+    world.run(scenario())
+
+
+def test_draining_ends_in_bounded_time_whatever_is_in_flight(world: World) -> None:
+    async def scenario() -> None:
+        client = await world.connect()
+        await client.send(b"never answered")
+        await world.until(lambda: world.waiting)
+        assert await drain(world.wire, timeout_s=0.05) == 1
+        assert await client.is_closed_by_peer()
+
+    world.run(scenario())

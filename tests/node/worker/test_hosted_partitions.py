@@ -1,0 +1,184 @@
+"""Partitions follow the image: created, renewed, dropped, admitted by leadership and by the ISR's
+size."""
+
+from pathlib import Path
+
+import pytest
+
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
+from odradek.cluster.metadata.records import (
+    ConfigChanged,
+    PartitionsAdded,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+from odradek.node.worker.hosted_partitions import HostedPartitions
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.layout import store_index
+from odradek.storage.settings import StoreOptions
+
+TOPIC_ID = bytes(15) + b"\x01"
+OTHER_ID = bytes(15) + b"\x02"
+
+
+def image_after(image: MetadataImage, *records: Record) -> MetadataImage:
+    """The image one entry later."""
+    delta = MetadataDelta(image)
+    for record in records:
+        delta.replay(record)
+    return delta.apply(image.offset + 1)
+
+
+def topic(
+    name: str,
+    topic_id: bytes,
+    *leaders: int,
+    isr: tuple[int, ...] = (0,),
+    replicas: tuple[int, ...] = (0, 1),
+) -> tuple[Record, ...]:
+    """A topic whose partitions are led by `leaders`; every partition has a replica on node 0."""
+    return (
+        TopicCreated(name, topic_id),
+        PartitionsAdded(
+            topic_id,
+            0,
+            tuple(
+                PartitionImage(
+                    replicas=replicas, in_sync_replicas=isr, leader=leader, leader_epoch=4
+                )
+                for leader in leaders
+            ),
+        ),
+    )
+
+
+def open_partitions(folder: Path, worker: int = 0, worker_count: int = 1) -> HostedPartitions:
+    """The partitions of one worker of node 0, with four stores in the node."""
+    return HostedPartitions(
+        folder=folder,
+        worker=worker,
+        worker_count=worker_count,
+        store_count=4,
+        node_id=0,
+        static_configs={},
+        options=StoreOptions(),
+        now_ms=0,
+    )
+
+
+def place(partitions: HostedPartitions, topic_id: bytes, partition: int) -> tuple[int, int]:
+    """Where a partition lies; fails if it is not there."""
+    store = store_index(topic_id, partition, 4)
+    number = partitions.stores[store].number_of(topic_id, partition)
+    assert number is not None
+    return store, number
+
+
+def test_every_partition_of_the_image_is_created_in_its_store(tmp_path: Path) -> None:
+    partitions = open_partitions(tmp_path)
+    partitions.follow(image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0)))
+    for index in range(3):
+        admission = partitions.admission(*place(partitions, TOPIC_ID, index))
+        assert admission == (4, ErrorCode.NONE, ErrorCode.NONE, True)
+    partitions.close()
+
+
+def test_worker_takes_only_the_stores_that_are_its_own(tmp_path: Path) -> None:
+    first = open_partitions(tmp_path, worker=0, worker_count=2)
+    second = open_partitions(tmp_path, worker=1, worker_count=2)
+    assert sorted(first.stores) == [0, 2]
+    assert sorted(second.stores) == [1, 3]
+    image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0, 0))
+    for partitions in (first, second):
+        partitions.follow(image)
+        held = [len(store.partitions()) for store in partitions.stores.values()]
+        assert held == [1, 1]
+        partitions.close()
+
+
+def test_partition_led_elsewhere_takes_no_appends(tmp_path: Path) -> None:
+    partitions = open_partitions(tmp_path)
+    partitions.follow(image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 1)))
+    admission = partitions.admission(*place(partitions, TOPIC_ID, 0))
+    assert admission.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partitions.close()
+
+
+def test_too_small_an_isr_refuses_acks_all_and_nothing_else(tmp_path: Path) -> None:
+    partitions = open_partitions(tmp_path)
+    image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0))
+    partitions.follow(image)
+    image = image_after(
+        image, ConfigChanged(ConfigResourceType.TOPIC, "a", "min.insync.replicas", "2")
+    )
+    partitions.follow(image)
+    admission = partitions.admission(*place(partitions, TOPIC_ID, 0))
+    assert admission.error_code == ErrorCode.NONE
+    assert admission.error_code_acks_all == ErrorCode.NOT_ENOUGH_REPLICAS
+    partitions.close()
+
+
+def test_changed_topic_config_reaches_the_log(tmp_path: Path) -> None:
+    partitions = open_partitions(tmp_path)
+    image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0))
+    partitions.follow(image)
+    partitions.follow(
+        image_after(image, ConfigChanged(ConfigResourceType.TOPIC, "a", "retention.ms", "1234"))
+    )
+    store, number = place(partitions, TOPIC_ID, 0)
+    assert partitions.stores[store].partitions()[number].settings.retention_ms == 1234
+    partitions.close()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_deleted_topic_is_dropped_also_by_a_worker_that_was_away(
+    tmp_path: Path, is_restarted: bool
+) -> None:
+    partitions = open_partitions(tmp_path)
+    image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0), *topic("b", OTHER_ID, 0))
+    partitions.follow(image)
+    gone = place(partitions, TOPIC_ID, 0)
+    kept = place(partitions, OTHER_ID, 0)
+    if is_restarted:
+        partitions.close()
+        partitions = open_partitions(tmp_path)
+    assert partitions.follow(image_after(image, TopicDeleted(TOPIC_ID))) == {gone}
+    assert partitions.admission(*gone).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partitions.stores[gone[0]].number_of(TOPIC_ID, 0) is None
+    assert place(partitions, OTHER_ID, 0) == kept
+    partitions.close()
+
+
+def test_a_throttle_is_shared_by_the_workers_of_a_node_and_changes_as_they_run(
+    tmp_path: Path,
+) -> None:
+    """KIP-73's rates hold for a broker, however many workers it has."""
+    partitions = open_partitions(tmp_path, worker=0, worker_count=2)
+    states = tuple(PartitionImage((0, 1), (0, 1), 0) for _ in range(4))
+    image = image_after(
+        MetadataImage.empty(), TopicCreated("a", TOPIC_ID), PartitionsAdded(TOPIC_ID, 0, states)
+    )
+    partitions.follow(image)
+    assert partitions.replicated
+    assert {each.leader_throttle_rate for each in partitions.replicated.values()} == {None}
+    named = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+    rates = {
+        "leader.replication.throttled.rate": "1000",
+        "follower.replication.throttled.rate": "1",
+    }
+    image = image_after(
+        image,
+        *(ConfigChanged(ConfigResourceType.TOPIC, "a", name, "*") for name in named),
+        *(ConfigChanged(ConfigResourceType.BROKER, "0", name, rates[name]) for name in rates),
+    )
+    partitions.changed.clear()
+    partitions.follow(image)
+    found = {
+        (each.leader_throttle_rate, each.follower_throttle_rate)
+        for each in partitions.replicated.values()
+    }
+    assert found == {(500, 1)}
+    assert partitions.changed == partitions.replicated.keys()
+    partitions.close()

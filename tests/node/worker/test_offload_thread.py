@@ -1,0 +1,48 @@
+"""The helper thread: its work is done beside its owner's, and its errors are its owner's."""
+
+import threading
+
+import pytest
+
+from odradek.node.worker.offload_thread import OffloadThread
+
+DEADLINE_S = 10
+
+
+def test_work_is_done_in_another_thread_that_was_settled_first() -> None:
+    seen: list[tuple[str, int]] = []
+
+    def note(what: str) -> None:
+        seen.append((what, threading.get_ident()))
+
+    helper = OffloadThread(lambda: note("settled"))
+    for number in range(3):
+        helper.start(lambda number=number: note(f"work {number}"))  # type: ignore[misc]
+        helper.wait()
+    assert [what for what, _ in seen] == ["settled", "work 0", "work 1", "work 2"]
+    assert len({thread for _, thread in seen}) == 1
+    assert seen[0][1] != threading.get_ident()
+
+
+def test_the_owner_goes_on_meanwhile() -> None:
+    helper = OffloadThread(lambda: None)
+    owner_was_here = threading.Event()
+    outcome: list[bool] = []
+    helper.start(lambda: outcome.append(owner_was_here.wait(DEADLINE_S)))
+    owner_was_here.set()
+    helper.wait()
+    assert outcome == [True]
+
+
+def test_an_error_is_raised_where_it_is_waited_for_and_the_helper_goes_on() -> None:
+    def fail() -> None:
+        raise OSError("the disk is gone")
+
+    helper = OffloadThread(lambda: None)
+    helper.start(fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        helper.wait()
+    done: list[int] = []
+    helper.start(lambda: done.append(1))
+    helper.wait()
+    assert done == [1]

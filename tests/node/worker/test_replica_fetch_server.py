@@ -1,0 +1,290 @@
+"""The serving side alone: a follower is played, frame by frame, before a real leader."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.cluster.replication.messages import (
+    PAYLOAD_HEAD,
+    ReplicaFetchPartition,
+    ReplicaFetchPosition,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    ReplicaPartitionData,
+)
+from odradek.node.bus.replica_link import LeaderResponse, ReplicaLink
+from odradek.node.worker.replica_fetch_server import WATERMARK_LINGER_MS
+from odradek.protocol.errors import ErrorCode
+from tests.support.replica_harness import CLUSTER_ID, TOPIC_ID, ReplicaHarness
+from tests.support.stores import as_stored, batch_of
+from tests.support.waiting import wait_until
+
+LEADER = PartitionImage((0, 1), (0, 1), 0, 5)
+
+
+class Played:
+    """A follower in the test's hands, node 1."""
+
+    def __init__(self, folder: Path) -> None:
+        self.harness = ReplicaHarness(folder, 1)
+        self.harness.addresses.append("tcp://127.0.0.1:9")
+        self.harness.start(LEADER)
+        self.leader = self.harness.nodes[0]
+        self.link = ReplicaLink(self.harness.context, self.harness.addresses[0], b"1-0-1", None)
+        wait_until(self.link.take_connected, what="the connection")
+        self.request_id = 0
+
+    def ask(
+        self,
+        *,
+        is_full: bool = False,
+        subscribed: tuple[ReplicaFetchPartition, ...] = (),
+        reached: tuple[ReplicaFetchPosition, ...] = (),
+        cluster_id: str = CLUSTER_ID,
+        bytes_max: int = 1 << 20,
+    ) -> None:
+        self.request_id += 1
+        fetch = ReplicaFetchRequest(
+            self.request_id,
+            cluster_id,
+            1,
+            -1,
+            0,
+            is_full,
+            subscribed,
+            reached,
+            wait_ms_max=500,
+            bytes_max=bytes_max,
+        )
+        assert self.link.send(fetch)
+
+    def wanted(
+        self, offset: int = 0, last_epoch: int = -1, epoch: int = 5
+    ) -> ReplicaFetchPartition:
+        return ReplicaFetchPartition(1, TOPIC_ID, 0, epoch, offset, last_epoch)
+
+    def hear(self) -> LeaderResponse:
+        """The next answer; the clock stands still."""
+
+        def answer() -> LeaderResponse | None:
+            self.leader.run()
+            return next(self.link.responses(), None)
+
+        found = wait_until(answer, what="an answer")
+        assert found is not None
+        return found
+
+    def begin(self) -> None:
+        """A session, and the first high watermark told."""
+        self.ask(is_full=True, subscribed=(self.wanted(),))
+        self.hear_nothing()
+        self.harness.now_ms += WATERMARK_LINGER_MS
+        assert part_of(self.hear()).byte_count == 0
+
+    def hear_nothing(self) -> None:
+        """The request has arrived and waits."""
+        wait_until(self._poll_once, what="the request has arrived")
+        assert next(self.link.responses(), None) is None
+
+    def hear_quiet(self) -> None:
+        """Nothing is answered."""
+        for _ in range(3):
+            self.leader.run()
+        assert next(self.link.responses(), None) is None
+
+    def _poll_once(self) -> bool:
+        server = self.leader.replication._server
+        assert server is not None
+        is_there = bool(server.socket.poll(1_000))
+        self.leader.run()
+        self.leader.run()
+        return is_there
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Played]:
+    played = Played(tmp_path)
+    yield played
+    played.link.close()
+    played.harness.close()
+
+
+def part_of(answer: LeaderResponse) -> ReplicaPartitionData:
+    (part,) = answer.fetched.partitions
+    return part
+
+
+def test_batches_are_sent_as_they_are_and_the_next_only_when_these_have_arrived(
+    played: Played,
+) -> None:
+    for fill in range(3):
+        played.leader.append(fill, batch_of(size=5_000, fill=fill), acks=1)
+    played.ask(is_full=True, subscribed=(played.wanted(),), bytes_max=6_000)
+    first = played.hear()
+    assert part_of(first).log_end_offset == 3
+    assert bytes(first.payload[PAYLOAD_HEAD:]) == as_stored(batch_of(size=5_000, fill=0), 0, 5)
+    played.ask()
+    played.hear_nothing()
+    played.ask(reached=(ReplicaFetchPosition(1, 1, 5),), bytes_max=6_000)
+    assert played.hear().fetched.partitions == (), "the one that waited is answered first"
+    second = played.hear()
+    assert bytes(second.payload[PAYLOAD_HEAD:]) == as_stored(batch_of(size=5_000, fill=1), 1, 5)
+    assert played.leader.log().high_watermark == 1
+
+
+def test_a_request_waits_until_the_log_grows(played: Played) -> None:
+    played.begin()
+    played.ask()
+    played.hear_nothing()
+    played.leader.append(1, batch_of())
+    assert part_of(played.hear()).byte_count == len(batch_of())
+
+
+def test_a_follower_that_diverges_is_told_no_high_watermark_until_it_asks_anew(
+    played: Played,
+) -> None:
+    """It is on a log of its own, which would then be committed in its eyes: found by the
+    simulation."""
+    played.leader.append(1, batch_of())
+    played.ask(is_full=True, subscribed=(played.wanted(offset=1, last_epoch=4),))
+    assert part_of(played.hear()).diverging_end == 0
+    played.ask()
+    played.hear_nothing()
+    server = played.leader.replication._server
+    assert server is not None
+    server.moved(played.leader.place(), played.harness.now_ms)
+    played.harness.now_ms += 500
+    assert played.hear().fetched.partitions == ()
+    played.ask(reached=(ReplicaFetchPosition(1, 0, -1),))
+    assert part_of(played.hear()).byte_count == len(batch_of())
+
+
+def test_a_high_watermark_that_moved_meanwhile_is_told_once_the_records_have_arrived(
+    played: Played,
+) -> None:
+    played.begin()
+    played.leader.append(1, batch_of())
+    played.ask()
+    assert part_of(played.hear()).byte_count == len(batch_of())
+    server = played.leader.replication._server
+    assert server is not None
+    server.moved(played.leader.place(), played.harness.now_ms)
+    played.ask(reached=(ReplicaFetchPosition(1, 1, 5),))
+    played.hear_nothing()
+    played.harness.now_ms += WATERMARK_LINGER_MS
+    assert part_of(played.hear()).high_watermark == 1
+
+
+def test_a_wait_ends(played: Played) -> None:
+    played.begin()
+    played.ask()
+    played.hear_nothing()
+    played.harness.now_ms += 500
+    assert played.hear().fetched == ReplicaFetchResponse(2, 0, ErrorCode.NONE)
+
+
+def test_a_new_high_watermark_is_told_a_moment_later(played: Played) -> None:
+    played.leader.append(1, batch_of())
+    played.ask(is_full=True, subscribed=(played.wanted(),))
+    assert part_of(played.hear()).high_watermark == 0
+    played.ask(reached=(ReplicaFetchPosition(1, 1, 5),))
+    played.hear_nothing()
+    assert played.leader.answers() == {1: ErrorCode.NONE}, "the producer need not wait for that"
+    played.harness.now_ms += WATERMARK_LINGER_MS
+    assert part_of(played.hear()).high_watermark == 1
+
+
+def test_an_epoch_that_is_over_is_refused(played: Played) -> None:
+    played.ask(is_full=True, subscribed=(played.wanted(epoch=4),))
+    assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("is_leading", [True, False], ids=["leads already", "leads next"])
+def test_who_knows_of_an_epoch_before_us_waits_for_it(played: Played, is_leading: bool) -> None:
+    if not is_leading:
+        played.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
+    played.leader.append(1, batch_of(), acks=1)
+    played.ask(is_full=True, subscribed=(played.wanted(epoch=7),))
+    played.hear_nothing()
+    played.leader.append(2, batch_of(), acks=1)
+    played.harness.now_ms += WATERMARK_LINGER_MS
+    assert next(played.link.responses(), None) is None, "nothing of another epoch is told"
+    played.harness.change(PartitionImage((0, 1), (0, 1), 0, 7, 2))
+    played.harness.now_ms += WATERMARK_LINGER_MS
+    assert part_of(played.hear()).error_code == ErrorCode.NONE
+    assert played.leader.log().high_watermark == 0
+
+
+def test_who_waits_for_an_epoch_that_another_leads_is_told_so(played: Played) -> None:
+    played.ask(is_full=True, subscribed=(played.wanted(epoch=7),))
+    played.hear_nothing()
+    played.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
+    played.hear_quiet()
+    played.harness.change(PartitionImage((0, 1), (0, 1), 1, 8, 2))
+    assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_partition_that_is_not_here_is_unknown(played: Played) -> None:
+    stranger = ReplicaFetchPartition(1, bytes(16), 0, 5, 0, -1)
+    played.ask(is_full=True, subscribed=(stranger,))
+    assert part_of(played.hear()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_log_that_parts_from_ours_is_told_where_and_counts_for_nothing(played: Played) -> None:
+    played.leader.append(1, batch_of(4))
+    # It has records of epoch 3, of which we have none.
+    played.ask(is_full=True, subscribed=(played.wanted(offset=4, last_epoch=3),))
+    part = part_of(played.hear())
+    assert (part.diverging_epoch, part.diverging_end) == (3, 0)
+    assert played.leader.answers() == {}
+    # More of an epoch than we have.
+    played.ask(reached=(ReplicaFetchPosition(1, 9, 5),))
+    part = part_of(played.hear())
+    assert (part.diverging_epoch, part.diverging_end) == (5, 4)
+
+
+def test_an_offset_that_is_not_ours_is_told_with_our_ends(played: Played) -> None:
+    played.leader.append(1, batch_of(4))
+    played.ask(is_full=True, subscribed=(played.wanted(offset=9),))
+    part = part_of(played.hear())
+    assert (part.error_code, part.log_start_offset, part.log_end_offset) == (1, 0, 4)
+
+
+def test_who_loses_the_lead_says_so_to_those_who_wait(played: Played) -> None:
+    played.begin()
+    played.ask()
+    played.hear_nothing()
+    played.harness.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
+    assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_session_that_is_not_known_and_a_cluster_that_is_another_are_refused(
+    played: Played,
+) -> None:
+    played.ask()
+    assert played.hear().fetched.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    played.ask(is_full=True, cluster_id="other")
+    assert played.hear().fetched.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_a_follower_that_starts_anew_replaces_the_one_it_was(played: Played) -> None:
+    played.begin()
+    again = ReplicaLink(played.harness.context, played.harness.addresses[0], b"1-0-2", None)
+    wait_until(again.take_connected, what="the connection")
+    old, played.link = played.link, again
+    played.begin()
+    played.link = old
+    played.ask()
+    assert played.hear().fetched.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    again.close()
+
+
+def test_zmq_contexts_end_without_lingering() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    link = ReplicaLink(context, "tcp://127.0.0.1:9", b"x", None)
+    link.send(ReplicaFetchRequest(1, "c", 1, -1, 0, True))
+    link.close()
+    context.term()

@@ -1,0 +1,348 @@
+"""A router with its group coordinators: real stores, turns, controller, image and loop, no sockets.
+
+`call` asks and waits for the response as the client reads it; `begin` leaves the request waiting.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from odradek.cluster.controller.commands import DeleteTopics, TopicReference
+from odradek.cluster.replication.partition import ANY_EPOCH
+from odradek.node.bus.messages import (
+    Append,
+    AppendBytes,
+    DeleteRecords,
+    DescribeProducers,
+    WriteMarker,
+)
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.offsets import list_local_offsets
+from odradek.node.router.offset_lookup import OffsetLookup
+from odradek.node.router.shards.coordinator_service import CoordinatorService
+from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
+from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
+from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
+from odradek.node.router.share.persister import SharePersister
+from odradek.node.router.share.state_effects import ShareStateEffects
+from odradek.node.router.transactions.markers import MarkerWriter
+from odradek.node.router.transactions.partition_verification import PartitionVerification
+from odradek.node.router.worker_client import Answer, WorkerClient
+from odradek.node.worker.turns import RouterState, TurnExecutor
+from odradek.protocol.apis import APIS
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode
+from tests.support.controller_harness import topic_id
+from tests.support.router_harness import LOCAL_HOST, LOCAL_PORT, RouterHarness
+from tests.support.stores import NOW_MS
+
+T = TypeVar("T")
+Response = TypeVar("Response")
+Asked = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
+Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
+
+DEADLINE_S = 5.0
+
+
+class NoInterBrokerClient:
+    """A node that knows no other."""
+
+    def send(self, node_id: int, request: object) -> Reply[object]:
+        reply: Reply[object] = Reply()
+        reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return reply
+
+
+class TurningFanout:
+    """The bus to one worker, which takes its turns when the loop comes round; unless it is away."""
+
+    def __init__(
+        self, turns: TurnExecutor, loop: asyncio.AbstractEventLoop, arena: memoryview
+    ) -> None:
+        self._arena = arena
+        self._turns = turns
+        self._loop = loop
+        self._next_id = 0
+        self._queue: list[tuple[Asked, Reply[Answer]]] = []
+        self.is_away = False
+        self.append_count = 0
+        self.marker_count = 0
+
+    def append_bytes(
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        is_client: bool = False,
+        acks: int = -1,
+        version: int = 13,
+        leader_epoch: int = -1,
+        timeout_ms: int = 30_000,
+        base_offset: int = -1,
+    ) -> Reply[Answer]:
+        self.append_count += 1
+        self._next_id += 1
+        request = AppendBytes(
+            self._next_id,
+            store,
+            number,
+            batches,
+            is_client,
+            leader_epoch,
+            acks,
+            version,
+            base_offset=base_offset,
+        )
+        return self._ask(request)
+
+    def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
+        self._next_id += 1
+        return self._ask(DescribeProducers(self._next_id, store, number))
+
+    def delete_records(
+        self, *, store: int, number: int, offset: int, timeout_ms: int
+    ) -> Reply[Answer]:
+        self._next_id += 1
+        return self._ask(DeleteRecords(self._next_id, store, number, offset, timeout_ms))
+
+    def append_reference(
+        self,
+        *,
+        store: int,
+        number: int,
+        arena_offset: int,
+        length: int,
+        acks: int,
+        version: int,
+        has_headroom: bool = False,
+        timeout_ms: int = 30_000,
+        leader_epoch: int = ANY_EPOCH,
+    ) -> Reply[Answer]:
+        self._next_id += 1
+        return self._ask(
+            Append(
+                self._next_id,
+                store,
+                number,
+                arena_offset,
+                length,
+                acks=acks,
+                version=version,
+                has_headroom=has_headroom,
+                timeout_ms=timeout_ms,
+                leader_epoch=leader_epoch,
+            )
+        )
+
+    def write_marker(
+        self,
+        *,
+        store: int,
+        number: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+        expected_transaction: tuple[int, int] | None = None,
+    ) -> Reply[Answer]:
+        self.marker_count += 1
+        self._next_id += 1
+        return self._ask(
+            WriteMarker(
+                self._next_id,
+                store,
+                number,
+                producer_id,
+                producer_epoch,
+                coordinator_epoch,
+                is_commit,
+                transaction_version,
+                expected_transaction=expected_transaction,
+            )
+        )
+
+    def come_back(self) -> None:
+        """The worker is there again and finds what was asked meanwhile."""
+        self.is_away = False
+        self._loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        if self.is_away:
+            return
+        queue, self._queue = self._queue, []
+        router = RouterState(self._arena)
+        self._turns.run([(router, request) for request, _ in queue], NOW_MS)
+        replies = {request.request_id: reply for request, reply in queue}
+        for answer in router.replies:
+            replies[answer.request_id].resolve(answer)  # type: ignore[union-attr,arg-type]  # only answers
+
+    def _ask(self, request: Asked) -> Reply[Answer]:
+        reply: Reply[Answer] = Reply()
+        self._queue.append((request, reply))
+        self._loop.call_soon(self.turn)
+        return reply
+
+
+class GroupHarness(RouterHarness):
+    """See the module's docstring. Use it in a `with`."""
+
+    def __init__(
+        self, folder: Path, *, brokers: int = 1, static: Mapping[str, str] | None = None
+    ) -> None:
+        settings = {
+            "offsets.topic.num.partitions": "5",
+            "transaction.state.log.num.partitions": "3",
+            "share.coordinator.state.topic.num.partitions": "3",
+            "group.initial.rebalance.delay.ms": "0",
+            **(static or {}),
+        }
+        super().__init__(folder, brokers=brokers, static=settings)
+        self.loop = asyncio.new_event_loop()
+        self.bus = TurningFanout(self.turns, self.loop, self.arena)
+        self.services.worker_client = cast("WorkerClient", self.bus)
+        self._heard = self.image
+        self.services.positions = OffsetLookup(
+            self.services,
+            NoInterBrokerClient(),
+            partial(list_local_offsets, services=self.services),
+        )
+        self.services.markers = MarkerWriter(self.services, NoInterBrokerClient())
+        self.services.partition_verification = PartitionVerification(
+            self.services, NoInterBrokerClient(), self.loop
+        )
+        self._host()
+
+    def _host(self) -> None:
+        groups = GroupCoordinatorType(self.services.patterns, ShareStateEffects(self.services))
+        self.coordinators = CoordinatorService(self.services, self.loop, groups)
+        self.services.coordinators = self.coordinators
+        kind = TransactionCoordinatorType(self.services.markers)
+        self.transactions = CoordinatorService(self.services, self.loop, kind)
+        self.services.transactions = self.transactions
+        self.shares = CoordinatorService(
+            self.services, self.loop, ShareCoordinatorType(self.services)
+        )
+        self.services.share_coordinator = self.shares
+        self.services.share_states = SharePersister(self.services, NoInterBrokerClient(), self.loop)
+
+    def follow(self) -> None:
+        super().follow()
+        if hasattr(self, "shares"):
+            old, self._heard = self._heard, self.image
+            self.coordinators.on_image(old, self.image)
+            self.transactions.on_image(old, self.image)
+            self.shares.on_image(old, self.image)
+
+    def restart_router(self) -> None:
+        """The router dies and another one takes its place."""
+        self.coordinators.close()
+        self.transactions.close()
+        self.services.share_states.close()
+        self.shares.close()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self._host()
+
+    def begin(
+        self,
+        handler: Handler[Response],
+        request: object,
+        version: int | None = None,
+        *,
+        client_id: str = "test",
+    ) -> "asyncio.Future[Response]":
+        """Ask, and do not wait."""
+        api = next(api for api in APIS.values() if api.request is type(request))
+        version = api.max_version if version is None else version
+        sent = self.write_frame(b"".join(encode_request(api.key, version, request)))
+        context = RequestContext(
+            api_key=api.key,
+            api_version=version,
+            correlation_id=1,
+            client_id=client_id,
+            client_host="127.0.0.1",
+            client_port=50_000,
+            local_host=LOCAL_HOST,
+            local_port=LOCAL_PORT,
+            listener_name="PLAINTEXT",
+            offset_of=self.offset_of,
+        )
+        future: asyncio.Future[Response] = self.loop.create_future()
+
+        def finish(response: Response | None, error: BaseException | None) -> None:
+            if error is not None:
+                future.set_exception(error)
+                return
+            buffers = encode_response(api.key, version, response)
+            read = decode_response(api.key, version, memoryview(b"".join(buffers)))
+            future.set_result(cast("Response", read))
+
+        async def start() -> None:
+            decoded = decode_request(api.key, version, sent)
+            drive(handler(decoded, context, self.services), finish)
+
+        self.loop.run_until_complete(start())
+        return future
+
+    def wait(self, future: "asyncio.Future[Response]") -> Response:
+        """Let the loop turn until the response is there."""
+
+        async def bounded() -> Response:
+            return await asyncio.wait_for(future, DEADLINE_S)
+
+        return self.loop.run_until_complete(bounded())
+
+    def call(
+        self,
+        handler: Handler[Response],
+        request: object,
+        version: int | None = None,
+        *,
+        listener: str = "PLAINTEXT",
+    ) -> Response:
+        assert listener == "PLAINTEXT"
+        return self.wait(self.begin(handler, request, version))
+
+    def result(self, reply: Reply[T]) -> T:
+        """What comes, or the ApiError that is raised."""
+        arrived: asyncio.Future[None] = self.loop.create_future()
+        reply.on_done(lambda: arrived.set_result(None))
+        self.wait(arrived)
+        return reply.result()
+
+    def turn_loop(self, seconds: float = 0.0) -> None:
+        """Let the loop turn once, or for a while."""
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def have_topic(self, name: str, number: int, partitions: int = 1) -> bytes:
+        """Create a topic; returns its id."""
+        self.controller.has(name, number, partitions)
+        self.follow()
+        return topic_id(number)
+
+    def drop_topic(self, name: str) -> None:
+        result = self.controller.topics(DeleteTopics((TopicReference(name),)))[name]
+        assert not result.error_code
+        self.follow()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.coordinators.close()
+        self.transactions.close()
+        self.services.share_states.close()
+        self.shares.close()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+        self.close()

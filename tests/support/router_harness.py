@@ -1,0 +1,474 @@
+"""A router's services without sockets: the real controller, stores, worker turns and codec.
+
+What a request would cross on its way, it crosses here in memory: it is encoded and decoded in
+its version, handled, and the response goes through the codec as well. What stands in for the
+links to the controller and to the workers calls them directly. Requests that wait (long polls,
+appends held back on purpose) are begun with `begin_request` and waited for on the loop that the
+room was given.
+"""
+
+import asyncio
+import ctypes
+import itertools
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from odradek.cluster.controller.commands import (
+    AddRaftVoter,
+    AllocateProducerIds,
+    Command,
+    CommandReply,
+    ProducerIdsReply,
+    RemoveRaftVoter,
+    VoterChangeCommand,
+    VotersReply,
+)
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import PartitionChanged
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.replication.partition import ANY_EPOCH
+from odradek.node.bus.messages import (
+    Append,
+    AppendBytes,
+    Appended,
+    DeleteRecords,
+    DescribeProducers,
+    PartitionsAdvanced,
+    ProducersDescribed,
+    QuorumReplica,
+    QuorumState,
+    RecordsDeleted,
+    RequestFailed,
+    ToRouter,
+)
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.authorizer import (
+    AclOperation,
+    AuthorizableRequestContext,
+    Authorizer,
+    ResourceType,
+)
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.fetch_purgatory import FetchPurgatory
+from odradek.node.router.fetch_sessions import FetchSessionCache
+from odradek.node.router.logs import Logs
+from odradek.node.router.producer_ids import ProducerIds
+from odradek.node.router.worker_client import Answer, WorkerClient
+from odradek.node.worker.hosted_partitions import HostedPartitions
+from odradek.node.worker.turns import Request, RouterState, TurnExecutor
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.storage.settings import StoreOptions
+from tests.support.controller_harness import ControllerHarness
+from tests.support.stores import NOW_MS
+
+Response = TypeVar("Response")
+Denial = tuple[AclOperation, ResourceType, str]
+
+NODE_ID = 0
+STORE_COUNT = 2
+LOCAL_HOST, LOCAL_PORT = "reached.example", 19092
+ARENA_BYTES = 4 << 20
+FRAME_GAP = 32
+DEADLINE_S = 10.0
+
+
+class DenyingAuthorizer(Authorizer):
+    """Denies what it is told to, and remembers all that was asked."""
+
+    def __init__(self) -> None:
+        self.denied: set[Denial] = set()
+        self.asked: set[Denial] = set()
+
+    def is_allowed(
+        self,
+        context: AuthorizableRequestContext,
+        operation: AclOperation,
+        resource: ResourceType,
+        name: str,
+    ) -> bool:
+        self.asked.add((operation, resource, name))
+        return (operation, resource, name) not in self.denied
+
+
+class DirectController:
+    """The link to the controller: carries a command out at once, or fails as it is told to."""
+
+    def __init__(self, harness: "RouterHarness") -> None:
+        self._harness = harness
+        self.failure: ApiError | None = None
+        self.timeouts_ms: list[int] = []
+        self.has_quorum = True
+        self.unreachable: frozenset[int] = frozenset()
+        self.quorum: QuorumState | None = None
+        """As the test wants it; None is this node alone."""
+        self.voter_changes: list[VoterChangeCommand] = []
+        """Who votes is not the metadata's to say, so that nothing else happens."""
+
+    async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
+        self.timeouts_ms.append(timeout_ms)
+        if self.quorum is not None:
+            return self.quorum
+        offset, now_ms = self._harness.image.offset, self._harness.services.now_ms()
+        voter = QuorumReplica(NODE_ID, offset, now_ms, now_ms)
+        return QuorumState(NODE_ID, 7, offset, (voter,)) if self.has_quorum else None
+
+    async def submit(self, command: Command, timeout_ms: int) -> CommandReply:
+        self.timeouts_ms.append(timeout_ms)
+        if self.failure is not None:
+            raise self.failure
+        if isinstance(command, AddRaftVoter | RemoveRaftVoter):
+            self.voter_changes.append(command)
+            return VotersReply(command.voter_id)
+        reply = self._harness.controller.do(command)
+        self._harness.follow()
+        return reply
+
+
+class DirectFanout:
+    """The bus to the workers: one worker's turn per request, in the order of the requests.
+
+    With `holds_back` the turns wait for `release_oldest`; with `is_away` the worker is gone.
+    """
+
+    def __init__(self, harness: "RouterHarness") -> None:
+        self._harness = harness
+        self._next_id = 0
+        self._held: list[tuple[Request, Reply[Answer]]] = []
+        self.holds_back = False
+        self.is_away = False
+        self.requests: list[Request] = []
+
+    def append_reference(
+        self,
+        *,
+        store: int,
+        number: int,
+        arena_offset: int,
+        length: int,
+        acks: int,
+        version: int,
+        has_headroom: bool = False,
+        timeout_ms: int = 30_000,
+        leader_epoch: int = ANY_EPOCH,
+    ) -> Reply[Answer]:
+        return self._request(
+            Append(
+                self._id(),
+                store,
+                number,
+                arena_offset,
+                length,
+                acks=acks,
+                version=version,
+                has_headroom=has_headroom,
+                timeout_ms=timeout_ms,
+                leader_epoch=leader_epoch,
+            )
+        )
+
+    def append_bytes(
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        is_client: bool = False,
+        acks: int = -1,
+        version: int = 13,
+        timeout_ms: int = 30_000,
+    ) -> Reply[Answer]:
+        return self._request(
+            AppendBytes(self._id(), store, number, batches, is_client, acks=acks, version=version)
+        )
+
+    def delete_records(
+        self, *, store: int, number: int, offset: int, timeout_ms: int
+    ) -> Reply[Answer]:
+        return self._request(DeleteRecords(self._id(), store, number, offset, timeout_ms))
+
+    def describe_producers(
+        self, *, store: int, number: int, allow_follower: bool = False
+    ) -> Reply[Answer]:
+        return self._request(DescribeProducers(self._id(), store, number, allow_follower))
+
+    def release_oldest(self) -> None:
+        """Carry out the oldest request that is held back."""
+        self._carry_out(*self._held.pop(0))
+
+    def _id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def _request(self, request: Request) -> Reply[Answer]:
+        self.requests.append(request)
+        reply: Reply[Answer] = Reply()
+        if self.is_away:
+            reply.resolve(RequestFailed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif self.holds_back:
+            self._held.append((request, reply))
+        else:
+            self._carry_out(request, reply)
+        return reply
+
+    def _carry_out(self, request: Request, reply: Reply[Answer]) -> None:
+        router = RouterState(self._harness.arena)
+        self._harness.turns.run([(router, request)], NOW_MS)
+        (answer,) = router.replies
+        assert isinstance(answer, Appended | RecordsDeleted | ProducersDescribed | RequestFailed)
+        reply.resolve(answer)
+
+
+class PendingRequest(Generic[Response]):
+    """A request that was begun. `context` is what its handler was given."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self.context = context
+        self.is_done = False
+        self.is_closed = False
+        self.retain_count = 0
+        self._read: Callable[[], Response] | None = None
+        self._on_done: Callable[[], None] = lambda: None
+
+    def response(self) -> Response:
+        """The response as the client reads it; raises what the handler raised."""
+        assert self._read is not None, "the handler still waits"
+        return self._read()
+
+    def on_done(self, call: Callable[[], None]) -> None:
+        self._on_done = call
+        if self.is_done:
+            call()
+
+    def finish(self, read: Callable[[], Response]) -> None:
+        self._read = read
+        self.is_done = True
+        self._on_done()
+
+
+class RouterHarness:
+    """One node with a controller and a worker, seen from its router; `call` is a request."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        static: Mapping[str, str] | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """`loop` is for requests that wait; the caller closes it."""
+        self.static = dict(static or {})
+        self.now_ms = 1_000_000
+        self.arena = memoryview(bytearray(ARENA_BYTES))
+        self._arena_used = FRAME_GAP
+        self._loop = loop
+        self.controller = ControllerHarness(brokers=brokers, static=self.static, node_id=NODE_ID)
+        self.partitions = HostedPartitions(
+            folder=folder,
+            worker=0,
+            worker_count=1,
+            store_count=STORE_COUNT,
+            node_id=NODE_ID,
+            static_configs=self.static,
+            options=StoreOptions(segment_map_bytes=64 << 20, status_slots=1 << 12),
+            now_ms=0,
+        )
+        self.turns = TurnExecutor(self.partitions, self._on_broadcast)
+        self.authorizer = DenyingAuthorizer()
+        self.link = DirectController(self)
+        self.worker_client = DirectFanout(self)
+        logs = Logs(folder, STORE_COUNT)
+        self.services = Services(
+            node_id=NODE_ID,
+            cluster_id="cluster",
+            image=self.controller.image,
+            static_configs=self.static,
+            now_ms=lambda: self.now_ms,
+            controller=cast("ControllerLink", self.link),
+            worker_client=cast("WorkerClient", self.worker_client),
+            logs=logs,
+            authorizer=self.authorizer,
+            fetch_sessions=FetchSessionCache(
+                new_id=itertools.count(1).__next__, slots_max=self._session_slots
+            ),
+            fetch_purgatory=FetchPurgatory(loop, logs.set_watch)
+            if loop is not None
+            else cast("FetchPurgatory", None),
+            producer_ids=ProducerIds(self.allocate_producer_ids),
+            served_apis=tuple(ApiKey),
+        )
+        self.follow()
+
+    async def allocate_producer_ids(self) -> tuple[int, int]:
+        broker = self.image.brokers[NODE_ID]
+        reply = await self.link.submit(AllocateProducerIds(NODE_ID, broker.broker_epoch), 5_000)
+        assert isinstance(reply, ProducerIdsReply)
+        return reply.first, reply.count
+
+    def follow(self) -> None:
+        """Everybody has carried out what the controller committed."""
+        self.services.image = self.controller.image
+        self.partitions.follow(self.controller.image)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.services.image
+
+    def deny(self, operation: AclOperation, resource: ResourceType, name: str) -> None:
+        self.authorizer.denied.add((operation, resource, name))
+
+    def place(self, name: str, partition: int = 0) -> tuple[int, int]:
+        """Store and number of a partition that is there."""
+        topic = self.image.topics_by_name[name]
+        place = self.services.logs.locate(topic.topic_id, partition)
+        assert place is not None
+        return place
+
+    def lead(self, name: str, epoch: int, leader: int = NODE_ID, partition: int = 0) -> None:
+        """A partition of the topic has been elected a leader in that epoch."""
+        topic = self.image.topics_by_name[name]
+        before = topic.partitions[partition]
+        after = msgspec.structs.replace(
+            before, leader=leader, leader_epoch=epoch, partition_epoch=before.partition_epoch + 1
+        )
+        self.controller.write(PartitionChanged(topic.topic_id, partition, after))
+        self.follow()
+
+    def append(
+        self, name: str, *batches: bytes, partition: int = 0, is_client: bool = True
+    ) -> list[int]:
+        """Append batches past the router, in a turn each; their base offsets. All must succeed."""
+        store, number = self.place(name, partition)
+        offsets = []
+        for batch in batches:
+            router = RouterState()
+            request = AppendBytes(1, store, number, batch, is_client, acks=1)
+            self.turns.run([(router, request)], NOW_MS)
+            (answer,) = router.replies
+            assert isinstance(answer, Appended), answer
+            assert answer.error_code == ErrorCode.NONE, answer
+            offsets.append(answer.base_offset)
+        return offsets
+
+    def call(
+        self,
+        handler: Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]],
+        request: object,
+        version: int | None = None,
+        *,
+        listener: str = "PLAINTEXT",
+    ) -> Response:
+        """The response as the client reads it; the newest version if none is named."""
+        return self.answer_to(self.begin_request(handler, request, version, listener=listener))
+
+    def answer_to(self, pending: PendingRequest[Response]) -> Response:
+        """The response to a request that was begun; time passes on the loop until it is there."""
+        if not pending.is_done:
+            assert self._loop is not None, "the handler waits, and nobody gave the room a loop"
+            done: asyncio.Future[None] = self._loop.create_future()
+            pending.on_done(lambda: done.set_result(None))
+            self._loop.run_until_complete(asyncio.wait_for(done, DEADLINE_S))
+        return pending.response()
+
+    def call_in_turns(
+        self,
+        handler: Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]],
+        request: object,
+        loop: asyncio.AbstractEventLoop,
+    ) -> Response:
+        """The response to a request that is so long that it must not hold the loop at once."""
+
+        async def ask() -> Response:
+            pending = self.begin_request(handler, request)
+            assert not pending.is_done, "the loop was held for the whole request"
+            done: asyncio.Future[None] = loop.create_future()
+            pending.on_done(lambda: done.set_result(None))
+            await asyncio.wait_for(done, DEADLINE_S)
+            return pending.response()
+
+        return loop.run_until_complete(ask())
+
+    def begin_request(
+        self,
+        handler: Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]],
+        request: object,
+        version: int | None = None,
+        *,
+        listener: str = "PLAINTEXT",
+    ) -> PendingRequest[Response]:
+        """Hand a request in; it may be answered later. No response at all reads as None."""
+        api = next(api for api in APIS.values() if api.request is type(request))
+        version = api.max_version if version is None else version
+        frame = self.write_frame(b"".join(encode_request(api.key, version, request)))
+        context = RequestContext(
+            api_key=api.key,
+            api_version=version,
+            correlation_id=1,
+            client_id="test",
+            client_host="127.0.0.1",
+            client_port=50_000,
+            local_host=LOCAL_HOST,
+            local_port=LOCAL_PORT,
+            listener_name=listener,
+            frame=frame,
+            arena_offset=self.offset_of(frame) if len(frame) else 0,
+            offset_of=self.offset_of,
+        )
+        pending: PendingRequest[Response] = PendingRequest(context)
+
+        def retain() -> None:
+            pending.retain_count += 1
+
+        def close() -> None:
+            pending.is_closed = True
+
+        def finish(response: Response | None, error: BaseException | None) -> None:
+            def read() -> Response:
+                if error is not None:
+                    raise error
+                if response is None:
+                    return cast("Response", None)
+                sent = memoryview(b"".join(encode_response(api.key, version, response)))
+                return cast("Response", decode_response(api.key, version, sent))
+
+            pending.finish(read)
+
+        context.retain, context.close = retain, close
+        drive(handler(decode_request(api.key, version, frame), context, self.services), finish)
+        return pending
+
+    def write_frame(self, sent: bytes) -> memoryview:
+        """Where a frame lies in the arena, as a client's would."""
+        if self._arena_used + len(sent) > ARENA_BYTES:
+            self._arena_used = FRAME_GAP
+        start, self._arena_used = self._arena_used, self._arena_used + len(sent) + FRAME_GAP
+        frame = self.arena[start : start + len(sent)]
+        frame[:] = sent
+        return frame
+
+    def offset_of(self, view: memoryview) -> int:
+        """Where in the arena a view of a frame lies."""
+        return _address_of(view) - _address_of(self.arena)
+
+    def _session_slots(self) -> int:
+        settings = broker_settings(self.image, NODE_ID, self.static)
+        return settings.max_incremental_fetch_session_cache_slots
+
+    def _on_broadcast(self, message: ToRouter) -> None:
+        assert isinstance(message, PartitionsAdvanced)
+        if self._loop is not None:
+            self.services.fetch_purgatory.on_advanced(message.store, message.numbers)
+
+    def close(self) -> None:
+        self.services.logs.close()
+        self.partitions.close()
+
+
+def _address_of(view: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
