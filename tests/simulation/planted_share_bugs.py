@@ -11,7 +11,7 @@ from odradek.coordinator.share import state_batches as share_batches
 from odradek.coordinator.share.partition import NOTHING_TO_WRITE, AcknowledgeResult, SharePartition
 from odradek.coordinator.share.records import ShareStateRecord
 from odradek.coordinator.share.requests import ReadShareState
-from odradek.coordinator.share.runs import Run
+from odradek.coordinator.share.runs import Run, is_available
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.share.state import ShareState, ShareUpdate
 from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState, combine
@@ -32,9 +32,6 @@ def _answers_before_it_is_durable(
 ) -> AcknowledgeResult:
     taken = _acknowledge(self, member_id, batches, **group_settings)  # type: ignore[arg-type]  # handed through
     return taken._replace(write_id=NOTHING_TO_WRITE)
-
-
-is_available = share_partition.is_available
 
 
 def _gives_what_another_has(run: Run, now_ms: int) -> bool:
