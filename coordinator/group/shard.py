@@ -28,7 +28,6 @@ from odradek.coordinator.group.classic.group import ClassicGroup, join_error
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, check
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.offset_commands import OffsetCommands
@@ -53,6 +52,9 @@ from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder
 from odradek.coordinator.group.rewind.rewind_tables import RewindTables
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.group.streams.groups import StreamsGroups
 from odradek.coordinator.group.topics import NO_TOPICS, TopicCatalog
 from odradek.coordinator.outcome import (

@@ -12,12 +12,16 @@ here that assigns partitions; made by node/router/shards/group_coordinator_type.
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from odradek.cluster.metadata.image import MetadataImage, TopicImage
 from odradek.protocol.types import Uuid
+
+Partitions: TypeAlias = Mapping[Uuid, frozenset[int]]
+"""Partitions by topic; a topic without any is not there."""
+NO_PARTITIONS: Final[Partitions] = {}
 
 
 class TopicDigest(msgspec.Struct, frozen=True, gc=False):

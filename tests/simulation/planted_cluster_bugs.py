@@ -21,9 +21,11 @@ from odradek.cluster.raft.messages import Entry
 from odradek.cluster.replication.follower import FetchedPartition, ReplicaFetchSession
 from odradek.cluster.replication.leader import LeaderPartition
 from odradek.cluster.replication.partition import PartitionReplica
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder, RewindWaiter
 from odradek.coordinator.group.rewind.records import Rewind
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import Outcome, ShardReply
 from odradek.coordinator.runtime import ShardRuntime
 from odradek.coordinator.transaction.records import TransactionRecord

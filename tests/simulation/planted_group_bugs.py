@@ -8,9 +8,10 @@ from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentAssignment,
     ConsumerGroupMember,
-    Partitions,
 )
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.group.streams import heartbeats as streams_heartbeats
 from odradek.coordinator.group.streams import reconciliation as streams_reconciliation
 from odradek.coordinator.group.streams import records as streams_records
@@ -20,6 +21,9 @@ from odradek.coordinator.group.streams.records import (
     NO_TASKS_WITH_EPOCHS,
     StreamsCurrentAssignment,
     TasksTuple,
+)
+from odradek.coordinator.group.topics import (
+    Partitions,
 )
 from odradek.coordinator.runtime import CoordinatorBatch, ShardRuntime
 from tests.simulation.planted_cluster_bugs import PlantedBug

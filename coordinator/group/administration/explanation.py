@@ -14,13 +14,15 @@ from odradek.coordinator.group.classic.members import ClassicGroupMember
 from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH, ConsumerGroup
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.records import MemberState
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.events import GroupEvent
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.requests import ExplainGroup
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.groups import StreamsGroups
 from odradek.coordinator.group.streams.records import StreamsMemberState, TasksTupleWithEpochs

@@ -6,12 +6,14 @@ from typing import Final
 
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.answers import offset_expiration
-from odradek.coordinator.group.classic.group import Step
 from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.records import OffsetCommitRecord
 from odradek.coordinator.group.rewind.rewind_tables import RewindTables
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import TimerKey
 
 EXPIRY_KEY: Final[TimerKey] = ("expiry",)
@@ -37,7 +39,7 @@ class GroupCleanup:
         self._rewinds = rewinds
         self._to_check: list[str] = []
 
-    def expire(self, step: Step) -> None:
+    def expire(self, step: GroupStep) -> None:
         """Look at some groups; the rest follows at once, or the next round after a while."""
         if not self._to_check:
             # What can be undone outlives a group whose last offset went with its topic.
@@ -50,7 +52,7 @@ class GroupCleanup:
         pause_ms = 1 if self._to_check else step.settings.retention_check_interval_ms
         step.set_timer(EXPIRY_KEY, step.now_ms + pause_ms)
 
-    def _expire_group(self, group_id: str, step: Step) -> None:
+    def _expire_group(self, group_id: str, step: GroupStep) -> None:
         group = self._classic.live_groups.get(group_id)
         family = self._directory.modern_type_of(group_id)
         read_topics = None if family is None else family.topic_names(group_id)
@@ -71,7 +73,7 @@ class GroupCleanup:
             step.records += self._rewinds.tombstones(group_id)
             self._classic.delete(group_id, step)
 
-    def end(self, group_id: str, step: Step) -> None:
+    def end(self, group_id: str, step: GroupStep) -> None:
         """Delete a group without members, of whatever kind, with its offsets. It goes last: if only
         a part of this is written, there still is a group to be deleted."""
         group = self._classic.live_groups.get(group_id)

@@ -10,10 +10,12 @@ from odradek.coordinator.group.answers import described, described_dead, no_cons
 from odradek.coordinator.group.classic.group import GroupState
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
     DescribedGroup,

@@ -47,10 +47,9 @@ from odradek.coordinator.group.records import (
     NO_TIMESTAMP,
     GroupMetadata,
     GroupMetadataRecord,
-    GroupRecord,
 )
-from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.outcome import Command, OutcomeBuilder, TimerKey
+from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.outcome import Command, TimerKey
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_subscription
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.groups import (
@@ -71,13 +70,6 @@ class GroupState(StrEnum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-
-
-class Step(OutcomeBuilder[GroupRecord], eq=False):
-    """The outcome of one transition in the making, with the time and settings it happens under."""
-
-    now_ms: int
-    settings: GroupSettings
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:
@@ -217,7 +209,7 @@ class ClassicGroup:
 
     # -- loading and losing -----------------------------------------------------------------------
 
-    def on_loaded(self, step: Step) -> None:
+    def on_loaded(self, step: GroupStep) -> None:
         """Every stored member gets a whole new session: how long it was silent is not known."""
         self.events.add(step.now_ms, EventKind.LOADED)
         for member in self.members:
@@ -225,7 +217,7 @@ class ClassicGroup:
         if len(self.members) > step.settings.size_max:
             self._prepare(step, f"the group has more than {step.settings.size_max} members")
 
-    def on_append_failed(self, step: Step) -> None:
+    def on_append_failed(self, step: GroupStep) -> None:
         """The log does not have the newest generation. Its members must agree on another one.
 
         That a group is Empty is written again after a while: else the generation before would
@@ -239,7 +231,7 @@ class ClassicGroup:
             self.events.add(step.now_ms, EventKind.ASSIGNMENT_LOST)
             self._prepare(step, "the assignment could not be stored")
 
-    def abandon(self, step: Step) -> None:
+    def abandon(self, step: GroupStep) -> None:
         """The group goes on as one of another kind: who waits is told to join that."""
         for member in self.members:
             self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
@@ -249,19 +241,19 @@ class ClassicGroup:
         step.cancel_timer(join_key(self.group_id))
         self._end_sync_wait(step)
 
-    def on_store_timer(self, step: Step) -> None:
+    def on_store_timer(self, step: GroupStep) -> None:
         """Try once more to store that the group is Empty."""
         if self.state is GroupState.EMPTY and self.generation_id:
             step.records.append(GroupMetadataRecord(self.group_id, self.to_metadata()))
 
     # -- joining ----------------------------------------------------------------------------------
 
-    def add_pending(self, member_id: str, deadline_ms: int, step: Step) -> None:
+    def add_pending(self, member_id: str, deadline_ms: int, step: GroupStep) -> None:
         """Remember an id that was given out, until its holder joins with it (KIP-394)."""
         self.pending.add(member_id)
         step.set_timer(session_key(self.group_id, member_id), deadline_ms)
 
-    def remove_pending(self, member_id: str, step: Step) -> None:
+    def remove_pending(self, member_id: str, step: GroupStep) -> None:
         """The holder of a given id will not come."""
         if member_id in self.pending:
             self.pending.discard(member_id)
@@ -271,7 +263,7 @@ class ClassicGroup:
         """A new member came: the initial delay, if it runs, begins anew."""
         self._arrived_ms = now_ms
 
-    def start_join_timer(self, member: ClassicGroupMember, step: Step) -> None:
+    def start_join_timer(self, member: ClassicGroupMember, step: GroupStep) -> None:
         """Bound the wait of a new member.
 
         A client that has lost patience joins again under another id: this one must not stay.
@@ -279,7 +271,7 @@ class ClassicGroup:
         deadline_ms = step.now_ms + step.settings.new_member_join_timeout_ms
         step.set_timer(session_key(self.group_id, member.member_id), deadline_ms)
 
-    def rename(self, member: ClassicGroupMember, new_id: str, step: Step) -> None:
+    def rename(self, member: ClassicGroupMember, new_id: str, step: GroupStep) -> None:
         """A static member goes on under a new id."""
         old_id = member.member_id
         step.cancel_timer(session_key(self.group_id, old_id))
@@ -288,7 +280,7 @@ class ClassicGroup:
             self.pending_sync.add(new_id)
         self.members.rename(member, new_id)
 
-    def park_join(self, member: ClassicGroupMember, command: Command, step: Step) -> None:
+    def park_join(self, member: ClassicGroupMember, command: Command, step: GroupStep) -> None:
         """Let a member wait for the coming generation. An earlier request of it is answered now."""
         superseded = self.members.park_join(member, command)
         if superseded is not None:
@@ -313,14 +305,14 @@ class ClassicGroup:
 
     # -- the rebalance ----------------------------------------------------------------------------
 
-    def rebalance(self, step: Step, reason: str) -> None:
+    def rebalance(self, step: GroupStep, reason: str) -> None:
         """The membership changed: start a join phase, or see whether the running one is over."""
         if self.state is GroupState.PREPARING_REBALANCE:
             self.complete_if_all_joined(step)
         else:
             self._prepare(step, reason)
 
-    def _prepare(self, step: Step, reason: str) -> None:
+    def _prepare(self, step: GroupStep, reason: str) -> None:
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.members:
                 member.assignment = b""
@@ -339,11 +331,11 @@ class ClassicGroup:
             return
         self._set_deadline(join_key(self.group_id), step.now_ms + delay_ms, step)
 
-    def _set_deadline(self, key: TimerKey, deadline_ms: int, step: Step) -> None:
+    def _set_deadline(self, key: TimerKey, deadline_ms: int, step: GroupStep) -> None:
         self.deadline_ms = deadline_ms
         step.set_timer(key, deadline_ms)
 
-    def complete_if_all_joined(self, step: Step) -> None:
+    def complete_if_all_joined(self, step: GroupStep) -> None:
         """End the join phase if nobody is missing, else when the rebalance timeout has passed."""
         if self._is_initial:
             return
@@ -353,7 +345,7 @@ class ClassicGroup:
             deadline_ms = self.rebalance_started_ms + self.members.rebalance_timeout_ms
             self._set_deadline(join_key(self.group_id), max(deadline_ms, step.now_ms), step)
 
-    def on_join_timer(self, step: Step) -> None:
+    def on_join_timer(self, step: GroupStep) -> None:
         """The initial delay or the join phase is over."""
         if self.state is not GroupState.PREPARING_REBALANCE:
             return
@@ -369,7 +361,7 @@ class ClassicGroup:
                 return
         self._complete(step)
 
-    def _complete(self, step: Step) -> None:
+    def _complete(self, step: GroupStep) -> None:
         """End the join phase: whoever has joined is the next generation."""
         step.cancel_timer(join_key(self.group_id))
         self._is_initial = False
@@ -388,7 +380,7 @@ class ClassicGroup:
         else:
             self._start_generation(step)
 
-    def _become_empty(self, step: Step) -> None:
+    def _become_empty(self, step: GroupStep) -> None:
         self.generation_id += 1
         self.protocol_name = None
         self.state = GroupState.EMPTY
@@ -396,7 +388,7 @@ class ClassicGroup:
         self.events.add(step.now_ms, EventKind.BECAME_EMPTY)
         step.records.append(GroupMetadataRecord(self.group_id, self.to_metadata()))
 
-    def _start_generation(self, step: Step) -> None:
+    def _start_generation(self, step: GroupStep) -> None:
         self.generation_id += 1
         self.protocol_name = self.members.select_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
@@ -417,7 +409,7 @@ class ClassicGroup:
 
     # -- SyncGroup --------------------------------------------------------------------------------
 
-    def sync(self, command: Command, request: SyncGroupRequest, step: Step) -> None:
+    def sync(self, command: Command, request: SyncGroupRequest, step: GroupStep) -> None:
         """SyncGroup of a member; the caller has checked that it is one."""
         error = self._sync_error(request)
         if error is not ErrorCode.NONE:
@@ -450,7 +442,7 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _store_assignments(self, request: SyncGroupRequest, step: Step) -> None:
+    def _store_assignments(self, request: SyncGroupRequest, step: GroupStep) -> None:
         assignments = {given.member_id: given.assignment for given in request.assignments}
         for member in self.members:
             member.assignment = assignments.get(member.member_id, b"")
@@ -473,18 +465,18 @@ class ClassicGroup:
             assignment=member.assignment,
         )
 
-    def _synced(self, member: ClassicGroupMember, step: Step) -> None:
+    def _synced(self, member: ClassicGroupMember, step: GroupStep) -> None:
         if member.member_id in self.pending_sync:
             member.synced_at_ms = step.now_ms
             self.pending_sync.discard(member.member_id)
             if not self.pending_sync:
                 step.cancel_timer(sync_key(self.group_id))
 
-    def _end_sync_wait(self, step: Step) -> None:
+    def _end_sync_wait(self, step: GroupStep) -> None:
         self.pending_sync.clear()
         step.cancel_timer(sync_key(self.group_id))
 
-    def on_sync_timer(self, step: Step) -> None:
+    def on_sync_timer(self, step: GroupStep) -> None:
         """Members that joined and never synced hold up the others: out with them."""
         if self.state is GroupState.PREPARING_REBALANCE or not self.pending_sync:
             return
@@ -537,12 +529,12 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def refresh(self, member: ClassicGroupMember, step: Step) -> None:
+    def refresh(self, member: ClassicGroupMember, step: GroupStep) -> None:
         """The member has given a sign of life: its session starts anew."""
         deadline_ms = step.now_ms + member.session_timeout_ms
         step.set_timer(session_key(self.group_id, member.member_id), deadline_ms)
 
-    def on_session_timer(self, member_id: str, step: Step) -> None:
+    def on_session_timer(self, member_id: str, step: GroupStep) -> None:
         """No sign of life for a session timeout."""
         if member_id in self.pending:
             self.pending.discard(member_id)
@@ -559,14 +551,16 @@ class ClassicGroup:
         self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member_id, reason)
         self.rebalance(step, f"member {member_id} expired: {reason}")
 
-    def remove(self, member: ClassicGroupMember, step: Step) -> None:
+    def remove(self, member: ClassicGroupMember, step: GroupStep) -> None:
         """Let a member go, and answer what it waits for. What follows is the caller's to decide."""
         self.answer_parked(member, ErrorCode.UNKNOWN_MEMBER_ID, step)
         self.members.remove(member.member_id)
         step.cancel_timer(session_key(self.group_id, member.member_id))
         self._synced(member, step)
 
-    def answer_parked(self, member: ClassicGroupMember, error_code: ErrorCode, step: Step) -> None:
+    def answer_parked(
+        self, member: ClassicGroupMember, error_code: ErrorCode, step: GroupStep
+    ) -> None:
         """Refuse the requests that a member has waiting."""
         command = self.members.park_join(member, None)
         if command is not None:
@@ -575,7 +569,9 @@ class ClassicGroup:
             step.reply(command.request_id, join_error(command, error_code, member_id))
         self._answer_sync(member, error_code, step)
 
-    def _answer_sync(self, member: ClassicGroupMember, error_code: ErrorCode, step: Step) -> None:
+    def _answer_sync(
+        self, member: ClassicGroupMember, error_code: ErrorCode, step: GroupStep
+    ) -> None:
         if member.sync_request_id is not None:
             step.reply(member.sync_request_id, SyncGroupResponse(error_code=error_code))
             member.sync_request_id = None

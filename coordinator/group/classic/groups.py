@@ -13,11 +13,16 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from odradek.coordinator.group.answers import unknown_group_error
-from odradek.coordinator.group.classic.group import ClassicGroup, Step
+from odradek.coordinator.group.classic.group import (
+    ClassicGroup,
+)
 from odradek.coordinator.group.classic.join_group import generated_member_id, join
 from odradek.coordinator.group.classic.leave_group import leave
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
 from odradek.coordinator.group.records import GroupMetadata, GroupMetadataRecord, GroupRecord
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import Command, Outcome, ShardReply, Timer, TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode
@@ -54,7 +59,7 @@ class ClassicGroups:
         else:
             self.generations.put(record.group_id, record.metadata)
 
-    def on_loaded(self, step: Step) -> None:
+    def on_loaded(self, step: GroupStep) -> None:
         """Groups with members go on where they were, every member with a whole session."""
         self.unstored.on_loaded(self.generations.items(), step.now_ms)
         for group_id, metadata in self.generations.items():
@@ -68,7 +73,7 @@ class ClassicGroups:
         records: Collection[GroupRecord],
         group_ids: Collection[str],
         is_other_kind: Callable[[str], bool],
-        step: Step,
+        step: GroupStep,
     ) -> None:
         """The table is back where it was; groups that were ahead of it must agree anew."""
         newest = {
@@ -111,18 +116,18 @@ class ClassicGroups:
         """Take over what a group of another kind has become."""
         self.live_groups[group.group_id] = group
 
-    def end(self, group_id: str, step: Step) -> None:
+    def end(self, group_id: str, step: GroupStep) -> None:
         """The group has become one of another kind: who waits must join that."""
         self.live_groups[group_id].abandon(step)
         self.delete(group_id, step)
 
-    def _drop_if_never_joined(self, group: ClassicGroup, step: Step) -> None:
+    def _drop_if_never_joined(self, group: ClassicGroup, step: GroupStep) -> None:
         """Forget a group that was announced and never came to be."""
         is_stored = group.group_id in self.generations or bool(step.records)
         if group.is_empty and not group.pending and not is_stored:
             self.live_groups.pop(group.group_id, None)
 
-    def delete(self, group_id: str, step: Step) -> None:
+    def delete(self, group_id: str, step: GroupStep) -> None:
         """Drop a group without members."""
         committed = self._timeline.committed
         self._deleted = {
@@ -143,7 +148,7 @@ class ClassicGroups:
 
     # -- members ----------------------------------------------------------------------------------
 
-    def join(self, command: Command, request: JoinGroupRequest, step: Step) -> None:
+    def join(self, command: Command, request: JoinGroupRequest, step: GroupStep) -> None:
         """JoinGroup, whose texts and timeouts have been checked; the group may be a new one."""
         group = self.group(request.group_id)
         if group is None:
@@ -156,7 +161,7 @@ class ClassicGroups:
             )
         self._drop_if_never_joined(group, step)
 
-    def sync(self, command: Command, request: SyncGroupRequest, step: Step) -> None:
+    def sync(self, command: Command, request: SyncGroupRequest, step: GroupStep) -> None:
         """SyncGroup."""
         group = self.live_groups.get(request.group_id)
         error = unknown_group_error(request.group_id)
@@ -188,7 +193,7 @@ class ClassicGroups:
         timer = Timer(("session", request.group_id, member_id), now_ms + member.session_timeout_ms)
         return Outcome(replies=(reply,), timers=(timer,))
 
-    def leave(self, command: Command, request: LeaveGroupRequest, step: Step) -> None:
+    def leave(self, command: Command, request: LeaveGroupRequest, step: GroupStep) -> None:
         """LeaveGroup."""
         if not request.group_id:
             response = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
@@ -199,7 +204,7 @@ class ClassicGroups:
         if group is not None:
             self._drop_if_never_joined(group, step)
 
-    def fire(self, key: TimerKey, step: Step) -> None:
+    def fire(self, key: TimerKey, step: GroupStep) -> None:
         """A member's or a group's time has come."""
         group = self.live_groups.get(key[1])
         if group is None:

@@ -5,11 +5,18 @@ room, protocols, then membership. The rows "join" of the table in `group` are de
 follows from them there. Called by `groups`.
 """
 
-from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, Step, join_error
+from odradek.coordinator.group.classic.group import (
+    ClassicGroup,
+    GroupState,
+    join_error,
+)
 from odradek.coordinator.group.classic.members import ClassicGroupMember, protocols_of
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED, EventKind
 from odradek.coordinator.group.records import TEXT_LENGTH_MAX, GroupMetadataRecord
 from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
@@ -22,7 +29,7 @@ def join(
     group: ClassicGroup,
     command: Command,
     request: JoinGroupRequest,
-    step: Step,
+    step: GroupStep,
     *,
     is_unstored: bool = False,
 ) -> None:
@@ -54,7 +61,7 @@ def _is_expected(group: ClassicGroup, request: JoinGroupRequest, *, is_unstored:
     return is_unstored and error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def _refuse(command: Command, error_code: ErrorCode, member_id: str, step: Step) -> None:
+def _refuse(command: Command, error_code: ErrorCode, member_id: str, step: GroupStep) -> None:
     step.reply(command.request_id, join_error(command, error_code, member_id))
 
 
@@ -69,7 +76,9 @@ def _has_room_for(group: ClassicGroup, member_id: str, settings: GroupSettings) 
     return member_id in group.members or len(group.members) < settings.size_max
 
 
-def _refuse_for_size(group: ClassicGroup, command: Command, member_id: str, step: Step) -> None:
+def _refuse_for_size(
+    group: ClassicGroup, command: Command, member_id: str, step: GroupStep
+) -> None:
     group.remove_pending(member_id, step)
     member = group.members.get(member_id)
     if member is not None:
@@ -100,7 +109,9 @@ def generated_member_id(command: Command, request: JoinGroupRequest) -> str:
     return f"{prefix}-{command.fresh_id}"
 
 
-def _join_new(group: ClassicGroup, command: Command, request: JoinGroupRequest, step: Step) -> None:
+def _join_new(
+    group: ClassicGroup, command: Command, request: JoinGroupRequest, step: GroupStep
+) -> None:
     instance_id = request.group_instance_id
     member_id = generated_member_id(command, request)
     if instance_id is not None:
@@ -118,7 +129,7 @@ def _join_new(group: ClassicGroup, command: Command, request: JoinGroupRequest, 
 
 
 def _join_known(
-    group: ClassicGroup, command: Command, request: JoinGroupRequest, step: Step
+    group: ClassicGroup, command: Command, request: JoinGroupRequest, step: GroupStep
 ) -> None:
     error = group.member_error(request.member_id, request.group_instance_id)
     member = group.members.get(request.member_id)
@@ -149,7 +160,7 @@ def _add(
     member_id: str,
     command: Command,
     request: JoinGroupRequest,
-    step: Step,
+    step: GroupStep,
 ) -> None:
     member = ClassicGroupMember.of_request(member_id, command, request)
     member.is_new = True
@@ -171,7 +182,7 @@ def _replace_static(
     new_id: str,
     command: Command,
     request: JoinGroupRequest,
-    step: Step,
+    step: GroupStep,
 ) -> None:
     """A static member is back after a restart; who still uses its old id is fenced (KIP-345)."""
     old_leader_id = group.members.leader_id

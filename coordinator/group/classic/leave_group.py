@@ -5,9 +5,15 @@ them. An administrator names static members by instance id alone (KIP-345); a re
 (KIP-800). Called by `groups`.
 """
 
-from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, Step
+from odradek.coordinator.group.classic.group import (
+    ClassicGroup,
+    GroupState,
+)
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED, EventKind
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
@@ -25,7 +31,7 @@ def leave(
     command: Command,
     request: LeaveGroupRequest,
     unstored: UnstoredMembers,
-    step: Step,
+    step: GroupStep,
 ) -> None:
     """LeaveGroup: v0-2 name one member, v3+ several. Without a group nobody is known."""
     is_of_one = command.api_version < SEVERAL_MEMBERS_SINCE
@@ -56,7 +62,7 @@ def leave(
     step.reply(command.request_id, response)
 
 
-def _leave_one(group: ClassicGroup, identity: MemberIdentity, step: Step) -> ErrorCode:
+def _leave_one(group: ClassicGroup, identity: MemberIdentity, step: GroupStep) -> ErrorCode:
     member_id = identity.member_id
     instance_id = identity.group_instance_id
     if not member_id:

@@ -14,8 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from odradek.coordinator.group.consumer.records import Partitions
-from odradek.coordinator.group.topics import TopicDigest
+from odradek.coordinator.group.topics import (
+    Partitions,
+    TopicDigest,
+)
 from odradek.protocol.types import Uuid
 
 UNIFORM: Final = "uniform"

@@ -36,8 +36,14 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerGroupMember,
     MemberState,
 )
-from odradek.coordinator.group.consumer.target_assignment import GroupStep, rejoin_key, sync_key
+from odradek.coordinator.group.consumer.target_assignment import (
+    rejoin_key,
+    sync_key,
+)
 from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import Command
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,

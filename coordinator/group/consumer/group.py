@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from odradek.coordinator.group.consumer.records import (
-    NO_PARTITIONS,
     ConsumerCurrentAssignment,
     ConsumerCurrentRecord,
     ConsumerEpochRecord,
@@ -27,11 +26,14 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerTargetRecord,
     GroupEpoch,
     MemberState,
-    Partitions,
     ResolvedRegex,
     TargetEpoch,
 )
 from odradek.coordinator.group.modern.group import ModernGroup
+from odradek.coordinator.group.topics import (
+    NO_PARTITIONS,
+    Partitions,
+)
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
 from odradek.protocol.types import Uuid
 

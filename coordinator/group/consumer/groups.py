@@ -38,7 +38,6 @@ from odradek.coordinator.group.consumer.records import (
 )
 from odradek.coordinator.group.consumer.target_assignment import (
     ConsumerTargetAssignmentBuilder,
-    GroupStep,
     assign_if_due,
     assign_now,
     assignment_key,
@@ -56,6 +55,9 @@ from odradek.coordinator.group.modern.group_type import GroupTypeHandler
 from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
 from odradek.coordinator.group.records import GroupMetadataRecord, GroupRecord
 from odradek.coordinator.group.requests import ConsumerHeartbeat, UpdateTopics
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE

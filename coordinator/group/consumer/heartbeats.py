@@ -61,11 +61,9 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerTargetRecord,
     MemberState,
     PartitionEpochs,
-    Partitions,
 )
 from odradek.coordinator.group.consumer.target_assignment import (
     ConsumerTargetAssignmentBuilder,
-    GroupStep,
     assign_if_due,
     drop_unused_regexes,
     forget_member,
@@ -83,6 +81,12 @@ from odradek.coordinator.group.modern.member_checks import (
 )
 from odradek.coordinator.group.records import TEXT_LENGTH_MAX
 from odradek.coordinator.group.requests import ConsumerHeartbeat
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
+from odradek.coordinator.group.topics import (
+    Partitions,
+)
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (

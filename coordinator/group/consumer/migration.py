@@ -28,12 +28,14 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerTargetRecord,
     GroupEpoch,
     MemberState,
-    Partitions,
     TargetEpoch,
 )
 from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.group.topics import TopicCatalog
+from odradek.coordinator.group.topics import (
+    Partitions,
+    TopicCatalog,
+)
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,

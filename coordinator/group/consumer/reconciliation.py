@@ -28,6 +28,8 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentAssignment,
     MemberState,
     PartitionEpochs,
+)
+from odradek.coordinator.group.topics import (
     Partitions,
 )
 from odradek.protocol.types import Uuid

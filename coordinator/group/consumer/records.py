@@ -40,16 +40,14 @@ from odradek.coordinator.group.record_fields import (
     topic_partitions,
     uvarint,
 )
+from odradek.coordinator.group.topics import Partitions
 from odradek.protocol.types import Uuid
 
 V = TypeVar("V")
 
-Partitions: TypeAlias = Mapping[Uuid, frozenset[int]]
-"""Partitions by topic; a topic without any is not there."""
 PartitionEpochs: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with the member's epoch when it was given to it."""
 
-NO_PARTITIONS: Final[Partitions] = {}
 UNKNOWN_EPOCH: Final = -1
 """Of a partition whose record does not tell since when: older releases wrote no such thing."""
 

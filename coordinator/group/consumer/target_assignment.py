@@ -12,10 +12,8 @@ the group as it will be. Called by `heartbeats`, `classic_members`, `migration` 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
 
-from odradek.coordinator.group.classic.group import Step
 from odradek.coordinator.group.consumer.assignors import MemberSpec, assign
 from odradek.coordinator.group.consumer.group import (
     RACK,
@@ -24,7 +22,6 @@ from odradek.coordinator.group.consumer.group import (
     attributes_of,
 )
 from odradek.coordinator.group.consumer.records import (
-    NO_PARTITIONS,
     ConsumerCurrentRecord,
     ConsumerEpochRecord,
     ConsumerGroupMember,
@@ -33,34 +30,20 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerTargetEpochRecord,
     ConsumerTargetRecord,
     GroupEpoch,
-    Partitions,
     ResolvedRegex,
     TargetEpoch,
 )
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.group.topics import TopicCatalog, TopicDigest, metadata_hash
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
+from odradek.coordinator.group.topics import (
+    Partitions,
+    TopicDigest,
+    metadata_hash,
+)
 from odradek.coordinator.outcome import TimerKey
 from odradek.protocol.types import Uuid
-
-_NOTHING: Final[frozenset[Uuid]] = frozenset()
-
-
-def _nothing_withheld(_group_id: str) -> Partitions:
-    return NO_PARTITIONS
-
-
-class GroupStep(Step, eq=False):
-    """The outcome of one transition in the making, and what it happens under.
-
-    `member_count_total` is how many members of consumer groups send heartbeats to this process, and
-    `loop_delay_ms` how long they wait there before anything is done with them.
-    `withheld` says which partitions of a group are nobody's while it is rewound.
-    """
-
-    topics: TopicCatalog
-    member_count_total: int = 1
-    withheld: Callable[[str], Partitions] = _nothing_withheld
-    loop_delay_ms: int = 0
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:

@@ -9,9 +9,11 @@ id belongs to one kind at a time; which one is the shard's to know, and a family
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.records import GroupRecord
 from odradek.coordinator.group.requests import UpdateTopics
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import OffsetCommitRequest

@@ -10,7 +10,6 @@ from typing import TypeAlias
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.answers import answer, read, refused_commit
 from odradek.coordinator.group.classic.groups import ClassicGroups
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.offsets import transactional_commits as transactional
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
@@ -24,6 +23,9 @@ from odradek.coordinator.group.requests import (
 from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder
 from odradek.coordinator.group.rewind.rewind_by_commit import is_rewind, partitions_of
 from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import Command, Outcome, ShardReply, Timer
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (

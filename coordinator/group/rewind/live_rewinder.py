@@ -22,14 +22,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from odradek.coordinator.group.classic.group import GroupState, Step
+from odradek.coordinator.group.classic.group import (
+    GroupState,
+)
 from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
-from odradek.coordinator.group.consumer.records import NO_PARTITIONS, Partitions
 from odradek.coordinator.group.consumer.target_assignment import (
     ConsumerTargetAssignmentBuilder,
-    GroupStep,
     assign_now,
     assignment_key,
     start_epoch,
@@ -77,6 +77,13 @@ from odradek.coordinator.group.rewind.rewind_planner import RewindPlanner
 from odradek.coordinator.group.rewind.rewind_tables import UNDO_COUNT_MAX, RewindTables
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.share.requests import StatesRestarted
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
+from odradek.coordinator.group.topics import (
+    NO_PARTITIONS,
+    Partitions,
+)
 from odradek.coordinator.outcome import (
     Command,
     Outcome,
@@ -177,7 +184,7 @@ class LiveRewinder:
         elif not self._joins_pending(rewind, waiter, step):
             self.rewind(rewind, waiter, step)
 
-    def _joins_pending(self, request: RewindGroup, waiter: RewindWaiter, step: Step) -> bool:
+    def _joins_pending(self, request: RewindGroup, waiter: RewindWaiter, step: GroupStep) -> bool:
         """Whether this is what is under way already; then the waiter waits for that."""
         pending = self._rewinds.pending(request.group_id)
         if pending is None:
@@ -224,7 +231,7 @@ class LiveRewinder:
             self._finish(group_id, rewind, step)
 
     def _begin(
-        self, group_id: str, rewind: Rewind, timeout_ms: int, waiter: RewindWaiter, step: Step
+        self, group_id: str, rewind: Rewind, timeout_ms: int, waiter: RewindWaiter, step: GroupStep
     ) -> None:
         state = msgspec.structs.replace(self._rewinds.state(group_id), pending=rewind)
         step.records.append(RewindStateRecord(group_id, state))
@@ -233,7 +240,7 @@ class LiveRewinder:
         self._record_event(group_id, EventKind.REWIND_STARTED, rewind, step)
         self._wait(group_id, waiter, timeout_ms, step)
 
-    def _is_repeated(self, request: RewindGroup, waiter: RewindWaiter, step: Step) -> bool:
+    def _is_repeated(self, request: RewindGroup, waiter: RewindWaiter, step: GroupStep) -> bool:
         """Whether the very same rewind is under way, or was the last: its answer was lost."""
         state = self._rewinds.state(request.group_id)
         if request.rewind_id == ZERO_UUID:
@@ -257,18 +264,18 @@ class LiveRewinder:
 
     # -- who waits --------------------------------------------------------------------------------
 
-    def _wait(self, group_id: str, waiter: RewindWaiter, timeout_ms: int, step: Step) -> None:
+    def _wait(self, group_id: str, waiter: RewindWaiter, timeout_ms: int, step: GroupStep) -> None:
         self._waiters.setdefault(group_id, []).append(waiter)
         key = ("rewind-wait", group_id, str(waiter.request_id))
         step.set_timer(key, step.now_ms + max(timeout_ms, 0))
 
-    def _answer(self, group_id: str, rewound: RewindResult, step: Step) -> None:
+    def _answer(self, group_id: str, rewound: RewindResult, step: GroupStep) -> None:
         """Answer all who wait for the group."""
         for waiter in self._waiters.pop(group_id, ()):
             step.cancel_timer(("rewind-wait", group_id, str(waiter.request_id)))
             step.reply(waiter.request_id, waiter.answer(rewound))
 
-    def _time_out(self, group_id: str, request_id: int, step: Step) -> None:
+    def _time_out(self, group_id: str, request_id: int, step: GroupStep) -> None:
         pending = self._rewinds.pending(group_id)
         rewound = RewindResult(
             error_code=ErrorCode.REQUEST_TIMED_OUT,
@@ -372,7 +379,7 @@ class LiveRewinder:
         self._answer(group_id, RewindResult(error_code=error, error_message=message), step)
 
     def _record_event(
-        self, group_id: str, kind: EventKind, rewind: Rewind, step: Step, reason: str = ""
+        self, group_id: str, kind: EventKind, rewind: Rewind, step: GroupStep, reason: str = ""
     ) -> None:
         group = self._classic.live_groups.get(group_id)
         what = reason or f"{len(rewind.moves)} partitions"

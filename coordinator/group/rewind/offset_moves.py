@@ -10,7 +10,6 @@ import msgspec
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.consumer.group import ConsumerGroup
-from odradek.coordinator.group.consumer.records import Partitions
 from odradek.coordinator.group.records import NO_TIMESTAMP, CommittedOffset
 from odradek.coordinator.group.requests import RewindPosition
 from odradek.coordinator.group.rewind.records import (
@@ -22,6 +21,9 @@ from odradek.coordinator.group.rewind.records import (
     key_of,
 )
 from odradek.coordinator.group.rewind.rewind_tables import KNOWN_ID_COUNT_MAX
+from odradek.coordinator.group.topics import (
+    Partitions,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import SyncGroupRequest
 from odradek.protocol.types import ZERO_UUID, Uuid

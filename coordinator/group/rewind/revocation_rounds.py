@@ -19,10 +19,16 @@ All of this is soft: whoever loads the shard begins anew. Called by `rewinding`.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, Step
+from odradek.coordinator.group.classic.group import (
+    ClassicGroup,
+    GroupState,
+)
 from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.rewind import owned_partitions
 from odradek.coordinator.group.rewind.owned_partitions import PartitionKeys
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
 
 REASON: Final = "live rewind"
@@ -59,7 +65,7 @@ class RevocationRounds:
         return group_id in self._reduced
 
     def before_sync(
-        self, group: ClassicGroup, request: SyncGroupRequest, keys: PartitionKeys, step: Step
+        self, group: ClassicGroup, request: SyncGroupRequest, keys: PartitionKeys, step: GroupStep
     ) -> SyncGroupRequest:
         """The leader's assignments as they may be stored while these partitions are rewound."""
         group_id = group.group_id
@@ -83,7 +89,7 @@ class RevocationRounds:
         return request
 
     @staticmethod
-    def _remove(group: ClassicGroup, member_ids: Iterable[str], step: Step) -> None:
+    def _remove(group: ClassicGroup, member_ids: Iterable[str], step: GroupStep) -> None:
         """Have members start from nothing: each is told UNKNOWN_MEMBER_ID and joins afresh."""
         for member_id in member_ids:
             member = group.members.get(member_id)
@@ -93,7 +99,7 @@ class RevocationRounds:
             group.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member_id, reason)
         group.rebalance(step, REASON)
 
-    def after_sync(self, group: ClassicGroup, step: Step) -> None:
+    def after_sync(self, group: ClassicGroup, step: GroupStep) -> None:
         """Once all have heard what they shall give up, they agree on the generation after that."""
         group_id = group.group_id
         if group_id not in self._reduced:

@@ -8,7 +8,6 @@ below which everything is done with; what it has acknowledged behind them is not
 import re
 from typing import Final
 
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.modern.group_type import GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.requests import (
@@ -28,6 +27,9 @@ from odradek.coordinator.group.rewind.rewind_tables import (
     RewindTables,
 )
 from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 

@@ -13,9 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from odradek.coordinator.group.consumer.records import (
-    NO_PARTITIONS,
     GroupEpoch,
-    Partitions,
     TargetEpoch,
 )
 from odradek.coordinator.group.modern.group import ModernGroup
@@ -30,6 +28,10 @@ from odradek.coordinator.group.share.records import (
     ShareTargetEpochRecord,
     ShareTargetRecord,
     StatePartitions,
+)
+from odradek.coordinator.group.topics import (
+    NO_PARTITIONS,
+    Partitions,
 )
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
 

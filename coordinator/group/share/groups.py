@@ -22,7 +22,6 @@ from typing import Final, TypeAlias, get_args
 
 from odradek.coordinator.group.answers import deleted_group
 from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, LEAVE_GROUP_EPOCH
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
 from odradek.coordinator.group.modern.group_table import GroupTable
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
@@ -66,6 +65,9 @@ from odradek.coordinator.group.share.target_assignment import (
     initialize_states,
     start_epoch,
     store_states,
+)
+from odradek.coordinator.group.step import (
+    GroupStep,
 )
 from odradek.coordinator.outcome import NO_REQUEST, Command, TimerKey
 from odradek.coordinator.timeline import Timeline

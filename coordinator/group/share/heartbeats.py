@@ -28,8 +28,6 @@ from odradek.coordinator.group.consumer.heartbeats import (
     fair_heartbeat_interval,
     is_blank_text,
 )
-from odradek.coordinator.group.consumer.records import Partitions
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.modern.member_checks import unknown_member
 from odradek.coordinator.group.records import TEXT_LENGTH_MAX
 from odradek.coordinator.group.share.group import ShareGroup
@@ -46,6 +44,12 @@ from odradek.coordinator.group.share.target_assignment import (
     is_due,
     session_key,
     start_epoch,
+)
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
+from odradek.coordinator.group.topics import (
+    Partitions,
 )
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ApiError, ErrorCode

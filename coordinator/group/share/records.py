@@ -25,9 +25,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from odradek.coordinator.group.consumer.records import (
-    NO_PARTITIONS,
     GroupEpoch,
-    Partitions,
     TargetEpoch,
 )
 from odradek.coordinator.group.record_fields import (
@@ -44,6 +42,10 @@ from odradek.coordinator.group.record_fields import (
     string,
     topic_partitions,
     uvarint,
+)
+from odradek.coordinator.group.topics import (
+    NO_PARTITIONS,
+    Partitions,
 )
 from odradek.protocol.types import Uuid
 

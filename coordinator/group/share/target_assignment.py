@@ -11,8 +11,13 @@ group as it will be. Called by `share.heartbeats` and `share.groups`.
 
 from collections.abc import Mapping
 
-from odradek.coordinator.group.consumer.records import GroupEpoch, Partitions, TargetEpoch
-from odradek.coordinator.group.consumer.target_assignment import GroupStep, is_interval_over
+from odradek.coordinator.group.consumer.records import (
+    GroupEpoch,
+    TargetEpoch,
+)
+from odradek.coordinator.group.consumer.target_assignment import (
+    is_interval_over,
+)
 from odradek.coordinator.group.share.assignor import ShareMemberSpec, assign_shared
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.records import (
@@ -28,7 +33,14 @@ from odradek.coordinator.group.share.records import (
 )
 from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, InitializeStates
 from odradek.coordinator.group.share.state_partitions import initializing, missing
-from odradek.coordinator.group.topics import TopicDigest, metadata_hash
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
+from odradek.coordinator.group.topics import (
+    Partitions,
+    TopicDigest,
+    metadata_hash,
+)
 from odradek.coordinator.outcome import NO_REQUEST, TimerKey
 
 

@@ -17,7 +17,6 @@ from typing import Final, get_args
 
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, LEAVE_GROUP_EPOCH
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
 from odradek.coordinator.group.modern.group_table import GroupTable
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
@@ -27,6 +26,9 @@ from odradek.coordinator.group.requests import (
     DescribeStreamsGroup,
     StreamsHeartbeatResult,
     UpdateTopics,
+)
+from odradek.coordinator.group.step import (
+    GroupStep,
 )
 from odradek.coordinator.group.streams import heartbeats
 from odradek.coordinator.group.streams.group import StreamsGroup

@@ -40,7 +40,6 @@ from odradek.coordinator.group.consumer.heartbeats import (
     is_blank_text,
 )
 from odradek.coordinator.group.consumer.reconciliation import FencedMember
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.modern.member_checks import (
     check_instance_id,
     epoch_mismatch,
@@ -48,6 +47,9 @@ from odradek.coordinator.group.modern.member_checks import (
     unknown_member,
 )
 from odradek.coordinator.group.records import TEXT_LENGTH_MAX
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.group.streams.group import (
     StreamsGroup,
     StreamsGroupState,

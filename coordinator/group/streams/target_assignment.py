@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from odradek.coordinator.group.consumer.records import TargetEpoch
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.group.streams.assignor import StreamsMemberSpec, assign
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.records import (

@@ -1,9 +1,14 @@
 """The classic groups of a shard: how they come, go, and are forgotten."""
 
-from odradek.coordinator.group.classic.group import ClassicGroup, Step
+from odradek.coordinator.group.classic.group import (
+    ClassicGroup,
+)
 from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.step import (
+    GroupStep,
+)
 from odradek.coordinator.timeline import Timeline
 
 
@@ -22,7 +27,7 @@ def test_an_object_is_made_of_what_the_log_holds_and_only_once() -> None:
 def test_a_group_that_has_no_generation_leaves_no_record_when_it_is_buried() -> None:
     groups = ClassicGroups(Timeline())
     groups.adopt(ClassicGroup("g"))
-    step = Step(0, GroupSettings())
+    step = GroupStep(0, GroupSettings())
     groups.delete("g", step)
     assert step.records == []
     assert "g" not in groups
@@ -36,8 +41,8 @@ def test_a_burial_that_was_not_written_is_taken_back() -> None:
     groups.replay(stored)
     timeline.commit(timeline.position)
     group = groups.group("g")
-    step = Step(0, GroupSettings())
+    step = GroupStep(0, GroupSettings())
     groups.delete("g", step)
     assert step.records == [GroupMetadataRecord("g", None)]
-    groups.on_append_failed(step.records, ["g"], lambda _: False, Step(0, GroupSettings()))
+    groups.on_append_failed(step.records, ["g"], lambda _: False, GroupStep(0, GroupSettings()))
     assert groups.live_groups["g"] is group

@@ -6,6 +6,8 @@ from odradek.coordinator.group.consumer.reconciliation import FencedMember, reco
 from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentAssignment,
     MemberState,
+)
+from odradek.coordinator.group.topics import (
     Partitions,
 )
 from odradek.protocol.types import Uuid

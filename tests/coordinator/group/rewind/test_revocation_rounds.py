@@ -4,11 +4,17 @@ from collections.abc import Mapping
 
 import pytest
 
-from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, Step
+from odradek.coordinator.group.classic.group import (
+    ClassicGroup,
+    GroupState,
+)
 from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.rewind.revocation_rounds import (
     UNCHANGED_ROUNDS_MAX,
     RevocationRounds,
+)
+from odradek.coordinator.group.step import (
+    GroupStep,
 )
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -71,8 +77,8 @@ def assigned(request: SyncGroupRequest) -> list[int]:
 
 
 @pytest.fixture
-def step() -> Step:
-    return Step(0, NO_INTERVAL)
+def step() -> GroupStep:
+    return GroupStep(0, NO_INTERVAL)
 
 
 @pytest.fixture
@@ -81,7 +87,7 @@ def rounds() -> RevocationRounds:
 
 
 def test_members_that_keep_nothing_are_given_all_at_once(
-    rounds: RevocationRounds, step: Step
+    rounds: RevocationRounds, step: GroupStep
 ) -> None:
     group = group_of({"m": owning(), "n": owning(0)})
     assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0, 1]
@@ -90,7 +96,7 @@ def test_members_that_keep_nothing_are_given_all_at_once(
 
 @pytest.mark.parametrize("subscription", [SILENT, owning(1)])
 def test_who_may_keep_a_partition_is_given_a_generation_without_it(
-    rounds: RevocationRounds, step: Step, subscription: bytes
+    rounds: RevocationRounds, step: GroupStep, subscription: bytes
 ) -> None:
     group = group_of({"m": subscription})
     assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0]
@@ -100,7 +106,7 @@ def test_who_may_keep_a_partition_is_given_a_generation_without_it(
 
 
 def test_who_cannot_say_what_it_keeps_is_in_a_generation_with_a_heartbeat(
-    rounds: RevocationRounds, step: Step
+    rounds: RevocationRounds, step: GroupStep
 ) -> None:
     group = group_of({"m": SILENT})
     rounds.before_sync(group, sync_of(), KEYS, step)
@@ -116,7 +122,7 @@ def test_who_cannot_say_what_it_keeps_is_in_a_generation_with_a_heartbeat(
 
 
 def test_the_next_generation_waits_until_all_have_heard_of_the_one_before(
-    rounds: RevocationRounds, step: Step
+    rounds: RevocationRounds, step: GroupStep
 ) -> None:
     group = group_of({"m": SILENT})
     rounds.before_sync(group, sync_of(), KEYS, step)
@@ -128,7 +134,7 @@ def test_the_next_generation_waits_until_all_have_heard_of_the_one_before(
     assert not rounds.has_reduced_assignment("g")
 
 
-def test_who_goes_on_keeping_it_is_removed(rounds: RevocationRounds, step: Step) -> None:
+def test_who_goes_on_keeping_it_is_removed(rounds: RevocationRounds, step: GroupStep) -> None:
     group = group_of({"m": owning(1), "n": owning(0)})
     for _ in range(UNCHANGED_ROUNDS_MAX):
         rounds.before_sync(group, sync_of(), KEYS, step)
@@ -139,7 +145,7 @@ def test_who_goes_on_keeping_it_is_removed(rounds: RevocationRounds, step: Step)
 
 
 def test_who_would_keep_it_by_an_assignment_that_cannot_be_taken_apart_is_removed(
-    rounds: RevocationRounds, step: Step
+    rounds: RevocationRounds, step: GroupStep
 ) -> None:
     group = group_of({"m": SILENT, "n": owning(0)})
     rounds.before_sync(group, sync_of(b"tasks"), KEYS, step)

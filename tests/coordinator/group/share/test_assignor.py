@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.coordinator.group.consumer.records import Partitions
 from odradek.coordinator.group.share.assignor import ShareMemberSpec, assign_shared
+from odradek.coordinator.group.topics import (
+    Partitions,
+)
 from odradek.protocol.types import Uuid
 from tests.support.consumer_playbook import id_of
 

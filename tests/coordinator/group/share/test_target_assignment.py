@@ -1,6 +1,5 @@
 """A share group's epochs: what starts one, what it asks for, and what is assigned in it."""
 
-from odradek.coordinator.group.consumer.target_assignment import GroupStep
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.records import (
@@ -19,6 +18,9 @@ from odradek.coordinator.group.share.target_assignment import (
     assign_if_due,
     assign_now,
     start_epoch,
+)
+from odradek.coordinator.group.step import (
+    GroupStep,
 )
 from odradek.coordinator.group.topics import TopicCatalog
 from odradek.coordinator.outcome import Effect
