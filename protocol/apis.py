@@ -342,7 +342,7 @@ _TABLE: Final = (
         cluster.UnregisterControllerRequest, cluster.UnregisterControllerResponse),
     Api(ApiKey.REWIND_GROUP, 0, 0, 0,
         rewinds.RewindGroupRequest, rewinds.RewindGroupResponse),
-    Api(ApiKey.EXPLAIN_GROUP, 0, 0, 0,
+    Api(ApiKey.EXPLAIN_GROUP, 1, 1, 0,
         diagnostics.ExplainGroupRequest, diagnostics.ExplainGroupResponse),
     Api(ApiKey.EXPLAIN_TOPIC, 0, 0, 0,
         diagnostics.ExplainTopicRequest, diagnostics.ExplainTopicResponse),

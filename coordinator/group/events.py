@@ -6,7 +6,7 @@ every kind, and read by `explaining`.
 """
 
 from collections import deque
-from enum import StrEnum
+from enum import IntEnum
 
 import msgspec
 
@@ -20,27 +20,27 @@ REASON_NOT_PROVIDED = "not provided"
 """Stands for the reason of clients that give none."""
 
 
-class EventKind(StrEnum):
-    """What happened."""
+class EventKind(IntEnum):
+    """What happened, as ExplainGroup sends it. Numbers are never given to another kind."""
 
-    MEMBER_JOINED = "member joined"
-    MEMBER_REJOINED = "member rejoined"
-    MEMBER_REPLACED = "static member replaced"
-    MEMBER_LEFT = "member left"
-    MEMBER_EXPIRED = "member expired"
-    REBALANCE_STARTED = "rebalance started"
-    GENERATION_STARTED = "generation started"
-    ASSIGNMENT_STORED = "assignment stored"
-    ASSIGNMENT_LOST = "assignment could not be stored"
-    BECAME_EMPTY = "group became empty"
-    LOADED = "group loaded"
-    REWIND_STARTED = "rewind started"
-    REWOUND = "rewound"
-    REWIND_GIVEN_UP = "rewind given up"
-    MEMBER_CHANGED = "member changed"
-    TARGET_ASSIGNED = "targets assigned"
-    REVOCATION_STARTED = "asked to give up partitions"
-    REVOKED = "partitions given up"
+    MEMBER_JOINED = 0
+    MEMBER_REJOINED = 1
+    MEMBER_REPLACED = 2
+    MEMBER_LEFT = 3
+    MEMBER_EXPIRED = 4
+    REBALANCE_STARTED = 5
+    GENERATION_STARTED = 6
+    ASSIGNMENT_STORED = 7
+    ASSIGNMENT_LOST = 8
+    BECAME_EMPTY = 9
+    LOADED = 10
+    REWIND_STARTED = 11
+    REWOUND = 12
+    REWIND_GIVEN_UP = 13
+    MEMBER_CHANGED = 14
+    TARGET_ASSIGNED = 15
+    REVOCATION_STARTED = 16
+    REVOKED = 17
 
 
 class GroupEvent(msgspec.Struct, frozen=True, gc=False):

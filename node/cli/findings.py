@@ -10,12 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from odradek.coordinator.group.events import EventKind
+from odradek.node.cli.group_texts import WAIT_TEXTS, text_of
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
     ExplainedGroup,
     ExplainedMember,
     ExplainedReader,
     ExplainedSharePartition,
+    MemberProgress,
+    RebalanceWait,
 )
 
 PartitionId: TypeAlias = tuple[str, int]
@@ -116,7 +120,7 @@ def no_reader_reasons(group: ExplainedGroup) -> list[str]:
     if not group.members and group.group_state in ("Empty", "Dead"):
         return ["the group has no members: nobody reads"]
     if group.wait:
-        return [f"the group is in {group.group_state}: it waits {group.wait}"]
+        return [f"the group is in {group.group_state}: it waits {text_of(WAIT_TEXTS, group.wait)}"]
     return []
 
 
@@ -145,14 +149,15 @@ def _of_classic_rebalance(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[
     since = duration_text(max(now_ms - group.since, 0))
     left = duration_text(max(group.deadline - now_ms, 0))
     late = [member for member in group.members if member.deadline >= 0]
-    if group.wait.startswith("for more members"):
+    wait = text_of(WAIT_TEXTS, group.wait)
+    if group.wait == RebalanceWait.INITIAL_REBALANCE_DELAY:
         yield (
-            f"The group's first rebalance waits {left} more {group.wait}.",
+            f"The group's first rebalance waits {left} more {wait}.",
             "Set group.initial.rebalance.delay.ms=0 on the broker where nobody else is to be"
             " waited for (the dev profile does).",
         )
     elif late:
-        asked = "join" if "to join" in group.wait else "ask for their assignments"
+        asked = "join" if group.wait == RebalanceWait.JOIN_GROUP else "ask for their assignments"
         yield (
             f"A rebalance began {since} ago and waits for {len(late)} of {len(group.members)}"
             f" members to {asked}: {_named([member_text(member) for member in late])}. Who has not"
@@ -162,8 +167,7 @@ def _of_classic_rebalance(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[
         )
     else:
         yield (
-            f"A rebalance began {since} ago and waits {group.wait}; it is over in {left} at the"
-            " latest.",
+            f"A rebalance began {since} ago and waits {wait}; it is over in {left} at the latest.",
             "",
         )
 
@@ -183,7 +187,7 @@ def _of_reconciliation(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str
                 "See what its application does between two polls, or in its callback for revoked"
                 " partitions.",
             )
-        elif member.state.startswith("has not heard") and group.since >= 0:
+        elif member.state == MemberProgress.EPOCH_BEHIND and group.since >= 0:
             waited_ms = now_ms - group.since
             if waited_ms >= IDLE_MS:
                 yield (
@@ -197,12 +201,12 @@ def _of_frequency(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str
     lately = [
         event
         for event in group.events
-        if event.kind == "rebalance started" and now_ms - event.at <= OFTEN_MS
+        if event.kind == EventKind.REBALANCE_STARTED and now_ms - event.at <= OFTEN_MS
     ]
     if len(lately) < OFTEN_COUNT:
         return
     expired = sum(
-        "no heartbeat" in event.reason or event.kind == "member expired"
+        event.kind == EventKind.MEMBER_EXPIRED
         for event in group.events
         if now_ms - event.at <= OFTEN_MS
     )
@@ -413,7 +417,7 @@ def _of_reader(
             )
         return
     who = member_text(owner)
-    if owner.state == "left for a while":
+    if owner.state == MemberProgress.STATIC_LEFT:
         yield (
             f"{view.name} is kept for {who}, a static member that has left for a while.",
             "Start it again; others get the partition when its session ends.",

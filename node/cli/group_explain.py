@@ -23,6 +23,7 @@ from odradek.node.cli.findings import (
 )
 from odradek.node.cli.group_lag import lag_row, partition_lags, sum_lags
 from odradek.node.cli.group_queries import GroupDescription, GroupQueries
+from odradek.node.cli.group_texts import EVENT_TEXTS, PROGRESS_TEXTS, text_of
 from odradek.node.cli.group_types import SHARE
 from odradek.node.cli.output import Json, Output, Row, size_text, with_output
 from odradek.node.cli.parameters import moment_text
@@ -78,7 +79,7 @@ def _member_rows(group: GroupDescription) -> list[dict[str, Json]]:
             "instance": member.instance_id,
             "client": member.client_id,
             "host": member.client_host,
-            "state": member.state or None,
+            "state": text_of(PROGRESS_TEXTS, member.state),
             "joined_ms": _duration(member.join_ms),
             "synced_ms": _duration(member.sync_ms),
             "gave_up_ms": _duration(member.revoke_ms),
@@ -96,7 +97,7 @@ def _event_rows(group: GroupDescription) -> list[dict[str, Json]]:
     return [
         {
             "time": moment_text(event.at),
-            "event": event.kind,
+            "event": text_of(EVENT_TEXTS, event.kind),
             "member": event.member_id or None,
             "reason": event.reason or None,
         }

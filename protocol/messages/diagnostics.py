@@ -6,7 +6,9 @@ Times are milliseconds since 1970 by the clock of whoever answers; -1 stands for
 
 from __future__ import annotations
 
-from odradek.protocol.schema import array, boolean, int16, int32, int64, string, struct
+from enum import IntEnum
+
+from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct
 
 # -- DescribeLag -----------------------------------------------------------------------------------
 
@@ -75,6 +77,35 @@ class DescribeLagResponse:
 # -- ExplainGroup ----------------------------------------------------------------------------------
 
 
+class RebalanceWait(IntEnum):
+    """What a classic group waits for before its rebalance goes on."""
+
+    NONE = 0
+    INITIAL_REBALANCE_DELAY = 1
+    JOIN_GROUP = 2
+    SYNC_GROUP = 3
+
+
+class MemberProgress(IntEnum):
+    """How far a member is with the current generation or target assignment."""
+
+    STABLE = 0
+    JOINED = 1
+    NOT_JOINED = 2
+    SYNCED = 3
+    NOT_SYNCED = 4
+    ID_ASSIGNED = 5
+    """It has a member id (KIP-394) and has not joined with it."""
+    REVOKING_PARTITIONS = 6
+    REVOKING_TASKS = 7
+    AWAITING_PARTITIONS = 8
+    AWAITING_TASKS = 9
+    EPOCH_BEHIND = 10
+    """It has sent no heartbeat since the newest target assignment."""
+    STATIC_LEFT = 11
+    """A static member left with epoch -2: its assignment is kept for its session timeout."""
+
+
 @struct
 class ExplainGroupRequest:
     """What do these groups do, and why? Asked of their coordinator; null: the next ones it has in
@@ -100,7 +131,7 @@ class ExplainedTopic:
 class ExplainedMember:
     """A member, what it owns, and what it has still to give up.
 
-    `state` is what it is at, in words; `deadline` is when it will be removed if it does not move
+    `state` is a MemberProgress; `deadline` is when it will be removed if it does not move
     on. Durations are of the last rebalance, -1 if it has not come so far: `join_ms` from its
     beginning to the member's JoinGroup, `sync_ms` from the new generation to its SyncGroup,
     `revoke_ms` from the demand to give partitions up to its consent.
@@ -111,7 +142,7 @@ class ExplainedMember:
     client_id: str = string()
     client_host: str = string()
     epoch: int = int32(default=-1)
-    state: str = string()
+    state: int = int8()
     deadline: int = int64(default=-1)
     join_ms: int = int64(default=-1)
     sync_ms: int = int64(default=-1)
@@ -140,18 +171,20 @@ class ExplainedCommits:
 
 @struct
 class ExplainedEvent:
-    """Something that happened; without a member id it happened to the group."""
+    """Something that happened; without a member id it happened to the group. `kind` is a number of
+    coordinator/group/events.py, `reason` a text for people that nothing parses."""
 
     at: int = int64()
-    kind: str = string()
+    kind: int = int8()
     member_id: str = string()
     reason: str = string()
 
 
 @struct
 class ExplainedGroup:
-    """A group: `epoch` is its generation or group epoch, `since` when the rebalance under way began
-    and `deadline` when its wait is over at the latest. `ttl_ms` is -1 unless it is ephemeral."""
+    """A group: `wait` is a RebalanceWait, `epoch` its generation or group epoch, `since` when the
+    rebalance under way began and `deadline` when its wait is over at the latest. `ttl_ms` is -1
+    unless it is ephemeral."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -159,7 +192,7 @@ class ExplainedGroup:
     group_type: str = string()
     group_state: str = string()
     protocol: str = string()
-    wait: str = string()
+    wait: int = int8()
     epoch: int = int32(default=-1)
     target_epoch: int = int32(default=-1)
     since: int = int64(default=-1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.requests import (
     DeleteGroup,
     DescribeGroup,
@@ -298,8 +299,9 @@ class Playbook(ShardPlaybook[GroupShard, Call]):
         return self.ask(DeleteGroup(group), version=3).response(DeletableGroupResult)
 
     def explain(self, group: str = "g") -> list[str]:
-        """The kinds of what happened, oldest first."""
-        return [event.kind for event in self.explained(group).events]
+        """The kinds of what happened, oldest first, as `member left`."""
+        kinds = (EventKind(event.kind) for event in self.explained(group).events)
+        return [kind.name.lower().replace("_", " ") for kind in kinds]
 
     def explained(self, group: str = "g") -> ExplainedGroup:
         return self.ask(ExplainGroup(group)).response(ExplainedGroup)

@@ -6,7 +6,6 @@ of what the partitions' leaders know (node/cli/findings.py). Called by `shard`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
@@ -37,25 +36,10 @@ from odradek.protocol.messages.diagnostics import (
     ExplainedGroup,
     ExplainedMember,
     ExplainedTopic,
+    MemberProgress,
+    RebalanceWait,
 )
 from odradek.protocol.types import Uuid
-
-JOINED: Final = "joined"
-MISSING: Final = "has not joined"
-SYNCED: Final = "has its assignment"
-NOT_SYNCED: Final = "has not asked for its assignment"
-PENDING: Final = "has an id and has not joined"
-STABLE: Final = "stable"
-GIVING_UP: Final = "has to give up partitions"
-GIVING_UP_TASKS: Final = "has to give up tasks"
-WAITING_FOR_TASKS: Final = "waits for tasks of others"
-WAITING: Final = "waits for partitions of others"
-BEHIND: Final = "has not heard of the newest assignment"
-AWAY: Final = "left for a while"
-
-MORE_MEMBERS: Final = "for more members to come, as group.initial.rebalance.delay.ms says"
-TO_JOIN: Final = "for its members to join"
-TO_SYNC: Final = "for its members to ask for their assignments"
 
 
 class GroupExplainer:
@@ -167,22 +151,31 @@ def _fill_classic(explained: ExplainedGroup, group: ClassicGroup) -> None:
     if is_rebalancing:
         explained.since = group.rebalance_started_ms
         explained.deadline = group.deadline_ms
-        explained.wait = TO_SYNC
+        explained.wait = RebalanceWait.SYNC_GROUP
         if group.state is GroupState.PREPARING_REBALANCE:
-            explained.wait = MORE_MEMBERS if group.is_delayed else TO_JOIN
+            explained.wait = (
+                RebalanceWait.INITIAL_REBALANCE_DELAY
+                if group.is_delayed
+                else RebalanceWait.JOIN_GROUP
+            )
     explained.members = [_classic_member(member, group) for member in group.members]
     explained.members += (
-        ExplainedMember(member_id=member_id, state=PENDING) for member_id in sorted(group.pending)
+        ExplainedMember(member_id=member_id, state=MemberProgress.ID_ASSIGNED)
+        for member_id in sorted(group.pending)
     )
 
 
 def _classic_member(member: ClassicGroupMember, group: ClassicGroup) -> ExplainedMember:
     match group.state:
         case GroupState.PREPARING_REBALANCE:
-            state = JOINED if member.is_joining else MISSING
+            state = MemberProgress.JOINED if member.is_joining else MemberProgress.NOT_JOINED
         case _:
-            state = NOT_SYNCED if member.member_id in group.pending_sync else SYNCED
-    is_late = state in (MISSING, NOT_SYNCED)
+            state = (
+                MemberProgress.NOT_SYNCED
+                if member.member_id in group.pending_sync
+                else MemberProgress.SYNCED
+            )
+    is_late = state in (MemberProgress.NOT_JOINED, MemberProgress.NOT_SYNCED)
     return ExplainedMember(
         member_id=member.member_id,
         instance_id=member.group_instance_id,
@@ -231,17 +224,17 @@ def _fill_consumers(
     explained.since = timings.started_ms if group.state not in ("Stable", "Empty") else -1
     for member_id, member in group.members():
         current = group.current(member_id)
-        state, deadline = STABLE, -1
+        state, deadline = MemberProgress.STABLE, -1
         if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
-            state = AWAY
+            state = MemberProgress.STATIC_LEFT
         elif current.state is MemberState.UNREVOKED_PARTITIONS:
-            state = GIVING_UP
+            state = MemberProgress.REVOKING_PARTITIONS
             since_ms = timings.revoking_since_ms.get(member_id, -1)
             deadline = -1 if since_ms < 0 else since_ms + member.rebalance_timeout_ms
         elif current.state is MemberState.UNRELEASED_PARTITIONS:
-            state = WAITING
+            state = MemberProgress.AWAITING_PARTITIONS
         elif current.member_epoch < group.target_epoch:
-            state = BEHIND
+            state = MemberProgress.EPOCH_BEHIND
         explained.members.append(
             ExplainedMember(
                 member_id=member_id,
@@ -291,7 +284,7 @@ def _fill_share(
                 client_id=member.client_id,
                 client_host=member.client_host,
                 epoch=current.member_epoch,
-                state=BEHIND if is_behind else STABLE,
+                state=MemberProgress.EPOCH_BEHIND if is_behind else MemberProgress.STABLE,
                 join_ms=timings.settled_ms.get(member_id, -1),
                 owned=list(_named(current.assigned, step.topics)),
             )
@@ -315,17 +308,17 @@ def _fill_streams(
     explained.since = -1 if group.state in ("Stable", "Empty") else timings.started_ms
     for member_id, member in group.members():
         current = group.current(member_id)
-        state, deadline = STABLE, -1
+        state, deadline = MemberProgress.STABLE, -1
         if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
-            state = AWAY
+            state = MemberProgress.STATIC_LEFT
         elif current.state is StreamsMemberState.UNREVOKED_TASKS:
-            state = GIVING_UP_TASKS
+            state = MemberProgress.REVOKING_TASKS
             since_ms = timings.revoking_since_ms.get(member_id, -1)
             deadline = -1 if since_ms < 0 else since_ms + member.rebalance_timeout_ms
         elif current.state is StreamsMemberState.UNRELEASED_TASKS:
-            state = WAITING_FOR_TASKS
+            state = MemberProgress.AWAITING_TASKS
         elif current.member_epoch < group.target_epoch:
-            state = BEHIND
+            state = MemberProgress.EPOCH_BEHIND
         explained.members.append(
             ExplainedMember(
                 member_id=member_id,

@@ -385,7 +385,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             what = "join again" if key[0] == "member-rejoin" else "ask for its assignment"
             why = f"did not {what} in time"
         self.remove(group, [member_id], step)
-        self.events.note(group, step.records, step.now_ms, f"{member_id} {why}")
+        self.events.note(group, step.records, step.now_ms, f"{member_id} {why}", is_expired=True)
 
     def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
         """Start an epoch in every group whose topics are not what they were."""

@@ -116,8 +116,17 @@ class EventHistory:
         if not group.is_empty:
             self.mark(group.group_id, now_ms, EventKind.LOADED, "")
 
-    def note(self, group: _Members, records: Sequence[GroupRecord], now_ms: int, why: str) -> None:
-        """These records are about to change the group, for that reason."""
+    def note(
+        self,
+        group: _Members,
+        records: Sequence[GroupRecord],
+        now_ms: int,
+        why: str,
+        *,
+        is_expired: bool = False,
+    ) -> None:
+        """These records are about to change the group, for that reason. `is_expired`: members that
+        they remove have let a timeout pass."""
         if not records:
             return
         group_id = group.group_id
@@ -153,28 +162,14 @@ class EventHistory:
                         what = f"epoch {record.epoch.epoch}: new targets for {retargeted} members"
                         ring.add(now_ms, EventKind.TARGET_ASSIGNED, "", what)
                 case ConsumerMemberRecord() | ShareMemberRecord() | StreamsMemberRecord():
-                    is_stored = record.member is not None
-                    _add_member_event(
-                        group, record.member_id, is_stored, ring, timings, now_ms, why
-                    )
-
-
-def _add_member_event(
-    group: _Members,
-    member_id: str,
-    is_stored: bool,
-    ring: EventBuffer,
-    timings: RebalanceTimings,
-    now_ms: int,
-    why: str,
-) -> None:
-    if not is_stored:
-        timings.forget(member_id)
-        ring.add(now_ms, EventKind.MEMBER_LEFT, member_id, why)
-    elif group.member(member_id) is None:
-        ring.add(now_ms, EventKind.MEMBER_JOINED, member_id, why)
-    else:
-        ring.add(now_ms, EventKind.MEMBER_CHANGED, member_id, why)
+                    if record.member is None:
+                        timings.forget(record.member_id)
+                        kind = EventKind.MEMBER_EXPIRED if is_expired else EventKind.MEMBER_LEFT
+                    elif group.member(record.member_id) is None:
+                        kind = EventKind.MEMBER_JOINED
+                    else:
+                        kind = EventKind.MEMBER_CHANGED
+                    ring.add(now_ms, kind, record.member_id, why)
 
 
 def _add_assignment_event(

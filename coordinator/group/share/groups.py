@@ -240,9 +240,17 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
             self._note(group, step, heartbeat_reason(command, request.member_epoch))
         return response
 
-    def _note(self, group: ShareGroup, step: GroupStep, why: str, *, after: int = 0) -> None:
+    def _note(
+        self,
+        group: ShareGroup,
+        step: GroupStep,
+        why: str,
+        *,
+        after: int = 0,
+        is_expired: bool = False,
+    ) -> None:
         """What the records of this step, but the first `after`, mean for the group."""
-        self.events.note(group, step.records[after:], step.now_ms, why)
+        self.events.note(group, step.records[after:], step.now_ms, why, is_expired=is_expired)
 
     # -- timers and topics ------------------------------------------------------------------------
 
@@ -261,7 +269,7 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         elif group.member(key[2]) is not None:
             remove(group, [key[2]], step)
             timeout_ms = step.settings.share_session_timeout_ms_of(group.group_id)
-            self._note(group, step, f"{key[2]} no heartbeat for {timeout_ms} ms")
+            self._note(group, step, f"{key[2]} no heartbeat for {timeout_ms} ms", is_expired=True)
 
     def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
         """Start an epoch in every group whose topics are not what they were."""

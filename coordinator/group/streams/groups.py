@@ -225,9 +225,17 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             response, () if result.topology_error is None else result.configured.missing
         )
 
-    def _note(self, group: StreamsGroup, step: GroupStep, why: str, *, after: int = 0) -> None:
+    def _note(
+        self,
+        group: StreamsGroup,
+        step: GroupStep,
+        why: str,
+        *,
+        after: int = 0,
+        is_expired: bool = False,
+    ) -> None:
         """What the records of this step, but the first `after`, mean for the group."""
-        self.events.note(group, step.records[after:], step.now_ms, why)
+        self.events.note(group, step.records[after:], step.now_ms, why, is_expired=is_expired)
 
     def _become(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
         """A group for its first member: what the step's records will make of it."""
@@ -308,7 +316,7 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
                 return
             why = f"did not give up its tasks within {member.rebalance_timeout_ms} ms"
         self._remove(group, member_id, step)
-        self._note(group, step, f"{member_id} {why}")
+        self._note(group, step, f"{member_id} {why}", is_expired=True)
 
     def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
         """See Family: an epoch starts in every group whose topics are not what they were."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from odradek.coordinator.group.events import EventKind
 from odradek.node.cli.findings import (
     IDLE_MS,
     OFTEN_COUNT,
@@ -26,6 +27,8 @@ from odradek.protocol.messages.diagnostics import (
     ExplainedReader,
     ExplainedSharePartition,
     ExplainedTopic,
+    MemberProgress,
+    RebalanceWait,
 )
 
 NOW_MS = 1_700_000_000_000
@@ -45,7 +48,11 @@ VIEW = PartitionView(
 def member(**given: object) -> ExplainedMember:
     owned = [ExplainedTopic(name="t", partitions=[0])]
     found = ExplainedMember(
-        member_id="m", client_id="app", client_host="/10.0.0.1", state="stable", owned=owned
+        member_id="m",
+        client_id="app",
+        client_host="/10.0.0.1",
+        state=MemberProgress.STABLE,
+        owned=owned,
     )
     for name, value in given.items():
         setattr(found, name, value)
@@ -109,9 +116,9 @@ def test_a_group_at_rest_is_no_finding() -> None:
 
 def test_the_initial_delay_is_told_with_the_key_that_says_it() -> None:
     waiting = group(
-        member(state="joined"),
+        member(state=MemberProgress.JOINED),
         group_state="PreparingRebalance",
-        wait="for more members to come, as group.initial.rebalance.delay.ms says",
+        wait=RebalanceWait.INITIAL_REBALANCE_DELAY,
         since=NOW_MS - 1_000,
         deadline=NOW_MS + 2_000,
     )
@@ -124,11 +131,11 @@ def test_the_initial_delay_is_told_with_the_key_that_says_it() -> None:
 @pytest.mark.parametrize(
     ("wait", "what"),
     [
-        ("for its members to join", "to join"),
-        ("for its members to ask for their assignments", "to ask for their assignments"),
+        (RebalanceWait.JOIN_GROUP, "to join"),
+        (RebalanceWait.SYNC_GROUP, "to ask for their assignments"),
     ],
 )
-def test_who_holds_up_a_rebalance_is_named(wait: str, what: str) -> None:
+def test_who_holds_up_a_rebalance_is_named(wait: int, what: str) -> None:
     late = member(member_id="late", deadline=NOW_MS + 48_000)
     waiting = group(member(), late, wait=wait, since=NOW_MS - 12_000, deadline=NOW_MS + 48_000)
     [finding] = group_findings(waiting, NOW_MS)
@@ -151,7 +158,7 @@ def test_who_keeps_partitions_that_others_wait_for_is_named() -> None:
 
 
 def test_who_has_not_come_for_its_assignment_is_named_after_a_while() -> None:
-    behind = member(state="has not heard of the newest assignment")
+    behind = member(state=MemberProgress.EPOCH_BEHIND)
     assert group_findings(group(behind, since=NOW_MS - IDLE_MS + 1), NOW_MS) == []
     [finding] = group_findings(group(behind, since=NOW_MS - IDLE_MS), NOW_MS)
     assert "has not come for the assignment" in finding.what
@@ -159,10 +166,12 @@ def test_who_has_not_come_for_its_assignment_is_named_after_a_while() -> None:
 
 def test_rebalances_that_come_too_often_are_told_with_their_cause() -> None:
     started = [
-        ExplainedEvent(at=NOW_MS - at, kind="rebalance started", reason=f"reason {at}")
+        ExplainedEvent(at=NOW_MS - at, kind=EventKind.REBALANCE_STARTED, reason=f"reason {at}")
         for at in range(OFTEN_COUNT, 0, -1)
     ]
-    silent = ExplainedEvent(at=NOW_MS, kind="member left", reason="m no heartbeat for 45000 ms")
+    silent = ExplainedEvent(
+        at=NOW_MS, kind=EventKind.MEMBER_EXPIRED, reason="m no heartbeat for 45000 ms"
+    )
     assert group_findings(group(member(), events=started[1:]), NOW_MS) == []
     [finding] = group_findings(group(member(), events=[*started, silent]), NOW_MS)
     assert finding.what.startswith(
@@ -296,7 +305,7 @@ def test_who_fetches_and_does_not_commit_is_told() -> None:
 
 
 def test_a_static_member_that_is_away_keeps_its_partitions() -> None:
-    [what] = reading(group(member(state="left for a while", instance_id="i")))
+    [what] = reading(group(member(state=MemberProgress.STATIC_LEFT, instance_id="i")))
     assert what == "t-0 is kept for m (i at 10.0.0.1), a static member that has left for a while."
 
 

@@ -29,13 +29,13 @@ def test_a_question_for_lag_has_these_bytes() -> None:
 
 
 def test_questions_for_all_groups_and_all_partitions_have_these_bytes() -> None:
-    assert encode(GROUP, "Request", 0, ExplainGroupRequest()) == b"\0\0\0\0"
+    assert encode(GROUP, "Request", 1, ExplainGroupRequest()) == b"\0\0\0\0"
     request = ExplainTopicRequest(topics=[ExplainTopicRequestTopic(name="t")])
     assert encode(TOPIC, "Request", 0, request) == b"\x02\x02t\0\0\0"
 
 
 def test_events_of_a_group_come_back_as_they_were() -> None:
-    event = ExplainedEvent(at=5, kind="member left", member_id="m", reason="scaling in")
+    event = ExplainedEvent(at=5, kind=3, member_id="m", reason="scaling in")
     group = ExplainedGroup(group_id="g", group_type="classic", events=[event])
     response = ExplainGroupResponse(now=9, groups=[group])
-    assert decode(GROUP, "Response", 0, encode(GROUP, "Response", 0, response)) == response
+    assert decode(GROUP, "Response", 1, encode(GROUP, "Response", 1, response)) == response

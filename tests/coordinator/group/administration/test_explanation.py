@@ -1,6 +1,5 @@
 """What a group does, and why: who is waited for, how long members took, what they own."""
 
-from odradek.coordinator.group.administration import explanation
 from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
 from odradek.coordinator.group.requests import CommitInTransaction, ExplainGroup
 from odradek.coordinator.group.settings import GroupSettings
@@ -10,7 +9,13 @@ from odradek.protocol.consumer_protocol import (
     encode_assignment,
 )
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.diagnostics import ExplainedGroup, ExplainedMember, ExplainedTopic
+from odradek.protocol.messages.diagnostics import (
+    ExplainedGroup,
+    ExplainedMember,
+    ExplainedTopic,
+    MemberProgress,
+    RebalanceWait,
+)
 from odradek.protocol.messages.groups import MemberIdentity
 from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -38,7 +43,7 @@ def test_the_first_rebalance_waits_for_more_members_and_says_how_long() -> None:
     play.join(play.give_id())
     group = play.explained()
     assert (group.group_type, group.group_state) == ("classic", "PreparingRebalance")
-    assert group.wait == explanation.MORE_MEMBERS
+    assert group.wait == RebalanceWait.INITIAL_REBALANCE_DELAY
     assert (group.since, group.deadline) == (play.now_ms, play.now_ms + 3_000)
 
 
@@ -50,13 +55,13 @@ def test_who_has_not_joined_a_rebalance_is_named_with_the_time_it_has_left() -> 
     began_ms = play.now_ms
     play.tick(50)
     group = play.explained()
-    assert group.wait == explanation.TO_JOIN
+    assert group.wait == RebalanceWait.JOIN_GROUP
     assert group.since == began_ms
     told = members(group)
-    assert told[first].state == explanation.MISSING
+    assert told[first].state == MemberProgress.NOT_JOINED
     assert told[first].deadline == group.deadline == began_ms + 60_000
     assert (told[second].state, told[second].join_ms, told[second].deadline) == (
-        explanation.JOINED,
+        MemberProgress.JOINED,
         0,
         -1,
     )
@@ -71,7 +76,7 @@ def test_how_long_each_member_took_is_kept() -> None:
     play.tick(20)
     play.sync(second, 3, {second: b""})
     late = members(play.explained())[first]
-    assert (late.state, late.join_ms, late.sync_ms) == (explanation.NOT_SYNCED, 700, -1)
+    assert (late.state, late.join_ms, late.sync_ms) == (MemberProgress.NOT_SYNCED, 700, -1)
     play.tick(300)
     play.sync(first, 3, {first: b""})
     told = members(play.explained())
@@ -83,7 +88,7 @@ def test_an_announced_member_is_seen() -> None:
     play = Playbook()
     play.stable()
     announced = play.give_id()
-    assert members(play.explained())[announced].state == explanation.PENDING
+    assert members(play.explained())[announced].state == MemberProgress.ID_ASSIGNED
 
 
 def test_what_classic_members_own_is_read_from_their_assignments() -> None:
@@ -152,11 +157,11 @@ def test_who_has_to_give_partitions_up_for_whom_is_told() -> None:
     assert (group.group_type, group.group_state) == ("consumer", "Reconciling")
     assert group.protocol == "uniform"
     told = members(group)
-    assert told["first"].state == explanation.GIVING_UP
+    assert told["first"].state == MemberProgress.REVOKING_PARTITIONS
     assert told["first"].deadline == asked_ms + 30_000
     [given_up] = told["first"].to_revoke
     assert given_up.name == "a"
-    assert told["second"].state == explanation.WAITING
+    assert told["second"].state == MemberProgress.AWAITING_PARTITIONS
     first.beat()
     stage.tick(50)
     second.beat()
@@ -166,7 +171,7 @@ def test_who_has_to_give_partitions_up_for_whom_is_told() -> None:
     told = members(group)
     assert told["first"].revoke_ms == 250
     assert told["second"].join_ms == 300
-    assert {state.state for state in told.values()} == {explanation.STABLE}
+    assert {state.state for state in told.values()} == {MemberProgress.STABLE}
     assert told["second"].owned == [given_up]
 
 
@@ -174,7 +179,7 @@ def test_a_static_consumer_that_is_away_is_told_so() -> None:
     stage = Stage({"a": 2})
     stage.beat("m", instance="i")
     stage.beat("m", -2, instance="i")
-    assert members(stage.explained())["m"].state == explanation.AWAY
+    assert members(stage.explained())["m"].state == MemberProgress.STATIC_LEFT
 
 
 def test_events_are_left_out_where_nobody_wants_them() -> None:
@@ -205,7 +210,10 @@ def test_members_of_a_share_group_are_told_with_what_they_read() -> None:
     assert (group.group_type, group.group_state, group.topics) == ("share", "Stable", ["a"])
     assert group.epoch == group.target_epoch == stage.shares().epoch
     assert told["first"].owned == [ExplainedTopic(name="a", partitions=first.reads["a"])]
-    assert (told["first"].state, told["third"].state) == (explanation.BEHIND, explanation.STABLE)
+    assert (told["first"].state, told["third"].state) == (
+        MemberProgress.EPOCH_BEHIND,
+        MemberProgress.STABLE,
+    )
     assert told["third"].join_ms == 0
     assert group.since == stage.now_ms
 
@@ -215,13 +223,13 @@ def test_members_of_a_streams_group_are_told_with_what_their_tasks_read() -> Non
     first = StreamsThread(stage, "first")
     settle_threads(first)
     [told] = stage.explained().members
-    assert (told.state, told.epoch) == (explanation.STABLE, first.epoch)
+    assert (told.state, told.epoch) == (MemberProgress.STABLE, first.epoch)
     topics = {topic.name for topic in told.owned}
     assert topics == set(stage.explained().topics)
     StreamsThread(stage, "second").beat()
     first.beat()
     group = stage.explained()
     asked = members(group)["first"]
-    assert (asked.state, bool(asked.to_revoke)) == (explanation.GIVING_UP_TASKS, True)
+    assert (asked.state, bool(asked.to_revoke)) == (MemberProgress.REVOKING_TASKS, True)
     assert asked.deadline > stage.now_ms
     assert group.group_state == "Reconciling"

@@ -1,17 +1,17 @@
 """What happened in groups of newer kinds, read off their records: who, why, how long it took."""
 
-from odradek.coordinator.group.events import EVENT_COUNT_MAX
+from odradek.coordinator.group.events import EVENT_COUNT_MAX, EventKind
 from tests.support.consumer_playbook import Consumer, Stage
 from tests.support.share_group_playbook import ShareConsumerMember, ShareStage, settle
 from tests.support.streams_playbook import StreamsStage, StreamsThread, settle_threads
 
 
-def happened(stage: Stage) -> list[tuple[str, str]]:
+def happened(stage: Stage) -> list[tuple[int, str]]:
     """(kind, member) of what happened."""
     return [(event.kind, event.member_id) for event in stage.explained().events]
 
 
-def reasons(stage: Stage, kind: str) -> list[str]:
+def reasons(stage: Stage, kind: EventKind) -> list[str]:
     return [event.reason for event in stage.explained().events if event.kind == kind]
 
 
@@ -19,24 +19,24 @@ def test_a_member_joins_and_leaves() -> None:
     stage = Stage({"a": 2})
     stage.beat("m")
     assert happened(stage) == [
-        ("member joined", "m"),
-        ("rebalance started", ""),
-        ("targets assigned", ""),
+        (EventKind.MEMBER_JOINED, "m"),
+        (EventKind.REBALANCE_STARTED, ""),
+        (EventKind.TARGET_ASSIGNED, ""),
     ]
-    assert reasons(stage, "member joined") == ["client at /127.0.0.1 joined"]
-    assert reasons(stage, "targets assigned") == ["epoch 1: new targets for 1 members"]
+    assert reasons(stage, EventKind.MEMBER_JOINED) == ["client at /127.0.0.1 joined"]
+    assert reasons(stage, EventKind.TARGET_ASSIGNED) == ["epoch 1: new targets for 1 members"]
     stage.beat("m", -1)
-    assert ("member left", "m") in happened(stage)
-    assert reasons(stage, "targets assigned")[-1] == "epoch 2: new targets for 0 members"
-    assert reasons(stage, "member left") == ["client at /127.0.0.1 left"]
+    assert (EventKind.MEMBER_LEFT, "m") in happened(stage)
+    assert reasons(stage, EventKind.TARGET_ASSIGNED)[-1] == "epoch 2: new targets for 0 members"
+    assert reasons(stage, EventKind.MEMBER_LEFT) == ["client at /127.0.0.1 left"]
 
 
 def test_who_is_silent_is_said_to_be_so() -> None:
     stage = Stage({"a": 2})
     stage.beat("m")
     stage.tick(45_000)
-    assert reasons(stage, "member left") == ["m no heartbeat for 45000 ms"]
-    assert "m no heartbeat for 45000 ms" in reasons(stage, "rebalance started")[-1]
+    assert reasons(stage, EventKind.MEMBER_EXPIRED) == ["m no heartbeat for 45000 ms"]
+    assert "m no heartbeat for 45000 ms" in reasons(stage, EventKind.REBALANCE_STARTED)[-1]
 
 
 def test_who_does_not_give_up_its_partitions_is_said_to_have_been_too_slow() -> None:
@@ -47,8 +47,10 @@ def test_who_does_not_give_up_its_partitions_is_said_to_have_been_too_slow() -> 
     Consumer(stage, "second").beat()
     stage.beat("first", first.epoch)
     stage.tick(30_000)
-    assert reasons(stage, "asked to give up partitions") == ["1 partitions"]
-    assert reasons(stage, "member left") == ["first did not give up its partitions within 30000 ms"]
+    assert reasons(stage, EventKind.REVOCATION_STARTED) == ["1 partitions"]
+    assert reasons(stage, EventKind.MEMBER_EXPIRED) == [
+        "first did not give up its partitions within 30000 ms"
+    ]
 
 
 def test_how_long_partitions_took_to_be_given_up_is_told() -> None:
@@ -60,21 +62,21 @@ def test_how_long_partitions_took_to_be_given_up_is_told() -> None:
     first.beat()
     stage.tick(123)
     first.beat()
-    assert reasons(stage, "partitions given up") == ["after 123 ms"]
+    assert reasons(stage, EventKind.REVOKED) == ["after 123 ms"]
 
 
 def test_topics_that_change_are_a_reason() -> None:
     stage = Stage({"a": 2})
     stage.beat("m")
     stage.topics({"a": 3})
-    assert reasons(stage, "rebalance started")[-1] == "epoch 2: topics have changed"
+    assert reasons(stage, EventKind.REBALANCE_STARTED)[-1] == "epoch 2: topics have changed"
 
 
 def test_a_subscription_that_changes_is_a_reason() -> None:
     stage = Stage({"a": 2, "b": 2})
     epoch = stage.beat("m").member_epoch
     stage.beat("m", epoch, topics=["a", "b"])
-    assert ("member changed", "m") in happened(stage)
+    assert (EventKind.MEMBER_CHANGED, "m") in happened(stage)
 
 
 def test_no_more_is_kept_than_agreed_and_nothing_of_a_group_that_is_gone() -> None:
@@ -104,17 +106,18 @@ def test_members_of_a_share_group_join_go_silent_and_leave() -> None:
     )
     group = stage.explained("s")
     assert [(event.kind, event.member_id) for event in group.events][:3] == [
-        ("member joined", "first"),
-        ("rebalance started", ""),
-        ("targets assigned", ""),
+        (EventKind.MEMBER_JOINED, "first"),
+        (EventKind.REBALANCE_STARTED, ""),
+        (EventKind.TARGET_ASSIGNED, ""),
     ]
-    whys = [event.reason for event in group.events if event.kind == "rebalance started"]
+    whys = [event.reason for event in group.events if event.kind == EventKind.REBALANCE_STARTED]
     assert any("partitions have been made ready" in why for why in whys)
     stage.tick(44_000)
     second.beat()
     stage.tick(2_000)
     stage.share("second", -1)
-    left = [event for event in stage.explained("s").events if event.kind == "member left"]
+    gone = (EventKind.MEMBER_LEFT, EventKind.MEMBER_EXPIRED)
+    left = [event for event in stage.explained("s").events if event.kind in gone]
     assert [(event.member_id, event.reason) for event in left] == [
         ("first", "first no heartbeat for 45000 ms"),
         ("second", "client at /127.0.0.1 left"),
@@ -131,13 +134,13 @@ def test_members_of_a_streams_group_join_give_tasks_up_and_leave() -> None:
     stage.tick(70)
     first.beat()
     second.beat()
-    assert ("member joined", "second") in happened(stage)
-    assert reasons(stage, "asked to give up partitions")[0].endswith(" tasks")
-    assert reasons(stage, "partitions given up") == ["after 70 ms"]
+    assert (EventKind.MEMBER_JOINED, "second") in happened(stage)
+    assert reasons(stage, EventKind.REVOCATION_STARTED)[0].endswith(" tasks")
+    assert reasons(stage, EventKind.REVOKED) == ["after 70 ms"]
     stage.streams_beat("second", -1)
-    assert reasons(stage, "member left") == ["client at /127.0.0.1 left"]
+    assert reasons(stage, EventKind.MEMBER_LEFT) == ["client at /127.0.0.1 left"]
     stage.tick(60_000)
-    assert reasons(stage, "member left")[-1].startswith("first no heartbeat for ")
+    assert reasons(stage, EventKind.MEMBER_EXPIRED)[-1].startswith("first no heartbeat for ")
 
 
 def test_a_group_that_has_gone_leaves_no_events_to_the_next_one_of_its_name() -> None:
@@ -157,7 +160,7 @@ def test_that_the_coordinator_has_come_here_is_told_of_groups_with_members() -> 
     streams.streams_beat("m", 0)
     for stage, group in ((consumers, "g"), (shares, "s"), (streams, "g")):
         stage.reload()
-        assert [event.kind for event in stage.explained(group).events] == ["group loaded"]
+        assert [event.kind for event in stage.explained(group).events] == [EventKind.LOADED]
     consumers.beat("m", -1)
     consumers.reload()
     assert consumers.explained().events == []

@@ -1,5 +1,6 @@
 """Live rewinds of share groups: another state epoch, and leaders that are told of it."""
 
+from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.requests import (
     CANCEL,
     RewindGroup,
@@ -73,7 +74,14 @@ def test_a_share_group_tells_that_it_was_rewound() -> None:
     share_rewind(stage, 3)
     restarted(stage)
     events = stage.explained("s").events
-    assert [event.kind for event in events if "rew" in event.kind] == ["rewind started", "rewound"]
+    assert [
+        event.kind
+        for event in events
+        if event.kind in (EventKind.REWIND_STARTED, EventKind.REWOUND)
+    ] == [
+        EventKind.REWIND_STARTED,
+        EventKind.REWOUND,
+    ]
     assert any(event.reason.endswith(": live rewind") for event in events)
 
 
