@@ -284,6 +284,38 @@ def circles(modules: Iterable[Module]) -> list[str]:
         arrows = {name: arrows[name] & kept for name in kept}
 
 
+def reused_class_names(modules: Iterable[Module]) -> list[str]:
+    """Public class names that several modules define: a name says one thing."""
+    homes: dict[str, list[str]] = {}
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module.name)
+    return [f"{name} is in {sorted(found)}" for name, found in homes.items() if len(found) > 1]
+
+
+@cache
+def modules_beside() -> tuple[Module, ...]:
+    """What tests and benchmarks share: neither product modules nor tests."""
+    files = [path for folder in ("bench", "tests/support") for path in (ROOT / folder).glob("*.py")]
+    return tuple(
+        module_from(".".join(path.relative_to(ROOT).with_suffix("").parts), path.read_text())
+        for path in sorted(files)
+    )
+
+
+# A path of ours in prose: `node/wire/connection.py`, and `append.py` in a section of its folder.
+NAMED_PATH: Final = re.compile(r"`([\w./-]+\.(?:py|md|toml))`")
+
+
+def missing_paths(text: str, files: frozenset[str]) -> list[str]:
+    """Files that a document names and that are not there; a short name may stand for any folder."""
+    names = {
+        "/".join(file.split("/")[start:]) for file in files for start in range(file.count("/") + 1)
+    }
+    return [name for name in NAMED_PATH.findall(text) if name not in names]
+
+
 @cache
 def repository_files() -> frozenset[str]:
     """Every file of the tree that is ours, relative to the root: no hidden folders, no builds."""
@@ -330,6 +362,11 @@ def test_nothing_is_named_for_being_of_use() -> None:
 
 def test_no_modules_import_each_other() -> None:
     assert_none(circles(product_modules()))
+
+
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "docs/glossary.md", "README.md"])
+def test_every_file_that_a_document_names_is_there(document: str) -> None:
+    assert_none(missing_paths((ROOT / document).read_text(), repository_files()))
 
 
 def test_nothing_starts_python_without_assertions() -> None:
@@ -507,3 +544,18 @@ def test_circles_are_found_and_chains_are_not() -> None:
     leaf = module_from("odradek.node.d", "import odradek.node.a")
     assert circles([a, b, leaf]) == []
     assert len(circles([a, b, c, leaf])) == 3
+
+
+def test_a_class_name_in_two_modules_is_found() -> None:
+    a = module_from("odradek.node.a", "class Session: ...\nclass _Row: ...\n")
+    b = module_from("odradek.node.b", "class Session: ...\nclass _Row: ...\n")
+    assert reused_class_names([a]) == []
+    assert len(reused_class_names([a, b])) == 1
+
+
+def test_a_file_that_is_named_and_gone_is_found() -> None:
+    files = frozenset({"node/wire/connection.py", "storage/append.py"})
+    assert (
+        missing_paths("`node/wire/connection.py`, `append.py`, `wire/connection.py`", files) == []
+    )
+    assert missing_paths("`wire/gone.py`", files) == ["wire/gone.py"]

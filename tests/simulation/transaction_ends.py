@@ -150,7 +150,7 @@ class _ProducerIds:
     def __init__(self, node: Node) -> None:
         self._next = (node.incarnation * 100 + node.own_id) * _IDS_OF_A_NODE
 
-    async def take(self) -> int:
+    async def next_id(self) -> int:
         self._next += 1
         return self._next
 
