@@ -15,6 +15,7 @@ import msgspec
 from odradek.protocol.errors import ErrorCode
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 TimerKey: TypeAlias = tuple[str, ...]
 """What the timer is for first, then whose it is: `("session", group_id, member_id)`."""
@@ -75,13 +76,13 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
 Answer: TypeAlias = ShardReply | ErrorReply
 
 
-class TransactionalRecord(msgspec.Struct, Generic[R], frozen=True, gc=False):
+class TransactionalRecord(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
     """A record that counts only if its producer's open transaction commits. It is written into a
     transactional batch of that producer."""
 
     producer_id: int
     producer_epoch: int
-    record: R
+    record: R_co
 
 
 class TransactionMarker(msgspec.Struct, frozen=True, gc=False):

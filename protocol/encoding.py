@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from struct import Struct, pack
+from struct import Struct, calcsize, pack
 from typing import cast
 
 from odradek.protocol.primitives import refuse_value, uvarint
@@ -146,6 +146,16 @@ class EncoderSource:
         if not tagged:
             self._run.append(("x", ""))
             return
+        if len(tagged) == 1:
+            value = f"{holder}.{tagged[0].name}"
+            with self._block(f"if {self._differs(tagged[0], value)}:"):
+                self._flush(also=("B", "1"), keep=True)
+                kept, self._run = self._run, []
+                self._tag(tagged[0], value)
+                self._run = kept
+            with self._block("else:"):
+                self._flush(also=("x", ""))
+            return
         present = self._fresh("t")
         conditions = [f"({self._differs(field, f'{holder}.{field.name}')})" for field in tagged]
         with self._block(f"if {' or '.join(conditions)}:"):
@@ -160,7 +170,13 @@ class EncoderSource:
             self._flush(also=("x", ""))
 
     def _tag(self, field: Field, value: str) -> None:
-        """One tagged field: its number, its size, and its value written aside to know the size."""
+        """One tagged field: its number, its size, and its value, written aside if that may vary."""
+        if field.kind in FIXED_SIZE:
+            head = uvarint(cast("int", field.tag)) + uvarint(calcsize(field.kind.value))
+            self._run.append((field.kind.value, value))
+            self._emit(f"add({head!r} + {self._packed()})")
+            self._run.clear()
+            return
         outer, body = self._fresh("outer"), self._fresh("body")
         self._emit(f"{outer} = parts; parts = []; add = parts.append")
         self._value(field, value)

@@ -6,8 +6,9 @@ Called by `shard`.
 from typing import Final
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
+from odradek.coordinator.group.classic.records import GroupMetadata
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration
-from odradek.coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord
 from odradek.coordinator.outcome import Command, Outcome, ShardReply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
@@ -24,6 +25,7 @@ from odradek.protocol.messages.groups import (
     ListedGroup,
     ListGroupsRequest,
 )
+from odradek.protocol.records import NO_TIMESTAMP
 
 DEAD: Final = "Dead"
 """The state that DescribeGroups gives a group which does not exist."""

@@ -26,20 +26,16 @@ from odradek.coordinator.group.answers import (
 )
 from odradek.coordinator.group.classic.group import ClassicGroup, join_error
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, check
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.offset_commands import OffsetCommands
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
-from odradek.coordinator.group.records import (
-    TEXT_LENGTH_MAX,
-    GroupMetadata,
-    GroupMetadataRecord,
-    GroupRecord,
-    OffsetCommitRecord,
-    OwnRecord,
-)
+from odradek.coordinator.group.offsets.records import OffsetCommitRecord
+from odradek.coordinator.group.records import OwnRecord
 from odradek.coordinator.group.requests import (
     ConsumerHeartbeat,
     DeleteGroup,
@@ -65,6 +61,7 @@ from odradek.coordinator.outcome import (
     TransactionalRecord,
     TransactionMarker,
 )
+from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (

@@ -7,7 +7,7 @@ Called by everything in this package that decides something.
 
 from collections.abc import Callable
 
-from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.topics import NO_PARTITIONS, NO_TOPICS, Partitions, TopicCatalog
 from odradek.coordinator.outcome import OutcomeBuilder

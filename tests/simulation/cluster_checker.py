@@ -8,7 +8,9 @@ later committed, read, led or cut is held against it.
 from collections.abc import Mapping, Sequence
 
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from odradek.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode
+from odradek.coordinator.group.classic.records import GroupMetadataRecord
+from odradek.coordinator.group.offsets.records import OffsetCommitRecord
+from odradek.coordinator.group.records import decode
 from odradek.coordinator.loader import TransactionalEntry
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.share.acquisition import AcquiredRange

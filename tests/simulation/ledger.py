@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from odradek.coordinator.group.records import OffsetCommitRecord, decode
+from odradek.coordinator.group.offsets.records import OffsetCommitRecord
+from odradek.coordinator.group.records import decode
 from odradek.coordinator.loader import TransactionalEntry
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.node.router.shards.shard_log import decode_entries

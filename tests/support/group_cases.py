@@ -7,6 +7,7 @@ against the tables.
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentRecord,
     ConsumerEpochRecord,
@@ -15,7 +16,8 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerTargetEpochRecord,
     ConsumerTargetRecord,
 )
-from odradek.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode
+from odradek.coordinator.group.offsets.records import OffsetCommitRecord
+from odradek.coordinator.group.records import decode
 from odradek.coordinator.group.requests import StreamsHeartbeatResult
 from odradek.coordinator.group.share.records import (
     ShareCurrentRecord,

@@ -10,7 +10,7 @@ record of a partition must come next.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.requests import RewindGroup, RewindPosition, RewindResult
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.runtime import CoordinatorBatch

@@ -25,9 +25,9 @@ import msgspec
 
 from odradek.coordinator.group.administration.group_cleanup import GroupCleanup
 from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.policies import GroupPolicies
-from odradek.coordinator.group.records import GroupRecord
 from odradek.coordinator.group.share.groups import STATE_RETRY_MS, ShareGroups
 from odradek.coordinator.group.step import (
     GroupStep,

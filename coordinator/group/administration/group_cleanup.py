@@ -9,7 +9,7 @@ from odradek.coordinator.group.answers import offset_expiration
 from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
-from odradek.coordinator.group.records import OffsetCommitRecord
+from odradek.coordinator.group.offsets.records import OffsetCommitRecord
 from odradek.coordinator.group.rewind.rewind_tables import RewindTables
 from odradek.coordinator.group.step import (
     GroupStep,

@@ -42,12 +42,8 @@ from enum import StrEnum
 from typing import Final
 
 from odradek.coordinator.group.classic.members import ClassicGroupMember, ClassicMembers
+from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.events import EventBuffer, EventKind
-from odradek.coordinator.group.records import (
-    NO_TIMESTAMP,
-    GroupMetadata,
-    GroupMetadataRecord,
-)
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_subscription
@@ -57,6 +53,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from odradek.protocol.records import NO_TIMESTAMP
 
 NO_GENERATION: Final = -1
 _STORE_AGAIN_MS: Final = 1_000

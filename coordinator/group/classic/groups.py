@@ -18,8 +18,9 @@ from odradek.coordinator.group.classic.group import (
 )
 from odradek.coordinator.group.classic.join_group import generated_member_id, join
 from odradek.coordinator.group.classic.leave_group import leave
+from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
-from odradek.coordinator.group.records import GroupMetadata, GroupMetadataRecord, GroupRecord
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.step import (
     GroupStep,
 )

@@ -11,13 +11,14 @@ from odradek.coordinator.group.classic.group import (
     join_error,
 )
 from odradek.coordinator.group.classic.members import ClassicGroupMember, protocols_of
+from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED, EventKind
-from odradek.coordinator.group.records import TEXT_LENGTH_MAX, GroupMetadataRecord
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.step import (
     GroupStep,
 )
 from odradek.coordinator.outcome import Command
+from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
 

@@ -10,7 +10,7 @@ which owns the protocol of it all.
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
-from odradek.coordinator.group.records import MemberMetadata
+from odradek.coordinator.group.classic.records import MemberMetadata
 from odradek.coordinator.outcome import Command
 from odradek.protocol.messages.groups import (
     JoinGroupRequest,

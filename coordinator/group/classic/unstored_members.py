@@ -29,7 +29,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from odradek.coordinator.group.records import GroupMetadata
+from odradek.coordinator.group.classic.records import GroupMetadata
 from odradek.protocol.errors import ErrorCode
 
 REJOIN_WINDOW_MS: Final = 60_000

@@ -21,6 +21,7 @@ from typing import Final, get_args
 
 from odradek.coordinator.group.classic.group import ClassicGroup, join_error
 from odradek.coordinator.group.classic.leave_group import SEVERAL_MEMBERS_SINCE
+from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
 from odradek.coordinator.group.consumer import classic_members, heartbeats
 from odradek.coordinator.group.consumer.group import UNKNOWN_CONNECTION, ConsumerGroup
@@ -49,11 +50,11 @@ from odradek.coordinator.group.consumer.target_assignment import (
     start_epoch,
 )
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
 from odradek.coordinator.group.modern.group_table import GroupTable
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler
 from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
-from odradek.coordinator.group.records import GroupMetadataRecord, GroupRecord
 from odradek.coordinator.group.requests import ConsumerHeartbeat, UpdateTopics
 from odradek.coordinator.group.step import (
     GroupStep,

@@ -79,7 +79,6 @@ from odradek.coordinator.group.modern.member_checks import (
     fenced_epoch,
     unknown_member,
 )
-from odradek.coordinator.group.records import TEXT_LENGTH_MAX
 from odradek.coordinator.group.requests import ConsumerHeartbeat
 from odradek.coordinator.group.step import (
     GroupStep,
@@ -88,6 +87,7 @@ from odradek.coordinator.group.topics import (
     Partitions,
 )
 from odradek.coordinator.outcome import Command
+from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatAssignment,

@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 from odradek.coordinator.group.classic.group import ClassicGroup
 from odradek.coordinator.group.classic.members import ClassicGroupMember
+from odradek.coordinator.group.classic.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.records import (
     ClassicMemberMetadata,
@@ -30,7 +31,6 @@ from odradek.coordinator.group.consumer.records import (
     MemberState,
     TargetEpoch,
 )
-from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.topics import (
     Partitions,

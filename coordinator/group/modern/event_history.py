@@ -20,8 +20,8 @@ from odradek.coordinator.group.consumer.records import (
     MemberState,
 )
 from odradek.coordinator.group.events import EventBuffer, EventKind, GroupEvent
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group import ModernGroup
-from odradek.coordinator.group.records import GroupRecord
 from odradek.coordinator.group.share.records import (
     ShareCurrentAssignment,
     ShareCurrentRecord,

@@ -9,7 +9,7 @@ id belongs to one kind at a time; which one is the shard's to know, and a family
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.requests import UpdateTopics
 from odradek.coordinator.group.step import (
     GroupStep,

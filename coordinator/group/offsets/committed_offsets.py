@@ -9,7 +9,7 @@ can still be taken back. Whether a group may commit at all is decided by `classi
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from odradek.coordinator.group.records import NO_TIMESTAMP, CommittedOffset, OffsetCommitRecord
+from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode
@@ -28,6 +28,7 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from odradek.protocol.records import NO_TIMESTAMP
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 NO_OFFSET = -1

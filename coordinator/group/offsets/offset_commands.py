@@ -10,10 +10,10 @@ from typing import TypeAlias
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.answers import answer, read, refused_commit
 from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.offsets import transactional_commits as transactional
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
-from odradek.coordinator.group.records import TEXT_LENGTH_MAX, GroupRecord
 from odradek.coordinator.group.requests import (
     CommitInTransaction,
     DropTopicOffsets,
@@ -27,6 +27,7 @@ from odradek.coordinator.group.step import (
     GroupStep,
 )
 from odradek.coordinator.outcome import Command, Outcome, ShardReply, Timer
+from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,

@@ -9,7 +9,7 @@ commits. Everything here is in the log and replayed from it; only `ended` counts
 
 from typing import Final, NamedTuple
 
-from odradek.coordinator.group.records import CommittedOffset, OffsetCommitRecord
+from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker
 from odradek.coordinator.timeline import Timeline, TimelineTable
 

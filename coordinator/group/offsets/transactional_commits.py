@@ -10,14 +10,10 @@ Called by `offset_commands`.
 from typing import Final
 
 from odradek.coordinator.group.classic.group import ClassicGroup
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.offsets.committed_offsets import is_too_long
-from odradek.coordinator.group.records import (
-    NO_TIMESTAMP,
-    CommittedOffset,
-    GroupRecord,
-    OffsetCommitRecord,
-)
+from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.group.requests import CommitInTransaction, VerificationRequired
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.outcome import Command, Outcome, ShardReply, TransactionalRecord
@@ -34,6 +30,7 @@ from odradek.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from odradek.protocol.records import NO_TIMESTAMP
 
 _NEWEST_COMMIT: Final = APIS[ApiKey.OFFSET_COMMIT].max_version
 _MEMBER_EPOCHS_SINCE: Final = 6

@@ -26,6 +26,7 @@ from odradek.coordinator.group.classic.group import (
     GroupState,
 )
 from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.target_assignment import (
@@ -35,14 +36,11 @@ from odradek.coordinator.group.consumer.target_assignment import (
     start_epoch,
 )
 from odradek.coordinator.group.events import EventKind
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
-from odradek.coordinator.group.records import (
-    GroupMetadataRecord,
-    GroupRecord,
-    OffsetCommitRecord,
-)
+from odradek.coordinator.group.offsets.records import OffsetCommitRecord
 from odradek.coordinator.group.requests import (
     CANCEL,
     DescribeRewinds,

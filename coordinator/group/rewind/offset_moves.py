@@ -10,7 +10,7 @@ import msgspec
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.consumer.group import ConsumerGroup
-from odradek.coordinator.group.records import NO_TIMESTAMP, CommittedOffset
+from odradek.coordinator.group.offsets.records import CommittedOffset
 from odradek.coordinator.group.requests import RewindPosition
 from odradek.coordinator.group.rewind.records import (
     NO_OFFSET,
@@ -26,6 +26,7 @@ from odradek.coordinator.group.topics import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import SyncGroupRequest
+from odradek.protocol.records import NO_TIMESTAMP
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 

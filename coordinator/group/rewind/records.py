@@ -10,23 +10,16 @@ with the type, as all keys there; a value is an int16 version and one MessagePac
 A null value removes the key. Called by `records`.
 """
 
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import msgspec
 
-from odradek.coordinator.group.record_fields import INT16, INT32, FieldReader, string
-from odradek.protocol.errors import ProtocolError
+from odradek.coordinator.record_serde import RecordFormat, read_version
+from odradek.protocol.schema import int32, string, struct
 from odradek.protocol.types import Uuid
-
-T = TypeVar("T", "RewindState", "UndoPoint", "OffsetSnapshot")
 
 NO_OFFSET: Final = -1
 """Stands for a partition without a committed offset."""
-
-_STATE_KEY: Final = 20_001
-_UNDO_KEY: Final = 20_002
-_SNAPSHOT_KEY: Final = 20_003
-_VERSION: Final = 0
 
 
 class OffsetMove(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -114,50 +107,48 @@ class OffsetSnapshotRecord(msgspec.Struct, frozen=True):
 
 
 RewindRecord: TypeAlias = RewindStateRecord | UndoPointRecord | OffsetSnapshotRecord
-REWIND_RECORD_KINDS: Final = (_STATE_KEY, _UNDO_KEY, _SNAPSHOT_KEY)
 
+
+@struct
+class _StateKey:
+    group_id: str = string()
+
+
+@struct
+class _UndoPointKey:
+    group_id: str = string()
+    number: int = int32()
+
+
+@struct
+class _SnapshotKey:
+    group_id: str = string()
+    name: str = string()
+
+
+class _MessagePack:
+    """Values of one msgspec class: version 0 and a MessagePack array."""
+
+    def __init__(self, value_class: type[msgspec.Struct]) -> None:
+        self._name = value_class.__name__
+        self._decoder = msgspec.msgpack.Decoder(value_class)
+
+    def encode(self, value: object, version: int | None = None) -> bytes:
+        return _VERSION + _pack(value)
+
+    def decode(self, octets: bytes) -> object:
+        read_version(octets, 0, self._name)
+        return self._decoder.decode(octets[len(_VERSION) :])
+
+
+_VERSION: Final = b"\x00\x00"
 _pack: Final = msgspec.msgpack.Encoder().encode
 
-
-def encode_rewind_record(record: RewindRecord) -> tuple[bytes, bytes | None]:
-    """Key and value. ProtocolError if a text is too long for its place."""
-    group = string(record.group_id)
-    match record:
-        case RewindStateRecord():
-            return INT16.pack(_STATE_KEY) + group, _value(record.state)
-        case UndoPointRecord():
-            key = INT16.pack(_UNDO_KEY) + group + INT32.pack(record.number)
-            return key, _value(record.point)
-        case OffsetSnapshotRecord():
-            key = INT16.pack(_SNAPSHOT_KEY) + group + string(record.name)
-            return key, _value(record.snapshot)
-
-
-def decode_rewind_record(kind: int, reader: FieldReader, value: bytes | None) -> RewindRecord:
-    """The inverse; the key's type has been read. ProtocolError on a newer version."""
-    group_id = reader.string()
-    if kind == _STATE_KEY:
-        return RewindStateRecord(group_id, None if value is None else _read(value, RewindState))
-    if kind == _UNDO_KEY:
-        number = reader.int32()
-        return UndoPointRecord(group_id, number, None if value is None else _read(value, UndoPoint))
-    name = reader.string()
-    return OffsetSnapshotRecord(
-        group_id, name, None if value is None else _read(value, OffsetSnapshot)
-    )
-
-
-def _value(of: RewindState | UndoPoint | OffsetSnapshot | None) -> bytes | None:
-    return None if of is None else INT16.pack(_VERSION) + _pack(of)
-
-
-def _read(value: bytes, kind: type[T]) -> T:
-    version = FieldReader(value).version(_VERSION, kind.__name__)
-    assert version == _VERSION
-    try:
-        return msgspec.msgpack.decode(value[INT16.size :], type=kind)
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a rewind's record is malformed: {error}") from error
+REWIND_FORMATS: Final = (
+    RecordFormat(20_001, RewindStateRecord, _StateKey, _MessagePack(RewindState)),
+    RecordFormat(20_002, UndoPointRecord, _UndoPointKey, _MessagePack(UndoPoint)),
+    RecordFormat(20_003, OffsetSnapshotRecord, _SnapshotKey, _MessagePack(OffsetSnapshot)),
+)
 
 
 def key_of(move: OffsetMove) -> tuple[str, int]:

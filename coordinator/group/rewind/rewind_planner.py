@@ -10,7 +10,7 @@ from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.modern.group_type import GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
-from odradek.coordinator.group.records import CommittedOffset
+from odradek.coordinator.group.offsets.records import CommittedOffset
 from odradek.coordinator.group.requests import RewindGroup
 from odradek.coordinator.group.rewind.offset_moves import move_to, with_previous
 from odradek.coordinator.group.rewind.records import NO_OFFSET, OffsetMove

@@ -22,11 +22,11 @@ from typing import Final, TypeAlias, get_args
 
 from odradek.coordinator.group.answers import deleted_group
 from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, LEAVE_GROUP_EPOCH
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
 from odradek.coordinator.group.modern.group_table import GroupTable
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
 from odradek.coordinator.group.modern.member_checks import unknown_member
-from odradek.coordinator.group.records import GroupRecord
 from odradek.coordinator.group.requests import DeleteGroup, UpdateTopics
 from odradek.coordinator.group.share import state_partitions as changes
 from odradek.coordinator.group.share.group import ShareGroup

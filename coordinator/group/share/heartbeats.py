@@ -29,7 +29,6 @@ from odradek.coordinator.group.consumer.heartbeats import (
     is_blank_text,
 )
 from odradek.coordinator.group.modern.member_checks import unknown_member
-from odradek.coordinator.group.records import TEXT_LENGTH_MAX
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.records import (
     ShareCurrentAssignment,
@@ -52,6 +51,7 @@ from odradek.coordinator.group.topics import (
     Partitions,
 )
 from odradek.coordinator.outcome import Command
+from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
     ShareGroupHeartbeatAssignment,

@@ -17,11 +17,11 @@ from typing import Final, get_args
 
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, LEAVE_GROUP_EPOCH
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
 from odradek.coordinator.group.modern.group_table import GroupTable
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
 from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
-from odradek.coordinator.group.records import GroupRecord
 from odradek.coordinator.group.requests import (
     DescribeStreamsGroup,
     StreamsHeartbeatResult,

@@ -46,7 +46,6 @@ from odradek.coordinator.group.modern.member_checks import (
     fenced_epoch,
     unknown_member,
 )
-from odradek.coordinator.group.records import TEXT_LENGTH_MAX
 from odradek.coordinator.group.step import (
     GroupStep,
 )
@@ -90,6 +89,7 @@ from odradek.coordinator.group.streams.target_assignment import (
 from odradek.coordinator.group.streams.topology import ConfiguredTopology, StatusCode, topology_of
 from odradek.coordinator.group.streams.warmups import has_caught_up
 from odradek.coordinator.outcome import Command
+from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
 

@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
-from odradek.coordinator.group.records import TEXT_LENGTH_MAX
 from odradek.coordinator.group.streams.records import (
     InternalTopic,
     StoredCopartitionGroup,
@@ -26,6 +25,7 @@ from odradek.coordinator.group.streams.records import (
     Topology,
 )
 from odradek.coordinator.group.topics import TopicCatalog, metadata_hash
+from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import (
     StreamsGroupHeartbeatTopology,

@@ -13,8 +13,8 @@ from odradek.coordinator.group.answers import (
     refused_commit,
     unknown_group_error,
 )
+from odradek.coordinator.group.classic.records import GroupMetadata
 from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration
-from odradek.coordinator.group.records import GroupMetadata
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (

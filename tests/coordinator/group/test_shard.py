@@ -5,7 +5,7 @@ import random
 import pytest
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
-from odradek.coordinator.group.records import GroupMetadataRecord
+from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.requests import DeleteGroup
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.shard import GroupShard

@@ -2,7 +2,8 @@
 
 import pytest
 
-from odradek.coordinator.group.records import GroupMetadataRecord, decode
+from odradek.coordinator.group.classic.records import GroupMetadataRecord
+from odradek.coordinator.group.records import decode
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import MemberIdentity

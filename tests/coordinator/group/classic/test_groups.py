@@ -4,7 +4,7 @@ from odradek.coordinator.group.classic.group import (
     ClassicGroup,
 )
 from odradek.coordinator.group.classic.groups import ClassicGroups
-from odradek.coordinator.group.records import GroupMetadata, GroupMetadataRecord
+from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.step import (
     GroupStep,

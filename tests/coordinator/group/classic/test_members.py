@@ -5,7 +5,7 @@ import random
 import pytest
 
 from odradek.coordinator.group.classic.members import ClassicGroupMember, ClassicMembers, Protocols
-from odradek.coordinator.group.records import MemberMetadata
+from odradek.coordinator.group.classic.records import MemberMetadata
 from odradek.coordinator.outcome import Command
 from odradek.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from odradek.coordinator.group.classic.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.classic.unstored_members import REJOIN_WINDOW_MS, UnstoredMembers
-from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.outcome import ErrorReply
 from odradek.protocol.errors import ErrorCode

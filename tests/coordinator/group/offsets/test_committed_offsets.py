@@ -2,7 +2,8 @@
 
 import pytest
 
-from odradek.coordinator.group.records import CommittedOffset, OffsetCommitRecord, decode
+from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
+from odradek.coordinator.group.records import decode
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from odradek.protocol.errors import ErrorCode

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
-from odradek.coordinator.group.records import CommittedOffset, OffsetCommitRecord
+from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker
 from odradek.coordinator.timeline import Timeline
 

@@ -3,7 +3,8 @@
 import pytest
 
 from odradek.coordinator.group.events import EventKind
-from odradek.coordinator.group.records import CommittedOffset, GroupRecord, OffsetCommitRecord
+from odradek.coordinator.group.group_record import GroupRecord
+from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.group.requests import (
     CANCEL,
     DescribeRewinds,

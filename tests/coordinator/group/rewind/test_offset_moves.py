@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from odradek.coordinator.group.records import CommittedOffset
+from odradek.coordinator.group.offsets.records import CommittedOffset
 from odradek.coordinator.group.requests import RewindPosition
 from odradek.coordinator.group.rewind.offset_moves import (
     after,

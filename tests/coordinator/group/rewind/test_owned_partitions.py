@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.coordinator.group.classic.group import ClassicGroup
-from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
+from odradek.coordinator.group.classic.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.rewind.owned_partitions import (
     members_without_owned_field,
     owners,

@@ -8,7 +8,7 @@ from odradek.coordinator.group.classic.group import (
     ClassicGroup,
     GroupState,
 )
-from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
+from odradek.coordinator.group.classic.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.rewind.revocation_rounds import (
     UNCHANGED_ROUNDS_MAX,
     RevocationRounds,

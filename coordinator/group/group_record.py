@@ -1,0 +1,22 @@
+"""What group shards write: the type of records below all types of groups.
+
+The records themselves stand with their types of groups, their table in `records`.
+"""
+
+from typing import Protocol, TypeAlias
+
+from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker
+
+
+class KeyedGroupRecord(Protocol):
+    """A record of `__consumer_offsets` outside of a transaction."""
+
+    @property
+    def group_id(self) -> str:
+        """The group it is about."""
+
+
+GroupRecord: TypeAlias = (
+    KeyedGroupRecord | TransactionalRecord[KeyedGroupRecord] | TransactionMarker
+)
+"""Offsets inside a transaction and its end are told apart by their batches."""

@@ -1,0 +1,226 @@
+"""Records of coordinators as bytes: one table says which fields each type of record has.
+
+A record's key begins with an int16, the record type, and is never flexible. A value begins with an
+int16 version. A null value is a tombstone: it removes the key. Both are declared with
+protocol.schema and compiled when they are first used. The formats are Kafka's: its tools read our
+logs, and we read its.
+
+Every module of records lists its formats; the shard that writes them has a `RecordSerde` of all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+from odradek.protocol.decoding import Decoder, compile_decoder
+from odradek.protocol.encoding import Encoder, compile_encoder
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.schema import fields_of
+
+Convert: TypeAlias = Callable[[Any], Any]
+Entry: TypeAlias = tuple[bytes, bytes | None]
+"""Key and value as they stand in a log."""
+_Codec: TypeAlias = tuple[bytes, Encoder, Decoder]
+"""The version or record type in front, and how what follows is written and read."""
+
+TEXT_LENGTH_MAX: Final = 8_000
+"""Texts of so many characters fit into a record, whatever characters they are: a key's text has at
+most 32,767 bytes."""
+_INT16: Final = struct.Struct(">h")
+
+
+class ValueFormat(Protocol):
+    """How the values of a record type are written and read, with the version that leads them."""
+
+    def encode(self, value: object, version: int | None = None) -> bytes:
+        """The value in `version`, or in the one that this release writes."""
+
+    def decode(self, octets: bytes) -> object:
+        """The inverse, for all versions. ProtocolError if the version is a newer one."""
+
+
+def read_version(octets: bytes, version_max: int, name: str) -> int:
+    """The version that a value begins with."""
+    version: int = _INT16.unpack_from(octets)[0]
+    if not 0 <= version <= version_max:
+        raise ProtocolError(f"{name} version {version}; this release reads 0 to {version_max}")
+    return version
+
+
+class SchemaValue:
+    """Values declared with protocol.schema.
+
+    `name` is Kafka's. `make` turns what was read into the value: a msgspec class takes the fields
+    of its own names. A value is written from its attributes, if `to_struct` is not given; `version`
+    is the one to write, or tells it of a value.
+    """
+
+    __slots__ = (
+        "_codecs",
+        "_declared",
+        "_flexible_since",
+        "_make",
+        "_name",
+        "_to_struct",
+        "_version",
+        "_version_max",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        declared: type,
+        make: type[msgspec.Struct] | Convert,
+        *,
+        to_struct: Convert | None = None,
+        version: int | Callable[[Any], int] = 0,
+        version_max: int = 0,
+        flexible_since: int = 0,
+    ) -> None:
+        self._name = name
+        self._declared = declared
+        self._make = _from_attributes(make) if isinstance(make, type) else make
+        self._to_struct = to_struct
+        self._version = version
+        self._version_max = version_max
+        self._flexible_since = flexible_since
+        self._codecs: dict[int, _Codec] = {}
+
+    def encode(self, value: object, version: int | None = None) -> bytes:
+        """See ValueFormat."""
+        if version is None:
+            version = self._version if isinstance(self._version, int) else self._version(value)
+        prefix, encode, _ = self._codecs.get(version) or self._compile(version)
+        if self._to_struct is not None:
+            value = self._to_struct(value)
+        return b"".join((prefix, *encode(value)))
+
+    def decode(self, octets: bytes) -> object:
+        """See ValueFormat."""
+        version = read_version(octets, self._version_max, self._name)
+        decode = (self._codecs.get(version) or self._compile(version))[2]
+        return self._make(decode(octets, _INT16.size))
+
+    def _compile(self, version: int) -> _Codec:
+        codec = _codec(self._declared, version, flexible=version >= self._flexible_since)
+        self._codecs[version] = codec
+        return codec
+
+
+class RecordFormat:
+    """One type of record. `record` is its class: the fields of its key in order, then its value.
+
+    `key` is declared with protocol.schema and written from the record's attributes, or from those
+    of `key_of(record)`; then `make` turns the key's fields and the value into a record.
+    `older_types` have the same fields and are only read. `kinds` are what RecordSerde finds the
+    format by.
+    """
+
+    __slots__ = (
+        "_declared_key",
+        "_key_codec",
+        "_key_fields",
+        "_key_of",
+        "_make",
+        "_value",
+        "kinds",
+        "types",
+    )
+
+    def __init__(
+        self,
+        record_type: int,
+        record: type[msgspec.Struct],
+        key: type,
+        value: ValueFormat,
+        *,
+        key_of: Convert | None = None,
+        make: Callable[..., Any] | None = None,
+        older_types: tuple[int, ...] = (),
+        kinds: tuple[type, ...] = (),
+    ) -> None:
+        self.types = (record_type, *older_types)
+        self.kinds = kinds or (record,)
+        self._declared_key = key
+        self._key_of = key_of
+        self._value = value
+        self._make = make or record
+        self._key_fields = attrgetter(*(field.name for field in fields_of(key)))
+        self._key_codec: _Codec | None = None
+
+    def encode(self, record: object, value: object, version: int | None) -> Entry:
+        """Key and value of a record; the value is null if it is None."""
+        prefix, encode, _ = self._key_codec or self._compile()
+        key = record if self._key_of is None else self._key_of(record)
+        octets = b"".join((prefix, *encode(key)))
+        return octets, None if value is None else self._value.encode(value, version)
+
+    def decode(self, key: bytes, value: bytes | None) -> object:
+        """The record of key and value."""
+        fields = self._key_fields((self._key_codec or self._compile())[2](key, _INT16.size))
+        known = None if value is None else self._value.decode(value)
+        return self._make(*fields, known) if type(fields) is tuple else self._make(fields, known)
+
+    def _compile(self) -> _Codec:
+        self._key_codec = _codec(self._declared_key, self.types[0], flexible=False)
+        return self._key_codec
+
+
+class RecordSerde:
+    """All types of records of one topic.
+
+    A record is written in the format of its class, or of what `kind_of` says of it.
+    """
+
+    __slots__ = ("_by_kind", "_by_type", "_kind_of", "_topic")
+
+    def __init__(
+        self,
+        topic: str,
+        formats: Iterable[RecordFormat],
+        *,
+        kind_of: Callable[[Any], type] = type,
+    ) -> None:
+        self._topic = topic
+        self._kind_of = kind_of
+        self._by_kind: dict[type, RecordFormat] = {}
+        self._by_type: dict[int, RecordFormat] = {}
+        for one in formats:
+            self._by_kind.update(dict.fromkeys(one.kinds, one))
+            self._by_type.update(dict.fromkeys(one.types, one))
+
+    def encode(self, record: msgspec.Struct, version: int | None = None) -> Entry:
+        """Key and value as they stand in the log, the value in its newest version or in this one.
+
+        ProtocolError if a text is too long for its place.
+        """
+        value = getattr(record, record.__struct_fields__[-1])
+        try:
+            return self._by_kind[self._kind_of(record)].encode(record, value, version)
+        except struct.error as error:
+            raise ProtocolError(f"a text or number fits into no record: {error}") from error
+
+    def decode(self, key: bytes, value: bytes | None) -> Any:  # noqa: ANN401 - any of the records
+        """The inverse of `encode`, for all versions; None for types that are not in the table."""
+        try:
+            known = self._by_type.get(_INT16.unpack_from(key)[0])
+            return None if known is None else known.decode(key, value)
+        except (struct.error, IndexError, ValueError, msgspec.MsgspecError) as error:
+            raise ProtocolError(f"a record of {self._topic} is malformed: {error}") from error
+
+
+def _from_attributes(value_class: type[msgspec.Struct]) -> Convert:
+    return lambda read: msgspec.convert(read, value_class, from_attributes=True)
+
+
+def _codec(declared: type, version: int, *, flexible: bool) -> _Codec:
+    return (
+        _INT16.pack(version),
+        compile_encoder(declared, version, flexible=flexible),
+        compile_decoder(declared, version, flexible=flexible, may_trail=True),
+    )

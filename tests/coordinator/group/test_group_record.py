@@ -1,0 +1,12 @@
+"""Every record outside of a transaction names its group."""
+
+from typing import get_args
+
+import pytest
+
+from odradek.coordinator.group.records import OwnRecord
+
+
+@pytest.mark.parametrize("record", get_args(OwnRecord))
+def test_every_record_names_its_group(record: type) -> None:
+    assert record.__annotations__["group_id"] is str
