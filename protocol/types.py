@@ -9,7 +9,20 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Request(Generic[R_co]):
+    """A request that is answered with an R_co: the base class of messages and commands.
+
+    It has no fields and no methods. It lets the type checker derive the response of a call:
+    `call(request: Request[R]) -> Reply[R]`.
+    """
+
+    __slots__ = ()
+
 
 Uuid: TypeAlias = bytes
 """Sixteen bytes, big-endian as RFC 4122 orders them."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
-from odradek.protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID, Request, Uuid
 
 
 class ReplicaAssignment(msgspec.Struct, frozen=True, array_like=True):
@@ -33,7 +33,9 @@ class NewTopic(msgspec.Struct, frozen=True, array_like=True):
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
-class CreateTopics(msgspec.Struct, frozen=True, array_like=True, tag="CreateTopics"):
+class CreateTopics(
+    msgspec.Struct, Request["TopicsReply"], frozen=True, array_like=True, tag="CreateTopics"
+):
     """Each topic succeeds or fails by itself."""
 
     topics: tuple[NewTopic, ...]
@@ -47,7 +49,9 @@ class TopicReference(msgspec.Struct, frozen=True, array_like=True):
     topic_id: Uuid = ZERO_UUID
 
 
-class DeleteTopics(msgspec.Struct, frozen=True, array_like=True, tag="DeleteTopics"):
+class DeleteTopics(
+    msgspec.Struct, Request["TopicsReply"], frozen=True, array_like=True, tag="DeleteTopics"
+):
     """Each topic succeeds or fails by itself."""
 
     topics: tuple[TopicReference, ...]
@@ -61,7 +65,9 @@ class NewPartitions(msgspec.Struct, frozen=True, array_like=True):
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
-class CreatePartitions(msgspec.Struct, frozen=True, array_like=True, tag="CreatePartitions"):
+class CreatePartitions(
+    msgspec.Struct, Request["TopicsReply"], frozen=True, array_like=True, tag="CreatePartitions"
+):
     """Each topic succeeds or fails by itself."""
 
     topics: tuple[NewPartitions, ...]
@@ -76,7 +82,9 @@ class ResourceConfigs(msgspec.Struct, frozen=True, array_like=True):
     configs: tuple[tuple[str, str | None], ...]
 
 
-class AlterConfigs(msgspec.Struct, frozen=True, array_like=True, tag="AlterConfigs"):
+class AlterConfigs(
+    msgspec.Struct, Request["ConfigsReply"], frozen=True, array_like=True, tag="AlterConfigs"
+):
     """Each resource gets exactly these configs, or keeps what it has."""
 
     resources: tuple[ResourceConfigs, ...]
@@ -100,7 +108,11 @@ class ResourceOperations(msgspec.Struct, frozen=True, array_like=True):
 
 
 class IncrementalAlterConfigs(
-    msgspec.Struct, frozen=True, array_like=True, tag="IncrementalAlterConfigs"
+    msgspec.Struct,
+    Request["ConfigsReply"],
+    frozen=True,
+    array_like=True,
+    tag="IncrementalAlterConfigs",
 ):
     """Each resource is changed as a whole or not at all."""
 
@@ -108,14 +120,22 @@ class IncrementalAlterConfigs(
     validate_only: bool = False
 
 
-class AllocateProducerIds(msgspec.Struct, frozen=True, array_like=True, tag="AllocateProducerIds"):
+class AllocateProducerIds(
+    msgspec.Struct,
+    Request["ProducerIdsReply"],
+    frozen=True,
+    array_like=True,
+    tag="AllocateProducerIds",
+):
     """A broker wants a block of producer ids of its own."""
 
     broker_id: int
     broker_epoch: int
 
 
-class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="RegisterBroker"):
+class RegisterBroker(
+    msgspec.Struct, Request["BrokerReply"], frozen=True, array_like=True, tag="RegisterBroker"
+):
     """A broker has started. An empty `cluster_id` says that it belongs to none yet.
 
     `features` are what its release understands; empty says nothing about it. `log_dirs` are the
@@ -136,7 +156,9 @@ class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="Register
     previous_broker_epoch: int | None = None
 
 
-class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag="BrokerHeartbeat"):
+class BrokerHeartbeat(
+    msgspec.Struct, Request["HeartbeatReply"], frozen=True, array_like=True, tag="BrokerHeartbeat"
+):
     """A broker is alive and has applied the metadata log up to `metadata_offset`.
 
     With `wants_fence` it does not want to serve yet, with `wants_shut_down` it wants to leave.
@@ -149,7 +171,13 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag="BrokerH
     wants_shut_down: bool = False
 
 
-class UnregisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="UnregisterBroker"):
+class UnregisterBroker(
+    msgspec.Struct,
+    Request["UnregisteredReply"],
+    frozen=True,
+    array_like=True,
+    tag="UnregisterBroker",
+):
     """A broker is gone for good."""
 
     broker_id: int
@@ -172,7 +200,9 @@ class InSyncChange(msgspec.Struct, frozen=True, array_like=True):
     in_sync: tuple[InSyncReplica, ...]
 
 
-class AlterPartition(msgspec.Struct, frozen=True, array_like=True, tag="AlterPartition"):
+class AlterPartition(
+    msgspec.Struct, Request["InSyncReply"], frozen=True, array_like=True, tag="AlterPartition"
+):
     """A leader's changes of ISRs; each succeeds or fails by itself."""
 
     broker_id: int
@@ -180,7 +210,9 @@ class AlterPartition(msgspec.Struct, frozen=True, array_like=True, tag="AlterPar
     changes: tuple[InSyncChange, ...]
 
 
-class ResignReplicas(msgspec.Struct, frozen=True, array_like=True, tag="ResignReplicas"):
+class ResignReplicas(
+    msgspec.Struct, Request["PartitionsReply"], frozen=True, array_like=True, tag="ResignReplicas"
+):
     """A broker's disk does not take the records of these partitions (topic id, number): others
     shall lead them and not wait for it, until it has caught up."""
 
@@ -196,7 +228,9 @@ class PartitionReference(msgspec.Struct, frozen=True, array_like=True):
     partition: int
 
 
-class ElectLeaders(msgspec.Struct, frozen=True, array_like=True, tag="ElectLeaders"):
+class ElectLeaders(
+    msgspec.Struct, Request["PartitionsReply"], frozen=True, array_like=True, tag="ElectLeaders"
+):
     """Elect: type 0 the preferred leaders, 1 anybody if it must be (KIP-460); null: everywhere."""
 
     election_type: int
@@ -212,7 +246,11 @@ class Reassignment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AlterPartitionReassignments(
-    msgspec.Struct, frozen=True, array_like=True, tag="AlterPartitionReassignments"
+    msgspec.Struct,
+    Request["PartitionsReply"],
+    frozen=True,
+    array_like=True,
+    tag="AlterPartitionReassignments",
 ):
     """Each reassignment is accepted or refused by itself (KIP-455)."""
 
@@ -228,14 +266,18 @@ class FeatureUpdate(msgspec.Struct, frozen=True, array_like=True):
     upgrade_type: int = 1
 
 
-class UpdateFeatures(msgspec.Struct, frozen=True, array_like=True, tag="UpdateFeatures"):
+class UpdateFeatures(
+    msgspec.Struct, Request["FeaturesReply"], frozen=True, array_like=True, tag="UpdateFeatures"
+):
     """All of the features get their levels, or none (KIP-584, KIP-778)."""
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
 
 
-class AddRaftVoter(msgspec.Struct, frozen=True, array_like=True, tag="AddRaftVoter"):
+class AddRaftVoter(
+    msgspec.Struct, Request["VotersReply"], frozen=True, array_like=True, tag="AddRaftVoter"
+):
     """A node that follows the metadata shall vote, with the data folder of this id (KIP-853).
 
     Without `waits` it is answered when the step is in the leader's log, committed or not.
@@ -246,7 +288,9 @@ class AddRaftVoter(msgspec.Struct, frozen=True, array_like=True, tag="AddRaftVot
     waits: bool = True
 
 
-class RemoveRaftVoter(msgspec.Struct, frozen=True, array_like=True, tag="RemoveRaftVoter"):
+class RemoveRaftVoter(
+    msgspec.Struct, Request["VotersReply"], frozen=True, array_like=True, tag="RemoveRaftVoter"
+):
     """The node shall not vote any more with the data folder of this id (KIP-853)."""
 
     voter_id: int

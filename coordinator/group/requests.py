@@ -14,14 +14,27 @@ from odradek.coordinator.group.rewind.records import OffsetMove, OffsetSnapshot,
 from odradek.coordinator.group.streams.records import InternalTopic
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.group_offsets import OffsetFetchRequestTopics
-from odradek.protocol.messages.groups import ConsumerGroupHeartbeatRequest
-from odradek.protocol.messages.streams import StreamsGroupHeartbeatResponse
-from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
-from odradek.protocol.types import Uuid
+from odradek.protocol.messages.diagnostics import ExplainedGroup
+from odradek.protocol.messages.group_offsets import (
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
+from odradek.protocol.messages.groups import (
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DeletableGroupResult,
+    DescribedGroup,
+)
+from odradek.protocol.messages.streams import (
+    StreamsGroupDescribedGroup,
+    StreamsGroupHeartbeatResponse,
+)
+from odradek.protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from odradek.protocol.types import Request, Uuid
 
 
-class FetchOffsets(msgspec.Struct, frozen=True):
+class FetchOffsets(msgspec.Struct, Request[OffsetFetchResponseGroup], frozen=True):
     """One group of OffsetFetch; topics None means all. Answered with an OffsetFetchResponseGroup.
 
     The topics carry both names and ids, whichever of them the client sent. A member of a consumer
@@ -35,7 +48,7 @@ class FetchOffsets(msgspec.Struct, frozen=True):
     member_epoch: int = -1
 
 
-class ConsumerHeartbeat(msgspec.Struct, frozen=True):
+class ConsumerHeartbeat(msgspec.Struct, Request[ConsumerGroupHeartbeatResponse], frozen=True):
     """ConsumerGroupHeartbeat. Answered with a ConsumerGroupHeartbeatResponse.
 
     `regex_names` are the topics that the request's expression stands for, None if it brings none:
@@ -46,7 +59,7 @@ class ConsumerHeartbeat(msgspec.Struct, frozen=True):
     regex_names: tuple[str, ...] | None = None
 
 
-class DescribeConsumerGroup(msgspec.Struct, frozen=True):
+class DescribeConsumerGroup(msgspec.Struct, Request[ConsumerGroupDescribedGroup], frozen=True):
     """One group of ConsumerGroupDescribe. Answered with a ConsumerGroupDescribedGroup."""
 
     group_id: str
@@ -60,14 +73,14 @@ class StreamsHeartbeatResult(msgspec.Struct, frozen=True):
     missing: tuple[InternalTopic, ...] = ()
 
 
-class DescribeStreamsGroup(msgspec.Struct, frozen=True):
+class DescribeStreamsGroup(msgspec.Struct, Request[StreamsGroupDescribedGroup], frozen=True):
     """One group of StreamsGroupDescribe. Answered with a DescribedGroup of that API."""
 
     group_id: str
     with_description: bool = False
 
 
-class UpdateTopics(msgspec.Struct, frozen=True):
+class UpdateTopics(msgspec.Struct, Request[None], frozen=True):
     """Topics have changed (`names`, None: any may have), and expressions stand for these now.
 
     The shard's catalog is the newest already, and so are its settings; `has_new_rules` says that
@@ -79,32 +92,40 @@ class UpdateTopics(msgspec.Struct, frozen=True):
     has_new_rules: bool = False
 
 
-class DescribeGroup(msgspec.Struct, frozen=True):
+class DescribeGroup(msgspec.Struct, Request[DescribedGroup], frozen=True):
     """One group of DescribeGroups. Answered with a DescribedGroup."""
 
     group_id: str
 
 
-class DeleteGroup(msgspec.Struct, frozen=True):
+class DeleteGroup(msgspec.Struct, Request[DeletableGroupResult], frozen=True):
     """One group of DeleteGroups. Answered with a DeletableGroupResult."""
 
     group_id: str
 
 
-class ExplainGroup(msgspec.Struct, frozen=True):
+class ExplainGroup(msgspec.Struct, Request[ExplainedGroup], frozen=True):
     """What a group does, and why. Answered with an ExplainedGroup."""
 
     group_id: str
     with_events: bool = True
 
 
-class DropTopicOffsets(msgspec.Struct, frozen=True):
+class DropTopicOffsets(msgspec.Struct, Request[None], frozen=True):
     """These topics, as (name, id), have been deleted: drop what was committed on them."""
 
     topics: tuple[tuple[str, Uuid], ...]
 
 
-class CommitInTransaction(msgspec.Struct, frozen=True):
+class VerificationRequired(msgspec.Struct, frozen=True):
+    """Ask the transaction's coordinator, and come again with the guard."""
+
+    guard: int
+
+
+class CommitInTransaction(
+    msgspec.Struct, Request[TxnOffsetCommitResponse | VerificationRequired], frozen=True
+):
     """TxnOffsetCommit; answered by its response, or by `VerificationRequired`.
 
     `is_verified`: the transaction's coordinator has added the group to it in an epoch that no other
@@ -116,13 +137,7 @@ class CommitInTransaction(msgspec.Struct, frozen=True):
     guard: int = -1
 
 
-class VerificationRequired(msgspec.Struct, frozen=True):
-    """Ask the transaction's coordinator, and come again with the guard."""
-
-    guard: int
-
-
-class EndProducerTransaction(msgspec.Struct, frozen=True):
+class EndProducerTransaction(msgspec.Struct, Request[ErrorCode], frozen=True):
     """A producer's transaction has ended. Answered with an ErrorCode once the marker is
     committed."""
 
@@ -151,7 +166,7 @@ class RewindPosition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 CANCEL: Final = -1
 
 
-class RewindGroup(msgspec.Struct, frozen=True, kw_only=True):
+class RewindGroup(msgspec.Struct, Request["RewindResult"], frozen=True, kw_only=True):
     """Let a group go on elsewhere. Answered with Rewound, when it does or `timeout_ms` are over.
 
     The same `rewind_id` again is the same rewind. `undoes`: the number of the undo point whose
@@ -176,7 +191,7 @@ class RewindResult(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[tuple[str, int, ErrorCode], ...] = ()
 
 
-class DescribeRewinds(msgspec.Struct, frozen=True):
+class DescribeRewinds(msgspec.Struct, Request["RewindHistory | None"], frozen=True):
     """What of a group can be undone or returned to. Answered with a RewindHistory, or with None if
     there is no such group."""
 
@@ -194,7 +209,7 @@ class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: Mapping[str, OffsetSnapshot]
 
 
-class TakeSnapshot(msgspec.Struct, frozen=True):
+class TakeSnapshot(msgspec.Struct, Request[RewindResult], frozen=True):
     """Remember a group's offsets under a name. Answered with a Rewound that has them.
 
     `share_starts`: where a share group begins, which has no committed offsets but is known to the
@@ -206,7 +221,7 @@ class TakeSnapshot(msgspec.Struct, frozen=True):
     share_starts: tuple[OffsetMove, ...] = ()
 
 
-class DropSnapshot(msgspec.Struct, frozen=True):
+class DropSnapshot(msgspec.Struct, Request[RewindResult], frozen=True):
     """Forget a snapshot. Answered with a Rewound without moves."""
 
     group_id: str

@@ -5,9 +5,11 @@ A request about a key is answered by `ShareStateError`, or by what is said at it
 
 from typing import NamedTuple, Self, TypeAlias
 
+import msgspec
+
 from odradek.coordinator.share.state_batches import Batches
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.types import Uuid, uuid_from_text, uuid_to_text
+from odradek.protocol.types import Request, Uuid, uuid_from_text, uuid_to_text
 
 
 class ShareKey(NamedTuple):
@@ -31,21 +33,11 @@ class ShareKey(NamedTuple):
         return cls(group_id, uuid_from_text(topic_id), int(partition))
 
 
-class InitializeShareState(NamedTuple):
-    """Begin at `start_offset` (-1: its leader decides), in place of whatever there is of a lower
-    state epoch. Answered by None."""
+class ShareStateError(NamedTuple):
+    """Why a request was not carried out."""
 
-    key: ShareKey
-    state_epoch: int
-    start_offset: int
-
-
-class ReadShareState(NamedTuple):
-    """All that is known, for the leader of `leader_epoch` (-1: for somebody who only looks);
-    leaders of lower epochs are fenced from then on. Answered by `PersistedShareState`."""
-
-    key: ShareKey
-    leader_epoch: int
+    code: ErrorCode
+    message: str
 
 
 class PersistedShareState(NamedTuple):
@@ -54,29 +46,6 @@ class PersistedShareState(NamedTuple):
     state_epoch: int
     start_offset: int
     batches: Batches
-
-
-class WriteShareState(NamedTuple):
-    """What a leader has decided; start offset and count -1: unchanged. Answered by None."""
-
-    key: ShareKey
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int
-    batches: Batches
-
-
-class DeleteShareState(NamedTuple):
-    """Forget the key, known or not. Answered by None."""
-
-    key: ShareKey
-
-
-class SummarizeShareState(NamedTuple):
-    """Answered by `ShareStateSummary`, from committed state."""
-
-    key: ShareKey
 
 
 class ShareStateSummary(NamedTuple):
@@ -88,6 +57,50 @@ class ShareStateSummary(NamedTuple):
     delivery_complete_count: int
 
 
+class InitializeShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
+    """Begin at `start_offset` (-1: its leader decides), in place of whatever there is of a lower
+    state epoch. Answered by None."""
+
+    key: ShareKey
+    state_epoch: int
+    start_offset: int
+
+
+class ReadShareState(
+    msgspec.Struct, Request[PersistedShareState | ShareStateError], frozen=True, gc=False
+):
+    """All that is known, for the leader of `leader_epoch` (-1: for somebody who only looks);
+    leaders of lower epochs are fenced from then on. Answered by `PersistedShareState`."""
+
+    key: ShareKey
+    leader_epoch: int
+
+
+class WriteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
+    """What a leader has decided; start offset and count -1: unchanged. Answered by None."""
+
+    key: ShareKey
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Batches
+
+
+class DeleteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
+    """Forget the key, known or not. Answered by None."""
+
+    key: ShareKey
+
+
+class SummarizeShareState(
+    msgspec.Struct, Request[ShareStateSummary | ShareStateError], frozen=True, gc=False
+):
+    """Answered by `ShareStateSummary`, from committed state."""
+
+    key: ShareKey
+
+
 ShareStateRequest: TypeAlias = (
     InitializeShareState | ReadShareState | WriteShareState | DeleteShareState | SummarizeShareState
 )
@@ -97,14 +110,7 @@ NO_STATE_SUMMARY = ShareStateSummary(0, 0, -1, -1)
 """Of a key that was never initialised."""
 
 
-class ShareStateError(NamedTuple):
-    """Why a request was not carried out."""
-
-    code: ErrorCode
-    message: str
-
-
-class ForgetTopicStates(NamedTuple):
+class ForgetTopicStates(msgspec.Struct, Request[None], frozen=True, gc=False):
     """These topics are no more."""
 
     topic_ids: frozenset[Uuid]
@@ -114,7 +120,7 @@ class MeasureLog(NamedTuple):
     """Instruction to the shell: say with `Checkpoint` how far the log goes now."""
 
 
-class Checkpoint(NamedTuple):
+class Checkpoint(msgspec.Struct, Request[None], frozen=True, gc=False):
     """Write everything that is known once more, behind `end_offset`, so that what lies before it
     is not needed any more. Answered by None."""
 

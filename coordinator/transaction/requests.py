@@ -6,11 +6,21 @@ is told to do, `MarkersWritten` how it says that it is done.
 
 from typing import NamedTuple
 
+import msgspec
+
 from odradek.coordinator.transaction.transaction_metadata import Partition
-from odradek.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.transactions import (
+    DescribeTransactionsTransactionState,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from odradek.protocol.types import Request
 
 
-class InitProducer(NamedTuple):
+class InitProducer(msgspec.Struct, Request[InitProducerIdResponse], frozen=True, gc=False):
     """InitProducerId with a transactional id; answered by InitProducerIdResponse.
     `fresh_producer_id` has never been given to anybody."""
 
@@ -18,7 +28,7 @@ class InitProducer(NamedTuple):
     fresh_producer_id: int
 
 
-class AddPartitions(NamedTuple):
+class AddPartitions(msgspec.Struct, Request[ErrorCode], frozen=True, gc=False):
     """Let partitions take part in the owner's transaction; answered by an ErrorCode.
     `client_version` is the transaction version that the client speaks (0 to 2)."""
 
@@ -29,7 +39,9 @@ class AddPartitions(NamedTuple):
     client_version: int
 
 
-class VerifyPartitions(NamedTuple):
+class VerifyPartitions(
+    msgspec.Struct, Request[frozenset[Partition] | ErrorCode], frozen=True, gc=False
+):
     """Whether partitions take part in the owner's transaction; answered by an ErrorCode, or by
     those that do not."""
 
@@ -39,7 +51,7 @@ class VerifyPartitions(NamedTuple):
     partitions: frozenset[Partition]
 
 
-class EndTransaction(NamedTuple):
+class EndTransaction(msgspec.Struct, Request[EndTxnResponse], frozen=True, gc=False):
     """EndTxn; answered by EndTxnResponse. `fresh_producer_id` is needed if epochs run out (see
     `transaction.is_epoch_exhausted`), and -1 otherwise."""
 
@@ -48,7 +60,9 @@ class EndTransaction(NamedTuple):
     fresh_producer_id: int
 
 
-class DescribeTransaction(NamedTuple):
+class DescribeTransaction(
+    msgspec.Struct, Request[DescribeTransactionsTransactionState], frozen=True, gc=False
+):
     """Answered by DescribeTransactionsTransactionState."""
 
     transactional_id: str
@@ -65,7 +79,7 @@ class WriteMarkers(NamedTuple):
     transaction_version: int
 
 
-class MarkersWritten(NamedTuple):
+class MarkersWritten(msgspec.Struct, Request[None], frozen=True, gc=False):
     """What `WriteMarkers` asked for is done. Answered when that is recorded."""
 
     transactional_id: str

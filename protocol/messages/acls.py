@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from odradek.protocol.schema import array, int8, int16, int32, string, struct
+from odradek.protocol.types import Request
 
 
 @struct
-class DescribeAclsRequest:
+class DescribeAclsRequest(Request["DescribeAclsResponse"]):
     """Which ACLs match? 1 stands for any, null for any name. v1 adds the pattern type."""
 
     resource_type_filter: int = int8()
@@ -62,7 +63,7 @@ class AclCreation:
 
 
 @struct
-class CreateAclsRequest:
+class CreateAclsRequest(Request["CreateAclsResponse"]):
     """Add ACLs; v3 knows the resource type user."""
 
     creations: list[AclCreation] = array(AclCreation)
@@ -98,7 +99,7 @@ class DeleteAclsFilter:
 
 
 @struct
-class DeleteAclsRequest:
+class DeleteAclsRequest(Request["DeleteAclsResponse"]):
     """Remove all ACLs that match any of these filters."""
 
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)

@@ -18,7 +18,7 @@ from odradek.protocol.schema import (
     uint16,
     uuid,
 )
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 
 @struct
@@ -38,7 +38,7 @@ class AlterReplicaLogDir:
 
 
 @struct
-class AlterReplicaLogDirsRequest:
+class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
     """Move replicas between a broker's directories (KIP-113)."""
 
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
@@ -77,7 +77,7 @@ class DescribableLogDirTopic:
 
 
 @struct
-class DescribeLogDirsRequest:
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     """What lies in this broker's directories? Null topics are all."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable_since=0)
@@ -131,7 +131,7 @@ class ElectLeadersTopicPartitions:
 
 
 @struct
-class ElectLeadersRequest:
+class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     """Elect new leaders; null partitions are all.
 
     v1 can elect a replica that is not in sync (`election_type` 1, KIP-460); v0 only preferred
@@ -188,7 +188,7 @@ class ReassignableTopic:
 
 
 @struct
-class AlterPartitionReassignmentsRequest:
+class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
     """Move partitions to other brokers (KIP-455); answered when begun, not when done.
 
     v1 can insist that the number of replicas stays.
@@ -236,7 +236,7 @@ class ListPartitionReassignmentsTopics:
 
 
 @struct
-class ListPartitionReassignmentsRequest:
+class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
     """Which partitions are moving? Null topics are all."""
 
     timeout_ms: int = int32(default=60000)
@@ -289,7 +289,7 @@ class DescribeQuorumRequestTopicData:
 
 
 @struct
-class DescribeQuorumRequest:
+class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
     """How does the controllers' quorum stand (KIP-595)?"""
 
     topics: list[DescribeQuorumRequestTopicData] = array(DescribeQuorumRequestTopicData)
@@ -374,7 +374,7 @@ class FeatureUpdateKey:
 
 
 @struct
-class UpdateFeaturesRequest:
+class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
     """Change feature levels (KIP-584); v1 can ask for validation only."""
 
     timeout_ms: int = int32(default=60000)
@@ -402,7 +402,7 @@ class UpdateFeaturesResponse:
 
 
 @struct
-class UnregisterBrokerRequest:
+class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"]):
     """Forget a broker that will not come back."""
 
     broker_id: int = int32()
@@ -418,7 +418,7 @@ class UnregisterBrokerResponse:
 
 
 @struct
-class AddRaftVoterRequest:
+class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
     """Let a controller vote (KIP-853); v1 can answer before it is committed."""
 
     cluster_id: str | None = string(nullable_since=0)
@@ -439,7 +439,7 @@ class AddRaftVoterResponse:
 
 
 @struct
-class RemoveRaftVoterRequest:
+class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"]):
     """Take a controller's vote."""
 
     cluster_id: str | None = string(nullable_since=0)
@@ -457,7 +457,7 @@ class RemoveRaftVoterResponse:
 
 
 @struct
-class UnregisterControllerRequest:
+class UnregisterControllerRequest(Request["UnregisterControllerResponse"]):
     """Forget a controller that will not come back."""
 
     controller_id: int = int32()

@@ -5,6 +5,7 @@ IncrementalAlterConfigs (44), ListConfigResources (74).
 from __future__ import annotations
 
 from odradek.protocol.schema import array, boolean, int8, int16, int32, string, struct
+from odradek.protocol.types import Request
 
 
 @struct
@@ -17,7 +18,7 @@ class DescribeConfigsResource:
 
 
 @struct
-class DescribeConfigsRequest:
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """What is configured? v1 may ask for synonyms, v3 for documentation."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
@@ -90,7 +91,7 @@ class AlterConfigsResource:
 
 
 @struct
-class AlterConfigsRequest:
+class AlterConfigsRequest(Request["AlterConfigsResponse"]):
     """Replace whole configurations; deprecated for IncrementalAlterConfigs."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
@@ -134,7 +135,7 @@ class IncrementalAlterConfigsResource:
 
 
 @struct
-class IncrementalAlterConfigsRequest:
+class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
     """Change single keys (KIP-339)."""
 
     resources: list[IncrementalAlterConfigsResource] = array(IncrementalAlterConfigsResource)
@@ -150,7 +151,7 @@ class IncrementalAlterConfigsResponse:
 
 
 @struct
-class ListConfigResourcesRequest:
+class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
     """What can be configured? v0 lists client metrics only, v1 the types given (KIP-1142)."""
 
     resource_types: list[int] = array(int8, since=1)

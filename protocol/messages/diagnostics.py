@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct
+from odradek.protocol.types import Request
 
 # -- DescribeLag -----------------------------------------------------------------------------------
 
@@ -30,7 +31,7 @@ class DescribeLagRequestTopic:
 
 
 @struct
-class DescribeLagRequest:
+class DescribeLagRequest(Request["DescribeLagResponse"]):
     """How far readers are behind; asked of the leaders of the partitions."""
 
     topics: list[DescribeLagRequestTopic] = array(DescribeLagRequestTopic)
@@ -107,7 +108,7 @@ class MemberProgress(IntEnum):
 
 
 @struct
-class ExplainGroupRequest:
+class ExplainGroupRequest(Request["ExplainGroupResponse"]):
     """What do these groups do, and why? Asked of their coordinator; null: the next ones it has in
     the order of their ids, behind `after` (null: from the first one on).
 
@@ -230,7 +231,7 @@ class ExplainTopicRequestTopic:
 
 
 @struct
-class ExplainTopicRequest:
+class ExplainTopicRequest(Request["ExplainTopicResponse"]):
     """How do these partitions stand, and who reads them? Asked of every node that has a replica:
     the leader knows the log, and each node who fetches from it."""
 

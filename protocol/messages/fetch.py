@@ -18,7 +18,7 @@ from odradek.protocol.schema import (
     struct,
     uuid,
 )
-from odradek.protocol.types import RecordBuffers, Uuid
+from odradek.protocol.types import RecordBuffers, Request, Uuid
 
 
 @struct
@@ -67,7 +67,7 @@ class ForgottenTopic:
 
 
 @struct
-class FetchRequest:
+class FetchRequest(Request["FetchResponse"]):
     """Read from these partitions; wait for `min_bytes`, but no longer than `max_wait_ms`.
 
     v3 adds the limit for the whole answer and serves the partitions in the order given, v4 the

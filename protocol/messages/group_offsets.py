@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek.protocol.schema import array, boolean, int16, int32, int64, string, struct, uuid
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 
 @struct
@@ -30,7 +30,7 @@ class OffsetCommitRequestTopic:
 
 
 @struct
-class OffsetCommitRequest:
+class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """Remember how far a group has read.
 
     v0 knows no members; v1 adds generation and member, both at their defaults for a commit from
@@ -101,7 +101,7 @@ class OffsetFetchRequestGroup:
 
 
 @struct
-class OffsetFetchRequest:
+class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     """How far has a group read?
 
     From v2 on null topics stand for all, v7 can insist on offsets without an open transaction on
@@ -193,7 +193,7 @@ class OffsetDeleteRequestTopic:
 
 
 @struct
-class OffsetDeleteRequest:
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     """Forget the offsets of topics that the group no longer reads (KIP-496). Never flexible."""
 
     group_id: str = string()

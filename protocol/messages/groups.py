@@ -21,11 +21,11 @@ from odradek.protocol.schema import (
     struct,
     uuid,
 )
-from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Uuid
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Request, Uuid
 
 
 @struct
-class FindCoordinatorRequest:
+class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     """Who coordinates this? `key_type` is 0 for groups, 1 for transactions, 2 for share partitions.
 
     v1 adds the key type, v4 takes many keys at once instead of one, v6 knows share partitions,
@@ -71,7 +71,7 @@ class JoinGroupRequestProtocol:
 
 
 @struct
-class JoinGroupRequest:
+class JoinGroupRequest(Request["JoinGroupResponse"]):
     """Become or stay a member; answered when the rebalance has gathered everybody.
 
     v0 uses the session timeout for rebalances as well, v1 has one of its own, v4 makes new
@@ -125,7 +125,7 @@ class SyncGroupRequestAssignment:
 
 
 @struct
-class SyncGroupRequest:
+class SyncGroupRequest(Request["SyncGroupResponse"]):
     """Ask for one's assignment; the leader brings everybody's.
 
     v3 adds static membership, v5 the protocol, which must be the group's (KIP-559).
@@ -152,7 +152,7 @@ class SyncGroupResponse:
 
 
 @struct
-class HeartbeatRequest:
+class HeartbeatRequest(Request["HeartbeatResponse"]):
     """Still here; v3 adds static membership."""
 
     group_id: str = string()
@@ -179,7 +179,7 @@ class MemberIdentity:
 
 
 @struct
-class LeaveGroupRequest:
+class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     """Leave the group; v3 removes many members at once."""
 
     group_id: str = string()
@@ -206,7 +206,7 @@ class LeaveGroupResponse:
 
 
 @struct
-class DescribeGroupsRequest:
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
     """How do these classic groups stand? v3 may ask for authorized operations."""
 
     groups: list[str] = array(string)
@@ -251,7 +251,7 @@ class DescribeGroupsResponse:
 
 
 @struct
-class ListGroupsRequest:
+class ListGroupsRequest(Request["ListGroupsResponse"]):
     """Which groups does this broker coordinate? v4 filters by state, v5 by type; empty is all."""
 
     states_filter: list[str] = array(string, since=4)
@@ -278,7 +278,7 @@ class ListGroupsResponse:
 
 
 @struct
-class DeleteGroupsRequest:
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
     """Delete these empty groups with their offsets."""
 
     groups_names: list[str] = array(string)
@@ -310,7 +310,7 @@ class ConsumerGroupHeartbeatTopicPartitions:
 
 
 @struct
-class ConsumerGroupHeartbeatRequest:
+class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """Join (epoch 0), go on, leave (-1) or step out as a static member (-2): KIP-848.
 
     Null says that a field has not changed since the last heartbeat. v1 adds subscription by
@@ -356,7 +356,7 @@ class ConsumerGroupHeartbeatResponse:
 
 
 @struct
-class ConsumerGroupDescribeRequest:
+class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     """How do these consumer groups stand?"""
 
     group_ids: list[str] = array(string)

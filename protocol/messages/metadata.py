@@ -16,7 +16,7 @@ from odradek.protocol.schema import (
     struct,
     uuid,
 )
-from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Uuid
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Request, Uuid
 
 
 @struct
@@ -28,7 +28,7 @@ class MetadataRequestTopic:
 
 
 @struct
-class MetadataRequest:
+class MetadataRequest(Request["MetadataResponse"]):
     """Which topics exist and who leads them.
 
     In v0 no topics means all; from v1 on null means all and an empty list none. v4 can forbid
@@ -102,7 +102,7 @@ class MetadataResponse:
 
 
 @struct
-class ApiVersionsRequest:
+class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     """What do you speak? The first request of most connections.
 
     v3 is flexible and says who asks (KIP-511), v5 whom the client believes to talk to (KIP-1242).
@@ -164,7 +164,7 @@ class ApiVersionsResponse:
 
 
 @struct
-class DescribeClusterRequest:
+class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     """Who is there? The part of Metadata that is not about topics (KIP-700).
 
     v1 asks brokers (1) or controllers (2), v2 also for fenced brokers.
@@ -216,7 +216,7 @@ class Cursor:
 
 
 @struct
-class DescribeTopicPartitionsRequest:
+class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
     """Topics page by page, all that may be seen if none is named (KIP-966).
 
     The answer ends after `response_partition_limit` partitions and says where to go on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek.protocol.schema import array, int8, int16, int32, int64, string, struct
+from odradek.protocol.types import Request
 
 
 @struct
@@ -28,7 +29,7 @@ class ListOffsetsTopic:
 
 
 @struct
-class ListOffsetsRequest:
+class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     """The first offset at or after a time, or one of the special places.
 
     v1 answers with one offset instead of a list, v2 adds the isolation level, v10 a timeout.
@@ -89,7 +90,7 @@ class OffsetForLeaderTopic:
 
 
 @struct
-class OffsetForLeaderEpochRequest:
+class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     """Where did these leader epochs end? For finding where two logs part (KIP-101, KIP-320).
 
     v3 adds the asking replica; -1 is a consumer, -2 one that may see beyond the high watermark.
@@ -145,7 +146,7 @@ class DeleteRecordsTopic:
 
 
 @struct
-class DeleteRecordsRequest:
+class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
     """Move the starts of logs forward (KIP-107)."""
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)

@@ -17,7 +17,7 @@ from odradek.protocol.schema import (
     struct,
     uuid,
 )
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 
 @struct
@@ -38,7 +38,7 @@ class TopicProduceData:
 
 
 @struct
-class ProduceRequest:
+class ProduceRequest(Request["ProduceResponse"]):
     """Append these batches; `acks` is -1 for all in-sync replicas, 0 for no answer at all, or 1.
 
     v3 adds the transactional id and record format v2, v7 allows zstd (KIP-110), v9 is flexible,

@@ -15,6 +15,7 @@ from odradek.protocol.schema import (
     string,
     struct,
 )
+from odradek.protocol.types import Request
 
 
 @struct
@@ -27,7 +28,7 @@ class ComponentData:
 
 
 @struct
-class DescribeClientQuotasRequest:
+class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
     """Which quotas match? `strict` refuses entities with further components."""
 
     components: list[ComponentData] = array(ComponentData)
@@ -88,7 +89,7 @@ class AlterClientQuotasRequestEntryData:
 
 
 @struct
-class AlterClientQuotasRequest:
+class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
     """Change quotas (KIP-546)."""
 
     entries: list[AlterClientQuotasRequestEntryData] = array(AlterClientQuotasRequestEntryData)
@@ -120,7 +121,7 @@ class UserName:
 
 
 @struct
-class DescribeUserScramCredentialsRequest:
+class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
     """Which SCRAM credentials are there? No users, or null, means all (KIP-554)."""
 
     users: list[UserName] | None = array(UserName, nullable_since=0)
@@ -174,7 +175,7 @@ class ScramCredentialUpsertion:
 
 
 @struct
-class AlterUserScramCredentialsRequest:
+class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsResponse"]):
     """Change SCRAM credentials."""
 
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)

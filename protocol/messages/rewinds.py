@@ -9,7 +9,7 @@ are flexible from version 0 on and grow by versions like any other API.
 from __future__ import annotations
 
 from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 # -- RewindGroup -----------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ class RewindGroupRequestTopic:
 
 
 @struct
-class RewindGroupRequest:
+class RewindGroupRequest(Request["RewindGroupResponse"]):
     """Let a group go on elsewhere, while it consumes.
 
     `target` 0: at the positions of `topics`; 1: where it was when the snapshot of that name was
@@ -98,7 +98,7 @@ class RewindGroupResponse:
 
 
 @struct
-class DescribeRewindsRequest:
+class DescribeRewindsRequest(Request["DescribeRewindsResponse"]):
     """Which rewinds of a group can be undone, and which snapshots are there?"""
 
     group_id: str = string()
@@ -145,7 +145,7 @@ class DescribeRewindsResponse:
 
 
 @struct
-class AlterSnapshotRequest:
+class AlterSnapshotRequest(Request["AlterSnapshotResponse"]):
     """Take a snapshot of a group's offsets, or delete it."""
 
     group_id: str = string()
@@ -175,7 +175,7 @@ class ReloadShareStateTopic:
 
 
 @struct
-class ReloadShareStateRequest:
+class ReloadShareStateRequest(Request["ReloadShareStateResponse"]):
     """Begin anew with what is stored of these partitions of a share group, of which the one that
     is asked is the leader: locks end. Nodes ask each other this."""
 

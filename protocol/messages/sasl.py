@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from odradek.protocol.schema import array, binary, int16, int64, string, struct
+from odradek.protocol.types import Request
 
 
 @struct
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     """Choose a mechanism. Never flexible.
 
     After v0 the exchange goes on in bare frames, after v1 in SaslAuthenticate requests (KIP-152).
@@ -24,7 +25,7 @@ class SaslHandshakeResponse:
 
 
 @struct
-class SaslAuthenticateRequest:
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
     """The client's next bytes of the exchange."""
 
     auth_bytes: bytes = binary()

@@ -21,11 +21,11 @@ from odradek.protocol.schema import (
     struct,
     uuid,
 )
-from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, RecordBuffers, Uuid
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, RecordBuffers, Request, Uuid
 
 
 @struct
-class ShareGroupHeartbeatRequest:
+class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
     """Join (epoch 0), go on, or leave (-1); null subscriptions have not changed."""
 
     group_id: str = string()
@@ -68,7 +68,7 @@ class ShareGroupHeartbeatResponse:
 
 
 @struct
-class ShareGroupDescribeRequest:
+class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"]):
     """How do these share groups stand?"""
 
     group_ids: list[str] = array(string)
@@ -166,7 +166,7 @@ class ShareFetchForgottenTopic:
 
 
 @struct
-class ShareFetchRequest:
+class ShareFetchRequest(Request["ShareFetchResponse"]):
     """Acquire records; a share session as in Fetch, without an id.
 
     v2 adds the acquire mode (0 by batch, 1 by record limit; KIP-1206) and says whether locks are
@@ -265,7 +265,7 @@ class ShareAcknowledgeTopic:
 
 
 @struct
-class ShareAcknowledgeRequest:
+class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
     """Say what became of acquired records; v2 can renew their locks (KIP-1222)."""
 
     group_id: str | None = string(nullable_since=0, default=None)
@@ -324,7 +324,7 @@ class DescribeShareGroupOffsetsRequestGroup:
 
 
 @struct
-class DescribeShareGroupOffsetsRequest:
+class DescribeShareGroupOffsetsRequest(Request["DescribeShareGroupOffsetsResponse"]):
     """Where do these share groups begin to read?"""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(
@@ -396,7 +396,7 @@ class AlterShareGroupOffsetsRequestTopic:
 
 
 @struct
-class AlterShareGroupOffsetsRequest:
+class AlterShareGroupOffsetsRequest(Request["AlterShareGroupOffsetsResponse"]):
     """Move the start offsets of an empty share group."""
 
     group_id: str = string()
@@ -443,7 +443,7 @@ class DeleteShareGroupOffsetsRequestTopic:
 
 
 @struct
-class DeleteShareGroupOffsetsRequest:
+class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"]):
     """Forget topics of an empty share group."""
 
     group_id: str = string()

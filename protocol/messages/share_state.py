@@ -9,7 +9,7 @@ these APIs name alike carry their API's name in front.
 from __future__ import annotations
 
 from odradek.protocol.schema import array, int8, int16, int32, int64, string, struct, uuid
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 
 @struct
@@ -43,7 +43,7 @@ class InitializeStateData:
 
 
 @struct
-class InitializeShareGroupStateRequest:
+class InitializeShareGroupStateRequest(Request["InitializeShareGroupStateResponse"]):
     """Begin, or begin anew."""
 
     group_id: str = string()
@@ -93,7 +93,7 @@ class ReadStateData:
 
 
 @struct
-class ReadShareGroupStateRequest:
+class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"]):
     """What a leader needs to go on."""
 
     group_id: str = string()
@@ -148,7 +148,7 @@ class WriteStateData:
 
 
 @struct
-class WriteShareGroupStateRequest:
+class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
     """Remember what became of records."""
 
     group_id: str = string()
@@ -197,7 +197,7 @@ class DeleteStateData:
 
 
 @struct
-class DeleteShareGroupStateRequest:
+class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"]):
     """Forget partitions."""
 
     group_id: str = string()
@@ -249,7 +249,7 @@ class ReadStateSummaryData:
 
 
 @struct
-class ReadShareGroupStateSummaryRequest:
+class ReadShareGroupStateSummaryRequest(Request["ReadShareGroupStateSummaryResponse"]):
     """How far are these partitions?"""
 
     group_id: str = string()

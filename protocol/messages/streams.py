@@ -19,7 +19,7 @@ from odradek.protocol.schema import (
     struct,
     uint16,
 )
-from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Request
 
 
 @struct
@@ -96,7 +96,7 @@ class TaskOffset:
 
 
 @struct
-class StreamsGroupHeartbeatRequest:
+class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"]):
     """Join (epoch 0), go on, leave (-1) or step out as a static member (-2).
 
     Null says that a field has not changed. v1 tells that the client understands the answers of
@@ -180,7 +180,7 @@ class StreamsGroupHeartbeatResponse:
 
 
 @struct
-class StreamsGroupDescribeRequest:
+class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"]):
     """How do these streams groups stand? v1 may ask for the topology's description."""
 
     group_ids: list[str] = array(string)
@@ -306,7 +306,9 @@ class StreamsGroupDescribeResponse:
 
 
 @struct
-class StreamsGroupTopologyDescriptionUpdateRequest:
+class StreamsGroupTopologyDescriptionUpdateRequest(
+    Request["StreamsGroupTopologyDescriptionUpdateResponse"]
+):
     """A member's answer to a heartbeat that asked for the description (KIP-1331)."""
 
     group_id: str = string()

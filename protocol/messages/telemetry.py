@@ -13,11 +13,11 @@ from odradek.protocol.schema import (
     struct,
     uuid,
 )
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 
 @struct
-class GetTelemetrySubscriptionsRequest:
+class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsResponse"]):
     """What shall I measure? A zero id asks for one."""
 
     client_instance_id: Uuid = uuid()
@@ -42,7 +42,7 @@ class GetTelemetrySubscriptionsResponse:
 
 
 @struct
-class PushTelemetryRequest:
+class PushTelemetryRequest(Request["PushTelemetryResponse"]):
     """Measurements in OTLP, compressed as told."""
 
     client_instance_id: Uuid = uuid()

@@ -5,6 +5,7 @@ ExpireDelegationToken (40), DescribeDelegationToken (41).
 from __future__ import annotations
 
 from odradek.protocol.schema import array, binary, int16, int32, int64, string, struct
+from odradek.protocol.types import Request
 
 
 @struct
@@ -16,7 +17,7 @@ class CreatableRenewers:
 
 
 @struct
-class CreateDelegationTokenRequest:
+class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
     """Make a token; v3 also for another owner, null for oneself (KIP-373)."""
 
     owner_principal_type: str | None = string(nullable_since=0, since=3)
@@ -43,7 +44,7 @@ class CreateDelegationTokenResponse:
 
 
 @struct
-class RenewDelegationTokenRequest:
+class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"]):
     """Put off the token's expiry, not beyond its maximum."""
 
     hmac: bytes = binary()
@@ -60,7 +61,7 @@ class RenewDelegationTokenResponse:
 
 
 @struct
-class ExpireDelegationTokenRequest:
+class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"]):
     """Bring the expiry forward; a negative period is at once."""
 
     hmac: bytes = binary()
@@ -85,7 +86,7 @@ class DescribeDelegationTokenOwner:
 
 
 @struct
-class DescribeDelegationTokenRequest:
+class DescribeDelegationTokenRequest(Request["DescribeDelegationTokenResponse"]):
     """Which tokens do these own? Null is everybody."""
 
     owners: list[DescribeDelegationTokenOwner] | None = array(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek.protocol.schema import array, boolean, int8, int16, int32, string, struct, uuid
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 
 @struct
@@ -34,7 +34,7 @@ class CreatableTopic:
 
 
 @struct
-class CreateTopicsRequest:
+class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     """Create topics; v1 can ask for validation only."""
 
     topics: list[CreatableTopic] = array(CreatableTopic)
@@ -90,7 +90,7 @@ class DeleteTopicState:
 
 
 @struct
-class DeleteTopicsRequest:
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """Delete topics; v6 takes names and ids in `topics`, older ones names only."""
 
     topics: list[DeleteTopicState] = array(DeleteTopicState, since=6)
@@ -135,7 +135,7 @@ class CreatePartitionsTopic:
 
 
 @struct
-class CreatePartitionsRequest:
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     """Give topics more partitions (KIP-195)."""
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)

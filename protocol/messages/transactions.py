@@ -16,11 +16,11 @@ from odradek.protocol.schema import (
     struct,
     uuid,
 )
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 
 @struct
-class InitProducerIdRequest:
+class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """Give me a producer id; with a transactional id also end what my predecessor left open.
 
     v3 lets a producer go on with its id after an error (KIP-360). v6, two-phase commit, is not
@@ -63,7 +63,7 @@ class AddPartitionsToTxnTransaction:
 
 
 @struct
-class AddPartitionsToTxnRequest:
+class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     """Let these partitions take part in the transaction.
 
     v4 is for brokers and takes many transactions at once (KIP-890); clients use v3 and below.
@@ -119,7 +119,7 @@ class AddPartitionsToTxnResponse:
 
 
 @struct
-class AddOffsetsToTxnRequest:
+class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
     """Let the offsets of this group take part in the transaction."""
 
     transactional_id: str = string()
@@ -137,7 +137,7 @@ class AddOffsetsToTxnResponse:
 
 
 @struct
-class EndTxnRequest:
+class EndTxnRequest(Request["EndTxnResponse"]):
     """Commit or abort. From v5 on each transaction ends an epoch as well (KIP-890)."""
 
     transactional_id: str = string()
@@ -177,7 +177,7 @@ class WritableTxnMarker:
 
 
 @struct
-class WriteTxnMarkersRequest:
+class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
     """A coordinator's word to the leaders of the partitions that took part."""
 
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
@@ -234,7 +234,7 @@ class TxnOffsetCommitRequestTopic:
 
 
 @struct
-class TxnOffsetCommitRequest:
+class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """Commit a group's offsets if the transaction commits.
 
     v3 adds the group's member, to fence members of old generations (KIP-447), v5 adds the group
@@ -285,7 +285,7 @@ class DescribeProducersTopicRequest:
 
 
 @struct
-class DescribeProducersRequest:
+class DescribeProducersRequest(Request["DescribeProducersResponse"]):
     """Which producers have state in these partitions (KIP-664)?"""
 
     topics: list[DescribeProducersTopicRequest] = array(DescribeProducersTopicRequest)
@@ -330,7 +330,7 @@ class DescribeProducersResponse:
 
 
 @struct
-class DescribeTransactionsRequest:
+class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
     """How do these transactions stand (KIP-664)?"""
 
     transactional_ids: list[str] = array(string)
@@ -369,7 +369,7 @@ class DescribeTransactionsResponse:
 
 
 @struct
-class ListTransactionsRequest:
+class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     """Which transactions does this broker coordinate? Empty filters let all pass.
 
     v1 filters by age (KIP-994), v2 by a pattern of the transactional id (KIP-1152).

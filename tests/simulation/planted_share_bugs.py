@@ -60,7 +60,9 @@ def _fences_nobody(
 ) -> Outcome[ShareStateRecord]:
     asked = command.request
     assert isinstance(asked, ReadShareState)
-    looks = msgspec.structs.replace(command, request=asked._replace(leader_epoch=-1))
+    looks = msgspec.structs.replace(
+        command, request=msgspec.structs.replace(asked, leader_epoch=-1)
+    )
     return _read(self, looks, now_ms)
 
 

@@ -12,9 +12,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from odradek.coordinator.group.share.records import TopicStates
 from odradek.coordinator.outcome import NO_REQUEST
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.types import Uuid
+from odradek.protocol.messages.share import ShareGroupDescribedGroup
+from odradek.protocol.types import Request, Uuid
 
 UNKNOWN_OFFSET: Final = -1
 """The start offset of a state whose first reader is to find it (share.auto.offset.reset)."""
@@ -35,7 +37,7 @@ class InitializeStates(msgspec.Struct, frozen=True):
     request_id: int = NO_REQUEST
 
 
-class StatesInitialized(msgspec.Struct, frozen=True):
+class StatesInitialized(msgspec.Struct, Request[None], frozen=True):
     """What came of InitializeStates. Answered with None."""
 
     group_id: str
@@ -52,7 +54,7 @@ class RestartStates(msgspec.Struct, frozen=True):
     topics: Mapping[Uuid, Mapping[int, int]]
 
 
-class StatesRestarted(msgspec.Struct, frozen=True):
+class StatesRestarted(msgspec.Struct, Request[None], frozen=True):
     """What came of RestartStates. Answered with None."""
 
     group_id: str
@@ -71,7 +73,7 @@ class DeleteStates(msgspec.Struct, frozen=True):
     request_id: int = NO_REQUEST
 
 
-class StatesDeleted(msgspec.Struct, frozen=True):
+class StatesDeleted(msgspec.Struct, Request[None], frozen=True):
     """What came of DeleteStates. Answered with None."""
 
     group_id: str
@@ -79,13 +81,13 @@ class StatesDeleted(msgspec.Struct, frozen=True):
     request_id: int = NO_REQUEST
 
 
-class DescribeShareGroup(msgspec.Struct, frozen=True):
+class DescribeShareGroup(msgspec.Struct, Request[ShareGroupDescribedGroup], frozen=True):
     """One group of ShareGroupDescribe. Answered with a share.DescribedGroup."""
 
     group_id: str
 
 
-class FindShareStates(msgspec.Struct, frozen=True):
+class FindShareStates(msgspec.Struct, Request[TopicStates | None], frozen=True):
     """The partitions of which a share group has a state. Answered with TopicStates, or None if
     there is no such group."""
 
