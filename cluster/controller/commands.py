@@ -456,8 +456,8 @@ _command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Com
 _reply_decoder: msgspec.msgpack.Decoder[CommandReply] = msgspec.msgpack.Decoder(CommandReply)
 
 
-def encode_command(command: Command) -> bytes:
-    """A command's bytes."""
+def encode_command(command: Request[object]) -> bytes:
+    """The bytes of a Command."""
     return _encoder.encode(command)
 
 

@@ -108,3 +108,17 @@ class drive(Generic[T]):
 
     def _resume_from_future(self, _future: "asyncio.Future[Any]") -> None:
         self._step()
+
+
+def start_coroutine(coroutine: Coroutine[Any, Any, T]) -> Reply[T]:
+    """Run it now; what it returns arrives in the reply."""
+    reply: Reply[T] = Reply()
+
+    def finish(value: T | None, error: BaseException | None) -> None:
+        if error is not None:
+            reply.fail(error)
+        else:
+            reply.resolve(value)  # type: ignore[arg-type]  # without an error there is a value
+
+    drive(coroutine, finish)
+    return reply

@@ -10,11 +10,12 @@ at once.
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeVar, cast
 
 import msgspec
 import zmq
 
-from odradek.cluster.controller.commands import Command, CommandReply, decode_reply, encode_command
+from odradek.cluster.controller.commands import decode_reply, encode_command
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.endpoint import DealerLink, descriptor, drain, encode
 from odradek.node.bus.messages import (
@@ -34,8 +35,11 @@ from odradek.node.bus.messages import (
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.bus.reply import Reply
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import Request
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 
 class ControllerLink:
@@ -77,7 +81,7 @@ class ControllerLink:
         self._loop.add_reader(descriptor(self._link.monitor), self._on_monitor)
         self._on_monitor()
 
-    async def submit(self, command: Command, timeout_ms: int) -> CommandReply:
+    async def submit(self, command: Request[R], timeout_ms: int) -> R:
         """Have the active controller carry `command` out; its reply, once visible on this node.
 
         Raises ApiError(REQUEST_TIMED_OUT) when no answer came in time; the command may still take
@@ -94,7 +98,8 @@ class ControllerLink:
         timer.cancel()
         if submitted.error_code:
             raise ApiError(ErrorCode(submitted.error_code), submitted.error_message)
-        return decode_reply(submitted.reply)
+        # The controller answers each command with its own type of reply.
+        return cast("R", decode_reply(submitted.reply))
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
         """How the quorum stands; None if nobody has said so in time."""

@@ -13,14 +13,13 @@ committed offsets and are not in here. Wired by process.py.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
 from odradek.cluster.metadata.settings import BrokerSettings
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
-from odradek.node.bus.reply import Reply, drive
+from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -68,7 +67,7 @@ class Surroundings(Protocol):
 class LocalDescribeLag(Protocol):
     """Has this node answer."""
 
-    async def __call__(self, request: DescribeLagRequest) -> DescribeLagResponse: ...
+    def __call__(self, request: DescribeLagRequest) -> Coroutine[Any, Any, DescribeLagResponse]: ...
 
 
 class _LagTotals:
@@ -195,15 +194,13 @@ class GroupLagMetrics:
         totals: Mapping[Labels, _LagTotals],
         pace: LoopYielder,
     ) -> None:
-        waiting: list[tuple[list[_CommittedPosition], Reply[object]]] = []
+        waiting: list[tuple[list[_CommittedPosition], Reply[DescribeLagResponse]]] = []
         for leader, positions in by_leader.items():
             request, in_order = await _request(positions, pace)
             if leader != self._services.node_id:
                 waiting.append((in_order, self._inter_broker_client.send(leader, request)))
             else:
-                reply: Reply[object] = Reply()
-                drive(self._describe_local_lag(request), partial(_complete, reply))
-                waiting.append((in_order, reply))
+                waiting.append((in_order, start_coroutine(self._describe_local_lag(request))))
         for in_order, reply in waiting:
             answers: Iterator[DescribeLagResponsePartition] = iter(())
             try:
@@ -211,20 +208,12 @@ class GroupLagMetrics:
             except ApiError:
                 pass  # none of these is known
             else:
-                assert isinstance(response, DescribeLagResponse)
                 answers = (each for topic in response.topics for each in topic.partitions)
             for position in in_order:
                 await pace.step()
                 answer = next(answers, None)
                 if answer is None or answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     totals[position.labels].add(answer)
-
-
-def _complete(reply: Reply[object], response: object, error: BaseException | None) -> None:
-    if error is not None:
-        reply.fail(error)
-    else:
-        reply.resolve(response)
 
 
 async def _request(

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import zmq
@@ -25,8 +25,11 @@ from odradek.node.bus.reply import Reply, drive
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.types import Request
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 REQUEST_TIMEOUT_S: Final = 3.0
 """Then it may be asked again, which does no harm: the other router may have died with what it was
@@ -77,13 +80,13 @@ class _PeerConnection:
     link: DealerLink
     is_connected: bool = False
     unsent: list[bytes] = field(default_factory=list)
-    pending: dict[int, tuple[Reply[object], float]] = field(default_factory=dict)
+    pending: dict[int, tuple[Reply[Any], float]] = field(default_factory=dict)
 
 
 class InterBrokerClient(Protocol):
     """What whoever asks them sees of them: ZmqInterBrokerClient, or those of a simulation."""
 
-    def send(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: Request[R]) -> Reply[R]:
         """The response of that node's router. ApiError(COORDINATOR_NOT_AVAILABLE) when awaited if
         it could not be had."""
 
@@ -109,9 +112,9 @@ class ZmqInterBrokerClient:
         self._next_id = 0
         self._sweep: asyncio.TimerHandle | None = None
 
-    def send(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: Request[R]) -> Reply[R]:
         """See Neighbours."""
-        reply: Reply[object] = Reply()
+        reply: Reply[R] = Reply()
         node = self._connection_to(node_id)
         if node is None or len(node.pending) >= PENDING_COUNT_MAX:
             reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))

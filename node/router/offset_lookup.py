@@ -107,7 +107,7 @@ class OffsetLookup:
                 offsets[partition] = ErrorCode.LEADER_NOT_AVAILABLE
             else:
                 by_leader.setdefault(leader, {})[partition] = timestamp
-        waiting: list[tuple[dict[Partition, int], Reply[object]]] = []
+        waiting: list[tuple[dict[Partition, int], Reply[ListOffsetsResponse]]] = []
         for leader, timestamps_of_leader in by_leader.items():
             if leader != node_id:
                 request = _request(timestamps_of_leader, isolation_level)
@@ -123,7 +123,6 @@ class OffsetLookup:
             except ApiError:
                 offsets |= dict.fromkeys(timestamps_of_leader, ErrorCode.LEADER_NOT_AVAILABLE)
                 continue
-            assert isinstance(response, ListOffsetsResponse)
             _add_offsets(response, offsets)
         return offsets
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import uvloop
 import zmq
 
-from odradek.cluster.controller.commands import AllocateProducerIds, ProducerIdsReply
+from odradek.cluster.controller.commands import AllocateProducerIds
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.settings import BrokerSettings, broker_settings
 from odradek.coordinator.group.shard import GroupShard
@@ -317,7 +317,6 @@ class RouterProcess:
         reply = await self._link.submit(
             AllocateProducerIds(node_id, broker_epoch), PRODUCER_IDS_TIMEOUT_MS
         )
-        assert isinstance(reply, ProducerIdsReply)
         return reply.first, reply.count
 
     def _settings(self) -> BrokerSettings:

@@ -8,7 +8,7 @@ each other over a network that loses, doubles and delays.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions
@@ -227,7 +227,7 @@ class ShareHost:
     def share_coordinator(self) -> "ShareHost":
         return self
 
-    def call(self, key: str, request: object, _asker: object = None) -> Reply[object]:
+    def call(self, key: str, request: object, _asker: object = None) -> Reply[Any]:
         return self.shards.call(key, request)
 
     def shard_of(self, key: str) -> int:
@@ -240,7 +240,7 @@ class ShareHost:
         if self.shards.topic() is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def send(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: object) -> Reply[Any]:
         """As `Neighbours.ask`."""
         self._next_id = number = self._next_id + 1
         reply = self._asked[number] = Reply()

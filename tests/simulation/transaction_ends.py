@@ -14,7 +14,7 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.runtime import ShardState
 from odradek.coordinator.transaction.requests import WriteMarkers
 from odradek.node.bus.messages import WriteMarker
-from odradek.node.bus.reply import Reply
+from odradek.node.bus.reply import Reply, start_coroutine
 from odradek.node.router import worker_client
 from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.context import RequestContext, Services, inter_broker_context
@@ -24,7 +24,7 @@ from odradek.node.router.handlers.transactions import (
 )
 from odradek.node.router.shards.coordinator_service import INTERNAL_CALLER, ShardCaller
 from odradek.node.router.shards.coordinator_type import EffectContext
-from odradek.node.router.transactions.markers import MarkerWriter, start_coroutine
+from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.worker.turns import Request
 from odradek.protocol.apis import ApiKey
@@ -225,7 +225,7 @@ class TransactionEnds:
 
     # -- other nodes -------------------------------------------------------------------------------
 
-    def send(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: object) -> Reply[Any]:
         """As `Neighbours.ask`."""
         node = self._router.node
         reply: Reply[object] = Reply()

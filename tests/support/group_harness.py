@@ -51,7 +51,7 @@ DEADLINE_S = 5.0
 class NoInterBrokerClient:
     """A node that knows no other."""
 
-    def send(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: object) -> Reply[Any]:
         reply: Reply[object] = Reply()
         reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return reply

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.share.shard import ShareStateShard
@@ -35,7 +35,7 @@ class LossyRouterLink:
         self.lost_requests = 0
         self.lost_answers = 0
 
-    def send(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: object) -> Reply[Any]:
         reply: Reply[object] = Reply()
         self.asked.append(request)
         if self.lost_requests:

@@ -15,6 +15,7 @@ from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import groups, share, streams
+from odradek.protocol.types import Request
 
 D = TypeVar(
     "D",
@@ -31,7 +32,7 @@ class GroupDescriber(Generic[D]):
     whether the request wants to know what the asker may do with the group."""
 
     description: type[D]
-    command: Callable[[str], object]
+    command: Callable[[str], Request[D]]
     topic_names: Callable[[D], Iterable[str]]
     asks_for_operations: bool
 
@@ -59,7 +60,7 @@ class GroupDescriber(Generic[D]):
     async def _described(
         self,
         group_id: str,
-        reply: Reply[object] | None,
+        reply: Reply[D] | None,
         context: RequestContext,
         services: Services,
     ) -> D:
@@ -71,7 +72,6 @@ class GroupDescriber(Generic[D]):
             group = await reply
         except ApiError as error:
             return self.refused(group_id, error.code)
-        assert isinstance(group, self.description)
         is_allowed = services.authorizer.is_allowed
         if not group.error_code and not all(
             is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)

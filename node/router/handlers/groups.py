@@ -229,7 +229,7 @@ async def handle_describe_groups(
     return DescribeGroupsResponse(groups=groups)
 
 
-async def _described(group_id: str, reply: Reply[object] | None) -> DescribedGroup:
+async def _described(group_id: str, reply: Reply[DescribedGroup] | None) -> DescribedGroup:
     if reply is None:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
@@ -292,7 +292,9 @@ async def handle_delete_groups(
     )
 
 
-async def _deleted(group_id: str, reply: Reply[object] | None) -> DeletableGroupResult:
+async def _deleted(
+    group_id: str, reply: Reply[DeletableGroupResult] | None
+) -> DeletableGroupResult:
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     if reply is not None:
         try:

@@ -30,12 +30,11 @@ from odradek.coordinator.transaction.transaction_metadata import (
     Partition,
     is_epoch_exhausted,
 )
-from odradek.node.bus.reply import Reply
+from odradek.node.bus.reply import Reply, start_coroutine
 from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.patterns import Pattern, compile_pattern
-from odradek.node.router.transactions.markers import start_coroutine
 from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (

@@ -18,9 +18,9 @@ import time
 import uuid
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from odradek.cluster.metadata.settings import BrokerSettings, broker_settings
 from odradek.coordinator.outcome import Answer, Command, ErrorReply
@@ -34,9 +34,11 @@ from odradek.node.router.shards.shard_host import Runtime, ShardHost
 from odradek.node.router.shards.shard_log import StoreShardLog
 from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.types import ZERO_UUID
+from odradek.protocol.types import ZERO_UUID, Request
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 CREATE_TIMEOUT_MS: Final = 1_000
 """How long clients wait for the topic's creation; they ask again, and what they have asked for
@@ -93,7 +95,7 @@ class CoordinatorService:
         self._kind = kind
         self._clock_offset_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._hosts: dict[int, ShardHost] = {}
-        self._pending: dict[int, Reply[object]] = {}
+        self._pending: dict[int, Reply[Any]] = {}
         self._next_id = 0
         self._topic_id = ZERO_UUID
         self._creation: asyncio.Future[None] | None = None
@@ -105,8 +107,8 @@ class CoordinatorService:
     # -- what handlers ask ------------------------------------------------------------------------
 
     def call(
-        self, key: str, request: object, caller: ShardCaller = INTERNAL_CALLER
-    ) -> Reply[object]:
+        self, key: str, request: Request[R], caller: ShardCaller = INTERNAL_CALLER
+    ) -> Reply[R]:
         """Have the shard of a group or transactional id answer.
 
         Raises (when awaited) ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
@@ -115,8 +117,8 @@ class CoordinatorService:
         return self.call_shard(self.shard_of(key), request, caller)
 
     def call_for_heartbeat(
-        self, key: str, request: object, caller: ShardCaller
-    ) -> Awaitable[object]:
+        self, key: str, request: Request[R], caller: ShardCaller
+    ) -> Awaitable[R]:
         """As `call`, for members that the kind keeps an eye on.
 
         The first one that a shard has answered since it was loaded has it told what it may have
@@ -132,7 +134,7 @@ class CoordinatorService:
             return reply
         return self._answer_then_update(reply, shard)
 
-    async def _answer_then_update(self, reply: Reply[object], shard: int) -> object:
+    async def _answer_then_update(self, reply: Reply[R], shard: int) -> R:
         """The answer, behind which the shard has been told what it may have missed."""
         response = await reply
         kind = self._kind
@@ -147,10 +149,10 @@ class CoordinatorService:
             host.execute(Command(request=metadata_update))
 
     def call_shard(
-        self, shard: int, request: object, caller: ShardCaller = INTERNAL_CALLER
-    ) -> Reply[object]:
+        self, shard: int, request: Request[R], caller: ShardCaller = INTERNAL_CALLER
+    ) -> Reply[R]:
         """Have one shard answer."""
-        reply: Reply[object] = Reply()
+        reply: Reply[R] = Reply()
         host = self._hosts.get(shard)
         if host is None:
             reply.fail(ApiError(ErrorCode.NOT_COORDINATOR))
@@ -337,7 +339,6 @@ class CoordinatorService:
         except ApiError as error:
             log.warning("%s could not be created: %s", name, error)
             return
-        assert isinstance(reply, TopicsReply)
         result = reply.results[0]
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             code = ErrorCode(result.error_code)

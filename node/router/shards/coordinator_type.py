@@ -16,7 +16,7 @@ from odradek.cluster.metadata.settings import BrokerSettings
 from odradek.coordinator.runtime import Shard
 from odradek.node.bus.reply import Reply
 from odradek.protocol.errors import ApiError
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +33,11 @@ class EffectContext(NamedTuple):
 
     coordinator_epoch: int
     is_current: Callable[[], bool]
-    call_shard: Callable[[object], Reply[object]]
+    call_shard: Callable[[Request[object]], Reply[object]]
     shard: int
 
     async def report(
-        self, result: object, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self, result: Request[object], pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         """Tell what came of it until the shard has taken that, or is here no more: its next host
         asks again. `pause` lets so many seconds pass."""

@@ -17,12 +17,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.image import MetadataImage, TopicImage
 from odradek.cluster.metadata.settings import broker_settings, topic_settings
 from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.partition import DeadLetters as Letters
-from odradek.node.bus.reply import Reply
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
@@ -32,7 +31,6 @@ from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
 from odradek.protocol.records import (
@@ -175,7 +173,6 @@ class DeadLetters:
     async def _create(self, name: str) -> None:
         topic = NewTopic(name, uuid.uuid4().bytes, configs=((ENABLE_CONFIG, "true"),))
         reply = await self._services.controller.submit(CreateTopics((topic,)), _CREATE_TIMEOUT_MS)
-        assert isinstance(reply, TopicsReply)
         [result] = reply.results
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise ApiError(ErrorCode(result.error_code), result.error_message)
@@ -285,9 +282,7 @@ class DeadLetters:
             timeout_ms=_APPEND_TIMEOUT_MS,
             topic_data=[TopicProduceData(topic_id=topic.topic_id, partition_data=[data])],
         )
-        reply: Reply[object] = self._inter_broker_client.send(leader, request)
-        response = await reply
-        assert isinstance(response, ProduceResponse)
+        response = await self._inter_broker_client.send(leader, request)
         code = response.responses[0].partition_responses[0].error_code
         if code:
             raise ApiError(ErrorCode(code))

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
 from odradek.coordinator.share.requests import (
@@ -35,11 +35,11 @@ from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import share_state as messages
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import Request, Uuid
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+R = TypeVar("R")
 
 TIMEOUT_S: Final = 15.0
 """How long a shard may stay away before whoever asks is told so: a node's failure takes about one
@@ -60,7 +60,7 @@ _RETRIABLE: Final = frozenset(
 class Shards(Protocol):
     """The shards that this router hosts: Coordinators is one."""
 
-    def call(self, key: str, request: object) -> Reply[object]: ...
+    def call(self, key: str, request: Request[R]) -> Reply[R]: ...
 
     def coordinator_of(self, key: str) -> int: ...
 
@@ -198,7 +198,7 @@ class SharePersister:
         else:
             self._fail(pending_call, error)
 
-    def _on_local_response(self, pending_call: _PendingCall, answer: Reply[object]) -> None:
+    def _on_local_response(self, pending_call: _PendingCall, answer: Reply[Any]) -> None:
         try:
             found = answer.result()
         except ApiError as error:
@@ -218,10 +218,12 @@ class SharePersister:
                 answer = self._inter_broker_client.send(node_id, request)
                 answer.on_done(partial(self._on_remote_response, part, answer))
 
-    def _on_remote_response(self, pending_calls: list[_PendingCall], answer: Reply[object]) -> None:
+    def _on_remote_response(
+        self, pending_calls: list[_PendingCall], answer: "Reply[_Response]"
+    ) -> None:
         """Another node's; its results are in the order of the questions."""
         try:
-            response = cast("_Response", answer.result())
+            response = answer.result()
         except ApiError as error:
             for pending_call in pending_calls:
                 self._fail(pending_call, error)
@@ -307,7 +309,7 @@ def _by_topic(pending_calls: Sequence[_PendingCall]) -> dict[Uuid, list[Any]]:
     return topics
 
 
-def _initialize_request(pending_calls: Sequence[_PendingCall]) -> object:
+def _initialize_request(pending_calls: Sequence[_PendingCall]) -> Request[_Response]:
     return messages.InitializeShareGroupStateRequest(
         group_id=pending_calls[0].asked.key.group_id,
         topics=[
@@ -327,7 +329,7 @@ def _initialize_request(pending_calls: Sequence[_PendingCall]) -> object:
     )
 
 
-def _read_request(pending_calls: Sequence[_PendingCall]) -> object:
+def _read_request(pending_calls: Sequence[_PendingCall]) -> Request[_Response]:
     return messages.ReadShareGroupStateRequest(
         group_id=pending_calls[0].asked.key.group_id,
         topics=[
@@ -345,7 +347,7 @@ def _read_request(pending_calls: Sequence[_PendingCall]) -> object:
     )
 
 
-def _write_request(pending_calls: Sequence[_PendingCall]) -> object:
+def _write_request(pending_calls: Sequence[_PendingCall]) -> Request[_Response]:
     return messages.WriteShareGroupStateRequest(
         group_id=pending_calls[0].asked.key.group_id,
         topics=[
@@ -368,7 +370,7 @@ def _write_request(pending_calls: Sequence[_PendingCall]) -> object:
     )
 
 
-def _delete_request(pending_calls: Sequence[_PendingCall]) -> object:
+def _delete_request(pending_calls: Sequence[_PendingCall]) -> Request[_Response]:
     return messages.DeleteShareGroupStateRequest(
         group_id=pending_calls[0].asked.key.group_id,
         topics=[
@@ -384,7 +386,7 @@ def _delete_request(pending_calls: Sequence[_PendingCall]) -> object:
     )
 
 
-def _summary_request(pending_calls: Sequence[_PendingCall]) -> object:
+def _summary_request(pending_calls: Sequence[_PendingCall]) -> Request[_Response]:
     return messages.ReadShareGroupStateSummaryRequest(
         group_id=pending_calls[0].asked.key.group_id,
         topics=[
@@ -402,7 +404,7 @@ def _summary_request(pending_calls: Sequence[_PendingCall]) -> object:
     )
 
 
-_REQUESTS: Final[dict[type, Callable[[Sequence[_PendingCall]], object]]] = {
+_REQUESTS: Final[dict[type, Callable[[Sequence[_PendingCall]], Request[_Response]]]] = {
     InitializeShareState: _initialize_request,
     ReadShareState: _read_request,
     WriteShareState: _write_request,

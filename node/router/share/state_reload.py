@@ -13,7 +13,6 @@ from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.rewinds import (
     ReloadShareStateRequest,
-    ReloadShareStateResponse,
     ReloadShareStateTopic,
 )
 from odradek.protocol.types import Uuid
@@ -66,7 +65,6 @@ class ShareStateReloader:
             except ApiError as error:
                 found |= dict.fromkeys(theirs, error.code)
                 continue
-            assert isinstance(response, ReloadShareStateResponse)
             found |= dict.fromkeys(theirs, ErrorCode(response.error_code))
         return found
 

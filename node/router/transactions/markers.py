@@ -10,8 +10,8 @@ because they change what groups have committed.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
 
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
@@ -19,7 +19,7 @@ from odradek.coordinator.group.requests import EndProducerTransaction
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.transaction.requests import MarkersWritten, WriteMarkers
 from odradek.coordinator.transaction.transaction_metadata import Partition
-from odradek.node.bus.reply import Reply, drive
+from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.shards.coordinator_type import EffectContext
@@ -29,10 +29,10 @@ from odradek.protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
+from odradek.protocol.types import Request
 
-T = TypeVar("T")
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ FINAL_ERROR_CODES: Final = frozenset(
 class GroupShards(Protocol):
     """The group coordinator of this router: Coordinators is one."""
 
-    def call_shard(self, shard: int, request: object) -> Reply[object]: ...
+    def call_shard(self, shard: int, request: Request[R]) -> Reply[R]: ...
 
 
 class VerifiedTransactions(Protocol):
@@ -113,13 +113,11 @@ class MarkerWriter:
         if topic == CONSUMER_OFFSETS:
             services.partition_verification.ended(marker.producer_id)
             try:
-                code = await services.coordinators.call_shard(
+                return await services.coordinators.call_shard(
                     partition, EndProducerTransaction(marker)
                 )
             except ApiError as error:
                 return error.code
-            assert isinstance(code, ErrorCode)
-            return code
         known = services.image.topics_by_name.get(topic)
         place = services.logs.locate(known.topic_id, partition) if known is not None else None
         if place is None:
@@ -226,7 +224,6 @@ class MarkerWriter:
             except ApiError as error:
                 otherwise = error.code
             else:
-                assert isinstance(response, WriteTxnMarkersResponse)
                 otherwise = ErrorCode.REQUEST_TIMED_OUT
                 for result in response.markers:
                     for topic in result.topics:
@@ -242,17 +239,3 @@ class MarkerWriter:
         self.pending_count -= 1
         if error is not None:
             log.error("markers could not be written", exc_info=error)
-
-
-def start_coroutine(coroutine: Coroutine[Any, Any, T]) -> Reply[T]:
-    """Run it now; what it returns arrives in the reply."""
-    reply: Reply[T] = Reply()
-
-    def finish(value: T | None, error: BaseException | None) -> None:
-        if error is not None:
-            reply.fail(error)
-        else:
-            reply.resolve(value)  # type: ignore[arg-type]  # without an error there is a value
-
-    drive(coroutine, finish)
-    return reply

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.transaction.records import by_topic
@@ -34,11 +34,13 @@ from odradek.node.router.worker_client import Answer
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from odradek.protocol.types import Request
 from odradek.storage.producer_state import SEQUENCE_MAX
+
+R = TypeVar("R")
 
 VERIFIED_PRODUCERS_MAX: Final = 10_000
 """Transactions whose partitions are remembered; of others the coordinator is asked once more."""
@@ -101,7 +103,7 @@ class LocalTransactionCoordinator(Protocol):
 
     def coordinator_of(self, key: str) -> int: ...
 
-    def call(self, key: str, request: object) -> Reply[object]: ...
+    def call(self, key: str, request: Request[R]) -> Reply[R]: ...
 
 
 class Surroundings(Protocol):
@@ -357,7 +359,6 @@ class PartitionVerification:
             raise
         if isinstance(answer, ErrorCode):
             return dict.fromkeys(partitions, answer)
-        assert isinstance(answer, frozenset)
         return {
             partition: ErrorCode.TRANSACTION_ABORTABLE if partition in answer else ErrorCode.NONE
             for partition in partitions
@@ -388,7 +389,6 @@ class PartitionVerification:
             ]
         )
         response = await self._inter_broker_client.send(node_id, request)
-        assert isinstance(response, AddPartitionsToTxnResponse)
         if response.error_code:
             raise ApiError(ErrorCode(response.error_code))
         codes = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -245,18 +245,14 @@ class Watchdog:
         if node_id == self._services.node_id:
             context = _context(ApiKey.LIST_TRANSACTIONS)
             return await handle_list_transactions(request, context, self._services)
-        response = await self._inter_broker_client.send(node_id, request)
-        assert isinstance(response, ListTransactionsResponse)
-        return response
+        return await self._inter_broker_client.send(node_id, request)
 
     async def _describe(self, node_id: int, ids: list[str]) -> DescribeTransactionsResponse:
         request = DescribeTransactionsRequest(transactional_ids=ids)
         if node_id == self._services.node_id:
             context = _context(ApiKey.DESCRIBE_TRANSACTIONS)
             return await handle_describe_transactions(request, context, self._services)
-        response = await self._inter_broker_client.send(node_id, request)
-        assert isinstance(response, DescribeTransactionsResponse)
-        return response
+        return await self._inter_broker_client.send(node_id, request)
 
     async def _abort(self, found: OpenPartitionTransaction) -> None:
         """Abort it, unless it has changed."""

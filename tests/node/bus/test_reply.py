@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from odradek.node.bus.reply import Reply, drive
+from odradek.node.bus.reply import Reply, drive, start_coroutine
 
 
 class _Ended:
@@ -127,3 +127,20 @@ def test_result_before_the_value_has_no_meaning_but_after_failure_raises() -> No
     reply.fail(OSError("no"))
     with pytest.raises(OSError, match="no"):
         reply.result()
+
+
+def test_a_started_coroutine_runs_at_once_and_its_reply_gets_what_it_returns() -> None:
+    source: Reply[int] = Reply()
+
+    async def twice() -> int:
+        return 2 * await source
+
+    async def failing() -> int:
+        raise ValueError("no")
+
+    doubled = start_coroutine(twice())
+    assert not doubled.is_done
+    source.resolve(21)
+    assert doubled.result() == 42
+    with pytest.raises(ValueError, match="no"):
+        start_coroutine(failing()).result()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -144,7 +144,7 @@ class Passage:
         self._held: list[tuple[DescribeLagRequest, Reply[object]]] = []
         self.is_open = True
 
-    def send(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: object) -> Reply[Any]:
         assert node_id == self._room.services.node_id
         assert isinstance(request, DescribeLagRequest)
         reply: Reply[object] = Reply()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -33,7 +33,7 @@ class Elsewhere:
         self.asked: list[tuple[int, ListOffsetsRequest]] = []
         self.is_away = False
 
-    def send(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: object) -> Reply[Any]:
         assert isinstance(request, ListOffsetsRequest)
         self.asked.append((node_id, request))
         reply: Reply[object] = Reply()

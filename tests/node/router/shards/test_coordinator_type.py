@@ -8,6 +8,7 @@ import pytest
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
+from odradek.coordinator.transaction.requests import MarkersWritten
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.shards.coordinator_type import CoordinatorType, EffectContext
 from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
@@ -57,6 +58,9 @@ def test_an_image_in_which_nothing_changed_is_no_news_for_a_shard_that_knows_not
         assert kind.missed_topic_deletions(kind.new_shard(), harness.image) is None
 
 
+DONE = MarkersWritten("tx", 1, 0)
+
+
 class Shard:
     """A shard that takes a report after so many refusals, and goes away after so many questions."""
 
@@ -83,7 +87,7 @@ class Shard:
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
 
-    def hear(self, report: object) -> None:
+    def hear(self, report: MarkersWritten) -> None:
         context = EffectContext(0, self.is_current, self.tell, 0)
         drive(context.report(report, self.pause), self._ended)
 
@@ -94,14 +98,14 @@ class Shard:
 
 def test_a_report_is_told_until_the_shard_takes_it_with_growing_pauses() -> None:
     shard = Shard(8)
-    shard.hear("done")
+    shard.hear(DONE)
     assert shard.is_over
-    assert shard.told == ["done"] * 9
+    assert shard.told == [DONE] * 9
     assert shard.pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
 
 
 def test_a_shard_that_has_moved_is_told_nothing_more() -> None:
     shard = Shard(8, wanted_count=3)
-    shard.hear("done")
+    shard.hear(DONE)
     assert shard.is_over
-    assert shard.told == ["done"] * 3
+    assert shard.told == [DONE] * 3

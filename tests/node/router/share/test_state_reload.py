@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ class Circle:
     def forget(self, group_id: str, places: Iterable[TopicIdPartition] | None = None) -> None:
         self.forgotten += ((group_id, place) for place in places or ())
 
-    def send(self, node_id: int, request: object) -> Reply[object]:
+    def send(self, node_id: int, request: object) -> Reply[Any]:
         assert isinstance(request, ReloadShareStateRequest)
         self.asked.append((node_id, request))
         reply: Reply[object] = Reply()
