@@ -101,20 +101,20 @@ class Services:
     fetch_purgatory: "FetchPurgatory"
     patterns: TopicPatterns = field(default_factory=TopicPatterns)
     readers: FetchActivity = field(default_factory=FetchActivity)
-    coordinators: "CoordinatorService" = field(init=False)
+    group_coordinator: "CoordinatorService" = field(init=False)
     """Of groups. Set once, right after, like the next ones: they are built upon these services."""
-    transactions: "CoordinatorService" = field(init=False)
+    transaction_coordinator: "CoordinatorService" = field(init=False)
     partition_verification: "PartitionVerification" = field(init=False)
     markers: "MarkerWriter" = field(init=False)
-    positions: "OffsetLookup" = field(init=False)
+    offset_lookup: "OffsetLookup" = field(init=False)
     share_coordinator: "CoordinatorService" = field(init=False)
     """Of what share groups durably know of partitions, as far as it is hosted here."""
-    share_states: "SharePersister" = field(init=False)
+    share_persister: "SharePersister" = field(init=False)
     """The same, wherever it is hosted."""
     share_sessions: "ShareSessions" = field(init=False)
     share_partitions: "SharePartitions" = field(init=False)
     share_state_reloader: "ShareStateReloader" = field(init=False)
     """Of the partitions that this node leads."""
-    dead_letters: "DeadLetters" = field(init=False)
+    dead_letter_queue: "DeadLetters" = field(init=False)
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"

@@ -144,7 +144,7 @@ class RouterProcess:
             keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
             address_of=lambda node_id: inter_broker_address(services.image, node_id),
         )
-        services.positions = OffsetLookup(
+        services.offset_lookup = OffsetLookup(
             services, self._inter_broker_client, partial(list_local_offsets, services=services)
         )
         services.markers = MarkerWriter(services, self._inter_broker_client)
@@ -152,24 +152,24 @@ class RouterProcess:
             services, self._inter_broker_client, loop
         )
         self._groups = GroupCoordinatorType(services.patterns, ShareStateEffects(services))
-        services.coordinators = coordinators = CoordinatorService(services, loop, self._groups)
+        services.group_coordinator = coordinators = CoordinatorService(services, loop, self._groups)
         self._loop_delay = LoopDelayMonitor(
             loop,
             lambda loop_delay_ms: self._groups.set_loop_delay(coordinators.shards(), loop_delay_ms),
         )
-        services.transactions = CoordinatorService(
+        services.transaction_coordinator = CoordinatorService(
             services, loop, TransactionCoordinatorType(services.markers)
         )
         services.share_coordinator = CoordinatorService(
             services, loop, ShareCoordinatorType(services)
         )
-        services.share_states = SharePersister(services, self._inter_broker_client, loop)
+        services.share_persister = SharePersister(services, self._inter_broker_client, loop)
         services.share_sessions = ShareSessions(
             lambda: self._settings().group_share_max_share_sessions
         )
         services.share_partitions = SharePartitions(services, loop)
         services.share_state_reloader = ShareStateReloader(services, self._inter_broker_client)
-        services.dead_letters = DeadLetters(services, self._inter_broker_client, loop)
+        services.dead_letter_queue = DeadLetters(services, self._inter_broker_client, loop)
         self._watchdog = Watchdog(services, self._inter_broker_client, loop, self._settings)
         self._group_lag = GroupLagMetrics(
             services,
@@ -178,7 +178,7 @@ class RouterProcess:
             loop=loop,
             offsets=lambda: [
                 shard.offsets
-                for shard in services.coordinators.shards()
+                for shard in services.group_coordinator.shards()
                 if isinstance(shard, GroupShard)
             ],
             settings=self._settings,
@@ -224,10 +224,10 @@ class RouterProcess:
         sweeper.stop()
         self._watchdog.close()
         self._loop_delay.close()
-        self._services.coordinators.close()
-        self._services.transactions.close()
+        self._services.group_coordinator.close()
+        self._services.transaction_coordinator.close()
         self._services.share_partitions.close()
-        self._services.share_states.close()
+        self._services.share_persister.close()
         self._services.share_coordinator.close()
         self._inter_broker_client.close()
 
@@ -273,8 +273,8 @@ class RouterProcess:
             "odradek_dead_letters",
             "Records of share groups that were given up, told to a dead-letter topic or not",
             lambda: {
-                "told": services.dead_letters.written_count,
-                "lost": services.dead_letters.dropped_count,
+                "told": services.dead_letter_queue.written_count,
+                "lost": services.dead_letter_queue.dropped_count,
             },
             label="fate",
         )
@@ -329,8 +329,8 @@ class RouterProcess:
         services.image = new
         if old.configs is not new.configs or old.offset == 0:
             self._apply_settings(self._settings())
-        services.coordinators.on_image(old, new)
-        services.transactions.on_image(old, new)
+        services.group_coordinator.on_image(old, new)
+        services.transaction_coordinator.on_image(old, new)
         services.share_coordinator.on_image(old, new)
         services.share_partitions.on_image(old, new)
         self._inter_broker_client.on_image(new)

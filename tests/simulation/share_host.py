@@ -207,7 +207,7 @@ class ShareHost:
         self.static_configs: dict[str, str] = {}
         self.logs = _Logs(router)
         self.fetch_purgatory = self.share_sessions = _Nobody()
-        self.share_states = self.states
+        self.share_persister = self.states
         self._partitions = _Partitions(
             cast("Services", self), cast("asyncio.AbstractEventLoop", loop)
         )

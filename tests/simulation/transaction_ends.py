@@ -167,8 +167,8 @@ class _Services:
         self.logs = _Logs(router)
         self.authorizer = Authorizer()
         self.producer_ids = _ProducerIds(router.node)
-        self.coordinators = _Coordinators(groups)
-        self.transactions = _Coordinators(transactions)
+        self.group_coordinator = _Coordinators(groups)
+        self.transaction_coordinator = _Coordinators(transactions)
         self.markers: MarkerWriter
         self.partition_verification: PartitionVerification
 

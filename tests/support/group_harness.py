@@ -207,7 +207,7 @@ class GroupHarness(RouterHarness):
         self.bus = TurningFanout(self.turns, self.loop, self.arena)
         self.services.worker_client = cast("WorkerClient", self.bus)
         self._heard = self.image
-        self.services.positions = OffsetLookup(
+        self.services.offset_lookup = OffsetLookup(
             self.services,
             NoInterBrokerClient(),
             partial(list_local_offsets, services=self.services),
@@ -221,15 +221,17 @@ class GroupHarness(RouterHarness):
     def _host(self) -> None:
         groups = GroupCoordinatorType(self.services.patterns, ShareStateEffects(self.services))
         self.coordinators = CoordinatorService(self.services, self.loop, groups)
-        self.services.coordinators = self.coordinators
+        self.services.group_coordinator = self.coordinators
         kind = TransactionCoordinatorType(self.services.markers)
         self.transactions = CoordinatorService(self.services, self.loop, kind)
-        self.services.transactions = self.transactions
+        self.services.transaction_coordinator = self.transactions
         self.shares = CoordinatorService(
             self.services, self.loop, ShareCoordinatorType(self.services)
         )
         self.services.share_coordinator = self.shares
-        self.services.share_states = SharePersister(self.services, NoInterBrokerClient(), self.loop)
+        self.services.share_persister = SharePersister(
+            self.services, NoInterBrokerClient(), self.loop
+        )
 
     def follow(self) -> None:
         super().follow()
@@ -243,7 +245,7 @@ class GroupHarness(RouterHarness):
         """The router dies and another one takes its place."""
         self.coordinators.close()
         self.transactions.close()
-        self.services.share_states.close()
+        self.services.share_persister.close()
         self.shares.close()
         self.loop.run_until_complete(asyncio.sleep(0))
         self._host()
@@ -341,7 +343,7 @@ class GroupHarness(RouterHarness):
     ) -> None:
         self.coordinators.close()
         self.transactions.close()
-        self.services.share_states.close()
+        self.services.share_persister.close()
         self.shares.close()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()

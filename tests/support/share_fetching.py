@@ -90,7 +90,7 @@ class ShareFetchHarness(ShareHarness):
         services.share_sessions = ShareSessions(lambda: self.sessions_max)
         self.sessions_max = 10
         self.letters = DeadLetters(services, NoInterBrokerClient(), self.loop)
-        services.dead_letters = self.letters
+        services.dead_letter_queue = self.letters
         self.host()
         self.configure(GROUP, {"share.auto.offset.reset": "earliest", **(group or {})})
         if is_initialised:
@@ -112,7 +112,7 @@ class ShareFetchHarness(ShareHarness):
             self.led.on_image(before, self.image)
 
     def initialise(self, partition: int, *, group: str = GROUP, epoch: int = 1) -> None:
-        states = self.services.share_states
+        states = self.services.share_persister
         self.result(states.initialize(group, self.topic_id, partition, epoch, -1))
 
     def configure(

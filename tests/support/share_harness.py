@@ -101,7 +101,7 @@ class ShareHarness(GroupHarness):
 
     @property
     def here(self) -> SharePersister:
-        return self.services.share_states
+        return self.services.share_persister
 
     def shards(self) -> list[ShareStateShard]:
         found = [host.runtime.shard for host in self.shares._hosts.values()]

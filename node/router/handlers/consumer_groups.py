@@ -37,7 +37,7 @@ async def handle_consumer_group_heartbeat(
             return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
         heartbeat = ConsumerHeartbeat(request, _regex_names(request, context, services))
-        response = await services.coordinators.call_for_heartbeat(
+        response = await services.group_coordinator.call_for_heartbeat(
             request.group_id, heartbeat, context
         )
     except ApiError as error:

@@ -47,7 +47,7 @@ async def handle_explain_group(
     request: ExplainGroupRequest, context: RequestContext, services: Services
 ) -> ExplainGroupResponse:
     """Groups of which this node is the coordinator. Needs DESCRIBE on each."""
-    response = ExplainGroupResponse(now=services.coordinators.now_ms())
+    response = ExplainGroupResponse(now=services.group_coordinator.now_ms())
     wanted = request.group_ids
     if wanted is None:
         wanted = await _next_groups(response, request.after, context, services)
@@ -58,7 +58,7 @@ async def handle_explain_group(
         else:
             question = ExplainGroup(group_id, with_events=request.include_events)
             try:
-                answer = await services.coordinators.call(group_id, question, context)
+                answer = await services.group_coordinator.call(group_id, question, context)
             except ApiError as error:
                 explained.error_code = error.code
                 if request.group_ids is None:
@@ -75,7 +75,7 @@ async def _next_groups(
     response: ExplainGroupResponse, after: str | None, context: RequestContext, services: Services
 ) -> list[str]:
     """The groups of all shards hosted here that the asker may see, as many as are told at once."""
-    coordinators = services.coordinators
+    coordinators = services.group_coordinator
     waiting = [
         coordinators.call_shard(shard, ListGroupsRequest(), context)
         for shard in coordinators.hosted_shards()

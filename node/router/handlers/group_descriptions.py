@@ -42,7 +42,7 @@ class GroupDescriber(Generic[D]):
         """The descriptions in the order of the ids."""
         is_allowed = services.authorizer.is_allowed
         waiting = [
-            services.coordinators.call(group_id, self.command(group_id), context)
+            services.group_coordinator.call(group_id, self.command(group_id), context)
             if is_allowed(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
             else None
             async for group_id in iterate_cooperatively(group_ids)

@@ -104,7 +104,7 @@ async def _commit_valid(
         topics=valid,
     )
     try:
-        response = await services.coordinators.call(request.group_id, commit, context)
+        response = await services.group_coordinator.call(request.group_id, commit, context)
     except ApiError as error:
         if error.code is ErrorCode.MESSAGE_TOO_LARGE:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -238,7 +238,7 @@ async def _fetch_group(
     # Also if no topic is left: whether the asker may ask is the shard's to say.
     admitted = msgspec.structs.replace(fetch, topics=wanted)
     try:
-        response = await services.coordinators.call(group_id, admitted, context)
+        response = await services.group_coordinator.call(group_id, admitted, context)
     except ApiError as error:
         answer.error_code = error.code
         return answer
@@ -340,7 +340,7 @@ async def handle_offset_delete(
             refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=unknown))
     delete = OffsetDeleteRequest(group_id=request.group_id, topics=valid)
     try:
-        response = await services.coordinators.call(request.group_id, delete, context)
+        response = await services.group_coordinator.call(request.group_id, delete, context)
     except ApiError as error:
         return OffsetDeleteResponse(error_code=error.code)
     assert isinstance(response, OffsetDeleteResponse)

@@ -81,10 +81,10 @@ async def _find_coordinator(
 ) -> Coordinator:
     operation, resource, name, hashed = AclOperation.DESCRIBE, ResourceType.GROUP, key, key
     if key_type == KEY_TYPE_GROUP:
-        coordinators = services.coordinators
+        coordinators = services.group_coordinator
         denial = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif key_type == KEY_TYPE_TRANSACTION:
-        coordinators, resource = services.transactions, ResourceType.TRANSACTIONAL_ID
+        coordinators, resource = services.transaction_coordinator, ResourceType.TRANSACTIONAL_ID
         denial = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif key_type == KEY_TYPE_SHARE and context.api_version >= _SHARE_KEYS_SINCE:
         coordinators = services.share_coordinator
@@ -126,7 +126,7 @@ async def handle_join_group(
     if not _is_allowed(AclOperation.READ, request.group_id, context, services):
         return _join_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "", context)
     try:
-        response = await services.coordinators.call(request.group_id, request, context)
+        response = await services.group_coordinator.call(request.group_id, request, context)
     except ApiError as error:
         return _join_refused(member_error(error.code), request.member_id, context)
     assert isinstance(response, JoinGroupResponse)
@@ -154,7 +154,7 @@ async def handle_sync_group(
     if not _is_allowed(AclOperation.READ, request.group_id, context, services):
         return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
-        response = await services.coordinators.call(request.group_id, request, context)
+        response = await services.group_coordinator.call(request.group_id, request, context)
     except ApiError as error:
         return SyncGroupResponse(error_code=member_error(error.code))
     assert isinstance(response, SyncGroupResponse)
@@ -168,7 +168,7 @@ async def handle_heartbeat(
     if not _is_allowed(AclOperation.READ, request.group_id, context, services):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
-        response = await services.coordinators.call(request.group_id, request, context)
+        response = await services.group_coordinator.call(request.group_id, request, context)
     except ApiError as error:
         return HeartbeatResponse(error_code=member_error(error.code))
     assert isinstance(response, HeartbeatResponse)
@@ -182,7 +182,7 @@ async def handle_leave_group(
     if not _is_allowed(AclOperation.READ, request.group_id, context, services):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
-        response = await services.coordinators.call(request.group_id, request, context)
+        response = await services.group_coordinator.call(request.group_id, request, context)
     except ApiError as error:
         return LeaveGroupResponse(error_code=member_error(error.code))
     assert isinstance(response, LeaveGroupResponse)
@@ -211,7 +211,7 @@ async def handle_describe_groups(
 ) -> DescribeGroupsResponse:
     """Groups of which this node is the coordinator; each succeeds or fails by itself."""
     waiting = [
-        services.coordinators.call(group_id, DescribeGroup(group_id), context)
+        services.group_coordinator.call(group_id, DescribeGroup(group_id), context)
         if _is_allowed(AclOperation.DESCRIBE, group_id, context, services)
         else None
         async for group_id in iterate_cooperatively(request.groups)
@@ -244,7 +244,7 @@ async def handle_list_groups(
     request: ListGroupsRequest, context: RequestContext, services: Services
 ) -> ListGroupsResponse:
     """The groups of all shards hosted here that the asker may see."""
-    coordinators = services.coordinators
+    coordinators = services.group_coordinator
     waiting = [
         coordinators.call_shard(shard, request, context) for shard in coordinators.hosted_shards()
     ]
@@ -279,7 +279,7 @@ async def handle_delete_groups(
     """Empty groups with their offsets; each succeeds or fails by itself."""
     group_ids = list(dict.fromkeys(request.groups_names))
     waiting = [
-        services.coordinators.call(group_id, DeleteGroup(group_id), context)
+        services.group_coordinator.call(group_id, DeleteGroup(group_id), context)
         if _is_allowed(AclOperation.DELETE, group_id, context, services)
         else None
         async for group_id in iterate_cooperatively(group_ids)

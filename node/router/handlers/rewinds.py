@@ -138,7 +138,7 @@ async def _rewind(
         undoes=undoes,
         timeout_ms=max(0, min(request.timeout_ms, TIMEOUT_MS_MAX)),
     )
-    rewound = await services.coordinators.call(request.group_id, rewind, context)
+    rewound = await services.group_coordinator.call(request.group_id, rewind, context)
     assert isinstance(rewound, RewindResult)
     return rewound
 
@@ -202,7 +202,7 @@ def _check_position(at: RewindGroupRequestPartition) -> None:
 
 
 async def _history(group_id: str, context: RequestContext, services: Services) -> RewindHistory:
-    history = await services.coordinators.call(group_id, DescribeRewinds(group_id), context)
+    history = await services.group_coordinator.call(group_id, DescribeRewinds(group_id), context)
     if history is None:
         raise _RewindError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}.")
     assert isinstance(history, RewindHistory)
@@ -315,8 +315,8 @@ async def _positions(
         for key, want in zip(keys, wanted, strict=True)
         if want.kind in (AT_TIME, BY_DURATION)
     }
-    bounds = await services.positions.bounds(keys, isolation_level)
-    found = await services.positions.offsets_for_times(times, isolation_level) if times else {}
+    bounds = await services.offset_lookup.bounds(keys, isolation_level)
+    found = await services.offset_lookup.offsets_for_times(times, isolation_level) if times else {}
     positions = []
     failed: dict[tuple[str, int], ErrorCode] = {}
     for key, want in zip(keys, wanted, strict=True):
@@ -341,7 +341,7 @@ async def _from_share_states(
     group_id: str, positions: Sequence[RewindPosition], services: Services
 ) -> tuple[RewindPosition, ...]:
     """The positions with where a share group is: the share coordinator knows that."""
-    known = await services.share_states.summaries(
+    known = await services.share_persister.summaries(
         group_id, [(at.topic_id, at.partition) for at in positions]
     )
     found = []
@@ -476,7 +476,7 @@ async def handle_alter_snapshot(
         if not request.is_deletion:
             starts = await _share_starts(group_id, context, services)
             asked = TakeSnapshot(group_id, name, starts)
-        rewound = await services.coordinators.call(group_id, asked, context)
+        rewound = await services.group_coordinator.call(group_id, asked, context)
     except _RewindError as refused:
         return AlterSnapshotResponse(error_code=refused.error_code, error_message=refused.message)
     except ApiError as error:
@@ -493,7 +493,7 @@ async def _share_starts(
     group_id: str, context: RequestContext, services: Services
 ) -> tuple[OffsetMove, ...]:
     """Where a share group begins in every partition that it reads; nothing of other groups."""
-    states = await services.coordinators.call(group_id, FindShareStates(group_id), context)
+    states = await services.group_coordinator.call(group_id, FindShareStates(group_id), context)
     if states is None:
         return ()
     assert isinstance(states, Mapping)
@@ -502,7 +502,7 @@ async def _share_starts(
         for topic_id, (name, indexes) in states.items()
         for index in sorted(indexes)
     ]
-    known = await services.share_states.summaries(
+    known = await services.share_persister.summaries(
         group_id, [(topic_id, index) for _, topic_id, index in places]
     )
     starts = []

@@ -77,7 +77,9 @@ async def _described(
     if code is ErrorCode.NONE:
         try:
             # Whoever asks for certain topics is told only by the group's coordinator, too.
-            found = await services.coordinators.call(group_id, FindShareStates(group_id), context)
+            found = await services.group_coordinator.call(
+                group_id, FindShareStates(group_id), context
+            )
         except ApiError as error:
             code = error.code
         else:
@@ -108,7 +110,7 @@ async def _positions(
         if (topic := services.image.topics_by_name.get(name)) is not None
         and _is_allowed(AclOperation.DESCRIBE, name, context, services)
     }
-    summaries = await services.share_states.summaries(
+    summaries = await services.share_persister.summaries(
         group_id, [(ids[name], index) for name in ids for index in wanted[name]]
     )
     begun = [
@@ -117,7 +119,7 @@ async def _positions(
         for index in wanted[name]
         if _has_lag(summaries[ids[name], index])
     ]
-    end_offsets = await services.positions.end_offsets(begun)
+    end_offsets = await services.offset_lookup.end_offsets(begun)
     answer = DescribeShareGroupOffsetsResponseGroup(group_id=group_id)
     for name, indexes in wanted.items():
         is_denied = not _is_allowed(AclOperation.DESCRIBE, name, context, services)
@@ -227,7 +229,7 @@ async def _call_shard(
 ) -> _Response:
     """The answer of the group's shard, or why there is none."""
     try:
-        found = await services.coordinators.call(request.group_id, request, context)
+        found = await services.group_coordinator.call(request.group_id, request, context)
     except ApiError as error:
         return kind(error_code=error.code, error_message=error.message)
     assert isinstance(found, kind)

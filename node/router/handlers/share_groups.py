@@ -41,7 +41,7 @@ async def handle_share_group_heartbeat(
     ):
         return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
-        response = await services.coordinators.call_for_heartbeat(
+        response = await services.group_coordinator.call_for_heartbeat(
             request.group_id, request, context
         )
     except ApiError as error:

@@ -54,7 +54,9 @@ async def handle_streams_group_heartbeat(
         if not authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
-        answer = await services.coordinators.call_for_heartbeat(request.group_id, request, context)
+        answer = await services.group_coordinator.call_for_heartbeat(
+            request.group_id, request, context
+        )
     except ApiError as error:
         return _refused(member_error(error.code), error.message)
     assert isinstance(answer, StreamsHeartbeatResult)
@@ -172,7 +174,7 @@ async def handle_streams_group_topology_description_update(
             f"A description of more than {DESCRIPTION_BYTES_MAX} bytes is not kept.",
         )
     try:
-        response = await services.coordinators.call(request.group_id, request, context)
+        response = await services.group_coordinator.call(request.group_id, request, context)
     except ApiError as error:
         return _update_refused(error.code, error.message)
     assert isinstance(response, StreamsGroupTopologyDescriptionUpdateResponse)

@@ -109,7 +109,7 @@ async def _commit(
     commit: TxnOffsetCommitRequest, context: RequestContext, services: Services
 ) -> TxnOffsetCommitResponse:
     """Once the transaction's coordinator says that the group takes part. Raises ApiError."""
-    groups = services.coordinators
+    groups = services.group_coordinator
     producer = TransactionalProducer(
         commit.transactional_id, commit.producer_id, commit.producer_epoch
     )

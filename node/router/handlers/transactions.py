@@ -93,11 +93,11 @@ async def handle_init_producer_id(
         return _init_refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_EPOCH):
         return _init_refused(ErrorCode.INVALID_REQUEST)
-    if services.transactions.coordinator_of(transactional_id) != services.node_id:
+    if services.transaction_coordinator.coordinator_of(transactional_id) != services.node_id:
         return _init_refused(ErrorCode.NOT_COORDINATOR)
     try:
         fresh = await services.producer_ids.next_id()
-        response = await services.transactions.call(
+        response = await services.transaction_coordinator.call(
             transactional_id, InitProducer(request, fresh), context
         )
     except ApiError as error:
@@ -296,7 +296,7 @@ async def handle_add_offsets_to_txn(
     producer = TransactionalProducer(
         request.transactional_id, request.producer_id, request.producer_epoch
     )
-    groups = services.coordinators
+    groups = services.group_coordinator
     try:
         await groups.ensure_topic()
         partition = CONSUMER_OFFSETS, groups.shard_of(request.group_id)
@@ -325,7 +325,7 @@ async def handle_end_txn(
         if bumps and is_epoch_exhausted(request.producer_epoch):
             fresh = await services.producer_ids.next_id()
         version = _CLIENT_VERSION_NEW if bumps else _CLIENT_VERSION_OLD
-        response = await services.transactions.call(
+        response = await services.transaction_coordinator.call(
             request.transactional_id, EndTransaction(request, version, fresh), context
         )
     except ApiError as error:
@@ -423,7 +423,7 @@ async def _describe(
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
         try:
-            state = await services.transactions.call(
+            state = await services.transaction_coordinator.call(
                 transactional_id, DescribeTransaction(transactional_id), context
             )
         except ApiError as error:
@@ -451,7 +451,7 @@ async def handle_list_transactions(
             pattern = compile_pattern(request.transactional_id_pattern, "TransactionalIdPattern")
         except ApiError as error:
             return ListTransactionsResponse(error_code=error.code)
-    transactions = services.transactions
+    transactions = services.transaction_coordinator
     waiting = [
         transactions.call_shard(shard, request, context) for shard in transactions.hosted_shards()
     ]

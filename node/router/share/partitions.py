@@ -62,9 +62,9 @@ class Surroundings(Protocol):
     logs: Logs
     fetch_purgatory: FetchPurgatory
 
-    share_states: SharePersister
+    share_persister: SharePersister
     share_sessions: ShareSessions
-    dead_letters: DeadLetterOffice
+    dead_letter_queue: DeadLetterOffice
 
     @property
     def now_ms(self) -> Callable[[], int]: ...
@@ -283,7 +283,7 @@ class SharePartitions:
 
     async def _load(self, hosted: HostedSharePartition) -> None:
         group_id, place = hosted.key
-        states = self._services.share_states
+        states = self._services.share_persister
         found = await states.read(group_id, *place, hosted.leader_epoch)
         hosted.state_epoch = found.state_epoch
         start_offset = found.start_offset
@@ -351,7 +351,9 @@ class SharePartitions:
             hosted.dead_letter_write_count += 1
             group_settings = self.group_settings(hosted.key.group_id)
             drive(
-                self._services.dead_letters.write_records(*hosted.key, letters, group_settings),
+                self._services.dead_letter_queue.write_records(
+                    *hosted.key, letters, group_settings
+                ),
                 partial(self._on_dead_lettered, hosted, machine, letters),
             )
         self._set_timer(hosted, machine)
@@ -367,7 +369,7 @@ class SharePartitions:
 
     async def _write(self, hosted: HostedSharePartition, write: StateWrite) -> None:
         group_id, place = hosted.key
-        await self._services.share_states.write(
+        await self._services.share_persister.write(
             group_id,
             *place,
             hosted.state_epoch,

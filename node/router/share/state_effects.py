@@ -48,7 +48,7 @@ class Surroundings(Protocol):
     """What is needed of the router: Services has it."""
 
     @property
-    def share_states(self) -> States: ...
+    def share_persister(self) -> States: ...
 
     @property
     def share_state_reloader(self) -> Reloads: ...
@@ -62,7 +62,7 @@ class ShareStateEffects:
 
     def run_effect(self, instruction: object, context: EffectContext) -> None:
         """Do what a group's shard asks for."""
-        states = self._services.share_states
+        states = self._services.share_persister
         if isinstance(instruction, RestartStates):
             drive(self._restart(instruction, context), _log_failure)
             return
@@ -97,7 +97,7 @@ class ShareStateEffects:
 
     async def _restart(self, asked: RestartStates, context: EffectContext) -> None:
         """What is begun anew is written first: a leader reads nothing older then."""
-        states = self._services.share_states
+        states = self._services.share_persister
         group_id, epoch = asked.group_id, asked.state_epoch
         outcomes = await _collect_codes(
             group_id,

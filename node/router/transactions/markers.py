@@ -71,7 +71,7 @@ class Surroundings(Protocol):
     logs: Logs
 
     @property
-    def coordinators(self) -> GroupShards: ...
+    def group_coordinator(self) -> GroupShards: ...
 
     @property
     def partition_verification(self) -> VerifiedTransactions: ...
@@ -113,7 +113,7 @@ class MarkerWriter:
         if topic == CONSUMER_OFFSETS:
             services.partition_verification.ended(marker.producer_id)
             try:
-                return await services.coordinators.call_shard(
+                return await services.group_coordinator.call_shard(
                     partition, EndProducerTransaction(marker)
                 )
             except ApiError as error:

@@ -113,7 +113,7 @@ class Surroundings(Protocol):
     image: MetadataImage
 
     @property
-    def transactions(self) -> LocalTransactionCoordinator: ...
+    def transaction_coordinator(self) -> LocalTransactionCoordinator: ...
 
 
 class PartitionVerification:
@@ -323,7 +323,7 @@ class PartitionVerification:
         verify_only: bool,
     ) -> dict[Partition, ErrorCode]:
         services = self._services
-        coordinator = services.transactions.coordinator_of(producer.transactional_id)
+        coordinator = services.transaction_coordinator.coordinator_of(producer.transactional_id)
         try:
             if coordinator == services.node_id:
                 return await self.decide_locally(
@@ -352,7 +352,9 @@ class PartitionVerification:
             else AddPartitions(*producer, partitions, client_version)
         )
         try:
-            answer = await self._services.transactions.call(producer.transactional_id, request)
+            answer = await self._services.transaction_coordinator.call(
+                producer.transactional_id, request
+            )
         except ApiError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 raise ApiError(ErrorCode.INVALID_REQUEST) from error

@@ -147,7 +147,7 @@ def test_another_leader_is_named(harness: ShareFetchHarness, member: ShareFetchM
 def test_a_state_that_was_begun_anew_is_read_again(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
-    states = harness.services.share_states
+    states = harness.services.share_persister
     harness.result(states.initialize(GROUP, harness.topic_id, 0, 2, 6))
     assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.FENCED_STATE_EPOCH
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]
@@ -156,7 +156,7 @@ def test_a_state_that_was_begun_anew_is_read_again(
 def test_what_others_say_of_the_state_ends_locks(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
-    states = harness.services.share_states
+    states = harness.services.share_persister
     harness.result(states.initialize(GROUP, harness.topic_id, 0, 2, 6))
     harness.led.forget(GROUP)
     assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE

@@ -153,7 +153,7 @@ def test_offsets_that_are_set_are_described_with_the_lag_behind_them(harness: Gr
 def test_the_lag_is_what_is_committed_and_not_delivered(harness: GroupHarness) -> None:
     harness.append("a", batch_of(9))
     alter(harness, {"a": {0: 2}})
-    states, topic_id = harness.services.share_states, harness.image.topics_by_name["a"].topic_id
+    states, topic_id = harness.services.share_persister, harness.image.topics_by_name["a"].topic_id
     known = harness.result(states.read("s", topic_id, 0, 0))
     harness.result(states.write("s", topic_id, 0, known.state_epoch, 0, 3, 4, ()))
     assert where(describe(harness)) == {("a", 0): (3, 9 - 3 - 4, 0)}

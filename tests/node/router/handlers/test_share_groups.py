@@ -98,7 +98,7 @@ def joined(harness: GroupHarness, *, group: str = "s", topics: list[str] | None 
 
 def state_epoch_of(harness: GroupHarness, group: str, topic_id: Uuid, index: int) -> int:
     """The epoch of what the share coordinator knows, 0 if it knows nothing."""
-    asked = harness.services.share_states.summaries(group, [(topic_id, index)])
+    asked = harness.services.share_persister.summaries(group, [(topic_id, index)])
     summary = harness.result(asked)[topic_id, index]
     assert isinstance(summary, ShareStateSummary)
     return summary.state_epoch

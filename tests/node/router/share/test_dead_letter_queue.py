@@ -221,7 +221,7 @@ def test_what_was_not_told_when_the_leader_died_is_told_by_the_next(
     have_dlq(harness)
     harness.append(TOPIC, batch_of(1))
     name = GROUP, harness.topic_id, 0
-    states = harness.services.share_states
+    states = harness.services.share_persister
     harness.result(
         states.write(*name, 1, 0, 0, 0, (PersisterStateBatch(0, 0, RecordState.ARCHIVING, 5),))
     )

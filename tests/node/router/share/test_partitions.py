@@ -55,8 +55,8 @@ class Failing:
 
 
 def break_writes(harness: ShareFetchHarness, code: ErrorCode, count: int = 1) -> Failing:
-    failing = Failing(harness.services.share_states, code, count)
-    harness.services.share_states = failing  # type: ignore[assignment]  # what is used of them
+    failing = Failing(harness.services.share_persister, code, count)
+    harness.services.share_persister = failing  # type: ignore[assignment]  # what is used of them
     return failing
 
 

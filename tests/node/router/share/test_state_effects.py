@@ -28,7 +28,7 @@ class Desk:
     """A share coordinator and a group's shard by hand: what is asked waits until it is answered."""
 
     def __init__(self) -> None:
-        self.share_states = self
+        self.share_persister = self
         self.share_state_reloader = self
         self.told: list[TopicIdPartition] = []
         self.asked: dict[tuple[object, ...], Reply[None]] = {}
