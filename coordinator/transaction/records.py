@@ -1,31 +1,25 @@
-"""The records of `__transaction_state`, in Kafka's own formats: its tools read ours, we read its.
+"""The records of `__transaction_state`, in Kafka's own formats.
 
-A key is an int16 version 0 and the transactional id, a value an int16 version and the newest state
-of that id; a null value forgets it (the topic is compacted). Version 1 of the value is flexible and
-remembers changes of the producer id (KIP-890). Called by `shard`.
+The key is the transactional id, the value its newest state. Version 1 of the value remembers
+changes of the producer id (KIP-890); it is written once transaction.version is 1 or more. Called by
+`shard`.
 """
 
 from __future__ import annotations
 
-import struct as packing
-from functools import cache
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from odradek.coordinator.record_serde import Entry, RecordFormat, RecordSerde, SchemaValue
 from odradek.coordinator.transaction.transaction_metadata import (
     NO_PRODUCER_ID,
     Partition,
     TransactionMetadata,
     TransactionState,
 )
-from odradek.protocol.decoding import Decoder, compile_decoder
-from odradek.protocol.encoding import Encoder, compile_encoder
-from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import array, int8, int16, int32, int64, string, struct
-
-_VERSION: Final = packing.Struct(">h")
-_VALUE_VERSION_MAX: Final = 1
 
 
 @struct
@@ -61,19 +55,14 @@ class TransactionRecord(msgspec.Struct, frozen=True, gc=False):
     transaction: TransactionMetadata | None
 
 
-def encode(record: TransactionRecord, *, version: int) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log. ProtocolError if the id is too long for its place."""
-    key = _encode(_Key, 0, _Key(transactional_id=record.transactional_id))
-    known = record.transaction
-    if known is None:
-        return key, None
+def _value_of(known: TransactionMetadata) -> _Value:
     partitions = None
     if known.state is not TransactionState.EMPTY:
         partitions = [
             _Partitions(topic=topic, partition_ids=indexes)
             for topic, indexes in by_topic(known.partitions).items()
         ]
-    value = _Value(
+    return _Value(
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
         transaction_timeout_ms=known.timeout_ms,
@@ -86,48 +75,24 @@ def encode(record: TransactionRecord, *, version: int) -> tuple[bytes, bytes | N
         client_transaction_version=known.client_version,
         next_producer_epoch=-1 if known.next_producer_id == NO_PRODUCER_ID else 0,
     )
-    return key, _encode(_Value, version, value)
 
 
-def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """The inverse of `encode`, for all versions; None for keys this release does not know."""
-    try:
-        (key_version,) = _VERSION.unpack_from(key)
-        if key_version != 0:
-            return None
-        named = _decoder(_Key, 0)(key, _VERSION.size)
-        assert isinstance(named, _Key)
-        if value is None:
-            return TransactionRecord(named.transactional_id, None)
-        (version,) = _VERSION.unpack_from(value)
-        if not 0 <= version <= _VALUE_VERSION_MAX:
-            raise ProtocolError(
-                f"TransactionLogValue version {version}; this release reads 0 to"
-                f" {_VALUE_VERSION_MAX}"
-            )
-        stored = _decoder(_Value, version)(value, _VERSION.size)
-        assert isinstance(stored, _Value)
-        return TransactionRecord(named.transactional_id, _transaction_of(stored))
-    except (packing.error, IndexError, UnicodeDecodeError, ValueError) as error:
-        raise ProtocolError(f"a record of __transaction_state is malformed: {error}") from error
-
-
-def _transaction_of(stored: _Value) -> TransactionMetadata:
+def _transaction_of(read: _Value) -> TransactionMetadata:
     return TransactionMetadata(
-        producer_id=stored.producer_id,
-        producer_epoch=stored.producer_epoch,
-        timeout_ms=stored.transaction_timeout_ms,
-        state=TransactionState(stored.transaction_status),
+        producer_id=read.producer_id,
+        producer_epoch=read.producer_epoch,
+        timeout_ms=read.transaction_timeout_ms,
+        state=TransactionState(read.transaction_status),
         partitions=frozenset(
             (named.topic, index)
-            for named in stored.transaction_partitions or ()
+            for named in read.transaction_partitions or ()
             for index in named.partition_ids
         ),
-        last_update_ms=stored.transaction_last_update_timestamp_ms,
-        start_ms=stored.transaction_start_timestamp_ms,
-        previous_producer_id=stored.previous_producer_id,
-        next_producer_id=stored.next_producer_id,
-        client_version=stored.client_transaction_version,
+        last_update_ms=read.transaction_last_update_timestamp_ms,
+        start_ms=read.transaction_start_timestamp_ms,
+        previous_producer_id=read.previous_producer_id,
+        next_producer_id=read.next_producer_id,
+        client_version=read.client_transaction_version,
     )
 
 
@@ -139,18 +104,28 @@ def by_topic(partitions: frozenset[Partition]) -> dict[str, list[int]]:
     return topics
 
 
-def _encode(declared: type, version: int, message: object) -> bytes:
-    try:
-        return _VERSION.pack(version) + b"".join(_encoder(declared, version)(message))
-    except packing.error as error:
-        raise ProtocolError(f"a text is too long for a record: {error}") from error
+_SERDE: Final = RecordSerde(
+    "__transaction_state",
+    (
+        RecordFormat(
+            0,
+            TransactionRecord,
+            _Key,
+            SchemaValue(
+                "TransactionLogValue",
+                _Value,
+                _transaction_of,
+                to_struct=_value_of,
+                version=1,
+                version_max=1,
+                flexible_since=1,
+            ),
+        ),
+    ),
+)
+decode: Final[Callable[[bytes, bytes | None], TransactionRecord | None]] = _SERDE.decode
 
 
-@cache
-def _encoder(declared: type, version: int) -> Encoder:
-    return compile_encoder(declared, version, flexible=version >= 1)
-
-
-@cache
-def _decoder(declared: type, version: int) -> Decoder:
-    return compile_decoder(declared, version, flexible=version >= 1)
+def encode(record: TransactionRecord, *, version: int) -> Entry:
+    """Key and value; `version` is the value's."""
+    return _SERDE.encode(record, version)
