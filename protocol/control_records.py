@@ -12,14 +12,13 @@ from typing import Final, NamedTuple
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import (
     CONTROL,
-    NO_LEADER_EPOCH,
     TRANSACTIONAL,
     BatchHeader,
     Record,
     build_batch,
-    is_control,
     iter_records,
 )
+from odradek.protocol.types import NO_EPOCH
 
 _KEY = Struct(">hh")  # version, type
 _VALUE = Struct(">hi")  # version, coordinator epoch
@@ -47,7 +46,7 @@ def build_end_transaction_batch(
     producer_id: int,
     producer_epoch: int,
     base_offset: int = 0,
-    partition_leader_epoch: int = NO_LEADER_EPOCH,
+    partition_leader_epoch: int = NO_EPOCH,
 ) -> bytes:
     """The whole batch that ends the producer's transaction; it has no sequence (-1)."""
     record = Record(
@@ -90,7 +89,7 @@ def read_control_batch(
     batch: bytes | bytearray | memoryview, header: BatchHeader
 ) -> EndTransactionMarker | None:
     """The marker of a control batch, which holds one record, or None if it is of another type."""
-    if not is_control(header.attributes):
+    if not header.is_control:
         raise ProtocolError("not a control batch")
     records = list(iter_records(batch, header, limit=1024))
     if len(records) != 1:

@@ -26,15 +26,13 @@ from odradek.protocol.records import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     MAGIC_AT,
-    NO_TIMESTAMP,
     Record,
     build_batch,
     compression_of,
-    is_control,
-    is_log_append_time,
     iter_batches,
     iter_records,
 )
+from odradek.protocol.types import NO_TIMESTAMP
 
 _LOG_OVERHEAD: Final = 12  # offset and size
 _OFFSET_AND_SIZE = Struct(">qi")
@@ -108,16 +106,15 @@ def down_convert(
     for buffer in buffers:
         view = memoryview(buffer)
         for start, header in iter_batches(view):
-            attributes = header.attributes
-            if is_control(attributes):
+            if header.is_control:
                 continue
-            codec = compression_of(attributes)
+            codec = compression_of(header.attributes)
             if codec is Codec.ZSTD:
                 raise ApiError(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                     "the batch is compressed with zstd: fetch with version 10 or newer",
                 )
-            type_flag = LOG_APPEND_TIME if is_log_append_time(attributes) else 0
+            type_flag = LOG_APPEND_TIME if header.is_log_append_time else 0
             records = iter_records(view[start:], header, limit=limit)
             if codec is Codec.NONE:
                 out += (

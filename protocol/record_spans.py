@@ -9,27 +9,22 @@ Called by storage.compaction and its filter. Malformed bytes raise ProtocolError
 """
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final, NamedTuple
 
-from odradek.protocol.checksum import crc32c
-from odradek.protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
+from odradek.protocol.compression import Codec, compress
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.records import (
-    ATTRIBUTES_AT,
     CODEC_MASK,
-    CRC_AT,
     DELETE_HORIZON,
-    HEADER_BYTES,
-    LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
-    NO_TIMESTAMP,
     BatchHeader,
     compression_of,
+    encode_batch,
+    read_varint,
+    write_varint,
 )
+from odradek.protocol.types import NO_TIMESTAMP
 
-_HEADER = Struct(">qiibIhiqqqhii")
-_CRC = Struct(">I")
 _NULL: Final = 1  # the zigzag varint of -1
 
 
@@ -47,18 +42,6 @@ class RecordSpan(NamedTuple):
     has_value: bool
 
 
-def decompress_records(
-    batch: Bytes, header: BatchHeader, *, limit: int = DECOMPRESSED_BYTES_MAX
-) -> bytes:
-    """The records' bytes of one batch, uncompressed; at most `limit` of them."""
-    end = LENGTH_OVERHEAD + header.batch_length
-    if not HEADER_BYTES <= end <= len(batch):
-        raise ProtocolError(f"a batch length of {header.batch_length} in {len(batch)} bytes")
-    body = memoryview(batch)[HEADER_BYTES:end]
-    codec = compression_of(header.attributes)
-    return bytes(body) if codec is Codec.NONE else decompress(codec, body, limit=limit)
-
-
 def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
     """Where each of the records of `decompress_records`'s bytes lies, in their order."""
     spans: list[RecordSpan] = []
@@ -71,7 +54,7 @@ def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
             number = data[at]
             at += 1
             if number > 127:
-                number, at = _read_varint(data, start)
+                number, at = read_varint(data, start)
             else:
                 number = (number >> 1) ^ -(number & 1)
             body = at
@@ -82,20 +65,20 @@ def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
             delta_ms = data[at]
             at += 1
             if delta_ms > 127:
-                delta_ms, at = _read_varint(data, at - 1)
+                delta_ms, at = read_varint(data, at - 1)
             else:
                 delta_ms = (delta_ms >> 1) ^ -(delta_ms & 1)
             rest = at
             offset_delta = data[at]
             at += 1
             if offset_delta > 127:
-                offset_delta, at = _read_varint(data, at - 1)
+                offset_delta, at = read_varint(data, at - 1)
             else:
                 offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
             number = data[at]
             at += 1
             if number > 127:
-                number, at = _read_varint(data, at - 1)
+                number, at = read_varint(data, at - 1)
             else:
                 number = (number >> 1) ^ -(number & 1)
             if number < 0:
@@ -153,27 +136,13 @@ def rebuild_batch(
     codec = compression_of(attributes)
     if codec is not Codec.NONE:
         body = compress(codec, body)
-    batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(
-        batch,
-        0,
-        header.base_offset,
-        HEADER_BYTES - LENGTH_OVERHEAD + len(body),
-        header.partition_leader_epoch,
-        header.magic,
-        0,
-        attributes,
-        header.last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        len(kept),
+    thinned = header._replace(
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=len(kept),
     )
-    batch += body
-    _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
-    return bytes(batch)
+    return bytes(encode_batch(thinned, body))
 
 
 def delete_horizon_of(header: BatchHeader) -> int | None:
@@ -198,32 +167,10 @@ def _shifted(data: bytes, kept: Sequence[RecordSpan], shift_ms: int) -> bytes:
     """The records with `shift_ms` added to each timestamp delta."""
     out = bytearray()
     for span in kept:
-        delta = _varint(span.timestamp_delta + shift_ms)
-        size = span.end - span.rest + len(delta) + 1
-        out += _varint(size)
+        delta = bytearray()
+        write_varint(delta, span.timestamp_delta + shift_ms)
+        write_varint(out, span.end - span.rest + len(delta) + 1)
         out.append(data[span.body])
         out += delta
         out += data[span.rest : span.end]
     return bytes(out)
-
-
-def _varint(value: int) -> bytes:
-    rest = value << 1 if value >= 0 else (-value << 1) - 1
-    out = bytearray()
-    while rest > 127:
-        out.append((rest & 0x7F) | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint of at most ten bytes and where it ends; IndexError where the data end."""
-    result = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 128:
-            return (result >> 1) ^ -(result & 1), at
-    raise ProtocolError("a varint of more than ten bytes")

@@ -29,14 +29,10 @@ from typing import Final, NamedTuple, TypeAlias
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 HEADER_BYTES: Final = 61
 MAGIC: Final = 2
-NO_TIMESTAMP: Final = -1
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
-NO_SEQUENCE: Final = -1
-NO_LEADER_EPOCH: Final = -1
 
 BATCH_LENGTH_AT: Final = 8
 LEADER_EPOCH_AT: Final = 12
@@ -87,6 +83,31 @@ class BatchHeader(NamedTuple):
     base_sequence: int
     record_count: int
 
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, also of one that compaction removed."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last record: the batch's exclusive end."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the max timestamp is the broker's time and applies to every record."""
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction, markers included."""
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a transaction marker instead of a client's records."""
+        return self.attributes & CONTROL != 0
+
 
 class Record(NamedTuple):
     """One record with its absolute offset and timestamp; headers keep their order and doubles."""
@@ -113,6 +134,12 @@ class RecordProblem(NamedTuple):
     fault: RecordFault
 
 
+def unpack_header(view: Bytes, at: int = 0) -> BatchHeader:
+    """The header fields at `at`, unchecked. For batches that a store has validated, and for callers
+    that validate by themselves."""
+    return _new_tuple(BatchHeader, _unpack_header(view, at))
+
+
 def read_header(view: Bytes, at: int = 0) -> BatchHeader:
     """The header of the batch at `at`, which must lie whole in the view and be of format 2.
 
@@ -120,10 +147,10 @@ def read_header(view: Bytes, at: int = 0) -> BatchHeader:
     """
     if at < 0 or len(view) - at < HEADER_BYTES:
         raise ProtocolError(f"{len(view) - at} bytes are too few for a record batch")
-    header = BatchHeader._make(_unpack_header(view, at))
-    if header[3] != MAGIC:
-        raise ProtocolError(f"message format {header[3]} where a batch of format 2 was expected")
-    length = header[1]
+    header = unpack_header(view, at)
+    if header.magic != MAGIC:
+        raise ProtocolError(f"message format {header.magic} where a batch of format 2 was expected")
+    length = header.batch_length
     if not HEADER_BYTES - LENGTH_OVERHEAD <= length <= len(view) - at - LENGTH_OVERHEAD:
         raise ProtocolError(f"a batch length of {length} in {len(view) - at} bytes")
     return header
@@ -152,7 +179,7 @@ def iter_batches(view: Bytes) -> Iterator[tuple[int, BatchHeader]]:
     while at < end:
         header = read_header(view, at)
         yield at, header
-        at += header[1] + LENGTH_OVERHEAD
+        at += header.batch_length + LENGTH_OVERHEAD
 
 
 def set_log_append_time(view: memoryview, at: int, timestamp_ms: int) -> None:
@@ -175,21 +202,6 @@ def compression_of(attributes: int) -> Codec:
     return Codec(number)
 
 
-def is_log_append_time(attributes: int) -> bool:
-    """Whether the max timestamp is the broker's time and stands for every record."""
-    return attributes & LOG_APPEND_TIME != 0
-
-
-def is_transactional(attributes: int) -> bool:
-    """Whether the batch belongs to a transaction, markers included."""
-    return attributes & TRANSACTIONAL != 0
-
-
-def is_control(attributes: int) -> bool:
-    """Whether the batch holds markers of ours instead of a client's records."""
-    return attributes & CONTROL != 0
-
-
 def iter_records(
     batch: Bytes, header: BatchHeader | None = None, *, limit: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[Record]:
@@ -200,7 +212,7 @@ def iter_records(
     """
     if header is None:
         header = read_header(batch)
-    data = _payload(batch, header, limit)
+    data = decompress_records(batch, header, limit=limit)
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
@@ -214,19 +226,19 @@ def iter_records(
             delta_ms = data[at]
             at += 1
             if delta_ms > 127:
-                delta_ms, at = _read_varint(data, at - 1)
+                delta_ms, at = read_varint(data, at - 1)
             else:
                 delta_ms = (delta_ms >> 1) ^ -(delta_ms & 1)
             offset_delta = data[at]
             at += 1
             if offset_delta > 127:
-                offset_delta, at = _read_varint(data, at - 1)
+                offset_delta, at = read_varint(data, at - 1)
             else:
                 offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
             size = data[at]
             at += 1
             if size > 127:
-                size, at = _read_varint(data, at - 1)
+                size, at = read_varint(data, at - 1)
             else:
                 size = (size >> 1) ^ -(size & 1)
             if size < 0:
@@ -237,7 +249,7 @@ def iter_records(
             size = data[at]
             at += 1
             if size > 127:
-                size, at = _read_varint(data, at - 1)
+                size, at = read_varint(data, at - 1)
             else:
                 size = (size >> 1) ^ -(size & 1)
             if size < 0:
@@ -270,7 +282,7 @@ def iter_timestamps(
     """(offset, timestamp) of every record; keys, values and headers are stepped over unread."""
     if header is None:
         header = read_header(batch)
-    data = _payload(batch, header, limit)
+    data = decompress_records(batch, header, limit=limit)
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
@@ -279,8 +291,8 @@ def iter_timestamps(
     for _ in range(header.record_count):
         try:
             end, at = _read_record_end(data, at)
-            delta_ms, at = _read_varint(data, at)
-            offset_delta, at = _read_varint(data, at)
+            delta_ms, at = read_varint(data, at)
+            offset_delta, at = read_varint(data, at)
         except IndexError:
             raise ProtocolError("a record is cut") from None
         if at >= end:
@@ -328,9 +340,9 @@ def build_batch(
     codec: Codec = Codec.NONE,
     attributes: int = 0,
     max_timestamp: int | None = None,
-    partition_leader_epoch: int = NO_LEADER_EPOCH,
+    partition_leader_epoch: int = NO_EPOCH,
     producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
+    producer_epoch: int = NO_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytes:
     """One batch with a right CRC; offsets must rise from `base_offset` on, gaps are kept.
@@ -362,31 +374,40 @@ def build_batch(
     if delta > 0x7FFFFFFF:
         raise ValueError(f"a batch cannot span {delta} offsets")
     body = payload if codec is Codec.NONE else compress(codec, payload)
-    batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(
-        batch,
-        0,
-        base_offset,
-        HEADER_BYTES - LENGTH_OVERHEAD + len(body),
-        partition_leader_epoch,
-        MAGIC,
-        0,
-        (attributes & ~CODEC_MASK) | codec,
-        max(delta, 0),
-        base_timestamp,
-        latest if max_timestamp is None else max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=(attributes & ~CODEC_MASK) | codec,
+        last_offset_delta=max(delta, 0),
+        base_timestamp=base_timestamp,
+        max_timestamp=latest if max_timestamp is None else max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
     )
+    return bytes(encode_batch(header, body))
+
+
+def encode_batch(header: BatchHeader, body: Bytes) -> bytearray:
+    """The batch of this header and these records, compressed as the header says. Its length and CRC
+    are computed; those of the header are ignored."""
+    batch = bytearray(HEADER_BYTES)
+    _HEADER.pack_into(batch, 0, *header)
+    _LENGTH.pack_into(batch, BATCH_LENGTH_AT, HEADER_BYTES - LENGTH_OVERHEAD + len(body))
     batch += body
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
-    return bytes(batch)
+    return batch
 
 
-def _payload(batch: Bytes, header: BatchHeader, limit: int) -> bytes:
-    """The records' bytes, uncompressed. One copy as `bytes`: indexing a memoryview costs double."""
+def decompress_records(
+    batch: Bytes, header: BatchHeader, *, limit: int = DECOMPRESSED_BYTES_MAX
+) -> bytes:
+    """The records' bytes, uncompressed, at most `limit` of them. They are copied once: indexing
+    `bytes` costs half of indexing a memoryview."""
     end = LENGTH_OVERHEAD + header.batch_length
     if not HEADER_BYTES <= end <= len(batch):
         raise ProtocolError(f"a batch length of {header.batch_length} in {len(batch)} bytes")
@@ -404,7 +425,7 @@ def _read_record_end(data: bytes, at: int) -> tuple[int, int]:
     size = data[at]
     at += 1
     if size > 127:
-        size, at = _read_varint(data, at - 1)
+        size, at = read_varint(data, at - 1)
     else:
         size = (size >> 1) ^ -(size & 1)
     # Attributes (of which none is defined), two deltas, two lengths and a header count.
@@ -417,7 +438,7 @@ def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     size = data[at]
     at += 1
     if size > 127:
-        size, at = _read_varint(data, at - 1)
+        size, at = read_varint(data, at - 1)
     else:
         size = (size >> 1) ^ -(size & 1)
     if size < 0:
@@ -429,7 +450,7 @@ def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[Header, ...], int]:
-    count, at = _read_varint(data, at)
+    count, at = read_varint(data, at)
     # A header is two bytes at least.
     if not 0 <= count <= (end - at) // 2:
         raise ProtocolError(f"{count} headers where {end - at} bytes are left in the record")
@@ -447,8 +468,9 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[Header, ...], i
     return tuple(headers), at
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint of at most ten bytes and where it ends; IndexError where the data end."""
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint of at most ten bytes, and the position behind it. Raises IndexError where the
+    data end."""
     result = data[at]
     if result < 128:
         return (result >> 1) ^ -(result & 1), at + 1
@@ -466,7 +488,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise ProtocolError("a varint of more than ten bytes")
 
 
-def _write_varint(out: bytearray, value: int) -> None:
+def write_varint(out: bytearray, value: int) -> None:
+    """Append a zigzag varint."""
     if 0 <= value < 64:
         out.append(value << 1)
         return
@@ -485,7 +508,7 @@ def _write_bytes(out: bytearray, value: bytes | None) -> None:
         if size < 64:
             out.append(size << 1)
         else:
-            _write_varint(out, size)
+            write_varint(out, size)
         out += value
 
 
@@ -498,13 +521,13 @@ def _write_record(
     headers: Sequence[Header],
 ) -> None:
     body = bytearray(1)  # attributes: none is defined
-    _write_varint(body, delta_ms)
-    _write_varint(body, offset_delta)
+    write_varint(body, delta_ms)
+    write_varint(body, offset_delta)
     _write_bytes(body, key)
     _write_bytes(body, value)
-    _write_varint(body, len(headers))
+    write_varint(body, len(headers))
     for name, header_value in headers:
         _write_bytes(body, name.encode())
         _write_bytes(body, header_value)
-    _write_varint(out, len(body))
+    write_varint(out, len(body))
     out += body

@@ -30,6 +30,15 @@ Uuid: TypeAlias = bytes
 RecordBuffers: TypeAlias = bytes | memoryview | Sequence[bytes | memoryview]
 """Record batches in wire order: one buffer, or several that are sent one after another unjoined."""
 
+NO_OFFSET: Final = -1
+NO_EPOCH: Final = -1
+"""Of a leader, a producer, a coordinator or a share state."""
+NO_PRODUCER_ID: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+NEVER: Final = 2**63 - 1
+"""Java's Long.MAX_VALUE: a deadline, duration or count that is not reached."""
+
 ZERO_UUID: Final[Uuid] = bytes(16)
 """Kafka's "no id": what a field of type uuid holds where nothing was said."""
 

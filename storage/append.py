@@ -14,20 +14,19 @@ from typing import NamedTuple
 
 import lmdb
 
-from odradek.protocol.checksum import crc32c
-from odradek.protocol.control_records import EndTransactionMarker, read_control_batch
+from odradek.protocol.control_records import EndTransactionMarker
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.records import (
-    ATTRIBUTES_AT,
     CODEC_MASK,
-    CONTROL,
     HEADER_BYTES,
     LEADER_EPOCH_AT,
     LENGTH_OVERHEAD,
     MAGIC,
     BatchHeader,
     set_log_append_time,
+    unpack_header,
 )
+from odradek.protocol.types import NO_EPOCH
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import KEY, NUMBER, STAMP, STAMP_SIZE
 from odradek.storage.partition_log import PartitionLog
@@ -39,14 +38,12 @@ from odradek.storage.validation import (
     SINGLE_BATCH_VERSION_MIN,
     AppendOrigin,
     BatchRejectedError,
-    Fields,
     check_batch,
     check_coordinator_batch,
     check_producer,
+    check_replicated_batch,
     recompress,
-    size_error,
     split,
-    unpack_header,
 )
 
 _pack_offset = Struct(">q").pack_into
@@ -99,6 +96,69 @@ class AppendResult:
             f"AppendResult({self.error_code!r}, base_offset={self.base_offset}, "
             f"end_offset={self.end_offset}, error_message={self.error_message!r})"
         )
+
+
+class LogAppend:
+    """One append to one partition: the batches at [start, start + length) of `arena`.
+
+    The batches' headers are rewritten in place (a read-only arena is copied first). More than one
+    batch is accepted from coordinators, from leaders, and from clients of Produce below version 3
+    (`request_version`). With `has_headroom` the 16 bytes before `start` belong to this append until
+    it returns: they are overwritten and restored, which saves a copy of a large batch.
+    """
+
+    __slots__ = (
+        "arena",
+        "has_headroom",
+        "leader_epoch",
+        "length",
+        "log_append_time_ms",
+        "origin",
+        "request_version",
+        "start",
+    )
+
+    def __init__(
+        self,
+        arena: memoryview,
+        start: int,
+        length: int,
+        *,
+        leader_epoch: int = NO_EPOCH,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        request_version: int = LATEST_VERSION,
+        has_headroom: bool = False,
+    ) -> None:
+        self.arena = arena
+        self.start = start
+        self.length = length
+        self.leader_epoch = leader_epoch
+        self.origin = origin
+        self.request_version = request_version
+        self.has_headroom = has_headroom
+        self.log_append_time_ms = -1
+        """Set where the topic's timestamp type is LogAppendTime."""
+
+    @classmethod
+    def of_bytes(cls, batches: bytes, origin: AppendOrigin) -> "LogAppend":
+        """Batches that are not in an arena."""
+        return cls(memoryview(bytearray(batches)), 0, len(batches), origin=origin)
+
+    def part(self, start: int, length: int, *, has_headroom: bool) -> "LogAppend":
+        """One batch of several."""
+        return LogAppend(
+            self.arena,
+            start,
+            length,
+            leader_epoch=self.leader_epoch,
+            origin=self.origin,
+            request_version=self.request_version,
+            has_headroom=has_headroom,
+        )
+
+    def replace(self, content: memoryview) -> None:
+        """Append `content`, a whole buffer of its own, instead."""
+        self.arena, self.start, self.length, self.has_headroom = content, 0, len(content), False
 
 
 class Commit(NamedTuple):
@@ -156,83 +216,46 @@ class Turn:
         self.needs_new_segment = False
         self.has_ended = False
 
-    def append(
-        self,
-        number: int,
-        arena: memoryview,
-        start: int,
-        length: int,
-        *,
-        leader_epoch: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        request_version: int = LATEST_VERSION,
-        has_headroom: bool = False,
-    ) -> AppendResult:
-        """Append what stands at [start, start + length) of `arena` to a partition: all or nothing.
-
-        The batches' headers are rewritten in place (a read-only arena is copied). Several batches
-        are taken from clients of Produce below version 3 and from our own coordinators and leaders.
-        `request_version` is the Produce version, for the codecs an old client may not send. With
-        `has_headroom` the 16 bytes before `start` are nobody else's until this returns: they
-        are used and put back, which saves copying a large batch.
-        """
+    def append(self, number: int, append: LogAppend) -> AppendResult:
+        """Append to the partition `number`: all batches or none."""
         log = self._logs.get(number)
         if log is None:
             return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.failure is not None:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=self.failure)
-        if arena.readonly and origin is AppendOrigin.REPLICATION:
-            has_headroom = False
-        elif arena.readonly:
-            arena = memoryview(bytearray(arena[start : start + length]))
-            start = 0
-            has_headroom = False
+        arena, start, length = append.arena, append.start, append.length
+        if arena.readonly:
+            append.has_headroom = False
+            if append.origin is not AppendOrigin.REPLICATION:
+                append.replace(memoryview(bytearray(arena[start : start + length])))
+                arena, start = append.arena, 0
         try:
-            if length >= HEADER_BYTES:
-                fields: Fields = unpack_header(arena, start)
-                if fields[1] + LENGTH_OVERHEAD == length and fields[3] == MAGIC:
-                    # The one that counts: a single batch.
-                    if origin is AppendOrigin.CLIENT:
-                        result = self._append_from_client(
-                            log,
-                            arena,
-                            start,
-                            length,
-                            fields,
-                            leader_epoch,
-                            request_version,
-                            has_headroom,
-                        )
-                    else:
-                        marker = _check_from_broker(log, arena, start, length, fields, origin)
-                        result = self._put(
-                            log,
-                            arena,
-                            start,
-                            length,
-                            fields,
-                            leader_epoch,
-                            origin,
-                            marker,
-                            has_headroom,
-                        )
-                    self._results.append(result)
-                    return result
-            result = self._append_several(
-                log, arena, start, length, leader_epoch, origin, request_version, has_headroom
-            )
-            self._results.append(result)
-            return result
-        except BatchRejectedError as refused:
+            header = unpack_header(arena, start) if length >= HEADER_BYTES else None
+            if (
+                header is not None
+                and header.batch_length + LENGTH_OVERHEAD == length
+                and header.magic == MAGIC
+            ):
+                # The common case: a single batch.
+                if append.origin is AppendOrigin.CLIENT:
+                    result = self._append_from_client(log, append, header)
+                else:
+                    marker = _check_from_broker(log, append, header)
+                    result = self._put(log, append, header, marker)
+            else:
+                result = self._append_several(log, append)
+        except BatchRejectedError as rejected:
             return AppendResult(
-                refused.code,
-                error_message=refused.message,
-                record_errors=refused.record_errors,
+                rejected.code,
+                error_message=rejected.message,
+                record_errors=rejected.record_errors,
             )
         except ProtocolError as error:
             return AppendResult(ErrorCode.CORRUPT_MESSAGE, error_message=str(error))
         except lmdb.Error as error:
             return self._fail(error)
+        self._results.append(result)
+        return result
 
     def commit(self) -> Commit:
         """Make the turn's appends durable, as the store's durability says, and then visible.
@@ -284,22 +307,14 @@ class Turn:
             yield log
 
     def _append_from_client(
-        self,
-        log: PartitionLog,
-        arena: memoryview,
-        start: int,
-        size: int,
-        fields: Fields,
-        leader_epoch: int,
-        request_version: int,
-        has_headroom: bool,
+        self, log: PartitionLog, append: LogAppend, header: BatchHeader
     ) -> AppendResult:
         settings = log.settings
-        batch = arena[start : start + size]
-        check_batch(batch, fields, settings, request_version, self.now_ms)
+        batch = append.arena[append.start : append.start + append.length]
+        check_batch(batch, header, settings, append.request_version, self.now_ms)
         is_append_time = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        if fields[9] >= 0:
-            duplicate = check_producer(log, fields, request_version)
+        if header.producer_id >= 0:
+            duplicate = check_producer(log, header, append.request_version)
             if duplicate is not None:
                 return AppendResult(
                     ErrorCode.NONE,
@@ -310,100 +325,66 @@ class Turn:
                 )
         if settings.compression_type != "producer":
             codec = CODECS[settings.compression_type]
-            if fields[5] & CODEC_MASK != codec:
-                arena, fields = recompress(batch, fields, codec, settings)
-                start, size, has_headroom = 0, len(arena), False
-                if size > settings.max_message_bytes:
-                    raise size_error(size, settings)
+            if header.attributes & CODEC_MASK != codec:
+                append.replace(recompress(batch, header, codec, settings))
+                header = unpack_header(append.arena)
         if is_append_time:
-            set_log_append_time(arena, start, self.now_ms)
-            fields = unpack_header(arena, start)
-        return self._put(
-            log,
-            arena,
-            start,
-            size,
-            fields,
-            leader_epoch,
-            AppendOrigin.CLIENT,
-            None,
-            has_headroom,
-            self.now_ms if is_append_time else -1,
-        )
+            append.log_append_time_ms = self.now_ms
+            set_log_append_time(append.arena, append.start, self.now_ms)
+            header = unpack_header(append.arena, append.start)
+        return self._put(log, append, header, None)
 
-    def _append_several(
-        self,
-        log: PartitionLog,
-        arena: memoryview,
-        start: int,
-        length: int,
-        leader_epoch: int,
-        origin: AppendOrigin,
-        request_version: int,
-        has_headroom: bool,
-    ) -> AppendResult:
-        """Everything that is not one whole batch: several, none, or something broken. All are
-        checked before the first is put."""
-        batches = split(arena, start, length)
-        is_client = origin is AppendOrigin.CLIENT
-        if is_client and request_version >= SINGLE_BATCH_VERSION_MIN and len(batches) != 1:
+    def _append_several(self, log: PartitionLog, append: LogAppend) -> AppendResult:
+        """Any number of batches but one, or bytes that are no whole batch. All batches are checked
+        before the first is put."""
+        batches = split(append.arena, append.start, append.length)
+        is_client = append.origin is AppendOrigin.CLIENT
+        is_replication = append.origin is AppendOrigin.REPLICATION
+        if is_client and append.request_version >= SINGLE_BATCH_VERSION_MIN and len(batches) != 1:
             raise BatchRejectedError(
                 ErrorCode.INVALID_RECORD,
-                f"a request must carry exactly one batch for a partition, not {len(batches)}",
+                f"Produce requests with version {append.request_version} are only allowed to "
+                "contain exactly one record batch per partition.",
             )
-        markers: list[EndTransactionMarker | None] = []
+        parts: list[tuple[LogAppend, BatchHeader, EndTransactionMarker | None]] = []
         end_offset = -1
-        for at, size, fields in batches:
+        for at, size, header in batches:
+            # Before the second batch lies the first, which has been put already.
+            has_headroom = append.has_headroom and (not parts or is_replication) and not is_client
+            part = append.part(at, size, has_headroom=has_headroom)
+            marker = None
             if is_client:
-                batch = arena[at : at + size]
-                check_batch(batch, fields, log.settings, request_version, self.now_ms)
-                if fields[9] >= 0:
+                batch = append.arena[at : at + size]
+                check_batch(batch, header, log.settings, append.request_version, self.now_ms)
+                if header.producer_id >= 0:
                     raise BatchRejectedError(
-                        ErrorCode.INVALID_RECORD, "a producer's batches must come one by one"
+                        ErrorCode.INVALID_RECORD,
+                        "An idempotent producer must send one batch per partition and request.",
                     )
             else:
-                markers.append(_check_from_broker(log, arena, at, size, fields, origin))
-            if origin is AppendOrigin.REPLICATION:
-                if fields[0] < end_offset or fields[6] < 0:
+                marker = _check_from_broker(log, part, header)
+            if is_replication:
+                if header.base_offset < end_offset or header.last_offset_delta < 0:
                     raise BatchRejectedError(
-                        ErrorCode.CORRUPT_MESSAGE, "the leader's batches overlap"
+                        ErrorCode.CORRUPT_MESSAGE, "The leader's batches overlap."
                     )
-                end_offset = fields[0] + fields[6] + 1
-        results = []
-        for index, (at, size, fields) in enumerate(batches):
-            if is_client:
-                result = self._append_from_client(
-                    log, arena, at, size, fields, leader_epoch, request_version, False
-                )
-            else:
-                result = self._put(
-                    log,
-                    arena,
-                    at,
-                    size,
-                    fields,
-                    leader_epoch,
-                    origin,
-                    markers[index],
-                    # Before the second one lies the first, which is put already.
-                    has_headroom and (index == 0 or origin is AppendOrigin.REPLICATION),
-                )
-            results.append(result)
+                end_offset = header.next_offset
+            parts.append((part, header, marker))
+        results = [
+            self._append_from_client(log, part, header)
+            if is_client
+            else self._put(log, part, header, marker)
+            for part, header, marker in parts
+        ]
         results[0].end_offset = results[-1].end_offset
         return results[0]
 
     def _put(
         self,
         log: PartitionLog,
-        arena: memoryview,
-        start: int,
-        size: int,
-        fields: Fields,
-        leader_epoch: int,
-        origin: AppendOrigin,
+        append: LogAppend,
+        header: BatchHeader,
         marker: EndTransactionMarker | None,
-        has_headroom: bool = False,
-        log_append_time_ms: int = -1,
     ) -> AppendResult:
         """Put one batch that has passed all checks at the end of the log."""
         transaction = self._transaction
@@ -413,15 +394,16 @@ class Turn:
         number = log.number
         if number not in self._savepoints:
             self._savepoints[number] = (log, log.savepoint())
+        arena, start, size = append.arena, append.start, append.length
         log_end_before = log.log_end_offset
-        if origin is AppendOrigin.REPLICATION:
-            base_offset, leader_epoch = fields[0], fields[2]
+        if append.origin is AppendOrigin.REPLICATION:
+            base_offset, leader_epoch = header.base_offset, header.partition_leader_epoch
         else:
-            base_offset = log_end_before
+            base_offset, leader_epoch = log_end_before, append.leader_epoch
             _pack_offset(arena, start, base_offset)
             _pack_int32(arena, start + LEADER_EPOCH_AT, leader_epoch)
         key = KEY.pack(number, base_offset)
-        if has_headroom and size >= _STAMP_IN_PLACE_MIN and start >= STAMP_SIZE:
+        if append.has_headroom and size >= _STAMP_IN_PLACE_MIN and start >= STAMP_SIZE:
             stamp_at = start - STAMP_SIZE
             before = bytes(arena[stamp_at:start])
             STAMP.pack_into(arena, stamp_at, number, self._turn, log_end_before)
@@ -437,19 +419,13 @@ class Turn:
                 self.small_values.append(value)
         assert is_new, f"partition {number} already has a batch at {base_offset}"
         self.appended_bytes += size
-
         rows = log.advance(
-            base_offset,
-            size,
-            leader_epoch,
-            fields[5],
-            fields[6],
-            fields[8],
-            fields[9],
-            fields[10],
-            fields[11],
-            marker,
-            self.now_ms,
+            header,
+            base_offset=base_offset,
+            leader_epoch=leader_epoch,
+            size=size,
+            append_ms=self.now_ms,
+            marker=marker,
         )
         if rows:
             database = self._segment.environment.database
@@ -459,7 +435,7 @@ class Turn:
             ErrorCode.NONE,
             base_offset,
             log.log_end_offset,
-            log_append_time_ms,
+            append.log_append_time_ms,
             log.log_start_offset,
         )
 
@@ -505,23 +481,10 @@ def write_checkpoints(segment: Segment, logs: Iterable[PartitionLog]) -> None:
 
 
 def _check_from_broker(
-    log: PartitionLog,
-    arena: memoryview,
-    start: int,
-    size: int,
-    fields: Fields,
-    origin: AppendOrigin,
+    log: PartitionLog, append: LogAppend, header: BatchHeader
 ) -> EndTransactionMarker | None:
-    """Checks for our own batches and for those of a leader; the marker if it is one."""
-    batch = arena[start : start + size]
-    if origin is AppendOrigin.COORDINATOR:
-        return check_coordinator_batch(log, batch, fields)
-    if fields[0] < log.log_end_offset:
-        raise BatchRejectedError(
-            ErrorCode.OFFSET_OUT_OF_RANGE, "the batch lies before the log's end"
-        )
-    if crc32c(batch[ATTRIBUTES_AT:]) != fields[4]:
-        raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
-    if fields[5] & CONTROL:
-        return read_control_batch(batch, BatchHeader._make(fields))
-    return None
+    """Check a batch of a coordinator or of a leader. Returns the marker if it is one."""
+    batch = append.arena[append.start : append.start + append.length]
+    if append.origin is AppendOrigin.COORDINATOR:
+        return check_coordinator_batch(log, batch, header)
+    return check_replicated_batch(log, batch, header)

@@ -19,13 +19,12 @@ from odradek.protocol.records import (
     DELETE_HORIZON,
     HEADER_BYTES,
     LOG_APPEND_TIME,
-    BatchHeader,
     iter_timestamps,
+    unpack_header,
 )
 from odradek.storage.cursors import seek
 from odradek.storage.layout import STAMP_SIZE
 from odradek.storage.segment import Segment
-from odradek.storage.validation import unpack_header
 
 BATCHES_WALKED_MAX: Final = 64
 """Headers looked at for one answer, unless whoever asks for many at once asks for less."""
@@ -145,7 +144,7 @@ def measure(
 
 def _timestamp_at(value: memoryview, offset: int) -> int:
     """The timestamp of the batch's first record from `offset` on, or one that is not later."""
-    header = BatchHeader._make(unpack_header(value, STAMP_SIZE))
+    header = unpack_header(value, STAMP_SIZE)
     batch = value[STAMP_SIZE:]
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp

@@ -12,11 +12,12 @@ synced now and then has not: turn t may write over pages of a synced turn t - 2.
 (journal.py), and a segment that has none is synced with every turn.
 """
 
+from odradek.protocol.types import NEVER
 from odradek.storage.append import Turn
 from odradek.storage.environment import StorageError
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.segment import Segment
-from odradek.storage.settings import NEVER, StoreOptions
+from odradek.storage.settings import StoreOptions
 from odradek.storage.syncer import Syncer
 
 

@@ -7,8 +7,7 @@ last one: the next epoch that starts at the same offset takes its place.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-UNDEFINED_EPOCH = -1
-UNDEFINED_OFFSET = -1
+from odradek.protocol.types import NO_EPOCH, NO_OFFSET
 
 
 class LeaderEpochs:
@@ -22,7 +21,7 @@ class LeaderEpochs:
     @property
     def latest(self) -> int:
         """The last epoch, -1 before the first."""
-        return self.entries[-1][0] if self.entries else UNDEFINED_EPOCH
+        return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Records from `start_offset` on are of `epoch`. Entries this contradicts (a later or equal
@@ -63,7 +62,7 @@ class LeaderEpochs:
     def epoch_at(self, offset: int) -> int:
         """The epoch that the record at `offset` is of, -1 if none is known to start before it."""
         index = bisect_right(self.entries, offset, key=_start_offset) - 1
-        return self.entries[index][0] if index >= 0 else UNDEFINED_EPOCH
+        return self.entries[index][0] if index >= 0 else NO_EPOCH
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """For OffsetForLeaderEpoch: the largest epoch not above the one asked and the offset where
@@ -72,13 +71,13 @@ class LeaderEpochs:
         An epoch below all known ones ends where the first known one starts and is returned itself.
         """
         entries = self.entries
-        if epoch == UNDEFINED_EPOCH or not entries:
-            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == NO_EPOCH or not entries:
+            return NO_EPOCH, NO_OFFSET
         if epoch == entries[-1][0]:
             return epoch, log_end_offset
         higher = bisect_right(entries, epoch, key=_epoch)
         if higher == len(entries):
-            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+            return NO_EPOCH, NO_OFFSET
         if higher == 0:
             return epoch, entries[0][1]
         return entries[higher - 1][0], entries[higher][1]

@@ -18,8 +18,9 @@ import lmdb
 import msgspec
 
 from odradek.protocol.control_records import read_control_batch
-from odradek.protocol.records import CONTROL, BatchHeader
-from odradek.storage.append import Turn
+from odradek.protocol.records import unpack_header
+from odradek.protocol.types import NO_EPOCH
+from odradek.storage.append import LogAppend, Turn
 from odradek.storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
 from odradek.storage.cursors import batches_from
 from odradek.storage.environment import StorageError, sync_directory
@@ -45,7 +46,7 @@ from odradek.storage.recovery import Examination
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.settings import Durability, StoreOptions
 from odradek.storage.status import ReplicaRole, StatusTable
-from odradek.storage.validation import AppendOrigin, unpack_header
+from odradek.storage.validation import AppendOrigin
 
 _SALVAGE_TURN_BYTES = 2 << 20
 
@@ -151,25 +152,17 @@ def _replay_batches(
     for base_offset, value in batches_from(
         transaction, segment.batches, log.number, log.log_end_offset
     ):
-        fields = unpack_header(value, STAMP_SIZE)
+        header = unpack_header(value, STAMP_SIZE)
         batch = value[STAMP_SIZE:]
-        marker = None
-        if fields[5] & CONTROL:
-            marker = read_control_batch(batch, BatchHeader._make(fields))
         log.advance(
-            base_offset,
-            len(batch),
-            fields[2],
-            fields[5],
-            fields[6],
-            fields[8],
-            fields[9],
-            fields[10],
-            fields[11],
-            marker,
-            # When it was appended is not recorded; its time of origin is the best guess, and
-            # rolling by age may only come too early by it.
-            fields[8],
+            header,
+            base_offset=base_offset,
+            leader_epoch=header.partition_leader_epoch,
+            size=len(batch),
+            # The time of the append is not recorded. The batch's timestamp is the best estimate:
+            # with it the segment may roll too early, never too late.
+            append_ms=header.max_timestamp,
+            marker=read_control_batch(batch, header) if header.is_control else None,
         )
 
 
@@ -213,11 +206,11 @@ def dead_extent(segment: Segment, number: int) -> Extent | None:
     """What a segment holds of a partition that was deleted; all its headers are read."""
     extent: Extent | None = None
     for stored in segment.iterate(number, number + 1):
-        fields = unpack_header(stored.batch, 0)
+        header = unpack_header(stored.batch)
         if extent is None:
             extent = Extent(segment.segment_id, stored.base_offset, 0, 0, 0)
         extent = extent._replace(
-            end_offset=stored.base_offset + fields[6] + 1,
+            end_offset=header.next_offset,
             byte_count=extent.byte_count + len(stored.batch),
             batch_count=extent.batch_count + 1,
         )
@@ -300,14 +293,10 @@ def examine_active_segment(catalog: Catalog, options: StoreOptions, now_ms: int)
     turn = _salvage_turn(logs, segment, options, now_ms)
     for salvaged in batches:
         batch = salvaged.batch
-        turn.append(
-            salvaged.number,
-            batch,
-            0,
-            len(batch),
-            leader_epoch=-1,
-            origin=AppendOrigin.REPLICATION,
+        append = LogAppend(
+            batch, 0, len(batch), leader_epoch=NO_EPOCH, origin=AppendOrigin.REPLICATION
         )
+        turn.append(salvaged.number, append)
         if turn.appended_bytes >= _SALVAGE_TURN_BYTES:
             turn.commit()
             turn = _salvage_turn(logs, segment, options, now_ms)

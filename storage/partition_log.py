@@ -9,12 +9,12 @@ exactly what is on disk.
 from typing import NamedTuple
 
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.records import CONTROL, TRANSACTIONAL
+from odradek.protocol.records import BatchHeader
+from odradek.protocol.types import NO_OFFSET
 from odradek.storage.catalog import PartitionRow
 from odradek.storage.layout import EPOCH_KEY, KEY, OFFSET
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.producer_state import (
-    NO_OFFSET,
     ProducerStateEntry,
     entry_after_batch,
     entry_after_marker,
@@ -144,74 +144,68 @@ class PartitionLog:
 
     def advance(
         self,
+        header: BatchHeader,
+        *,
         base_offset: int,
-        size: int,
         leader_epoch: int,
-        attributes: int,
-        last_offset_delta: int,
-        max_timestamp: int,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
-        marker: EndTransactionMarker | None,
+        size: int,
         append_ms: int,
+        marker: EndTransactionMarker | None,
     ) -> list[IndexRow]:
-        """A batch stands at the end of the log. Returns the index rows that belong beside it."""
+        """A batch of `size` bytes was appended at the log's end. `base_offset` and `leader_epoch`
+        are those it has in the log; the header may still hold the client's. Returns the index rows
+        that belong to the batch."""
         rows: list[IndexRow] = []
-        number = self.number
-        self.log_end_offset = base_offset + last_offset_delta + 1
+        self.log_end_offset = base_offset + header.last_offset_delta + 1
         if not self.active_batches:
             self.active_first_offset = base_offset
             self.active_first_append_ms = append_ms
         self.active_batches += 1
         self.active_bytes += size
         self.uncheckpointed_batches += 1
+        max_timestamp = header.max_timestamp
         if self.indexer.note(max_timestamp, size):
-            key = KEY.pack(number, max_timestamp)
+            key = KEY.pack(self.number, max_timestamp)
             rows.append(IndexRow("timestamps", key, OFFSET.pack(base_offset)))
-        if 0 <= leader_epoch < self.epochs.latest:
-            # We were elected since, and nothing was appended in that reign: what another leader
-            # has of an earlier one is not of ours (Kafka's truncateTo drops such epochs, too).
-            self.epochs.drop_if_empty(base_offset)
+        epochs = self.epochs
+        if 0 <= leader_epoch < epochs.latest:
+            # This replica was elected since, and appended nothing in that epoch. The batch is of an
+            # earlier leader's (Kafka's truncateFromEnd drops such epochs, too).
+            epochs.drop_if_empty(base_offset)
         if leader_epoch > self.epoch_recorded:
-            self.epochs.assign(leader_epoch, base_offset)
+            epochs.assign(leader_epoch, base_offset)
             self.epoch_recorded = leader_epoch
-            start = OFFSET.pack(self.epochs.entries[-1][1])
-            rows.append(IndexRow("epochs", EPOCH_KEY.pack(number, leader_epoch), start))
-        if producer_id >= 0:
-            entry = self.producers.get(producer_id)
-            self.producer_undo.append((producer_id, entry))
-            self.dirty_producers.add(producer_id)
-            if marker is not None:
-                self.producers[producer_id] = entry_after_marker(
-                    entry, producer_epoch, marker.coordinator_epoch, max_timestamp
-                )
-                self._complete_transaction(producer_id, base_offset, marker, rows)
-            elif not attributes & CONTROL:
-                is_transactional = attributes & TRANSACTIONAL != 0
-                self.producers[producer_id] = entry_after_batch(
-                    entry,
-                    producer_epoch,
-                    base_sequence,
-                    base_offset,
-                    last_offset_delta,
-                    max_timestamp,
-                    is_transactional,
-                )
-                if is_transactional and producer_id not in self.undecided.ongoing:
-                    # Copied, so that a turn that fails finds the old one as it was.
-                    self.undecided = self.undecided.copy()
-                    self.undecided.open(producer_id, base_offset)
+            start = OFFSET.pack(epochs.entries[-1][1])
+            rows.append(IndexRow("epochs", EPOCH_KEY.pack(self.number, leader_epoch), start))
+        if header.producer_id >= 0:
+            self._update_producer(header, base_offset, marker, rows)
         return rows
 
-    def _complete_transaction(
-        self, producer_id: int, offset: int, marker: EndTransactionMarker, rows: list[IndexRow]
+    def _update_producer(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        marker: EndTransactionMarker | None,
+        rows: list[IndexRow],
     ) -> None:
-        self.undecided = self.undecided.copy()
-        is_commit = marker.type is ControlType.COMMIT
-        aborted = self.undecided.complete(producer_id, offset, is_commit=is_commit)
-        if aborted is not None:
-            rows.append(IndexRow("aborted", KEY.pack(self.number, offset), aborted.encode()))
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
+        self.producer_undo.append((producer_id, entry))
+        self.dirty_producers.add(producer_id)
+        if marker is not None:
+            self.producers[producer_id] = entry_after_marker(entry, header, marker)
+            # Copied, so that `roll_back` finds the old one unchanged.
+            self.undecided = self.undecided.copy()
+            is_commit = marker.type is ControlType.COMMIT
+            aborted = self.undecided.complete(producer_id, base_offset, is_commit=is_commit)
+            if aborted is not None:
+                key = KEY.pack(self.number, base_offset)
+                rows.append(IndexRow("aborted", key, aborted.encode()))
+        elif not header.is_control:
+            self.producers[producer_id] = entry_after_batch(entry, header, base_offset)
+            if header.is_transactional and producer_id not in self.undecided.ongoing:
+                self.undecided = self.undecided.copy()
+                self.undecided.open(producer_id, base_offset)
 
     def savepoint(self) -> tuple[object, ...]:
         """What a turn may change, as it is now, for `roll_back`. Producers are undone one by one:

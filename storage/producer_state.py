@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import NamedTuple
 
+from odradek.protocol.control_records import EndTransactionMarker
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import BatchHeader
+from odradek.protocol.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE
 
 BATCHES_REMEMBERED = 5
 """What Kafka keeps; a producer may have as many batches in flight (KIP-98, KAFKA-5494)."""
 
 SEQUENCE_MAX = 2**31 - 1
-NO_EPOCH = -1
-NO_SEQUENCE = -1
-NO_OFFSET = -1
 
 _ENTRY = Struct(">hiqqB")
 _BATCH = Struct(">iqiq")
@@ -101,73 +101,70 @@ def describe_producers(producers: Mapping[int, ProducerStateEntry]) -> list[Acti
     ]
 
 
-def find_duplicate(
-    entry: ProducerStateEntry, producer_epoch: int, base_sequence: int, offset_delta: int
-) -> BatchMetadata | None:
+def find_duplicate(entry: ProducerStateEntry, header: BatchHeader) -> BatchMetadata | None:
     """The remembered batch that this one repeats, if it is a retry."""
-    if producer_epoch != entry.producer_epoch:
+    if header.producer_epoch != entry.producer_epoch:
         return None
-    last_sequence = (base_sequence + offset_delta) & SEQUENCE_MAX
+    offset_delta = header.last_offset_delta
+    last_sequence = (header.base_sequence + offset_delta) & SEQUENCE_MAX
     for batch in entry.batches:
-        if batch[0] == last_sequence and batch[2] == offset_delta:
+        if batch.last_sequence == last_sequence and batch.offset_delta == offset_delta:
             return batch
     return None
 
 
-def check_sequence(
-    entry: ProducerStateEntry, producer_epoch: int, base_sequence: int, is_transactional: bool
-) -> ErrorCode:
-    """Whether a client's batch that is no duplicate may follow what is known of its producer."""
-    if producer_epoch < entry.producer_epoch:
+def check_sequence(entry: ProducerStateEntry, header: BatchHeader) -> ErrorCode:
+    """Whether a client's batch that is no duplicate may follow the producer's last one."""
+    if header.producer_epoch < entry.producer_epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if producer_epoch > entry.producer_epoch:
+    if header.producer_epoch > entry.producer_epoch:
         expected = 0
     else:
         expected = (entry.last_sequence + 1) & SEQUENCE_MAX
-    if base_sequence != expected:
+    if header.base_sequence != expected:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    if entry.transaction_first_offset != NO_OFFSET and not is_transactional:
+    if entry.transaction_first_offset != NO_OFFSET and not header.is_transactional:
         return ErrorCode.INVALID_TXN_STATE
     return ErrorCode.NONE
 
 
 def entry_after_batch(
-    entry: ProducerStateEntry | None,
-    producer_epoch: int,
-    base_sequence: int,
-    base_offset: int,
-    offset_delta: int,
-    timestamp: int,
-    is_transactional: bool,
+    entry: ProducerStateEntry | None, header: BatchHeader, base_offset: int
 ) -> ProducerStateEntry:
     """The entry after a data batch was appended at `base_offset`. A coordinator's own batches in a
-    transaction have no sequence (-1) and leave none behind."""
+    transaction have no sequence (-1) and are not remembered."""
     batches: tuple[BatchMetadata, ...] = ()
     coordinator_epoch = NO_EPOCH
     first_offset = NO_OFFSET
     if entry is not None:
-        _, coordinator_epoch, _, first_offset, remembered = entry
-        if producer_epoch == entry[0]:
-            batches = remembered[1:] if len(remembered) == BATCHES_REMEMBERED else remembered
-    if is_transactional and first_offset == NO_OFFSET:
+        coordinator_epoch, first_offset = entry.coordinator_epoch, entry.transaction_first_offset
+        if header.producer_epoch == entry.producer_epoch:
+            batches = entry.batches
+    if first_offset == NO_OFFSET and header.is_transactional:
         first_offset = base_offset
-    if base_sequence >= 0:
-        last_sequence = (base_sequence + offset_delta) & SEQUENCE_MAX
-        batches += (BatchMetadata(last_sequence, base_offset, offset_delta, timestamp),)
-    elif entry is not None and producer_epoch == entry[0]:
-        batches = entry[4]
-    return ProducerStateEntry(producer_epoch, coordinator_epoch, timestamp, first_offset, batches)
+    timestamp = header.max_timestamp
+    if header.base_sequence >= 0:
+        offset_delta = header.last_offset_delta
+        last_sequence = (header.base_sequence + offset_delta) & SEQUENCE_MAX
+        appended = BatchMetadata(last_sequence, base_offset, offset_delta, timestamp)
+        batches = (*batches[1 - BATCHES_REMEMBERED :], appended)
+    return ProducerStateEntry(
+        header.producer_epoch, coordinator_epoch, timestamp, first_offset, batches
+    )
 
 
 def entry_after_marker(
-    entry: ProducerStateEntry | None, producer_epoch: int, coordinator_epoch: int, timestamp: int
+    entry: ProducerStateEntry | None, header: BatchHeader, marker: EndTransactionMarker
 ) -> ProducerStateEntry:
     """The entry after the marker that ended the producer's transaction."""
-    if entry is None or producer_epoch != entry.producer_epoch:
-        batches: tuple[BatchMetadata, ...] = ()
-    else:
-        batches = entry.batches
-    return ProducerStateEntry(producer_epoch, coordinator_epoch, timestamp, NO_OFFSET, batches)
+    is_same_epoch = entry is not None and header.producer_epoch == entry.producer_epoch
+    return ProducerStateEntry(
+        header.producer_epoch,
+        marker.coordinator_epoch,
+        header.max_timestamp,
+        NO_OFFSET,
+        entry.batches if entry is not None and is_same_epoch else (),
+    )
 
 
 def is_expired(entry: ProducerStateEntry, *, now_ms: int, expiration_ms: int) -> bool:

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.records import BatchHeader, iter_timestamps
+from odradek.protocol.records import BatchHeader, iter_timestamps, unpack_header
 from odradek.storage import log_loader
 from odradek.storage.backlog import BATCHES_WALKED_MAX, Backlog, SegmentRange, measure
 from odradek.storage.catalog import CatalogFile, PartitionRow, SegmentState
@@ -36,7 +36,6 @@ from odradek.storage.segment import Extent, Segment
 from odradek.storage.status import StatusTable
 from odradek.storage.timestamps import first_to_reach, largest
 from odradek.storage.transactions import AbortedTransactionRow
-from odradek.storage.validation import Fields, unpack_header
 
 _unpack_place = Struct(">I12xq").unpack_from
 """Partition number and base offset of a stamped value, without its key."""
@@ -409,25 +408,27 @@ def _find_timestamp(
         for base_offset, value in batches_from(transaction, segment.batches, number, first):
             if base_offset >= end:
                 return None
-            fields = unpack_header(value, STAMP_SIZE)
-            if fields[8] >= timestamp:
-                found = _find_record(value[STAMP_SIZE:], fields, base_offset, timestamp, start, end)
+            header = unpack_header(value, STAMP_SIZE)
+            if header.max_timestamp >= timestamp:
+                found = _find_record(value[STAMP_SIZE:], header, timestamp, start=start, end=end)
                 if found is not None:
                     return found
     return None
 
 
 def _find_record(
-    batch: memoryview, fields: Fields, base_offset: int, timestamp: int, start: int, end: int
+    batch: memoryview, header: BatchHeader, timestamp: int, *, start: int, end: int
 ) -> TimestampAndOffset | None:
-    """The first record that matches. A batch that cannot be unfolded is taken as a whole: its
-    header is all that is known of it."""
+    """The first record in [start, end) with this timestamp or a later one. Of a batch that cannot
+    be decompressed only the header counts."""
+    leader_epoch = header.partition_leader_epoch
     try:
-        for offset, record_timestamp in iter_timestamps(batch, BatchHeader._make(fields)):
+        for offset, record_timestamp in iter_timestamps(batch, header):
             if record_timestamp >= timestamp and start <= offset < end:
-                return TimestampAndOffset(offset, record_timestamp, fields[2])
+                return TimestampAndOffset(offset, record_timestamp, leader_epoch)
     except ProtocolError:
-        return TimestampAndOffset(max(base_offset, start), fields[8], fields[2])
+        offset = max(header.base_offset, start)
+        return TimestampAndOffset(offset, header.max_timestamp, leader_epoch)
     return None
 
 

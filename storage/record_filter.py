@@ -21,12 +21,11 @@ from typing import NamedTuple
 from odradek.protocol.control_records import ControlType, read_control_batch
 from odradek.protocol.record_spans import (
     RecordSpan,
-    decompress_records,
     delete_horizon_of,
     rebuild_batch,
     record_spans,
 )
-from odradek.protocol.records import BatchHeader, is_control, is_transactional
+from odradek.protocol.records import BatchHeader, decompress_records
 from odradek.storage.scratch_table import ScratchTable
 from odradek.storage.transactions import AbortedTransactionRow
 
@@ -55,7 +54,7 @@ class CleanedTransactionMetadata:
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Take notice of a data batch. True if its transaction was aborted."""
-        if not is_transactional(header.attributes):
+        if not header.is_transactional:
             return False
         self._open_up_to(header.base_offset + header.last_offset_delta)
         producer_id = header.producer_id
@@ -110,7 +109,7 @@ class OffsetMap:
         """Take notice of the next batch. Raises ProtocolError if its records make no sense."""
         if header.record_count == 0:
             return
-        if is_control(header.attributes):
+        if header.is_control:
             marker = read_control_batch(batch, header)
             self._transactions.is_spent(header, None if marker is None else marker.type)
             return
@@ -178,7 +177,7 @@ class RecordFilter:
         """What becomes of a batch: itself, a smaller one, or nothing. Raises ProtocolError."""
         horizon_ms = delete_horizon_of(header)
         is_due = horizon_ms is not None and horizon_ms <= self._now_ms
-        if is_control(header.attributes):
+        if header.is_control:
             if header.record_count == 0:
                 return self._emptied(batch, header)  # a marker that was emptied before
             marker = read_control_batch(batch, header)
@@ -235,4 +234,4 @@ class RecordFilter:
             return False
         if last.last_offset is not None:
             return last_offset == last.last_offset
-        return is_control(header.attributes) and header.producer_epoch == last.producer_epoch
+        return header.is_control and header.producer_epoch == last.producer_epoch

@@ -9,8 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-NEVER = 2**63 - 1
-"""A duration or count that is not reached: what Kafka writes as Long.MAX_VALUE."""
+from odradek.protocol.types import NEVER
 
 
 class Durability(StrEnum):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import NEVER
 from odradek.storage import log_loader, recovery
 from odradek.storage.append import Turn, write_checkpoints
 from odradek.storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, SegmentState
@@ -32,7 +33,7 @@ from odradek.storage.reserve import has_ample_disk_space, is_disk_space_low
 from odradek.storage.retention import live_bytes
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.segment_roll import current_row, roll_deadline_ms, seal
-from odradek.storage.settings import NEVER, LogSettings, StoreOptions
+from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.status import (
     ACTIVE_BYTES,
     HIGH_WATERMARK,

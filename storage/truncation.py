@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import msgspec
 
 from odradek.protocol.control_records import read_control_batch
-from odradek.protocol.records import CONTROL, TRANSACTIONAL, BatchHeader
+from odradek.protocol.records import BatchHeader, unpack_header
+from odradek.protocol.types import NO_OFFSET
 from odradek.storage.catalog import Catalog, CatalogChange
 from odradek.storage.cursors import batches_from
 from odradek.storage.layout import STAMP_SIZE
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import (
-    NO_OFFSET,
     ProducerStateEntry,
     entry_after_batch,
     entry_after_marker,
@@ -32,7 +32,6 @@ from odradek.storage.producer_state import (
 from odradek.storage.rewrite import base_offset_at
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.segment_roll import current_row
-from odradek.storage.validation import Fields, unpack_header
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +73,13 @@ def truncate_log(
         if extent.end_offset <= end:
             continue
         byte_count, batch_count = extent.byte_count, extent.batch_count
-        for _, fields, size in _headers(catalog, number, extent, max(end, extent.first_offset)):
-            byte_count -= size
+        for batch, header in _batches(catalog, number, extent, max(end, extent.first_offset)):
+            byte_count -= len(batch)
             batch_count -= 1
-            if fields[9] >= 0:
-                gone_producers.add(fields[9])
-                if fields[5] & CONTROL:
-                    has_lost_marker.add(fields[9])
+            if header.producer_id >= 0:
+                gone_producers.add(header.producer_id)
+                if header.is_control:
+                    has_lost_marker.add(header.producer_id)
         if extent.first_offset >= end:
             change.delete_extent(number, extent.segment_id)
         else:
@@ -135,16 +134,16 @@ def _boundary(catalog: Catalog, number: int, extents: list[Extent], end_offset: 
     return end_offset
 
 
-def _headers(
+def _batches(
     catalog: Catalog, number: int, extent: Extent, offset: int
-) -> Iterator[tuple[memoryview, Fields, int]]:
-    """(stamped value, header, size of the batch) of an extent's batches from `offset` on."""
+) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """An extent's batches from `offset` on."""
     segment = Segment.open(catalog.directory, extent.segment_id)
     with segment.begin() as transaction:
         for base_offset, value in batches_from(transaction, segment.batches, number, offset):
             if base_offset >= extent.end_offset:
                 return
-            yield value, unpack_header(value, STAMP_SIZE), len(value) - STAMP_SIZE
+            yield value[STAMP_SIZE:], unpack_header(value, STAMP_SIZE)
 
 
 def _producers_before(
@@ -181,27 +180,17 @@ def _replayed(
     for extent in catalog.extents.get(log.number, ()):
         if extent.first_offset >= end or extent.end_offset <= log.log_start_offset:
             continue
-        for value, fields, _ in _headers(catalog, log.number, extent, extent.first_offset):
-            base_offset, producer_id = fields[0], fields[9]
-            if base_offset >= end:
+        for batch, header in _batches(catalog, log.number, extent, extent.first_offset):
+            if header.base_offset >= end:
                 break
+            producer_id = header.producer_id
             if producer_id not in searched:
                 continue
             entry = found.get(producer_id)
-            if not fields[5] & CONTROL:
-                found[producer_id] = entry_after_batch(
-                    entry,
-                    fields[10],
-                    fields[11],
-                    base_offset,
-                    fields[6],
-                    fields[8],
-                    fields[5] & TRANSACTIONAL != 0,
-                )
+            if not header.is_control:
+                found[producer_id] = entry_after_batch(entry, header, header.base_offset)
                 continue
-            marker = read_control_batch(value[STAMP_SIZE:], BatchHeader._make(fields))
+            marker = read_control_batch(batch, header)
             if marker is not None:
-                found[producer_id] = entry_after_marker(
-                    entry, fields[10], marker.coordinator_epoch, fields[8]
-                )
+                found[producer_id] = entry_after_marker(entry, header, marker)
     return found

@@ -1,13 +1,12 @@
-"""What a batch must fulfil before it may enter a log.
+"""Validation of record batches before they are appended (Kafka's LogValidator).
 
-Nothing is looked at but the batch header, unless the topic asks for more: compaction needs keys, a
-timestamp is out of bounds, another compression is wanted. The order of checks and the codes are
+Only the batch header is read, unless the topic requires more: compaction requires keys, a timestamp
+is out of bounds, or the compression type differs. The order of checks and the error codes are
 Kafka's: one batch of format 2, codec, base offset, size, CRC, counts, records, then the producer's
-sequence (KIP-98). Called by append.py; everything here is pure.
+sequence (KIP-98). Called by append.py. Everything here is pure.
 """
 
 from enum import IntEnum
-from struct import Struct
 
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Codec, compress, decompress
@@ -15,30 +14,26 @@ from odradek.protocol.control_records import EndTransactionMarker, read_control_
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.records import (
     ATTRIBUTES_AT,
-    BATCH_LENGTH_AT,
     CODEC_MASK,
     CONTROL,
-    CRC_AT,
     DELETE_HORIZON,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
-    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     RecordFault,
     check_records,
+    encode_batch,
+    unpack_header,
 )
+from odradek.protocol.types import NO_TIMESTAMP
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import BatchMetadata, check_sequence, find_duplicate
 from odradek.storage.settings import LogSettings, TimestampType
 
-unpack_header = Struct(">qiibIhiqqqhii").unpack_from
-_pack_int32 = Struct(">i").pack_into
-_pack_int16 = Struct(">h").pack_into
-_pack_uint32 = Struct(">I").pack_into
-
+CRC_MISMATCH = "The record batch is corrupt: its CRC does not match its content."
 LATEST_VERSION = 13
 SINGLE_BATCH_VERSION_MIN = 3
 _ZSTD_VERSION_MIN = 7  # KIP-110
@@ -60,24 +55,22 @@ _FAULT_CODES = {
     RecordFault.TIMESTAMP_OUT_OF_RANGE: ErrorCode.INVALID_TIMESTAMP,
 }
 
-Fields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""A batch header in the order of protocol.records.BatchHeader."""
-
 
 class AppendOrigin(IntEnum):
-    """Who appends, which says what is believed unseen."""
+    """Who appends. It decides which checks apply."""
 
     CLIENT = 0
-    """Everything is checked."""
+    """All checks."""
     COORDINATOR = 1
-    """Our own batches: well-formed, may be markers, have no sequences."""
+    """A coordinator of ours: its batches are well-formed, may be markers and have no sequences."""
     REPLICATION = 2
-    """The leader's batches: offsets and epochs are theirs, gaps included; only the CRC counts."""
+    """The leader's batches: they keep their offsets and epochs, may leave gaps, and only their CRC
+    is checked."""
 
 
 class BatchRejectedError(Exception):
-    """The append is answered with an error and changes nothing. `record_errors` are pairs of an
-    index in the batch and what is wrong with that record."""
+    """The append fails with `code` and changes nothing. `record_errors` are pairs of a record's
+    index in the batch and its error message."""
 
     def __init__(
         self, code: ErrorCode, message: str, record_errors: tuple[tuple[int, str], ...] = ()
@@ -90,90 +83,85 @@ class BatchRejectedError(Exception):
 
 def check_batch(
     batch: memoryview,
-    fields: Fields,
+    header: BatchHeader,
     settings: LogSettings,
     request_version: int,
     now_ms: int,
 ) -> None:
-    """What a client's batch must fulfil, whatever the log holds. Raises Refused."""
-    (
-        base_offset,
-        _,
-        _,
-        _,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        _,
-        base_sequence,
-        record_count,
-    ) = fields
+    """Check a client's batch, independently of the log's state. Raises BatchRejectedError."""
+    attributes = header.attributes
     codec = attributes & CODEC_MASK
     if codec >= Codec.ZSTD:
-        if codec > Codec.ZSTD:
-            raise BatchRejectedError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {codec}"
-            )
-        if request_version < _ZSTD_VERSION_MIN:
-            raise BatchRejectedError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"zstd needs Produce version {_ZSTD_VERSION_MIN}, not {request_version}",
-            )
-    if base_offset != 0 and request_version >= SINGLE_BATCH_VERSION_MIN:
+        _check_codec(codec, request_version)
+    if header.base_offset != 0 and request_version >= SINGLE_BATCH_VERSION_MIN:
         raise BatchRejectedError(
-            ErrorCode.INVALID_RECORD, f"the base offset must be 0, not {base_offset}"
+            ErrorCode.INVALID_RECORD,
+            f"The base offset of a produced batch must be 0, not {header.base_offset}.",
         )
     if len(batch) > settings.max_message_bytes:
         raise size_error(len(batch), settings)
-    if crc32c(batch[ATTRIBUTES_AT:]) != crc:
-        raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not fit the batch")
+    if crc32c(batch[ATTRIBUTES_AT:]) != header.crc:
+        raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, CRC_MISMATCH)
     if attributes & _CLIENT_ATTRIBUTES_REFUSED:
         if attributes & LOG_APPEND_TIME:
             raise BatchRejectedError(
                 ErrorCode.INVALID_TIMESTAMP,
-                "a producer must not set the type LogAppendTime",
+                "A producer must not set the timestamp type LogAppendTime.",
             )
-        raise BatchRejectedError(ErrorCode.INVALID_RECORD, "clients cannot write control batches")
-    if record_count <= 0 or last_offset_delta != record_count - 1:
+        raise BatchRejectedError(
+            ErrorCode.INVALID_RECORD, "Clients are not allowed to write control records."
+        )
+    record_count = header.record_count
+    if record_count <= 0 or header.last_offset_delta != record_count - 1:
         raise BatchRejectedError(
             ErrorCode.INVALID_RECORD,
-            f"{record_count} records in a batch that spans {last_offset_delta + 1} offsets",
+            f"The batch has {record_count} records and spans {header.last_offset_delta + 1} "
+            "offsets.",
         )
-    if producer_id >= 0:
-        if base_sequence < 0:
+    if header.producer_id >= 0:
+        if header.base_sequence < 0:
             raise BatchRejectedError(
-                ErrorCode.INVALID_RECORD, f"a producer's sequence of {base_sequence}"
+                ErrorCode.INVALID_RECORD, f"Invalid base sequence {header.base_sequence}."
             )
     elif attributes & TRANSACTIONAL:
         raise BatchRejectedError(
-            ErrorCode.INVALID_RECORD, "a transactional batch without a producer id"
+            ErrorCode.INVALID_RECORD, "A transactional batch must have a producer id."
         )
     if settings.message_timestamp_type is TimestampType.CREATE_TIME:
         earliest = now_ms - settings.message_timestamp_before_max_ms
         latest = now_ms + settings.message_timestamp_after_max_ms
-        is_in_bounds = max_timestamp <= latest and (
+        base_timestamp = header.base_timestamp
+        is_in_bounds = header.max_timestamp <= latest and (
             base_timestamp >= earliest or base_timestamp == NO_TIMESTAMP
         )
-    else:
-        earliest, latest = -(2**63), 2**63 - 1
-        is_in_bounds = True
-    if settings.cleanup_compact or not is_in_bounds:
-        _check_records(batch, fields, settings.cleanup_compact, earliest, latest)
+        if settings.cleanup_compact or not is_in_bounds:
+            _check_records(batch, header, settings.cleanup_compact, earliest, latest)
+    elif settings.cleanup_compact:
+        _check_records(batch, header, True, -(2**63), 2**63 - 1)
+
+
+def _check_codec(codec: int, request_version: int) -> None:
+    if codec > Codec.ZSTD:
+        raise BatchRejectedError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type {codec}."
+        )
+    if request_version < _ZSTD_VERSION_MIN:
+        raise BatchRejectedError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd needs Produce version {_ZSTD_VERSION_MIN} or newer, not {request_version}.",
+        )
 
 
 def _check_records(
-    batch: memoryview, fields: Fields, requires_keys: bool, earliest: int, latest: int
+    batch: memoryview, header: BatchHeader, requires_keys: bool, earliest: int, latest: int
 ) -> None:
-    """The look inside, for topics that must have keys and timestamps that seem out of bounds."""
+    """Check each record: for topics that require keys, and for timestamps out of bounds."""
     codes: set[ErrorCode] = set()
     errors: list[tuple[int, str]] = []
     try:
         for index, fault in check_records(
             batch,
-            BatchHeader._make(fields),
+            header,
             requires_keys=requires_keys,
             timestamp_min=earliest,
             timestamp_max=latest,
@@ -182,91 +170,107 @@ def _check_records(
             if len(errors) < _RECORD_ERRORS_MAX:
                 errors.append((index, fault.value))
     except ProtocolError as error:
-        # The CRC was right: sending it again, as CORRUPT_MESSAGE asks for, would not help.
+        # The CRC was right. A retry, which CORRUPT_MESSAGE asks for, would not help.
         raise BatchRejectedError(ErrorCode.INVALID_RECORD, str(error)) from None
     if not codes:
         return
+    code = ErrorCode.INVALID_RECORD
     if ErrorCode.INVALID_TIMESTAMP in codes:
-        code, message = ErrorCode.INVALID_TIMESTAMP, "records were refused for their timestamps"
-    else:
-        code, message = ErrorCode.INVALID_RECORD, "records were refused"
-    raise BatchRejectedError(code, message, tuple(errors))
+        code = ErrorCode.INVALID_TIMESTAMP
+    raise BatchRejectedError(
+        code, "One or more records have been rejected.", record_errors=tuple(errors)
+    )
 
 
 def check_producer(
-    log: PartitionLog, fields: Fields, request_version: int = 0
+    log: PartitionLog, header: BatchHeader, request_version: int = 0
 ) -> BatchMetadata | None:
-    """Whether the producer's batch comes in order; the batch that it repeats if it came before.
+    """Check that the producer's batch is in sequence. Returns the batch that it repeats, if it is a
+    retry. Raises BatchRejectedError.
 
-    A producer that nothing is known of may begin anywhere (KIP-360), unless each of its
-    transactions has an epoch of its own (KIP-890, Produce v12): then its first batch is still to
-    come, and would be refused behind this one.
+    An unknown producer may start at any sequence (KIP-360). With an epoch for each transaction
+    (KIP-890, Produce v12) it must start at 0: else its first batch is still on its way, and would
+    be refused after this one.
     """
-    entry = log.producers.get(fields[9])
+    entry = log.producers.get(header.producer_id)
     if entry is None:
-        begins_anew = request_version >= _EPOCH_BUMPS_SINCE and fields[5] & TRANSACTIONAL
-        if begins_anew and fields[11] != 0:
+        must_start_at_0 = request_version >= _EPOCH_BUMPS_SINCE and header.is_transactional
+        if must_start_at_0 and header.base_sequence != 0:
             raise BatchRejectedError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {fields[9]} sent epoch {fields[10]}, sequence {fields[11]} first",
+                f"Out of order sequence number for producer {header.producer_id} in epoch "
+                f"{header.producer_epoch}: {header.base_sequence} instead of 0.",
             )
         return None
-    duplicate = find_duplicate(entry, fields[10], fields[11], fields[6])
+    duplicate = find_duplicate(entry, header)
     if duplicate is not None:
         return duplicate
-    code = check_sequence(entry, fields[10], fields[11], fields[5] & TRANSACTIONAL != 0)
+    code = check_sequence(entry, header)
     if code is not ErrorCode.NONE:
         raise BatchRejectedError(
             code,
-            f"producer {fields[9]} sent epoch {fields[10]}, sequence {fields[11]} after "
-            f"epoch {entry.producer_epoch}, sequence {entry.last_sequence}",
+            f"Producer {header.producer_id} sent epoch {header.producer_epoch}, sequence "
+            f"{header.base_sequence} after epoch {entry.producer_epoch}, sequence "
+            f"{entry.last_sequence}.",
         )
     return None
 
 
 def check_coordinator_batch(
-    log: PartitionLog, batch: memoryview, fields: Fields
+    log: PartitionLog, batch: memoryview, header: BatchHeader
 ) -> EndTransactionMarker | None:
-    """Fence old coordinators and old producer epochs; the marker if it is one."""
-    marker = None
-    if fields[5] & CONTROL:
-        marker = read_control_batch(batch, BatchHeader._make(fields))
-    entry = log.producers.get(fields[9]) if fields[9] >= 0 else None
+    """Fence old coordinator epochs and old producer epochs. Returns the marker if the batch is one.
+    Raises BatchRejectedError."""
+    marker = read_control_batch(batch, header) if header.is_control else None
+    entry = log.producers.get(header.producer_id) if header.producer_id >= 0 else None
     if entry is not None:
-        if fields[10] < entry.producer_epoch:
+        if header.producer_epoch < entry.producer_epoch:
             raise BatchRejectedError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"epoch {fields[10]} of producer {fields[9]} is older than {entry.producer_epoch}",
+                f"Epoch {header.producer_epoch} of producer {header.producer_id} is older than the "
+                f"current epoch {entry.producer_epoch}.",
             )
         if marker is not None and marker.coordinator_epoch < entry.coordinator_epoch:
             raise BatchRejectedError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"coordinator epoch {marker.coordinator_epoch} is older than "
-                f"{entry.coordinator_epoch}",
+                f"Coordinator epoch {marker.coordinator_epoch} is older than "
+                f"{entry.coordinator_epoch}.",
             )
     return marker
 
 
+def check_replicated_batch(
+    log: PartitionLog, batch: memoryview, header: BatchHeader
+) -> EndTransactionMarker | None:
+    """Check the offset and the CRC of a batch from the leader. Returns the marker if the batch is
+    one. Raises BatchRejectedError."""
+    if header.base_offset < log.log_end_offset:
+        raise BatchRejectedError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"Base offset {header.base_offset} is below the log end offset {log.log_end_offset}.",
+        )
+    if crc32c(batch[ATTRIBUTES_AT:]) != header.crc:
+        raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, CRC_MISMATCH)
+    return read_control_batch(batch, header) if header.is_control else None
+
+
 def recompress(
-    batch: memoryview, fields: Fields, codec: Codec, settings: LogSettings
-) -> tuple[memoryview, Fields]:
-    """The same batch under another codec, at the topic's level for it, with its new length and CRC;
-    the records stay."""
-    attributes = fields[5]
+    batch: memoryview, header: BatchHeader, codec: Codec, settings: LogSettings
+) -> memoryview:
+    """The same records under another codec, at the topic's compression level, with the new length
+    and CRC. Raises BatchRejectedError if the records cannot be decompressed or the new batch is too
+    large."""
     try:
-        payload = decompress(Codec(attributes & CODEC_MASK), batch[HEADER_BYTES:])
+        payload = decompress(Codec(header.attributes & CODEC_MASK), batch[HEADER_BYTES:])
     except ProtocolError as error:
         raise BatchRejectedError(ErrorCode.INVALID_RECORD, str(error)) from None
-    body = (
-        payload
-        if codec is Codec.NONE
-        else compress(codec, payload, level=_level_of(codec, settings))
-    )
-    view = memoryview(bytearray(b"".join((batch[:HEADER_BYTES], body))))
-    _pack_int32(view, BATCH_LENGTH_AT, len(view) - LENGTH_OVERHEAD)
-    _pack_int16(view, ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
-    _pack_uint32(view, CRC_AT, crc32c(view[ATTRIBUTES_AT:]))
-    return view, unpack_header(view, 0)
+    level = _level_of(codec, settings)
+    body = payload if codec is Codec.NONE else compress(codec, payload, level=level)
+    attributes = header.attributes & ~CODEC_MASK | codec
+    recompressed = encode_batch(header._replace(attributes=attributes), body)
+    if len(recompressed) > settings.max_message_bytes:
+        raise size_error(len(recompressed), settings)
+    return memoryview(recompressed)
 
 
 def _level_of(codec: Codec, settings: LogSettings) -> int | None:
@@ -279,32 +283,37 @@ def _level_of(codec: Codec, settings: LogSettings) -> int | None:
     return None
 
 
-def split(arena: memoryview, start: int, length: int) -> list[tuple[int, int, Fields]]:
-    """(position, size, header) of every batch; at least one, together exactly the whole length."""
+def split(arena: memoryview, start: int, length: int) -> list[tuple[int, int, BatchHeader]]:
+    """(position, size, header) of every batch: at least one, together exactly the whole length.
+    Raises BatchRejectedError."""
     batches = []
     at, end = start, start + length
     while at < end:
         if end - at < HEADER_BYTES:
-            raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, f"{end - at} bytes are no batch")
-        fields: Fields = unpack_header(arena, at)
-        size = fields[1] + LENGTH_OVERHEAD
-        if fields[3] != MAGIC:
             raise BatchRejectedError(
-                ErrorCode.INVALID_RECORD, f"message format {fields[3]} is not taken here"
+                ErrorCode.CORRUPT_MESSAGE, f"{end - at} bytes are too few for a record batch."
+            )
+        header = unpack_header(arena, at)
+        size = header.batch_length + LENGTH_OVERHEAD
+        if header.magic != MAGIC:
+            raise BatchRejectedError(
+                ErrorCode.INVALID_RECORD, f"Unsupported message format {header.magic}."
             )
         if not HEADER_BYTES <= size <= end - at:
             raise BatchRejectedError(
-                ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes in {end - at}"
+                ErrorCode.CORRUPT_MESSAGE, f"Invalid batch size {size}: {end - at} bytes are left."
             )
-        batches.append((at, size, fields))
+        batches.append((at, size, header))
         at += size
     if not batches:
-        raise BatchRejectedError(ErrorCode.INVALID_RECORD, "no batch at all")
+        raise BatchRejectedError(ErrorCode.INVALID_RECORD, "The request has no record batch.")
     return batches
 
 
 def size_error(size: int, settings: LogSettings) -> BatchRejectedError:
+    """MESSAGE_TOO_LARGE for a batch of `size` bytes."""
     return BatchRejectedError(
         ErrorCode.MESSAGE_TOO_LARGE,
-        f"a batch of {size} bytes where max.message.bytes is {settings.max_message_bytes}",
+        f"The record batch size is {size} bytes, which exceeds max.message.bytes "
+        f"{settings.max_message_bytes}.",
     )

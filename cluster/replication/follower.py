@@ -22,8 +22,6 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from odradek.cluster.replication.messages import (
-    NO_EPOCH,
-    NO_OFFSET,
     ReplicaFetchPartition,
     ReplicaFetchPosition,
     ReplicaFetchRequest,
@@ -32,14 +30,13 @@ from odradek.cluster.replication.messages import (
 )
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import NEVER, NO_EPOCH, NO_OFFSET, Uuid
 
 BACK_OFF_MS: Final = 50
 BACK_OFF_MS_MAX: Final = 1_000
 """replica.fetch.backoff.ms"""
 RESPONSE_TIMEOUT_MS: Final = 5_000
 """How long after its wait a request may stay unanswered before the leader is taken to be gone."""
-_NEVER: Final = 2**63 - 1
 
 
 class FetchState(Enum):
@@ -332,11 +329,11 @@ class ReplicaFetchSession:
     def next_ms(self, now_ms: int) -> int:
         """When to call `next_request` again if nothing else happens."""
         if not self._is_connected:
-            return _NEVER
-        due = min((followed.resume_ms for followed in self._paused.values()), default=_NEVER)
+            return NEVER
+        due = min((followed.resume_ms for followed in self._paused.values()), default=NEVER)
         if self._deadlines_ms:
             return min(due, next(iter(self._deadlines_ms.values())))
-        return min(due, max(now_ms, self._resume_ms)) if not self.is_empty else _NEVER
+        return min(due, max(now_ms, self._resume_ms)) if not self.is_empty else NEVER
 
     # -- answers -----------------------------------------------------------------------------------
 

@@ -32,12 +32,11 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from odradek.cluster.metadata.image import NO_LEADER, PartitionImage
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import NEVER, Uuid
 
 LAG_MAX_MS: Final = 10_000
 """replica.lag.time.max.ms as Kafka had it before 2.5; since then it is three times that."""
 RETRY_MS: Final = 500
-_NEVER: Final = 2**63 - 1
 
 # What the controller knows better: its next image says what holds, and until then the proposal may.
 _WAIT_FOR_IMAGE: Final = frozenset(
@@ -185,7 +184,7 @@ class LeaderPartition(Generic[T]):
     @property
     def deadline_ms(self) -> int:
         """When `check` has an append to refuse."""
-        return min((parked.deadline_ms for parked in self._parked), default=_NEVER)
+        return min((parked.deadline_ms for parked in self._parked), default=NEVER)
 
     def park(self, token: T, end_offset: int, deadline_ms: int) -> ErrorCode | None:
         """What to answer an append with acks=all that ends at `end_offset`; None: an outcome will

@@ -14,13 +14,11 @@ from typing import Final
 
 import msgspec
 
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import NO_EPOCH, NO_OFFSET, Uuid
 
 REPLICATION_VERSION: Final = 1
 PAYLOAD_HEAD: Final = 16
 """Bytes before the first batch in the frame of batches: room for whoever stores it."""
-NO_EPOCH: Final = -1
-NO_OFFSET: Final = -1
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):

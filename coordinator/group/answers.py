@@ -25,7 +25,7 @@ from odradek.protocol.messages.groups import (
     ListedGroup,
     ListGroupsRequest,
 )
-from odradek.protocol.records import NO_TIMESTAMP
+from odradek.protocol.types import NO_TIMESTAMP
 
 DEAD: Final = "Dead"
 """The state that DescribeGroups gives a group which does not exist."""

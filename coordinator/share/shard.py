@@ -60,13 +60,10 @@ from odradek.coordinator.share.state import (
     snapshot_of,
     with_update,
 )
-from odradek.coordinator.share.state_batches import DURABLE_STATES, NO_OFFSET, Batches, combine
+from odradek.coordinator.share.state_batches import DURABLE_STATES, Batches, combine
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.types import ZERO_UUID, Uuid
-
-NO_EPOCH: Final = -1
-"""Of a leader or state epoch: not to be looked at."""
+from odradek.protocol.types import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 
 WRITTEN_BATCHES_MAX: Final = 10_000
 """Of one write: a leader has no more than 4,000 records under way."""

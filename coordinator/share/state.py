@@ -6,7 +6,8 @@ Pure values: `replay` of the shard is these functions and nothing else. Called b
 
 import msgspec
 
-from odradek.coordinator.share.state_batches import NO_OFFSET, Batches, combine
+from odradek.coordinator.share.state_batches import Batches, combine
+from odradek.protocol.types import NO_OFFSET
 
 NO_COUNT = -1
 """Of a count of completed deliveries: unknown, or unchanged (KIP-1226)."""

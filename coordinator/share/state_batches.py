@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from odradek.protocol.messages import share_state
+from odradek.protocol.types import NO_OFFSET
 
 
 class RecordState(IntEnum):
@@ -32,9 +33,6 @@ class RecordState(IntEnum):
 
 DURABLE_STATES: Final = frozenset(RecordState) - {RecordState.ACQUIRED}
 """Delivery states that may be written; an acquisition is its leader's alone."""
-
-NO_OFFSET: Final = -1
-"""Of a start offset: not decided yet, or unchanged."""
 
 
 class PersisterStateBatch(NamedTuple):

@@ -14,12 +14,12 @@ import msgspec
 
 from odradek.coordinator.record_serde import Entry, RecordFormat, RecordSerde, SchemaValue
 from odradek.coordinator.transaction.transaction_metadata import (
-    NO_PRODUCER_ID,
     Partition,
     TransactionMetadata,
     TransactionState,
 )
 from odradek.protocol.schema import array, int8, int16, int32, int64, string, struct
+from odradek.protocol.types import NO_PRODUCER_ID
 
 
 @struct

@@ -29,8 +29,6 @@ from odradek.coordinator.transaction.requests import (
 )
 from odradek.coordinator.transaction.settings import TransactionSettings
 from odradek.coordinator.transaction.transaction_metadata import (
-    NO_EPOCH,
-    NO_PRODUCER_ID,
     TransactionMetadata,
     TransactionState,
     is_expired,
@@ -48,6 +46,7 @@ from odradek.protocol.messages.transactions import (
     InitProducerIdResponse,
     ListTransactionsRequest,
 )
+from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 
 DEFER_TIMEOUT_MS: Final = 100
 """How long a request waits for the markers of the transaction before it."""

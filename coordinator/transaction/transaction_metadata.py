@@ -32,9 +32,8 @@ from typing import Final
 import msgspec
 
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 
-NO_PRODUCER_ID: Final = -1
-NO_EPOCH: Final = -1
 NO_TIME: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
 EPOCH_BUMPS_SINCE: Final = 2

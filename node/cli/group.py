@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
 
 UNKNOWN = "Unknown"
-NO_OFFSET = -1001  # librdkafka's "nothing committed"
+OFFSET_INVALID = -1001  # librdkafka's "nothing committed"
 _MUST_BE_STOPPED = "Are its consumers stopped? `odradek group rewind` moves it while they run."
 
 
@@ -312,7 +312,7 @@ def committed_offsets(
     return {
         (partition_id.topic, partition_id.partition): partition_id.offset
         for partition_id in found.topic_partitions or []
-        if partition_id.offset != NO_OFFSET and partition_id.error is None
+        if partition_id.offset != OFFSET_INVALID and partition_id.error is None
     }
 
 

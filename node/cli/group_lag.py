@@ -17,7 +17,6 @@ from odradek.node.cli.completion import complete_group
 from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.findings import no_reader_reasons
 from odradek.node.cli.group_queries import (
-    NO_OFFSET,
     GroupDescription,
     GroupQueries,
     Lag,
@@ -26,6 +25,7 @@ from odradek.node.cli.group_queries import (
 )
 from odradek.node.cli.output import Json, Output, Row, size_text, with_output
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import NO_OFFSET
 
 POLL_S: Final = 0.2
 """Between two looks at a group that is waited for."""

@@ -47,7 +47,6 @@ PartitionId: TypeAlias = tuple[str, int]
 _GROUP: Final = ConfigResourceType.GROUP
 LEADERLESS_S: Final = 10.0
 """How long a partition without a leader is asked for, as a new one is for a moment."""
-NO_OFFSET: Final = -1
 _MOVING: Final = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,

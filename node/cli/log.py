@@ -227,12 +227,10 @@ def _short(value: bytes | None) -> str | None:
 
 
 def _marks(header: BatchHeader) -> dict[str, bool]:
-    from odradek.protocol.records import is_control, is_log_append_time, is_transactional
-
     return {
-        "transactional": is_transactional(header.attributes),
-        "control": is_control(header.attributes),
-        "log_append_time": is_log_append_time(header.attributes),
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "log_append_time": header.is_log_append_time,
     }
 
 

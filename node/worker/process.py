@@ -46,8 +46,9 @@ from odradek.node.worker.replication import ReplicaNetwork, Replication
 from odradek.node.worker.router_links import RouterLinks
 from odradek.node.worker.store_scheduler import StoreScheduler
 from odradek.node.worker.turns import TurnExecutor
+from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
-from odradek.storage.settings import NEVER, StoreOptions
+from odradek.storage.settings import StoreOptions
 
 log = logging.getLogger(__name__)
 

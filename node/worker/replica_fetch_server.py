@@ -31,6 +31,7 @@ from odradek.node.bus.replica_link import requests, send_response
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turns import DelayedProduce
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.reader import StoreReader
 
@@ -40,7 +41,6 @@ WATERMARK_LINGER_MS = 5
 """How long a high watermark may wait for records to travel with."""
 SESSION_TIMEOUT_MS = 60_000
 """A follower that was silent for so long must introduce itself again."""
-_NEVER = 2**63 - 1
 _HEAD = bytes(PAYLOAD_HEAD)
 
 Leaders = Mapping[PartitionLocation, LeaderPartition[DelayedProduce]]
@@ -112,7 +112,7 @@ class _FetchSession:
         """Errors and divergences to be told."""
         self.moved_watermarks: dict[int, None] = {}
         """Handles whose high watermark has moved."""
-        self.watermark_deadline_ms = _NEVER
+        self.watermark_deadline_ms = NEVER
         self.delayed_fetch: _DelayedFetch | None = None
 
 
@@ -225,7 +225,7 @@ class ReplicaFetchServer:
 
     def next_ms(self, now_ms: int) -> int:
         """When `answer` must be called again if nothing else happens."""
-        due = _NEVER
+        due = NEVER
         for session in self._sessions.values():
             if session.delayed_fetch is not None:
                 due = min(due, session.delayed_fetch.deadline_ms)
@@ -447,7 +447,7 @@ class ReplicaFetchServer:
             elif cached.location is not None and cached.location in self._leaders:
                 parts.append(self._part(cached, cached.location, 0))
         session.moved_watermarks.clear()
-        session.watermark_deadline_ms = _NEVER
+        session.watermark_deadline_ms = NEVER
         session.delayed_fetch = None
         answer = ReplicaFetchResponse(fetch.request_id, fetch.store, ErrorCode.NONE, tuple(parts))
         self.sent_bytes += fetch.bytes_max - left

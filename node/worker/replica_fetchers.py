@@ -28,6 +28,7 @@ from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.bus.replica_link import CurveKeys, ReplicaLink
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turns import ReplicaAppend
+from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.partition_log import PartitionLog
 
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 
 Addresses = Callable[[int, int], str | None]
 """(node id, store) to the address of the worker there that has the store; None: not known."""
-_NEVER = 2**63 - 1
 
 
 class _LeaderConnection:
@@ -193,7 +193,7 @@ class ReplicaFetchers:
                 for leader in self._leaders.values()
                 for conversation in leader.conversations.values()
             ),
-            default=_NEVER,
+            default=NEVER,
         )
 
     def close(self) -> None:

@@ -48,6 +48,7 @@ from odradek.node.worker.turns import (
     TurnExecutor,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import store_folder
 from odradek.storage.reader import StoreReader
@@ -55,7 +56,6 @@ from odradek.storage.reader import StoreReader
 log = logging.getLogger(__name__)
 
 TICK_MS = 100
-_NEVER = 2**63 - 1
 
 
 class ReplicaNetwork(NamedTuple):
@@ -264,7 +264,7 @@ class Replication:
     def next_ms(self, now_ms: int) -> int:
         """When to come back if nothing else happens."""
         if not self.is_active:
-            return _NEVER
+            return NEVER
         is_waited_for = self._waiting or self._deletions
         due = self._tick_ms if is_waited_for else self._lag_check_ms
         due = min(due, self._fetchers.next_ms(now_ms))

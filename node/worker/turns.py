@@ -38,9 +38,9 @@ from odradek.protocol.control_records import (
     build_end_transaction_batch,
 )
 from odradek.protocol.errors import ErrorCode
-from odradek.storage.append import AppendResult, Turn
+from odradek.protocol.types import NO_OFFSET
+from odradek.storage.append import AppendResult, LogAppend, Turn
 from odradek.storage.environment import StorageError
-from odradek.storage.producer_state import NO_OFFSET
 from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 
@@ -246,12 +246,17 @@ def _appended(request_id: int, result: AppendResult) -> Appended:
     )
 
 
+def _origin_of(request: Append | AppendBytes) -> AppendOrigin:
+    return AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR
+
+
 class _StoreWriter:
     """One thread's part of a turn: requests in order, each store's commit at the end."""
 
     def __init__(self, partitions: HostedPartitions, broadcast: Callable[[ToRouter], None]) -> None:
         self._partitions = partitions
         self._broadcast = broadcast
+        self._now_ms = 0
         self._open: dict[int, _OpenTurn] = {}
         self.delayed: list[DelayedProduce] = []
         self.deletions: list[DelayedDeleteRecords] = []
@@ -262,7 +267,8 @@ class _StoreWriter:
         self.failed_count = 0
 
     def run(self, requests: Iterable[tuple[RouterState, Request]], now_ms: int) -> None:
-        """See Turns.run."""
+        """See TurnExecutor.run."""
+        self._now_ms = now_ms
         for router, request in requests:
             store = self._partitions.stores.get(request.store)
             if store is None:
@@ -270,50 +276,40 @@ class _StoreWriter:
                     RequestFailed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 )
             elif type(request) is Append:
-                self._append_from_arena(router, store, request, now_ms)
+                self._append_from_arena(router, store, request)
             elif type(request) is AppendBytes:
-                self._append_bytes(router, store, request, now_ms)
+                append = LogAppend.of_bytes(request.batches, _origin_of(request))
+                append.request_version = request.version
+                self._append(router, store, request, append)
             elif type(request) is ReplicaAppend:
-                self._append_fetched(store, request, now_ms)
+                self._append_fetched(store, request)
             elif type(request) is DeleteRecords:
                 self._delete_records(router, store, request)
             elif type(request) is DescribeProducers:
                 self._describe_producers(router, store, request)
             elif type(request) is WriteMarker:
-                self._write_marker(router, store, request, now_ms)
+                self._write_marker(router, store, request)
         for index in list(self._open):
             self._commit(index)
 
-    def _append_from_arena(
-        self, router: RouterState, store: Store, request: Append, now_ms: int
-    ) -> None:
+    def _append_from_arena(self, router: RouterState, store: Store, request: Append) -> None:
         arena = router.arena
         if arena is None or request.arena_offset + request.length > len(arena):
             router.replies.append(
                 RequestFailed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             )
             return
-        self._append(
-            router,
-            store,
-            request,
+        append = LogAppend(
             arena,
             request.arena_offset,
             request.length,
-            AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR,
-            now_ms,
+            origin=_origin_of(request),
+            request_version=request.version,
+            has_headroom=request.has_headroom,
         )
+        self._append(router, store, request, append)
 
-    def _append_bytes(
-        self, router: RouterState, store: Store, request: AppendBytes, now_ms: int
-    ) -> None:
-        batches = bytearray(request.batches)
-        origin = AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR
-        self._append(router, store, request, memoryview(batches), 0, len(batches), origin, now_ms)
-
-    def _write_marker(
-        self, router: RouterState, store: Store, request: WriteMarker, now_ms: int
-    ) -> None:
+    def _write_marker(self, router: RouterState, store: Store, request: WriteMarker) -> None:
         log = store.partitions().get(request.number)
         entry = log.producers.get(request.producer_id) if log is not None else None
         if request.expected_transaction is not None and (
@@ -330,104 +326,88 @@ class _StoreWriter:
             and request.transaction_version >= EPOCH_BUMPS_SINCE
             and entry.producer_epoch >= request.producer_epoch
         ):
-            error_code = self._partitions.admission(
-                request.store, request.number
-            ).error_code_acks_all
-            is_again = (
+            admission = self._partitions.admission(request.store, request.number)
+            error_code = admission.error_code_acks_all
+            is_duplicate = (
                 entry.producer_epoch == request.producer_epoch
                 and entry.transaction_first_offset == NO_OFFSET
             )
-            if not error_code and not is_again:
-                # A straggler: the producer's next transaction has begun.
+            if not error_code and not is_duplicate:
+                # A late marker: the producer's next transaction has begun.
                 error_code = ErrorCode.INVALID_PRODUCER_EPOCH
             is_committed = log.high_watermark >= log.log_end_offset
             if error_code or (is_committed and request.store not in self._open):
                 router.replies.append(Appended(request.request_id, error_code))
                 return
-            # It is there, but perhaps not everywhere yet: a second one does no harm.
-        marker = EndTransactionMarker(
-            ControlType.COMMIT if request.is_commit else ControlType.ABORT,
-            request.coordinator_epoch,
+            # The marker is in the log, but may not be replicated yet. A second one does no harm.
+        batch = build_end_transaction_batch(
+            EndTransactionMarker(
+                ControlType.COMMIT if request.is_commit else ControlType.ABORT,
+                request.coordinator_epoch,
+            ),
+            timestamp_ms=self._now_ms,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
         )
-        batch = bytearray(
-            build_end_transaction_batch(
-                marker,
-                timestamp_ms=now_ms,
-                producer_id=request.producer_id,
-                producer_epoch=request.producer_epoch,
-            )
-        )
-        view = memoryview(batch)
-        origin = AppendOrigin.COORDINATOR
-        self._append(router, store, request, view, 0, len(batch), origin, now_ms)
+        append = LogAppend.of_bytes(batch, AppendOrigin.COORDINATOR)
+        self._append(router, store, request, append)
 
     def _append(
         self,
         router: RouterState,
         store: Store,
         request: Append | AppendBytes | WriteMarker,
-        view: memoryview,
-        start: int,
-        length: int,
-        origin: AppendOrigin,
-        now_ms: int,
+        append: LogAppend,
     ) -> None:
         admission = self._partitions.admission(request.store, request.number)
         error_code = admission.error_code_acks_all if request.acks == -1 else admission.error_code
         if not error_code and request.leader_epoch not in (ANY_EPOCH, admission.leader_epoch):
-            # A coordinator that does not know yet that others have led since it was loaded.
+            # A coordinator that was loaded in an earlier leader epoch.
             error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not error_code and request.base_offset != NO_OFFSET:
             log = store.partitions().get(request.number)
             if log is not None and log.log_end_offset != request.base_offset:
-                # The batch before it was refused, and it would say half of something.
+                # The batch before it failed. This one alone would be half a change.
                 error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         if error_code:
             router.replies.append(RequestFailed(request.request_id, error_code))
             return
-        opened = self._open.get(request.store)
-        if opened is None:
-            opened = self._open[request.store] = _OpenTurn(store.begin(now_ms))
-        result = opened.turn.append(
-            request.number,
-            view,
-            start,
-            length,
-            leader_epoch=admission.leader_epoch,
-            origin=origin,
-            request_version=request.version,
-            has_headroom=type(request) is Append and request.has_headroom,
-        )
+        append.leader_epoch = admission.leader_epoch
+        length = append.length
+        opened = self._opened(store, request.store)
+        result = opened.turn.append(request.number, append)
         if admission.is_replicated:
             opened.replicated.add(request.number)
-            if request.acks == -1 and not result.error_code:
-                opened.delayed.append((router, request, result))
-            else:
-                opened.waiting.append((router, request.request_id, result))
+        if admission.is_replicated and request.acks == -1 and not result.error_code:
+            opened.delayed.append((router, request, result))
         else:
             opened.waiting.append((router, request.request_id, result))
-        opened.byte_count += length
-        if opened.byte_count >= COMMIT_BYTES_MAX:
-            self._commit(request.store)
+        self._note_appended(request.store, opened, length)
 
-    def _append_fetched(self, store: Store, request: ReplicaAppend, now_ms: int) -> None:
-        opened = self._open.get(request.store)
-        if opened is None:
-            opened = self._open[request.store] = _OpenTurn(store.begin(now_ms))
-        request.result = opened.turn.append(
-            request.number,
+    def _append_fetched(self, store: Store, request: ReplicaAppend) -> None:
+        opened = self._opened(store, request.store)
+        append = LogAppend(
             request.view,
             request.start,
             request.length,
-            leader_epoch=-1,
             origin=AppendOrigin.REPLICATION,
             has_headroom=True,
         )
+        request.result = opened.turn.append(request.number, append)
         opened.fetched.append(request)
         opened.replicated.add(request.number)
-        opened.byte_count += request.length
+        self._note_appended(request.store, opened, request.length)
+
+    def _opened(self, store: Store, index: int) -> _OpenTurn:
+        opened = self._open.get(index)
+        if opened is None:
+            opened = self._open[index] = _OpenTurn(store.begin(self._now_ms))
+        return opened
+
+    def _note_appended(self, index: int, opened: _OpenTurn, byte_count: int) -> None:
+        opened.byte_count += byte_count
         if opened.byte_count >= COMMIT_BYTES_MAX:
-            self._commit(request.store)
+            self._commit(index)
 
     def _commit(self, index: int) -> None:
         opened = self._open.pop(index)

@@ -23,7 +23,7 @@ from odradek.protocol.messages.configs import (
     ListConfigResourcesResponse,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from odradek.protocol.records import is_log_append_time, read_header
+from odradek.protocol.records import read_header
 from tests.conformance.dialogue import (
     METADATA,
     Cluster,
@@ -375,7 +375,7 @@ def test_a_new_timestamp_type_holds_at_once(wire: WireClient, topic: str) -> Non
         what="batches are stamped",
     )
     data = fetch(wire, topic, stamped[0].base_offset)
-    assert is_log_append_time(read_header(batches_of(data)[0]).attributes)
+    assert read_header(batches_of(data)[0]).is_log_append_time
 
 
 def test_what_has_configs_is_listed(wire: WireClient, topic: str) -> None:

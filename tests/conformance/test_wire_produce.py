@@ -30,7 +30,6 @@ from odradek.protocol.records import (
     Record,
     build_batch,
     compression_of,
-    is_log_append_time,
     read_header,
 )
 from tests.conformance.dialogue import (
@@ -315,7 +314,7 @@ def test_a_topic_with_append_time_stamps_the_batch(
     assert before <= result.log_append_time_ms <= now_ms()
     (batch,) = batches_of(fetch(wire, topic, 0))
     header = read_header(batch)
-    assert is_log_append_time(header.attributes)
+    assert header.is_log_append_time
     assert header.max_timestamp == result.log_append_time_ms
     assert header.crc == crc32c(bytes(batch[ATTRIBUTES_AT:]))
     assert values_of(fetch(wire, topic, 0)) == [b"a", b"b"]

@@ -16,9 +16,7 @@ from odradek.protocol.records import (
     CONTROL,
     Record,
     build_batch,
-    is_control,
     is_crc_valid,
-    is_transactional,
     iter_records,
     read_header,
 )
@@ -45,8 +43,8 @@ def test_a_marker_is_one_transactional_control_record_without_a_sequence(
     marker = EndTransactionMarker(type_, coordinator_epoch=9)
     batch = marker_batch(marker)
     header = read_header(batch)
-    assert is_control(header.attributes)
-    assert is_transactional(header.attributes)
+    assert header.is_control
+    assert header.is_transactional
     assert is_crc_valid(memoryview(batch), 0, len(batch))
     assert (header.base_offset, header.partition_leader_epoch, header.record_count) == (41, 2, 1)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7_000, 3, -1)

@@ -12,7 +12,6 @@ import pytest
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record_spans import (
-    decompress_records,
     delete_horizon_of,
     rebuild_batch,
     record_spans,
@@ -23,6 +22,7 @@ from odradek.protocol.records import (
     Record,
     batch_size,
     build_batch,
+    decompress_records,
     is_crc_valid,
     iter_records,
     read_header,

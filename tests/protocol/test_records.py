@@ -28,10 +28,7 @@ from odradek.protocol.records import (
     build_batch,
     check_records,
     compression_of,
-    is_control,
     is_crc_valid,
-    is_log_append_time,
-    is_transactional,
     iter_batches,
     iter_records,
     iter_timestamps,
@@ -214,7 +211,7 @@ def test_log_append_time_stands_for_every_record_and_renews_the_crc(codec: Codec
     view = memoryview(arena)
     set_log_append_time(view, 7, NOW_MS + 42)
     header = read_header(view, 7)
-    assert is_log_append_time(header.attributes)
+    assert header.is_log_append_time
     assert compression_of(header.attributes) is codec
     assert is_crc_valid(view, 7, batch_size(view, 7))
     batch = bytes(view[7:-7])
@@ -235,10 +232,10 @@ def test_one_changed_byte_behind_the_header_spoils_the_crc() -> None:
 
 
 def test_flags_and_codecs_are_read_from_the_attributes() -> None:
-    assert is_transactional(TRANSACTIONAL | 3)
-    assert not is_transactional(CONTROL)
-    assert is_control(CONTROL)
-    assert not is_control(LOG_APPEND_TIME)
+    header = read_header(build_batch(RECORDS, attributes=TRANSACTIONAL | 3))
+    assert (header.is_transactional, header.is_control) == (True, False)
+    header = read_header(build_batch(RECORDS, attributes=CONTROL))
+    assert (header.is_transactional, header.is_control) == (False, True)
     assert [compression_of(LOG_APPEND_TIME | codec) for codec in Codec] == list(Codec)
     for number in (5, 6, 7):
         with pytest.raises(ProtocolError):

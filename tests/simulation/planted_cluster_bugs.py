@@ -36,11 +36,12 @@ from odradek.node.controller.active_controller import ActiveController, NotPropo
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.protocol.control_records import EndTransactionMarker
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import BatchHeader
+from odradek.protocol.types import NO_EPOCH
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.producer_state import NO_EPOCH
 from odradek.storage.status import ReplicaRole
-from odradek.storage.validation import Fields, check_coordinator_batch
+from odradek.storage.validation import check_coordinator_batch
 from tests.simulation import store
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.store import SimulatedStore
@@ -224,12 +225,12 @@ def _rewinds_before_members_agree_anew(
 
 
 def _takes_markers_of_any_coordinator(
-    log: PartitionLog, batch: memoryview, fields: Fields
+    log: PartitionLog, batch: memoryview, header: BatchHeader
 ) -> EndTransactionMarker | None:
-    entry = log.producers.get(fields[9])
+    entry = log.producers.get(header.producer_id)
     if entry is not None:
-        log.producers[fields[9]] = entry._replace(coordinator_epoch=NO_EPOCH)
-    return check_coordinator_batch(log, batch, fields)
+        log.producers[header.producer_id] = entry._replace(coordinator_epoch=NO_EPOCH)
+    return check_coordinator_batch(log, batch, header)
 
 
 _COMMITTED_ANOTHER = (

@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 from odradek.protocol.control_records import read_control_batch
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.records import CONTROL, LEADER_EPOCH_AT, BatchHeader
+from odradek.protocol.records import LEADER_EPOCH_AT, unpack_header
 from odradek.protocol.types import Uuid
-from odradek.storage.append import AppendResult, Commit
+from odradek.storage.append import AppendResult, Commit, LogAppend
 from odradek.storage.catalog import PartitionRow
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import ActiveProducer, describe_producers
@@ -29,7 +29,6 @@ from odradek.storage.validation import (
     BatchRejectedError,
     check_coordinator_batch,
     check_producer,
-    unpack_header,
 )
 
 HEADER_BYTES = 61
@@ -333,37 +332,31 @@ class SimulatedTurn:
     def append(
         self,
         number: int,
-        arena: memoryview,
-        start: int,
-        length: int,
-        *,
-        leader_epoch: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        request_version: int = 13,
-        has_headroom: bool = False,
+        append: LogAppend,
     ) -> AppendResult:
+        arena, origin = append.arena, append.origin
         store = self._store
         log = store.by_number.get(number)
         if log is None:
             return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         state = store.partitions()[number]
         result = AppendResult(ErrorCode.NONE)
-        at, end = start, start + length
+        at, end = append.start, append.start + append.length
         while at < end:
-            fields = unpack_header(arena, at)
-            size = fields[1] + 12
+            header = unpack_header(arena, at)
+            size = header.batch_length + 12
             data = bytes(arena[at : at + size])
             at += size
-            epoch = leader_epoch
+            epoch = append.leader_epoch
             if origin is AppendOrigin.REPLICATION:
-                if fields[0] < state.log_end_offset:
+                if header.base_offset < state.log_end_offset:
                     text = "the batch lies before the log's end"
                     return AppendResult(ErrorCode.OFFSET_OUT_OF_RANGE, error_message=text)
-                base_offset, epoch = fields[0], fields[2]
+                base_offset, epoch = header.base_offset, header.partition_leader_epoch
             else:
-                if origin is AppendOrigin.CLIENT and fields[9] >= 0:
+                if origin is AppendOrigin.CLIENT and header.producer_id >= 0:
                     try:
-                        known = check_producer(state, fields)
+                        known = check_producer(state, header)
                     except BatchRejectedError as refused:
                         return AppendResult(refused.code, error_message=refused.message)
                     if known is not None:
@@ -372,7 +365,7 @@ class SimulatedTurn:
                         )
                 if origin is AppendOrigin.COORDINATOR:
                     try:
-                        check_coordinator_batch(state, memoryview(data), fields)
+                        check_coordinator_batch(state, memoryview(data), header)
                     except BatchRejectedError as refused:
                         return AppendResult(refused.code, error_message=refused.message)
                 base_offset = state.log_end_offset
@@ -381,7 +374,7 @@ class SimulatedTurn:
                 data = b"".join((head, data[8:12], epoch.to_bytes(4, "big", signed=True), rest))
             _advance(state, data, base_offset, epoch)
             batch = StoredBatch(
-                base_offset, state.log_end_offset, epoch, fields[4], self._now_ms, data
+                base_offset, state.log_end_offset, epoch, header.crc, self._now_ms, data
             )
             log.batches.append(batch)
             store.watcher.appended(
@@ -401,20 +394,13 @@ class SimulatedTurn:
 
 
 def _advance(state: PartitionLog, data: bytes, base_offset: int, leader_epoch: int) -> None:
-    fields = unpack_header(data, 0)
-    is_control = fields[5] & CONTROL
-    header = BatchHeader._make(fields)
-    marker = read_control_batch(memoryview(data), header) if is_control else None
+    header = unpack_header(data)
+    marker = read_control_batch(memoryview(data), header) if header.is_control else None
     state.advance(
-        base_offset,
-        len(data),
-        leader_epoch,
-        fields[5],
-        fields[6],
-        fields[8],
-        fields[9],
-        fields[10],
-        fields[11],
-        marker,
-        0,
+        header,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        size=len(data),
+        append_ms=0,
+        marker=marker,
     )

@@ -17,10 +17,10 @@ from odradek.protocol.records import (
     TRANSACTIONAL,
     compression_of,
     is_crc_valid,
-    is_log_append_time,
     iter_records,
     read_header,
 )
+from odradek.storage.append import LogAppend
 from odradek.storage.environment import StorageError
 from odradek.storage.reader import StoreReader
 from odradek.storage.settings import Durability, StoreOptions, TimestampType
@@ -105,7 +105,7 @@ def test_a_batch_at_the_very_start_of_its_arena_needs_no_room_before_it(store: S
     batch = batch_of(1, size=20_000)
     turn = store.begin(NOW_MS)
     arena = memoryview(bytearray(batch))
-    turn.append(number, arena, 0, len(batch), leader_epoch=0, has_headroom=True)
+    turn.append(number, LogAppend(arena, 0, len(batch), leader_epoch=0, has_headroom=True))
     turn.commit()
     assert stored(store, number) == [as_stored(batch, 0)]
 
@@ -114,7 +114,8 @@ def test_a_read_only_arena_is_copied(store: Store) -> None:
     number = create(store)
     batch = batch_of(2)
     turn = store.begin(NOW_MS)
-    turn.append(number, memoryview(b"123" + batch), 3, len(batch), leader_epoch=4)
+    arena = memoryview(b"123" + batch)
+    turn.append(number, LogAppend(arena, 3, len(batch), leader_epoch=4))
     turn.commit()
     assert stored(store, number) == [as_stored(batch, 0, 4)]
 
@@ -160,7 +161,7 @@ def test_log_append_time_stamps_the_batch_and_is_told_to_the_producer(store: Sto
     assert result.log_append_time_ms == NOW_MS + 5
     (batch,) = stored(store, number)
     header = read_header(batch)
-    assert is_log_append_time(header.attributes)
+    assert header.is_log_append_time
     assert is_crc_valid(memoryview(batch), 0, len(batch))
     assert [record.timestamp for record in iter_records(batch)] == [NOW_MS + 5] * 2
 

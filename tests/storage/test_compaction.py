@@ -14,12 +14,13 @@ from odradek.protocol.control_records import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
+from odradek.protocol.types import NEVER
 from odradek.storage.compaction import CompactionPass, last_records, plan_compaction
 from odradek.storage.layout import segment_ids
 from odradek.storage.reader import StoreReader
 from odradek.storage.record_filter import LastRecord
 from odradek.storage.rewrite import drop_dead_segments
-from odradek.storage.settings import NEVER, LogSettings
+from odradek.storage.settings import LogSettings
 from odradek.storage.store import NewPartition, Store
 from odradek.storage.validation import AppendOrigin
 from tests.support.stores import NOW_MS, append, append_now, create, open_store, read_all

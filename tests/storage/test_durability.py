@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from odradek.protocol.types import NEVER
 from odradek.storage.environment import StorageError
 from odradek.storage.segment import Segment
-from odradek.storage.settings import NEVER, Durability, StoreOptions
+from odradek.storage.settings import Durability, StoreOptions
 from odradek.storage.store import Store
 from tests.support.stores import NOW_MS, append, append_now, batch_of, create, open_store
 

@@ -11,7 +11,7 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import TRANSACTIONAL
 from odradek.storage import log_loader
-from odradek.storage.append import Turn
+from odradek.storage.append import LogAppend, Turn
 from odradek.storage.layout import segment_path
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.reader import StoreReader
@@ -126,10 +126,10 @@ def test_opening_reads_no_more_batches_than_came_since_the_checkpoint(
     advanced = 0
     original = PartitionLog.advance
 
-    def count(self: PartitionLog, *fields: object) -> object:
+    def count(self: PartitionLog, *header: object, **fields: object) -> object:
         nonlocal advanced
         advanced += 1
-        return original(self, *fields)  # type: ignore[arg-type]  # passed on as they came
+        return original(self, *header, **fields)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr(PartitionLog, "advance", count)
     store = open_store(tmp_path)
@@ -233,10 +233,8 @@ def test_salvaging_a_turn_at_a_time_gives_back_what_was_there(tmp_path: Path) ->
         append_now(source, numbers[i % 2], batch_of(1 + i % 3, size=1_000 * (i % 9)))
     turn: Turn = target.begin(NOW_MS)
     for stored in source._segment.iterate():
-        turn.append(
-            stored.number, stored.batch, 0, len(stored.batch), leader_epoch=-1,
-            origin=AppendOrigin.REPLICATION,
-        )  # fmt: skip
+        append = LogAppend(stored.batch, 0, len(stored.batch), origin=AppendOrigin.REPLICATION)
+        turn.append(stored.number, append)
     turn.commit()
     for number in numbers:
         assert read_all(StoreReader(tmp_path / "target"), number) == read_all(

@@ -9,7 +9,7 @@ from odradek.storage.layout import EPOCH_KEY, KEY, OFFSET
 from odradek.storage.partition_log import IndexRow, PartitionLog
 from odradek.storage.segment import Extent
 from odradek.storage.settings import LogSettings
-from tests.support.stores import TOPIC_ID
+from tests.support.stores import TOPIC_ID, header_of
 
 
 def log_of(number: int = 7) -> PartitionLog:
@@ -28,9 +28,20 @@ def advance(
     marker: EndTransactionMarker | None = None,
 ) -> list[IndexRow]:
     return log.advance(
-        log.log_end_offset, 100, epoch, attributes, count - 1, timestamp, producer, 0, sequence,
-        marker, 5,
-    )  # fmt: skip
+        header_of(
+            count=count,
+            timestamp=timestamp,
+            attributes=attributes,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequence,
+        ),
+        base_offset=log.log_end_offset,
+        leader_epoch=epoch,
+        size=100,
+        append_ms=5,
+        marker=marker,
+    )
 
 
 def frozen(log: PartitionLog) -> dict[str, object]:

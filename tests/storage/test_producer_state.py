@@ -4,10 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL, BatchHeader
+from odradek.protocol.types import NO_OFFSET
 from odradek.storage.producer_state import (
     BATCHES_REMEMBERED,
-    NO_OFFSET,
     SEQUENCE_MAX,
     BatchMetadata,
     ProducerStateEntry,
@@ -18,6 +20,7 @@ from odradek.storage.producer_state import (
     find_duplicate,
     is_expired,
 )
+from tests.support.stores import header_of
 
 _int64 = st.integers(-(2**63), 2**63 - 1)
 _sequence = st.integers(0, SEQUENCE_MAX)
@@ -42,11 +45,28 @@ def test_an_entry_comes_back_from_its_row(entry: ProducerStateEntry) -> None:
     assert ProducerStateEntry.decode(row) == entry
 
 
+def batch(
+    epoch: int, sequence: int = -1, *, count: int = 1, timestamp: int = 5, attributes: int = 0
+) -> BatchHeader:
+    return header_of(
+        count=count,
+        timestamp=timestamp,
+        attributes=attributes,
+        producer_id=44,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+def marker(coordinator_epoch: int) -> EndTransactionMarker:
+    return EndTransactionMarker(ControlType.ABORT, coordinator_epoch)
+
+
 def entry_of(*batches: tuple[int, int], epoch: int = 0) -> ProducerStateEntry:
     entry = None
     offset = 0
     for sequence, count in batches:
-        entry = entry_after_batch(entry, epoch, sequence, offset, count - 1, 5, False)
+        entry = entry_after_batch(entry, batch(epoch, sequence, count=count), offset)
         offset += count
     assert entry is not None
     return entry
@@ -55,19 +75,19 @@ def entry_of(*batches: tuple[int, int], epoch: int = 0) -> ProducerStateEntry:
 def test_five_batches_are_remembered_and_no_more() -> None:
     entry = entry_of(*[(i, 1) for i in range(8)])
     assert [batch.last_sequence for batch in entry.batches] == [3, 4, 5, 6, 7]
-    assert find_duplicate(entry, 0, 2, 0) is None
-    known = find_duplicate(entry, 0, 3, 0)
+    assert find_duplicate(entry, batch(0, 2, count=1)) is None
+    known = find_duplicate(entry, batch(0, 3, count=1))
     assert known is not None
     assert (known.base_offset, known.last_offset) == (3, 3)
 
 
 def test_a_duplicate_has_the_epoch_the_first_and_the_last_sequence_of_the_original() -> None:
     entry = entry_of((SEQUENCE_MAX - 1, 4))
-    assert find_duplicate(entry, 0, SEQUENCE_MAX - 1, 3) == entry.batches[0]
+    assert find_duplicate(entry, batch(0, SEQUENCE_MAX - 1, count=4)) == entry.batches[0]
     assert entry.last_sequence == 1
-    assert find_duplicate(entry, 0, SEQUENCE_MAX - 1, 2) is None
-    assert find_duplicate(entry, 0, SEQUENCE_MAX, 2) is None
-    assert find_duplicate(entry, 1, SEQUENCE_MAX - 1, 3) is None
+    assert find_duplicate(entry, batch(0, SEQUENCE_MAX - 1, count=3)) is None
+    assert find_duplicate(entry, batch(0, SEQUENCE_MAX, count=3)) is None
+    assert find_duplicate(entry, batch(1, SEQUENCE_MAX - 1, count=4)) is None
 
 
 @pytest.mark.parametrize(
@@ -85,33 +105,35 @@ def test_the_next_batch_continues_the_last_or_starts_a_new_epoch_at_0(
     epoch: int, sequence: int, code: ErrorCode
 ) -> None:
     entry = entry_of((0, 4), epoch=1)
-    assert check_sequence(entry, epoch, sequence, False) is code
+    assert check_sequence(entry, batch(epoch, sequence)) is code
 
 
 def test_after_a_marker_that_raised_the_epoch_sequences_start_at_0() -> None:
-    entry = entry_after_marker(entry_of((0, 4)), 1, 9, 6)
+    entry = entry_after_marker(entry_of((0, 4)), batch(1, timestamp=6), marker(9))
     assert (entry.producer_epoch, entry.batches, entry.last_sequence) == (1, (), -1)
-    assert check_sequence(entry, 1, 0, False) is ErrorCode.NONE
-    assert check_sequence(entry, 1, 4, False) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    same = entry_after_marker(entry_of((0, 4)), 0, 9, 6)
-    assert check_sequence(same, 0, 4, False) is ErrorCode.NONE
+    assert check_sequence(entry, batch(1, 0)) is ErrorCode.NONE
+    assert check_sequence(entry, batch(1, 4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    same = entry_after_marker(entry_of((0, 4)), batch(0, timestamp=6), marker(9))
+    assert check_sequence(same, batch(0, 4)) is ErrorCode.NONE
 
 
 def test_a_transaction_starts_with_its_first_batch_and_ends_with_its_marker() -> None:
-    first = entry_after_batch(None, 0, 0, 10, 1, 5, True)
-    second = entry_after_batch(first, 0, 2, 20, 1, 6, True)
+    first = entry_after_batch(None, batch(0, 0, count=2, attributes=TRANSACTIONAL), 10)
+    second = entry_after_batch(
+        first, batch(0, 2, count=2, timestamp=6, attributes=TRANSACTIONAL), 20
+    )
     assert first.transaction_first_offset == second.transaction_first_offset == 10
-    assert check_sequence(second, 0, 4, False) is ErrorCode.INVALID_TXN_STATE
-    assert check_sequence(second, 0, 4, True) is ErrorCode.NONE
-    ended = entry_after_marker(second, 0, 3, 7)
+    assert check_sequence(second, batch(0, 4)) is ErrorCode.INVALID_TXN_STATE
+    assert check_sequence(second, batch(0, 4, attributes=TRANSACTIONAL)) is ErrorCode.NONE
+    ended = entry_after_marker(second, batch(0, timestamp=7), marker(3))
     assert ended.transaction_first_offset == NO_OFFSET
     (shown,) = describe_producers({44: ended})
     assert shown == (44, 0, 3, 7, 3, -1)
 
 
 def test_a_producer_expires_after_its_silence_but_not_inside_a_transaction() -> None:
-    idle = entry_after_batch(None, 0, 0, 0, 0, 1_000, False)
-    busy = entry_after_batch(None, 0, 0, 0, 0, 1_000, True)
+    idle = entry_after_batch(None, batch(0, 0, timestamp=1_000), 0)
+    busy = entry_after_batch(None, batch(0, 0, timestamp=1_000, attributes=TRANSACTIONAL), 0)
     assert not is_expired(idle, now_ms=1_099, expiration_ms=100)
     assert is_expired(idle, now_ms=1_100, expiration_ms=100)
     assert not is_expired(busy, now_ms=9_999, expiration_ms=100)

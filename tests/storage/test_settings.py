@@ -2,7 +2,8 @@
 
 import msgspec
 
-from odradek.storage.settings import NEVER, LogSettings, StoreOptions, TimestampType
+from odradek.protocol.types import NEVER
+from odradek.storage.settings import LogSettings, StoreOptions, TimestampType
 
 
 def test_settings_come_back_from_the_catalog_and_defaults_take_no_room() -> None:

@@ -16,6 +16,7 @@ from odradek.protocol.records import (
     Record,
     build_batch,
     iter_records,
+    unpack_header,
 )
 from odradek.storage.settings import LogSettings, TimestampType
 from odradek.storage.validation import (
@@ -23,7 +24,6 @@ from odradek.storage.validation import (
     check_batch,
     recompress,
     split,
-    unpack_header,
 )
 from tests.support.stores import NOW_MS, batch_of
 
@@ -202,8 +202,8 @@ def test_batches_are_recompressed_at_the_topics_level(
     view = memoryview(build_batch(records))
     sizes = []
     for settings in (low, high):
-        changed, fields = recompress(view, unpack_header(view, 0), codec, settings)
-        assert fields[1] + 12 == len(changed)
+        changed = recompress(view, unpack_header(view), codec, settings)
+        assert unpack_header(changed).batch_length + 12 == len(changed)
         assert list(iter_records(changed)) == records
         sizes.append(len(changed))
     assert sizes[1] < sizes[0] < len(view)

@@ -21,8 +21,9 @@ from odradek.coordinator.share.requests import (
 from odradek.coordinator.share.settings import ShareStateSettings
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.share.state import NO_COUNT
-from odradek.coordinator.share.state_batches import NO_OFFSET, PersisterStateBatch
+from odradek.coordinator.share.state_batches import PersisterStateBatch
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import NO_OFFSET
 from tests.support.controller_harness import topic_id
 from tests.support.shard_playbook import START_MS, Call, ShardPlaybook
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.records import Record, build_batch, read_header
-from odradek.storage.append import AppendResult, Turn
+from odradek.protocol.records import BatchHeader, Record, build_batch, read_header
+from odradek.storage.append import AppendResult, LogAppend, Turn
 from odradek.storage.reader import StoreReader
 from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.store import NewPartition, Store
@@ -50,6 +50,33 @@ def batch_of(
     )
 
 
+def header_of(
+    *,
+    count: int = 1,
+    timestamp: int = NOW_MS,
+    attributes: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> BatchHeader:
+    """The header of a batch of `count` records."""
+    return BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=-1,
+        magic=2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=count - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+
+
 def append(
     turn: Turn,
     number: int,
@@ -65,13 +92,15 @@ def append(
     arena = memoryview(bytearray(b"\xee" * 32 + joined + b"\xee" * 32))
     result = turn.append(
         number,
-        arena,
-        32,
-        len(joined),
-        leader_epoch=leader_epoch,
-        origin=origin,
-        request_version=request_version,
-        has_headroom=has_headroom,
+        LogAppend(
+            arena,
+            32,
+            len(joined),
+            leader_epoch=leader_epoch,
+            origin=origin,
+            request_version=request_version,
+            has_headroom=has_headroom,
+        ),
     )
     assert arena[:32] == b"\xee" * 32
     assert arena[32 + len(joined) :] == b"\xee" * 32

@@ -53,7 +53,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from odradek.protocol.records import NO_TIMESTAMP
+from odradek.protocol.types import NO_TIMESTAMP
 
 NO_GENERATION: Final = -1
 _STORE_AGAIN_MS: Final = 1_000

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from odradek.coordinator.record_serde import RecordFormat, SchemaValue
-from odradek.protocol.records import NO_TIMESTAMP
 from odradek.protocol.schema import array, binary, int32, int64, string, struct
+from odradek.protocol.types import NO_TIMESTAMP
 
 _LIKE_SESSION: Final = -(1 << 63)
 """The rebalance timeout of a member in version 0, which has one timeout for both. No record holds

@@ -28,10 +28,8 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from odradek.protocol.records import NO_TIMESTAMP
-from odradek.protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
 
-NO_OFFSET = -1
 NO_RETENTION = -1
 # What a timestamp in the log can be: a client may ask for any retention.
 TIMESTAMP_MAX = 2**63 - 1

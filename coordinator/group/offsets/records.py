@@ -9,9 +9,8 @@ from typing import Final
 import msgspec
 
 from odradek.coordinator.record_serde import RecordFormat, SchemaValue
-from odradek.protocol.records import NO_TIMESTAMP
 from odradek.protocol.schema import int32, int64, string, struct, uuid
-from odradek.protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import NO_TIMESTAMP, ZERO_UUID, Uuid
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):

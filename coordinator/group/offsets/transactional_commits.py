@@ -30,7 +30,7 @@ from odradek.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from odradek.protocol.records import NO_TIMESTAMP
+from odradek.protocol.types import NO_TIMESTAMP
 
 _NEWEST_COMMIT: Final = APIS[ApiKey.OFFSET_COMMIT].max_version
 _MEMBER_EPOCHS_SINCE: Final = 6

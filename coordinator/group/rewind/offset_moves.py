@@ -13,7 +13,6 @@ from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.offsets.records import CommittedOffset
 from odradek.coordinator.group.requests import RewindPosition
 from odradek.coordinator.group.rewind.records import (
-    NO_OFFSET,
     CommitFence,
     OffsetMove,
     Rewind,
@@ -26,8 +25,7 @@ from odradek.coordinator.group.topics import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import SyncGroupRequest
-from odradek.protocol.records import NO_TIMESTAMP
-from odradek.protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
 
 
 def move_to(at: RewindPosition, before: CommittedOffset | None) -> OffsetMove:

@@ -16,10 +16,7 @@ import msgspec
 
 from odradek.coordinator.record_serde import RecordFormat, read_version
 from odradek.protocol.schema import int32, string, struct
-from odradek.protocol.types import Uuid
-
-NO_OFFSET: Final = -1
-"""Stands for a partition without a committed offset."""
+from odradek.protocol.types import NO_OFFSET, Uuid
 
 
 class OffsetMove(msgspec.Struct, frozen=True, array_like=True, gc=False):

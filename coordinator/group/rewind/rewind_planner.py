@@ -13,12 +13,12 @@ from odradek.coordinator.group.offsets.pending_offsets import PendingTransaction
 from odradek.coordinator.group.offsets.records import CommittedOffset
 from odradek.coordinator.group.requests import RewindGroup
 from odradek.coordinator.group.rewind.offset_moves import move_to, with_previous
-from odradek.coordinator.group.rewind.records import NO_OFFSET, OffsetMove
+from odradek.coordinator.group.rewind.records import OffsetMove
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX, RewindTables
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.streams.groups import GROUP_TYPE_STREAMS
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import NO_OFFSET, ZERO_UUID, Uuid
 
 _STREAMS_PROTOCOL: Final = "stream"
 """What the instances of a Kafka Streams application agree on where it is a classic group

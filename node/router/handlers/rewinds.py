@@ -22,7 +22,7 @@ from odradek.coordinator.group.requests import (
     RewindResult,
     TakeSnapshot,
 )
-from odradek.coordinator.group.rewind.records import NO_OFFSET, OffsetMove
+from odradek.coordinator.group.rewind.records import OffsetMove
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX
 from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
 from odradek.coordinator.group.share.requests import FindShareStates
@@ -49,7 +49,7 @@ from odradek.protocol.messages.rewinds import (
     SavedOffsets,
     SavedTopic,
 )
-from odradek.protocol.types import ZERO_UUID
+from odradek.protocol.types import NO_OFFSET, ZERO_UUID
 
 TO_POSITIONS: Final = 0
 TO_SNAPSHOT: Final = 1

@@ -24,12 +24,7 @@ from odradek.coordinator.transaction.requests import (
     EndTransaction,
     InitProducer,
 )
-from odradek.coordinator.transaction.transaction_metadata import (
-    NO_EPOCH,
-    NO_PRODUCER_ID,
-    Partition,
-    is_epoch_exhausted,
-)
+from odradek.coordinator.transaction.transaction_metadata import Partition, is_epoch_exhausted
 from odradek.node.bus.reply import Reply, start_coroutine
 from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
@@ -62,6 +57,7 @@ from odradek.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 
 _BATCHED_SINCE: Final = 4
 _FENCED_SINCE: Final = 2

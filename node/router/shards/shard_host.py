@@ -28,13 +28,8 @@ from odradek.protocol.control_records import (
     build_end_transaction_batch,
 )
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.records import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    TRANSACTIONAL,
-    Record,
-    build_batch,
-)
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
+from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
 
@@ -306,7 +301,7 @@ def _encode_batch(batch: CoordinatorBatch[Any]) -> bytes:
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
         )
-    producer_id, producer_epoch = batch.producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    producer_id, producer_epoch = batch.producer or (NO_PRODUCER_ID, NO_EPOCH)
     return build_batch(
         [
             Record(index, batch.timestamp_ms, key, value)

@@ -15,7 +15,7 @@ from odradek.node.router.logs import Logs, StoreLocation
 from odradek.node.router.worker_client import Answer, WorkerClient
 from odradek.protocol.control_records import ControlType, read_control_batch
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.records import is_control, is_transactional, iter_batches, iter_records
+from odradek.protocol.records import iter_batches, iter_records
 from odradek.storage.reader import StoreReader
 
 READ_BYTES = 65_536
@@ -121,7 +121,7 @@ def _not_leader() -> Reply[Answer]:
 def decode_entries(view: memoryview, offset: int) -> Iterator[LogEntry]:
     """What the batches hold from `offset` on, without control records that end no transaction."""
     for start, header in iter_batches(view):
-        if is_control(header.attributes):
+        if header.is_control:
             marker = read_control_batch(view[start:], header)
             if marker is not None and header.base_offset >= offset:
                 is_commit = marker.type is ControlType.COMMIT
@@ -130,7 +130,7 @@ def decode_entries(view: memoryview, offset: int) -> Iterator[LogEntry]:
                 )
             continue
         producer = header.producer_id, header.producer_epoch
-        is_open = is_transactional(header.attributes)
+        is_open = header.is_transactional
         for record in iter_records(view[start:], header):
             if record.offset >= offset:
                 if is_open:

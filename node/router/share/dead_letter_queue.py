@@ -37,7 +37,6 @@ from odradek.protocol.records import (
     Header,
     Record,
     build_batch,
-    is_control,
     iter_batches,
     iter_records,
 )
@@ -248,7 +247,7 @@ class DeadLetters:
             for buffer in result.buffers:
                 view = memoryview(buffer)
                 for where, header in iter_batches(view):
-                    if is_control(header.attributes):
+                    if header.is_control:
                         continue
                     try:
                         for record in iter_records(view[where:], header):

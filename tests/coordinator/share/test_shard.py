@@ -22,9 +22,9 @@ from odradek.coordinator.share.requests import (
 from odradek.coordinator.share.settings import ShareStateSettings
 from odradek.coordinator.share.shard import WRITTEN_BATCHES_MAX
 from odradek.coordinator.share.state import NO_COUNT, ShareState, ShareUpdate
-from odradek.coordinator.share.state_batches import NO_OFFSET, PersisterStateBatch, RecordState
+from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.types import ZERO_UUID
+from odradek.protocol.types import NO_OFFSET, ZERO_UUID
 from tests.support.controller_harness import topic_id
 from tests.support.share_playbook import KEY, OTHER_TOPIC, TOPIC, SharePlaybook, topics
 

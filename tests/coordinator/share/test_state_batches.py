@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from odradek.coordinator.share.state_batches import (
-    NO_OFFSET,
     Batches,
     PersisterStateBatch,
     RecordState,
@@ -18,6 +17,7 @@ from odradek.coordinator.share.state_batches import (
     messages_of,
     pruned,
 )
+from odradek.protocol.types import NO_OFFSET
 
 
 def batch(

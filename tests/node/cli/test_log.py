@@ -6,6 +6,7 @@ import pytest
 
 from odradek.protocol.compression import Codec
 from odradek.protocol.records import Record, build_batch
+from odradek.storage.append import LogAppend
 from odradek.storage.layout import segment_path
 from odradek.storage.settings import LogSettings, StoreOptions
 from odradek.storage.store import NewPartition, Store
@@ -30,7 +31,8 @@ def store_folder(tmp_path: Path) -> Path:
             codec = Codec.NONE if partition else Codec.LZ4
             arena = memoryview(bytearray(build_batch(records, codec=codec)))
             turn = store.begin(1_700_000_000_000)
-            assert turn.append(number, arena, 0, len(arena), leader_epoch=0).error_code == 0
+            append = LogAppend(arena, 0, len(arena), leader_epoch=0)
+            assert turn.append(number, append).error_code == 0
             turn.commit()
     store.close()
     return folder

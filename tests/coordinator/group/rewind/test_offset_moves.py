@@ -13,9 +13,9 @@ from odradek.coordinator.group.rewind.offset_moves import (
     with_previous,
     without_pending,
 )
-from odradek.coordinator.group.rewind.records import NO_OFFSET, OffsetMove, Rewind, RewindState
+from odradek.coordinator.group.rewind.records import OffsetMove, Rewind, RewindState
 from odradek.coordinator.group.rewind.rewind_tables import KNOWN_ID_COUNT_MAX
-from odradek.protocol.types import ZERO_UUID
+from odradek.protocol.types import NO_OFFSET, ZERO_UUID
 
 ID = bytes(15) + b"a"
 BEFORE = CommittedOffset(10, 2, "then")
