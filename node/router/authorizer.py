@@ -1,7 +1,7 @@
-"""Who may do what: every handler asks here, by resource and operation, before it acts.
+"""Access control: every handler asks here, by operation and resource, before it acts.
 
-There is no authoriser configured yet, so that everything is allowed, as in a Kafka without
-`authorizer.class.name`. The handlers already name what they need; rules come behind this face.
+No authorizer is implemented yet, so everything is allowed, as in Kafka without
+`authorizer.class.name`. The handlers already name the operation that they need.
 """
 
 from enum import IntEnum
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class AclOperation(IntEnum):
-    """ACL operations with their numbers on the wire (KIP-50)."""
+    """ACL operations, numbered as on the wire (KIP-50)."""
 
     ALL = 2
     READ = 3
@@ -25,7 +25,7 @@ class AclOperation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """ACL resource types with their numbers on the wire."""
+    """ACL resource types, numbered as on the wire."""
 
     TOPIC = 2
     GROUP = 3
@@ -66,12 +66,9 @@ OPERATIONS_OF: dict[ResourceType, tuple[AclOperation, ...]] = {
     ),
 }
 
-NOT_ASKED = -2147483648
-"""What an "authorized operations" field holds when the client did not ask for it."""
-
 
 class AuthorizableRequestContext(Protocol):
-    """What the authoriser needs to know of a request: RequestContext has it."""
+    """What the authorizer reads of a request. RequestContext has it."""
 
     principal: str
     client_host: str
@@ -90,11 +87,34 @@ class Authorizer:
         """Whether the request's principal may do `operation` on the named resource."""
         return True
 
+    def is_topic_allowed(
+        self, context: AuthorizableRequestContext, operation: AclOperation, name: str
+    ) -> bool:
+        """`is_allowed` for a topic."""
+        return self.is_allowed(context, operation, ResourceType.TOPIC, name)
+
+    def is_group_allowed(
+        self, context: AuthorizableRequestContext, operation: AclOperation, group_id: str
+    ) -> bool:
+        """`is_allowed` for a group."""
+        return self.is_allowed(context, operation, ResourceType.GROUP, group_id)
+
+    def is_transactional_id_allowed(
+        self, context: AuthorizableRequestContext, operation: AclOperation, transactional_id: str
+    ) -> bool:
+        """`is_allowed` for a transactional id."""
+        return self.is_allowed(context, operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+    def is_cluster_allowed(
+        self, context: AuthorizableRequestContext, operation: AclOperation
+    ) -> bool:
+        """`is_allowed` for the cluster."""
+        return self.is_allowed(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
     def authorized_operations(
         self, context: AuthorizableRequestContext, resource: ResourceType, name: str
     ) -> int:
-        """The bit field of allowed operations, as Metadata, DescribeCluster and DescribeGroups
-        answer it."""
+        """The allowed operations as a bit field, bit n for operation n (KIP-430)."""
         field = 0
         for operation in OPERATIONS_OF[resource]:
             if self.is_allowed(context, operation, resource, name):

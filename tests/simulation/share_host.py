@@ -48,15 +48,15 @@ LATE_MS_MAX = 800
 _HANDLERS: dict[type, tuple[ApiKey, Handler]] = {
     messages.InitializeShareGroupStateRequest: (
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-        handlers.handle_initialize_share_group_state,
+        handlers.handle_share_group_state,
     ),
     messages.ReadShareGroupStateRequest: (
         ApiKey.READ_SHARE_GROUP_STATE,
-        handlers.handle_read_share_group_state,
+        handlers.handle_share_group_state,
     ),
     messages.WriteShareGroupStateRequest: (
         ApiKey.WRITE_SHARE_GROUP_STATE,
-        handlers.handle_write_share_group_state,
+        handlers.handle_share_group_state,
     ),
 }
 

@@ -18,11 +18,9 @@ from odradek.cluster.controller.commands import (
     AddRaftVoter,
     AlterPartitionReassignments,
     ElectLeaders,
-    FeaturesReply,
     FeatureUpdate,
     PartitionChangeResult,
     PartitionReference,
-    PartitionsReply,
     Reassignment,
     RemoveRaftVoter,
     UnregisterBroker,
@@ -32,7 +30,7 @@ from odradek.cluster.controller.features import UpgradeType
 from odradek.cluster.controller.reassignment import ongoing_reassignments
 from odradek.node.bus.messages import QuorumReplica, QuorumState
 from odradek.node.router.addresses import address_of
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.cluster import (
@@ -79,7 +77,7 @@ _TIMEOUT_MS = 3_000
 
 def _check(operation: AclOperation, context: RequestContext, services: Services) -> None:
     """ApiError(CLUSTER_AUTHORIZATION_FAILED) unless that may be done with the cluster."""
-    if not services.authorizer.is_allowed(context, operation, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not services.authorizer.is_cluster_allowed(context, operation):
         raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -136,7 +134,6 @@ async def handle_elect_leaders(
             error_code=error.code if context.api_version >= 1 else ErrorCode.NONE,
             replica_election_results=_elections(_fail_all(named, error)),
         )
-    assert isinstance(reply, PartitionsReply)
     return ElectLeadersResponse(replica_election_results=_elections(reply.results))
 
 
@@ -185,7 +182,6 @@ async def handle_alter_partition_reassignments(
         _check(AclOperation.ALTER, context, services)
         command = AlterPartitionReassignments(reassignments, may_change_factor)
         reply = await services.controller.submit(command, request.timeout_ms)
-        assert isinstance(reply, PartitionsReply)
         outcomes = reply.results
     except ApiError as error:
         response.error_code, response.error_message = error.code, error.message
@@ -247,7 +243,6 @@ async def handle_update_features(
         request.validate_only,
     )
     reply = await services.controller.submit(command, request.timeout_ms)
-    assert isinstance(reply, FeaturesReply)
     if reply.error_code:
         # All have failed: Kafka says so once, whatever the version.
         return UpdateFeaturesResponse(
@@ -343,9 +338,7 @@ async def handle_describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext, services: Services
 ) -> DescribeQuorumResponse:
     """Leader, term and progress of the quorum. Needs DESCRIBE on the cluster."""
-    if not services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
+    if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE):
         return DescribeQuorumResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             error_message=ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message,

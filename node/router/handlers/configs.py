@@ -14,7 +14,6 @@ from typing import TypeVar
 from odradek.cluster.controller.commands import (
     AlterConfigs,
     ConfigOperation,
-    ConfigsReply,
     IncrementalAlterConfigs,
     ResourceConfigs,
     ResourceOperations,
@@ -140,9 +139,7 @@ async def handle_list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext, services: Services
 ) -> ListConfigResourcesResponse:
     """What has, or may have, configs. Needs DESCRIBE_CONFIGS on the cluster."""
-    if not services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
+    if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if context.api_version == 0:
         wanted: Iterable[int] = (ConfigResourceType.CLIENT_METRICS,)
@@ -273,7 +270,6 @@ async def _alter(
         for _, answer in allowed:
             answer.error_code, answer.error_message = error.code, error.message
         return answers
-    assert isinstance(reply, ConfigsReply)
     for (_, answer), result in zip(allowed, reply.results, strict=True):
         answer.error_code, answer.error_message = result.error_code, result.error_message
     return answers

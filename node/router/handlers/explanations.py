@@ -14,7 +14,7 @@ from odradek.cluster.metadata.settings import topic_settings
 from odradek.coordinator.group.requests import ExplainGroup
 from odradek.coordinator.share.partition import SharePartition
 from odradek.coordinator.share.state_batches import RecordState
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.fetch_activity import LatestFetch
@@ -33,7 +33,7 @@ from odradek.protocol.messages.diagnostics import (
     ExplainTopicRequestTopic,
     ExplainTopicResponse,
 )
-from odradek.protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
+from odradek.protocol.messages.groups import ListGroupsRequest
 from odradek.storage.environment import StorageError
 from odradek.storage.reader import StoreReader
 
@@ -65,7 +65,6 @@ async def handle_explain_group(
                     # It has moved away since it was listed.
                     response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             else:
-                assert isinstance(answer, ExplainedGroup)
                 explained = answer
         response.groups.append(explained)
     return response
@@ -89,7 +88,6 @@ async def _next_groups(
             if error.code is not ErrorCode.NOT_COORDINATOR:
                 response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             continue
-        assert isinstance(listed, ListGroupsResponse)
         names += (
             group.group_id
             for group in listed.groups
@@ -102,9 +100,7 @@ async def _next_groups(
 
 
 def _can_describe(group_id: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
-    )
+    return services.authorizer.is_group_allowed(context, AclOperation.DESCRIBE, group_id)
 
 
 # -- ExplainTopic ---------------------------------------------------------------------------------
@@ -127,9 +123,7 @@ async def _topic(
 ) -> ExplainedTopicPartitions:
     explained = ExplainedTopicPartitions(name=asked.name)
     topic = services.image.topics_by_name.get(asked.name)
-    if not services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE, ResourceType.TOPIC, asked.name
-    ):
+    if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, asked.name):
         explained.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif topic is None:
         explained.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

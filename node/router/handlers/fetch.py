@@ -22,7 +22,7 @@ from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.replication.partition import ANY_EPOCH, check_read
 from odradek.cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
 from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.fetch_sessions import (
     CachedPartition,
@@ -167,8 +167,8 @@ def _read_partitions(
         name = topic.name if topic is not None else str(wanted.topic)
         may_read = allowed.get(wanted.topic)
         if may_read is None:
-            may_read = allowed[wanted.topic] = services.authorizer.is_allowed(
-                context, AclOperation.READ, ResourceType.TOPIC, name
+            may_read = allowed[wanted.topic] = services.authorizer.is_topic_allowed(
+                context, AclOperation.READ, name
             )
         data = PartitionData(partition_index=wanted.partition, high_watermark=-1)
         turn.answers.append((wanted, data))

@@ -1,24 +1,26 @@
 """Offsets of groups: OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
 
-OffsetCommit 0-10: v0 knows no members, v1 names the time of the commit, v2-4 how long it is kept,
-v6 leader epochs (KIP-320), v7 static members, v9 members of the newer protocol, v10 topic ids
-(KIP-848). OffsetFetch 0-10: v0 answers what is not committed with an error, v2 fetches all, v7
-stable offsets only (KIP-447), v8 several groups (KIP-709), v9 members, v10 topic ids. OffsetDelete
-0 (KIP-496).
+OffsetCommit 0-10: v0 has no member, v1 a commit timestamp, v2-4 a retention time, v6 leader epochs
+(KIP-320), v7 static members, v9 member epochs of KIP-848, v10 topic ids (KIP-848). OffsetFetch
+0-10: v0 reports a missing offset as an error, v2 fetches all topics, v7 stable offsets only
+(KIP-447), v8 several groups (KIP-709), v9 members, v10 topic ids. OffsetDelete 0 (KIP-496).
 
-Whether a topic exists and who may see it is decided here, so that a shard gets names and ids of
-topics that do; whether the group may commit, and what it has committed, is the shard's to say.
+The handlers resolve and authorize topics. A shard gets only topics that exist, with name and id; it
+decides whether the member may commit, and knows the committed offsets. TxnOffsetCommit
+(transactional_offsets.py) uses `commit_offsets` too.
 """
 
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.group.requests import FetchOffsets
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.handlers.shard_requests import answer_or_refuse, ask_group
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -40,13 +42,20 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from odradek.protocol.messages.transactions import (
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponseTopic,
+)
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 _TOPIC_IDS_SINCE: Final = 10
 _SEVERAL_GROUPS_SINCE: Final = 8
 _GROUP_ERRORS_SINCE: Final = 2
 
-_Codes = dict[tuple[int, int], int]
+T = TypeVar("T", OffsetCommitRequestTopic, TxnOffsetCommitRequestTopic)
+RT = TypeVar("RT", OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
+
+Codes = dict[tuple[int, int], int]
 """Error codes by (index of the topic in the request, partition)."""
 
 
@@ -56,101 +65,124 @@ _Codes = dict[tuple[int, int], int]
 async def handle_offset_commit(
     request: OffsetCommitRequest, context: RequestContext, services: Services
 ) -> OffsetCommitResponse:
-    """Store positions; each partition succeeds or fails by itself."""
-    if not services.authorizer.is_allowed(
-        context, AclOperation.READ, ResourceType.GROUP, request.group_id
-    ):
-        return _commit_answer(request.topics, {}, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    codes: _Codes = {}
-    valid: list[OffsetCommitRequestTopic] = []
+    """Store offsets. Each partition succeeds or fails by itself."""
+
+    async def commit(topics: list[OffsetCommitRequestTopic]) -> list[OffsetCommitResponseTopic]:
+        valid = OffsetCommitRequest(
+            group_id=request.group_id,
+            generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            retention_time_ms=request.retention_time_ms,
+            topics=topics,
+        )
+        return (await services.group_coordinator.call(request.group_id, valid, context)).topics
+
+    if services.authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
+        is_by_id = context.api_version >= _TOPIC_IDS_SINCE
+        codes, otherwise = await commit_offsets(
+            request.topics, commit, context, services, is_by_id=is_by_id
+        )
+    else:
+        codes, otherwise = {}, ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return OffsetCommitResponse(
+        topics=commit_responses(
+            request.topics,
+            codes,
+            otherwise,
+            OffsetCommitResponseTopic,
+            OffsetCommitResponsePartition,
+        )
+    )
+
+
+async def commit_offsets(
+    topics: Sequence[T],
+    commit: Callable[[list[T]], Awaitable[Sequence[RT]]],
+    context: RequestContext,
+    services: Services,
+    *,
+    is_by_id: bool,
+) -> tuple[Codes, ErrorCode]:
+    """Commit what the client may commit. For OffsetCommit and TxnOffsetCommit.
+
+    `commit` gets the topics that exist and that the client may read, with their names and ids, and
+    returns one answer for each. Returns the error codes by partition, and the code of all others.
+    """
+    codes: Codes = {}
+    valid: list[T] = []
     valid_indexes: list[int] = []
-    for at, topic in enumerate(request.topics):
-        found, error = _resolve(topic.name, topic.topic_id, AclOperation.READ, context, services)
+    for at, topic in enumerate(topics):
+        found, error = resolve_topic(
+            topic.name, topic.topic_id, AclOperation.READ, context, services, is_by_id=is_by_id
+        )
         partition_count = len(found.partitions) if found is not None else 0
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         kept = []
         for partition in topic.partitions:
             index = partition.partition_index
-            if error is ErrorCode.NONE and 0 <= index < partition_count:
+            if 0 <= index < partition_count:
                 kept.append(partition)
             else:
-                codes[at, index] = error or unknown
+                codes[at, index] = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if found is not None and kept:
-            valid.append(
-                OffsetCommitRequestTopic(name=found.name, topic_id=found.topic_id, partitions=kept)
-            )
+            valid.append(type(topic)(name=found.name, topic_id=found.topic_id, partitions=kept))
             valid_indexes.append(at)
-    refusal = ErrorCode.NONE
-    if valid:
-        refusal = await _commit_valid(request, valid, valid_indexes, codes, context, services)
-    return _commit_answer(request.topics, codes, refusal)
+    if not valid:
+        return codes, ErrorCode.NONE
+    try:
+        answers = await commit(valid)
+    except ApiError as error:
+        is_too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
+        return codes, ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_too_large else error.code
+    for at, answer in zip(valid_indexes, answers, strict=True):
+        for result in answer.partitions:
+            codes[at, result.partition_index] = result.error_code
+    return codes, ErrorCode.NONE
 
 
-async def _commit_valid(
-    request: OffsetCommitRequest,
-    valid: list[OffsetCommitRequestTopic],
-    valid_indexes: list[int],
-    codes: _Codes,
+def commit_responses(
+    topics: Sequence[T],
+    codes: Codes,
+    otherwise: ErrorCode,
+    topic_class: type[RT],
+    partition_class: Callable[..., Any],
+) -> list[RT]:
+    """One answer per partition of the request, in its order."""
+    return [
+        topic_class(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                partition_class(
+                    partition_index=partition.partition_index,
+                    error_code=codes.get((at, partition.partition_index), otherwise),
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for at, topic in enumerate(topics)
+    ]
+
+
+def resolve_topic(
+    name: str,
+    topic_id: Uuid,
+    operation: AclOperation,
     context: RequestContext,
     services: Services,
-) -> ErrorCode:
-    """Commit what exists; fills in the codes, or returns the error that holds for all of it."""
-    commit = OffsetCommitRequest(
-        group_id=request.group_id,
-        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        retention_time_ms=request.retention_time_ms,
-        topics=valid,
-    )
-    try:
-        response = await services.group_coordinator.call(request.group_id, commit, context)
-    except ApiError as error:
-        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        return error.code
-    assert isinstance(response, OffsetCommitResponse)
-    for at, topic in zip(valid_indexes, response.topics, strict=True):
-        for partition in topic.partitions:
-            codes[at, partition.partition_index] = partition.error_code
-    return ErrorCode.NONE
-
-
-def _commit_answer(
-    topics: list[OffsetCommitRequestTopic], codes: _Codes, otherwise: ErrorCode
-) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=codes.get((at, partition.partition_index), otherwise),
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for at, topic in enumerate(topics)
-        ]
-    )
-
-
-def _resolve(
-    name: str, topic_id: Uuid, operation: AclOperation, context: RequestContext, services: Services
+    *,
+    is_by_id: bool,
 ) -> tuple[TopicImage | None, ErrorCode]:
-    """The topic that a request means, if it exists and the asker may do that to it.
+    """The topic that a request names, if it exists and the client may do `operation` on it.
 
-    What may not be seen must look as if it were not there, or as if it might be.
+    A topic that the client may not see looks like an unknown id, or like any denied name.
     """
     image = services.image
-    is_by_id = context.api_version >= _TOPIC_IDS_SINCE
     topic = image.topics_by_id.get(topic_id) if is_by_id else image.topics_by_name.get(name)
     asked = topic.name if topic is not None else name
     if is_by_id and topic is None:
         return None, ErrorCode.UNKNOWN_TOPIC_ID
-    if not services.authorizer.is_allowed(context, operation, ResourceType.TOPIC, asked):
+    if not services.authorizer.is_topic_allowed(context, operation, asked):
         hidden = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return None, hidden
     if topic is None:
@@ -164,7 +196,7 @@ def _resolve(
 async def handle_offset_fetch(
     request: OffsetFetchRequest, context: RequestContext, services: Services
 ) -> OffsetFetchResponse:
-    """Committed positions, of one group up to v7 and of several from v8 on."""
+    """Committed offsets: of one group up to v7, of several groups from v8."""
     if context.api_version >= _SEVERAL_GROUPS_SINCE:
         return OffsetFetchResponse(
             groups=[
@@ -191,7 +223,7 @@ async def handle_offset_fetch(
     fetch = FetchOffsets(request.group_id, topics, request.require_stable)
     group = await _fetch_group(fetch, context, services)
     if group.error_code and context.api_version < _GROUP_ERRORS_SINCE:
-        # There is no room for the group's error but in every partition.
+        # These versions have no error code for the group, only one per partition.
         group.topics = [_failed_topic(topic, group.error_code) for topic in topics or ()]
     return OffsetFetchResponse(
         error_code=group.error_code,
@@ -210,7 +242,7 @@ def _partition_before_v8(
 ) -> OffsetFetchResponsePartition:
     error = fetched.error_code
     if context.api_version == 0 and not error and fetched.committed_offset < 0:
-        # v0 read from ZooKeeper, where nothing was no answer.
+        # v0 read from ZooKeeper, and reported a missing offset as an unknown partition.
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetFetchResponsePartition(
         partition_index=fetched.partition_index,
@@ -225,27 +257,21 @@ async def _fetch_group(
     fetch: FetchOffsets, context: RequestContext, services: Services
 ) -> OffsetFetchResponseGroup:
     group_id, topics = fetch.group_id, fetch.topics
-    answer = OffsetFetchResponseGroup(group_id=group_id)
-    if not services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
-    ):
-        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return answer
+    if not services.authorizer.is_group_allowed(context, AclOperation.DESCRIBE, group_id):
+        denial = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=denial)
     wanted = None
     refused: dict[int, OffsetFetchResponseTopics] = {}
     if topics is not None:
         wanted, refused = _split_by_authorization(topics, context, services)
-    # Also if no topic is left: whether the asker may ask is the shard's to say.
+    # The shard is asked even if no topic is left: it checks the member id and epoch.
     admitted = msgspec.structs.replace(fetch, topics=wanted)
-    try:
-        response = await services.group_coordinator.call(group_id, admitted, context)
-    except ApiError as error:
-        answer.error_code = error.code
+    answer = await answer_or_refuse(
+        services.group_coordinator.call(group_id, admitted, context),
+        lambda error: OffsetFetchResponseGroup(group_id=group_id, error_code=error.code),
+    )
+    if answer.error_code:
         return answer
-    assert isinstance(response, OffsetFetchResponseGroup)
-    if response.error_code != ErrorCode.NONE:
-        return response
-    answer = response
     if topics is None:
         answer.topics = [topic for topic in answer.topics if _is_visible(topic, context, services)]
     for at, topic in sorted(refused.items()):
@@ -256,15 +282,16 @@ async def _fetch_group(
 def _split_by_authorization(
     topics: list[OffsetFetchRequestTopics], context: RequestContext, services: Services
 ) -> tuple[list[OffsetFetchRequestTopics], dict[int, OffsetFetchResponseTopics]]:
-    """The topics to ask the shard for, by name and id; and the answers of the others by place."""
+    """The topics to ask the shard for, with name and id, and the refused ones by their index."""
     wanted: list[OffsetFetchRequestTopics] = []
     refused: dict[int, OffsetFetchResponseTopics] = {}
+    is_by_id = context.api_version >= _TOPIC_IDS_SINCE
     for at, topic in enumerate(topics):
-        found, error = _resolve(
-            topic.name, topic.topic_id, AclOperation.DESCRIBE, context, services
+        found, error = resolve_topic(
+            topic.name, topic.topic_id, AclOperation.DESCRIBE, context, services, is_by_id=is_by_id
         )
         if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            # Nothing is committed on what does not exist, and that is no error.
+            # A topic that does not exist has no committed offset, which is no error.
             wanted.append(
                 OffsetFetchRequestTopics(
                     name=found.name if found is not None else topic.name,
@@ -293,13 +320,11 @@ def _failed_topic(topic: OffsetFetchRequestTopics, error_code: int) -> OffsetFet
 def _is_visible(
     topic: OffsetFetchResponseTopics, context: RequestContext, services: Services
 ) -> bool:
-    """Whether a topic belongs into the answer for all; completes its id.
+    """Whether a topic belongs into the answer to "all topics". Completes its id.
 
-    Offsets on an earlier topic of the same name wait for their removal.
+    Offsets of a deleted topic of the same name are left out; they are removed later.
     """
-    if not services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
-    ):
+    if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, topic.name):
         return False
     found = services.image.topics_by_name.get(topic.name)
     if found is None:
@@ -315,15 +340,13 @@ def _is_visible(
 async def handle_offset_delete(
     request: OffsetDeleteRequest, context: RequestContext, services: Services
 ) -> OffsetDeleteResponse:
-    """Forget positions on topics that the group does not read."""
-    if not services.authorizer.is_allowed(
-        context, AclOperation.DELETE, ResourceType.GROUP, request.group_id
-    ):
-        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    """Delete committed offsets of topics that the group does not subscribe to."""
     valid: list[OffsetDeleteRequestTopic] = []
     refused: list[OffsetDeleteResponseTopic] = []
     for topic in request.topics:
-        found, error = _resolve(topic.name, ZERO_UUID, AclOperation.READ, context, services)
+        found, error = resolve_topic(
+            topic.name, ZERO_UUID, AclOperation.READ, context, services, is_by_id=False
+        )
         count = len(found.partitions) if found is not None else 0
         known = [p for p in topic.partitions if 0 <= p.partition_index < count]
         if known:
@@ -338,12 +361,15 @@ async def handle_offset_delete(
         ]
         if unknown:
             refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=unknown))
-    delete = OffsetDeleteRequest(group_id=request.group_id, topics=valid)
-    try:
-        response = await services.group_coordinator.call(request.group_id, delete, context)
-    except ApiError as error:
-        return OffsetDeleteResponse(error_code=error.code)
-    assert isinstance(response, OffsetDeleteResponse)
+    response = await ask_group(
+        OffsetDeleteRequest(group_id=request.group_id, topics=valid),
+        request.group_id,
+        context,
+        services,
+        lambda error: OffsetDeleteResponse(error_code=error.code),
+        operation=AclOperation.DELETE,
+        too_large=ErrorCode.MESSAGE_TOO_LARGE,
+    )
     if not response.error_code:
         _merge(response.topics, refused)
     return response

@@ -18,11 +18,11 @@ from typing import Final
 from odradek.cluster.metadata.image import NO_LEADER
 from odradek.coordinator.group.requests import DeleteGroup, DescribeGroup
 from odradek.coordinator.share.requests import ShareKey
-from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import address_of
 from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.handlers.shard_requests import ask_group, ask_groups, ask_hosted_shards
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (
     Coordinator,
@@ -40,7 +40,6 @@ from odradek.protocol.messages.groups import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
     SyncGroupRequest,
@@ -122,85 +121,60 @@ def _coordinator_error(key: str, error_code: ErrorCode) -> Coordinator:
 async def handle_join_group(
     request: JoinGroupRequest, context: RequestContext, services: Services
 ) -> JoinGroupResponse:
-    """Parks until the group's next generation has formed."""
-    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
-        return _join_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "", context)
-    try:
-        response = await services.group_coordinator.call(request.group_id, request, context)
-    except ApiError as error:
-        return _join_refused(member_error(error.code), request.member_id, context)
-    assert isinstance(response, JoinGroupResponse)
-    return response
+    """Answered when the next generation of the group has formed."""
 
+    def refuse(error: ApiError) -> JoinGroupResponse:
+        is_denied = error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return JoinGroupResponse(
+            error_code=error.code,
+            member_id="" if is_denied else request.member_id,
+            # Null in error answers since KIP-559. Older clients fail on null.
+            protocol_name=None if context.api_version >= 7 else "",
+        )
 
-def _join_refused(
-    error_code: ErrorCode, member_id: str, context: RequestContext
-) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=error_code,
-        member_id=member_id,
-        # Null in error answers since KIP-559; clients that do not know it fail on null.
-        protocol_name=None if context.api_version >= 7 else "",
-    )
+    return await ask_group(request, request.group_id, context, services, refuse)
 
 
 async def handle_sync_group(
     request: SyncGroupRequest, context: RequestContext, services: Services
 ) -> SyncGroupResponse:
-    """Parks until the leader has brought the assignments and they are stored."""
+    """Answered when the leader has sent the assignments and they are stored."""
     has_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= 5 and not has_protocol:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
-        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    try:
-        response = await services.group_coordinator.call(request.group_id, request, context)
-    except ApiError as error:
-        return SyncGroupResponse(error_code=member_error(error.code))
-    assert isinstance(response, SyncGroupResponse)
-    return response
+    return await ask_group(
+        request,
+        request.group_id,
+        context,
+        services,
+        lambda error: SyncGroupResponse(error_code=error.code),
+    )
 
 
 async def handle_heartbeat(
     request: HeartbeatRequest, context: RequestContext, services: Services
 ) -> HeartbeatResponse:
-    """A sign of life."""
-    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
-        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    try:
-        response = await services.group_coordinator.call(request.group_id, request, context)
-    except ApiError as error:
-        return HeartbeatResponse(error_code=member_error(error.code))
-    assert isinstance(response, HeartbeatResponse)
-    return response
+    """Keep the member's session alive."""
+    return await ask_group(
+        request,
+        request.group_id,
+        context,
+        services,
+        lambda error: HeartbeatResponse(error_code=error.code),
+    )
 
 
 async def handle_leave_group(
     request: LeaveGroupRequest, context: RequestContext, services: Services
 ) -> LeaveGroupResponse:
     """Members leave, or an administrator removes them."""
-    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
-        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    try:
-        response = await services.group_coordinator.call(request.group_id, request, context)
-    except ApiError as error:
-        return LeaveGroupResponse(error_code=member_error(error.code))
-    assert isinstance(response, LeaveGroupResponse)
-    return response
-
-
-def member_error(error_code: ErrorCode) -> ErrorCode:
-    """What a member is told when its shard could not answer."""
-    if error_code is ErrorCode.MESSAGE_TOO_LARGE:
-        # The assignments of the group fit into no record: trying again would not help.
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return error_code
-
-
-def _is_allowed(
-    operation: AclOperation, group_id: str, context: RequestContext, services: Services
-) -> bool:
-    return services.authorizer.is_allowed(context, operation, ResourceType.GROUP, group_id)
+    return await ask_group(
+        request,
+        request.group_id,
+        context,
+        services,
+        lambda error: LeaveGroupResponse(error_code=error.code),
+    )
 
 
 # -- administration -------------------------------------------------------------------------------
@@ -209,99 +183,56 @@ def _is_allowed(
 async def handle_describe_groups(
     request: DescribeGroupsRequest, context: RequestContext, services: Services
 ) -> DescribeGroupsResponse:
-    """Groups of which this node is the coordinator; each succeeds or fails by itself."""
-    waiting = [
-        services.group_coordinator.call(group_id, DescribeGroup(group_id), context)
-        if _is_allowed(AclOperation.DESCRIBE, group_id, context, services)
-        else None
-        async for group_id in iterate_cooperatively(request.groups)
-    ]
-    groups: list[DescribedGroup] = []
-    async for group_id, reply in iterate_cooperatively(zip(request.groups, waiting, strict=True)):
-        described = await _described(group_id, reply)
-        if request.include_authorized_operations and not described.error_code:
-            described.authorized_operations = services.authorizer.authorized_operations(
-                context, ResourceType.GROUP, group_id
+    """Groups of which this node is the coordinator. Each succeeds or fails by itself."""
+    groups = await ask_groups(
+        DescribeGroup,
+        request.groups,
+        context,
+        services,
+        lambda group_id, code: DescribedGroup(group_id=group_id, error_code=code),
+    )
+    async for group in iterate_cooperatively(groups):
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = services.authorizer.authorized_operations(
+                context, ResourceType.GROUP, group.group_id
             )
-        if context.api_version >= 6 and described.error_code and not described.error_message:
-            described.error_message = ErrorCode(described.error_code).message
-        groups.append(described)
+        if context.api_version >= 6 and group.error_code and not group.error_message:
+            group.error_message = ErrorCode(group.error_code).message
     return DescribeGroupsResponse(groups=groups)
-
-
-async def _described(group_id: str, reply: Reply[DescribedGroup] | None) -> DescribedGroup:
-    if reply is None:
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    try:
-        described = await reply
-    except ApiError as error:
-        return DescribedGroup(group_id=group_id, error_code=error.code)
-    assert isinstance(described, DescribedGroup)
-    return described
 
 
 async def handle_list_groups(
     request: ListGroupsRequest, context: RequestContext, services: Services
 ) -> ListGroupsResponse:
-    """The groups of all shards hosted here that the asker may see."""
-    coordinators = services.group_coordinator
-    waiting = [
-        coordinators.call_shard(shard, request, context) for shard in coordinators.hosted_shards()
-    ]
-    listed: list[ListedGroup] = []
-    is_loading = False
-    for reply in waiting:
-        try:
-            response = await reply
-        except ApiError as error:
-            # A shard that has just moved away is listed by its new host.
-            is_loading = is_loading or error.code is not ErrorCode.NOT_COORDINATOR
-            continue
-        assert isinstance(response, ListGroupsResponse)
-        listed += response.groups
+    """The groups of all shards hosted here that the client may describe."""
+    answers, is_loading = await ask_hosted_shards(request, services.group_coordinator, context)
     if is_loading:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    sees_all = services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-    )
-    if not sees_all:
-        listed = [
+    authorizer = services.authorizer
+    sees_all = authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE)
+    return ListGroupsResponse(
+        groups=[
             group
-            for group in listed
-            if _is_allowed(AclOperation.DESCRIBE, group.group_id, context, services)
+            for answer in answers
+            for group in answer.groups
+            if sees_all
+            or authorizer.is_group_allowed(context, AclOperation.DESCRIBE, group.group_id)
         ]
-    return ListGroupsResponse(groups=listed)
+    )
 
 
 async def handle_delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, services: Services
 ) -> DeleteGroupsResponse:
-    """Empty groups with their offsets; each succeeds or fails by itself."""
-    group_ids = list(dict.fromkeys(request.groups_names))
-    waiting = [
-        services.group_coordinator.call(group_id, DeleteGroup(group_id), context)
-        if _is_allowed(AclOperation.DELETE, group_id, context, services)
-        else None
-        async for group_id in iterate_cooperatively(group_ids)
-    ]
-    return DeleteGroupsResponse(
-        results=[
-            await _deleted(group_id, reply)
-            async for group_id, reply in iterate_cooperatively(zip(group_ids, waiting, strict=True))
-        ]
+    """Delete empty groups with their offsets. Each succeeds or fails by itself."""
+    results = await ask_groups(
+        DeleteGroup,
+        list(dict.fromkeys(request.groups_names)),
+        context,
+        services,
+        lambda group_id, code: DeletableGroupResult(
+            group_id=group_id, error_code=code, error_message=code.message
+        ),
+        operation=AclOperation.DELETE,
     )
-
-
-async def _deleted(
-    group_id: str, reply: Reply[DeletableGroupResult] | None
-) -> DeletableGroupResult:
-    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if reply is not None:
-        try:
-            result = await reply
-        except ApiError as error:
-            code = error.code
-        else:
-            assert isinstance(result, DeletableGroupResult)
-            return result
-    return DeletableGroupResult(group_id=group_id, error_code=code, error_message=code.message)
+    return DeleteGroupsResponse(results=results)

@@ -8,7 +8,7 @@ what is committed: that is another node's, for most groups.
 from typing import Final
 
 from odradek.cluster.replication.partition import ANY_EPOCH, check_leader
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services, inter_broker_context
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.protocol.apis import APIS, ApiKey
@@ -68,7 +68,7 @@ def _lag(
     services: Services,
 ) -> DescribeLagResponsePartition:
     answer = DescribeLagResponsePartition(partition_index=asked.partition_index)
-    if not services.authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+    if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return answer
     try:

@@ -10,7 +10,7 @@ import shutil
 
 from odradek.cluster.metadata.image import PartitionImage
 from odradek.cluster.metadata.settings import broker_settings
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
@@ -31,9 +31,7 @@ async def handle_alter_replica_log_dirs(
 ) -> AlterReplicaLogDirsResponse:
     """Whether each replica is in the directory that it shall be in. Of a partition that is named
     with several directories the last one counts, as in Kafka."""
-    is_allowed = services.authorizer.is_allowed(
-        context, AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
-    )
+    is_allowed = services.authorizer.is_cluster_allowed(context, AclOperation.ALTER)
     wanted: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
@@ -83,9 +81,7 @@ async def handle_describe_log_dirs(
 ) -> DescribeLogDirsResponse:
     """Sizes of the asked partitions that are here; null asks for all of them, an empty list for
     none."""
-    if not services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
+    if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     by_name = services.image.topics_by_name
     asked: dict[str, set[int]] = {}

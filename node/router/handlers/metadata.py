@@ -10,7 +10,7 @@ answers with a cursor.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.image import (
     BrokerImage,
     MetadataImage,
@@ -20,7 +20,7 @@ from odradek.cluster.metadata.image import (
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
 from odradek.node.router.addresses import address_of, leader_for_clients
-from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, AclOperation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -40,7 +40,7 @@ from odradek.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from odradek.protocol.types import ZERO_UUID
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
 
 RESPONSE_PARTITIONS_MAX = 2000
 """Kafka's default of max.request.partition.size.limit: the most of one DescribeTopicPartitions."""
@@ -135,7 +135,7 @@ def _topic_by_name(
     context: RequestContext,
     services: Services,
 ) -> MetadataResponseTopic:
-    if not services.authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+    if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
         return _failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = services.image.topics_by_name.get(name)
     if topic is not None:
@@ -159,8 +159,8 @@ def _topic_by_id(
         return _failed_topic(name or "", ErrorCode.INVALID_REQUEST)
     topic = services.image.topics_by_id.get(topic_id)
     # Whoever may not see the topic must not learn that its id exists.
-    if topic is None or not services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
+    if topic is None or not services.authorizer.is_topic_allowed(
+        context, AclOperation.DESCRIBE, topic.name
     ):
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
@@ -201,7 +201,7 @@ def _operations(
     name: str, request: MetadataRequest, context: RequestContext, services: Services
 ) -> int:
     if not request.include_topic_authorized_operations:
-        return NOT_ASKED
+        return NO_AUTHORIZED_OPERATIONS
     return services.authorizer.authorized_operations(context, ResourceType.TOPIC, name)
 
 
@@ -219,7 +219,7 @@ async def _create_missing(
         if name not in image.topics_by_name
         and name not in INTERNAL_TOPICS
         and topic_name_error(name) is None
-        and services.authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        and services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
     ]
     settings = broker_settings(image, services.node_id, services.static_configs)
     if not missing or not settings.auto_create_topics_enable:
@@ -234,7 +234,6 @@ async def _create_missing(
             reply = await services.controller.submit(command, _AUTO_CREATE_TIMEOUT_MS)
         except ApiError:
             return failures
-        assert isinstance(reply, TopicsReply)
         for result in reply.results:
             if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 failures[result.name or ""] = ErrorCode(result.error_code)
@@ -281,9 +280,7 @@ async def handle_describe_topic_partitions(
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         topic = image.topics_by_name.get(name)
-        if not services.authorizer.is_allowed(
-            context, AclOperation.DESCRIBE, ResourceType.TOPIC, name
-        ):
+        if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
             if asked:
                 topics.append(_failed_description(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
@@ -377,9 +374,7 @@ async def handle_describe_cluster(
         cluster_id=services.cluster_id, controller_id=services.node_id, brokers=brokers
     )
     if request.include_cluster_authorized_operations:
-        may_describe = services.authorizer.is_allowed(
-            context, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-        )
+        may_describe = services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE)
         response.cluster_authorized_operations = (
             services.authorizer.authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
             if may_describe

@@ -10,7 +10,7 @@ asked one. Both are read from the stores by the router itself.
 
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
 from odradek.cluster.replication.partition import check_leader
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services, inter_broker_context
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -61,8 +61,8 @@ async def handle_list_offsets(
     topics = []
     for topic in request.topics:
         image = services.image.topics_by_name.get(topic.name)
-        is_allowed = services.authorizer.is_allowed(
-            context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
+        is_allowed = services.authorizer.is_topic_allowed(
+            context, AclOperation.DESCRIBE, topic.name
         )
         answers = []
         for wanted in topic.partitions:
@@ -214,8 +214,8 @@ async def handle_offset_for_leader_epoch(
     topics = []
     for topic in request.topics:
         image = services.image.topics_by_name.get(topic.topic)
-        is_allowed = services.authorizer.is_allowed(
-            context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
+        is_allowed = services.authorizer.is_topic_allowed(
+            context, AclOperation.DESCRIBE, topic.topic
         )
         answers = [
             _epoch_end(wanted, image, services)

@@ -19,7 +19,7 @@ from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import Appended
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import CLUSTER_PRINCIPAL, RequestContext, Services
 from odradek.node.router.transactions.partition_verification import (
     TRANSACTION_V2_MIN_VERSION,
@@ -106,8 +106,8 @@ async def handle_produce(
 def _transactional_id_error(
     transactional_id: str, context: RequestContext, services: Services
 ) -> ErrorCode:
-    if services.authorizer.is_allowed(
-        context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    if services.authorizer.is_transactional_id_allowed(
+        context, AclOperation.WRITE, transactional_id
     ):
         return ErrorCode.NONE
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -121,7 +121,7 @@ def _topic_error(
     services: Services,
 ) -> ErrorCode:
     name = topic.name if topic is not None else asked_name
-    if not services.authorizer.is_allowed(context, AclOperation.WRITE, ResourceType.TOPIC, name):
+    if not services.authorizer.is_topic_allowed(context, AclOperation.WRITE, name):
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -3,7 +3,7 @@ knows it. Every replica answers for what it has: a tool that looks for hanging t
 broker asks that one for all that it has, led or not."""
 
 from odradek.node.bus.messages import ProducersDescribed
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.transactions import (
@@ -34,7 +34,7 @@ async def _describe(
 ) -> DescribeProducersPartitionResponse:
     answer = DescribeProducersPartitionResponse(partition_index=index)
     topic = services.image.topics_by_name.get(name)
-    if not services.authorizer.is_allowed(context, AclOperation.READ, ResourceType.TOPIC, name):
+    if not services.authorizer.is_topic_allowed(context, AclOperation.READ, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return answer
     if topic is None or not 0 <= index < len(topic.partitions):

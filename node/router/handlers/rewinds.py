@@ -6,7 +6,7 @@ says how). The group's coordinator is asked; it finds out by itself how far the 
 from whoever leads them, so that what it answers is what it has set.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -138,9 +138,7 @@ async def _rewind(
         undoes=undoes,
         timeout_ms=max(0, min(request.timeout_ms, TIMEOUT_MS_MAX)),
     )
-    rewound = await services.group_coordinator.call(request.group_id, rewind, context)
-    assert isinstance(rewound, RewindResult)
-    return rewound
+    return await services.group_coordinator.call(request.group_id, rewind, context)
 
 
 async def _target(
@@ -205,7 +203,6 @@ async def _history(group_id: str, context: RequestContext, services: Services) -
     history = await services.group_coordinator.call(group_id, DescribeRewinds(group_id), context)
     if history is None:
         raise _RewindError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}.")
-    assert isinstance(history, RewindHistory)
     return history
 
 
@@ -296,9 +293,7 @@ def _check_topics(
     denied = [
         (want.topic.name, want.partition, code)
         for want in wanted
-        if not services.authorizer.is_allowed(
-            context, AclOperation.READ, ResourceType.TOPIC, want.topic.name
-        )
+        if not services.authorizer.is_topic_allowed(context, AclOperation.READ, want.topic.name)
     ]
     if denied:
         raise _RewindError(code, code.message, denied)
@@ -410,7 +405,7 @@ def _response(
 def _is_allowed(
     operation: AclOperation, group_id: str, context: RequestContext, services: Services
 ) -> bool:
-    return services.authorizer.is_allowed(context, operation, ResourceType.GROUP, group_id)
+    return services.authorizer.is_group_allowed(context, operation, group_id)
 
 
 async def handle_reload_share_state(
@@ -481,7 +476,6 @@ async def handle_alter_snapshot(
         return AlterSnapshotResponse(error_code=refused.error_code, error_message=refused.message)
     except ApiError as error:
         return AlterSnapshotResponse(error_code=error.code, error_message=_message_of(error))
-    assert isinstance(rewound, RewindResult)
     return AlterSnapshotResponse(
         error_code=rewound.error_code,
         error_message=rewound.error_message,
@@ -496,7 +490,6 @@ async def _share_starts(
     states = await services.group_coordinator.call(group_id, FindShareStates(group_id), context)
     if states is None:
         return ()
-    assert isinstance(states, Mapping)
     places = [
         (name, topic_id, index)
         for topic_id, (name, indexes) in states.items()

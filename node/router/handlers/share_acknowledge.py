@@ -12,7 +12,7 @@ from odradek.cluster.metadata.image import PartitionImage, TopicImage
 from odradek.coordinator.share.acknowledgements import batches_error
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.share.sessions import FINAL_EPOCH, TopicIdPartition
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -113,7 +113,7 @@ def share_member_context(
     """Who asks; ApiError if that is nobody, or one who may not read in the group's name."""
     if not group_id or not member_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, "A group id and a member id are needed.")
-    if not services.authorizer.is_allowed(context, AclOperation.READ, ResourceType.GROUP, group_id):
+    if not services.authorizer.is_group_allowed(context, AclOperation.READ, group_id):
         raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return ShareMemberContext(group_id, member_id, context, services)
 
@@ -148,9 +148,7 @@ def find_led_partition(place: TopicIdPartition, caller: ShareMemberContext) -> P
     topic = services.image.topics_by_id.get(place.topic_id)
     if topic is None:
         return PartitionLookup(None, None, ErrorCode.UNKNOWN_TOPIC_ID)
-    if not services.authorizer.is_allowed(
-        caller.context, AclOperation.READ, ResourceType.TOPIC, topic.name
-    ):
+    if not services.authorizer.is_topic_allowed(caller.context, AclOperation.READ, topic.name):
         return PartitionLookup(topic, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not 0 <= place.partition < len(topic.partitions):
         return PartitionLookup(topic, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

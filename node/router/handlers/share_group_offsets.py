@@ -1,8 +1,8 @@
-"""Where share groups begin to read (KIP-932): DescribeShareGroupOffsets (90), v0 and v1,
+"""Start offsets of share groups (KIP-932): DescribeShareGroupOffsets (90), v0 and v1,
 AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92), v0.
 
-DescribeShareGroupOffsets: v1 tells the lag (KIP-1226). Start offsets are the share coordinator's;
-which partitions a group has, and whether it may be changed, the group's shard knows.
+DescribeShareGroupOffsets v1 adds the lag (KIP-1226). The share coordinator stores start offsets.
+The group's shard knows which partitions the group has, and whether they may be changed.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,10 @@ from typing import TypeVar
 from odradek.coordinator.group.share.records import NamedPartitions
 from odradek.coordinator.group.share.requests import FindShareStates
 from odradek.coordinator.share.requests import ShareStateSummary
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.handlers.shard_requests import answer_or_refuse
 from odradek.node.router.handlers.share_groups import is_share_group_protocol_enabled
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
@@ -35,7 +36,6 @@ from odradek.protocol.messages.share import (
 )
 from odradek.protocol.types import ZERO_UUID, Uuid
 
-_Response = TypeVar("_Response", AlterShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponse)
 T = TypeVar("T", AlterShareGroupOffsetsRequestTopic, DeleteShareGroupOffsetsRequestTopic)
 
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -45,10 +45,10 @@ _UNKNOWN = -1
 def _refusal(
     operation: AclOperation, group_id: str, context: RequestContext, services: Services
 ) -> ErrorCode:
-    """Why the group may not be asked for, NONE if it may."""
+    """The error for the whole group, or NONE."""
     if not is_share_group_protocol_enabled(services):
         return ErrorCode.UNSUPPORTED_VERSION
-    if not services.authorizer.is_allowed(context, operation, ResourceType.GROUP, group_id):
+    if not services.authorizer.is_group_allowed(context, operation, group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
 
@@ -59,7 +59,7 @@ def _refusal(
 async def handle_describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext, services: Services
 ) -> DescribeShareGroupOffsetsResponse:
-    """Groups of which this node is the coordinator; each succeeds or fails by itself."""
+    """Groups that this node coordinates. Each succeeds or fails by itself."""
     return DescribeShareGroupOffsetsResponse(
         groups=[
             await _described(asked, context, services)
@@ -76,14 +76,13 @@ async def _described(
     states: Mapping[Uuid, NamedPartitions] = {}
     if code is ErrorCode.NONE:
         try:
-            # Whoever asks for certain topics is told only by the group's coordinator, too.
+            # Also when the request names topics: only the group's coordinator answers.
             found = await services.group_coordinator.call(
                 group_id, FindShareStates(group_id), context
             )
         except ApiError as error:
             code = error.code
         else:
-            assert found is None or isinstance(found, Mapping)
             states = found or {}
     if code is not ErrorCode.NONE:
         return DescribeShareGroupOffsetsResponseGroup(
@@ -94,7 +93,7 @@ async def _described(
         wanted = {
             name: sorted(indexes)
             for name, indexes in states.values()
-            if _is_allowed(AclOperation.DESCRIBE, name, context, services)
+            if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
         }
     else:
         wanted = {topic.topic_name: topic.partitions for topic in asked.topics}
@@ -108,7 +107,7 @@ async def _positions(
         name: topic.topic_id
         for name in wanted
         if (topic := services.image.topics_by_name.get(name)) is not None
-        and _is_allowed(AclOperation.DESCRIBE, name, context, services)
+        and services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
     }
     summaries = await services.share_persister.summaries(
         group_id, [(ids[name], index) for name in ids for index in wanted[name]]
@@ -122,7 +121,7 @@ async def _positions(
     end_offsets = await services.offset_lookup.end_offsets(begun)
     answer = DescribeShareGroupOffsetsResponseGroup(group_id=group_id)
     for name, indexes in wanted.items():
-        is_denied = not _is_allowed(AclOperation.DESCRIBE, name, context, services)
+        is_denied = not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
         answered = DescribeShareGroupOffsetsResponseTopic(
             topic_name=name, topic_id=ids.get(name, ZERO_UUID)
         )
@@ -143,7 +142,7 @@ async def _positions(
 
 
 def _has_lag(summary: ShareStateSummary | ErrorCode) -> bool:
-    """Whether anybody has begun to read: before that, nobody is behind."""
+    """Whether the partition has been read. Before that there is no lag."""
     return isinstance(summary, ShareStateSummary) and _UNKNOWN not in (
         summary.start_offset,
         summary.delivery_complete_count,
@@ -155,7 +154,7 @@ def _fill(
     summary: ShareStateSummary | ErrorCode,
     end: int | ErrorCode | None,
 ) -> ErrorCode:
-    """Say where the group stands. What has been delivered behind its start counts as read."""
+    """Fill in start offset and lag. Records delivered beyond the start offset count as read."""
     if isinstance(summary, ErrorCode):
         return summary
     if isinstance(end, ErrorCode):
@@ -174,14 +173,19 @@ def _fill(
 async def handle_alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext, services: Services
 ) -> AlterShareGroupOffsetsResponse:
-    """Set where a group without members begins; needs READ on the group and its topics."""
+    """Set start offsets of a group without members. Needs READ on the group and the topics."""
     code = _refusal(AclOperation.READ, request.group_id, context, services)
     if code is not ErrorCode.NONE:
         return AlterShareGroupOffsetsResponse(error_code=code, error_message=code.message)
     denied, request.topics = _split_by_authorization(request.topics, context, services)
     response = AlterShareGroupOffsetsResponse()
     if request.topics:
-        response = await _call_shard(request, AlterShareGroupOffsetsResponse, context, services)
+        response = await answer_or_refuse(
+            services.group_coordinator.call(request.group_id, request, context),
+            lambda error: AlterShareGroupOffsetsResponse(
+                error_code=error.code, error_message=error.message
+            ),
+        )
     if not response.error_code:
         response.responses += [
             AlterShareGroupOffsetsResponseTopic(
@@ -203,14 +207,19 @@ async def handle_alter_share_group_offsets(
 async def handle_delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext, services: Services
 ) -> DeleteShareGroupOffsetsResponse:
-    """Forget topics of a group without members; needs DELETE on the group, READ on the topics."""
+    """Delete topics of a group without members. Needs DELETE on the group, READ on the topics."""
     code = _refusal(AclOperation.DELETE, request.group_id, context, services)
     if code is not ErrorCode.NONE:
         return DeleteShareGroupOffsetsResponse(error_code=code, error_message=code.message)
     denied, request.topics = _split_by_authorization(request.topics, context, services)
     response = DeleteShareGroupOffsetsResponse()
     if request.topics:
-        response = await _call_shard(request, DeleteShareGroupOffsetsResponse, context, services)
+        response = await answer_or_refuse(
+            services.group_coordinator.call(request.group_id, request, context),
+            lambda error: DeleteShareGroupOffsetsResponse(
+                error_code=error.code, error_message=error.message
+            ),
+        )
     if not response.error_code:
         response.responses += [
             DeleteShareGroupOffsetsResponseTopic(
@@ -221,34 +230,15 @@ async def handle_delete_share_group_offsets(
     return response
 
 
-async def _call_shard(
-    request: AlterShareGroupOffsetsRequest | DeleteShareGroupOffsetsRequest,
-    kind: type[_Response],
-    context: RequestContext,
-    services: Services,
-) -> _Response:
-    """The answer of the group's shard, or why there is none."""
-    try:
-        found = await services.group_coordinator.call(request.group_id, request, context)
-    except ApiError as error:
-        return kind(error_code=error.code, error_message=error.message)
-    assert isinstance(found, kind)
-    return found
-
-
 def _split_by_authorization(
     topics: list[T], context: RequestContext, services: Services
 ) -> tuple[list[T], list[T]]:
-    """Those that the asker may not read, and the others."""
+    """The topics that the client may not read, and the others."""
     denied: list[T] = []
     allowed: list[T] = []
     for topic in topics:
-        may = _is_allowed(AclOperation.READ, topic.topic_name, context, services)
-        (allowed if may else denied).append(topic)
+        is_allowed = services.authorizer.is_topic_allowed(
+            context, AclOperation.READ, topic.topic_name
+        )
+        (allowed if is_allowed else denied).append(topic)
     return denied, allowed
-
-
-def _is_allowed(
-    operation: AclOperation, name: str, context: RequestContext, services: Services
-) -> bool:
-    return services.authorizer.is_allowed(context, operation, ResourceType.TOPIC, name)

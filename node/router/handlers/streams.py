@@ -1,29 +1,28 @@
 """Streams groups (KIP-1071): StreamsGroupHeartbeat (88, 0-1), StreamsGroupDescribe (89, 0-1),
 StreamsGroupTopologyDescriptionUpdate (93, 0).
 
-v1 of the heartbeat asks a member for the description of the whole topology, which comes by 93 and
-is shown by v1 of StreamsGroupDescribe (KIP-1331). Kafka has a plugin to keep it; here the
-coordinator does, in memory, and asks again when it has moved. StreamsGroupDescribe v1 also names
-the assignor.
+Heartbeat v1 can ask a member to describe its whole topology. The member sends it with API 93, and
+StreamsGroupDescribe v1 returns it (KIP-1331). Kafka stores it with a plugin; here the coordinator
+keeps it in memory and asks again after it has moved. StreamsGroupDescribe v1 also names the
+assignor.
 
-What a group does is decided in coordinator.group; here stand who may ask and see which topics, and
-how the internal topics come into being that a topology lacks. They are made with the rights of the
-member that asks, as if it had made them itself; what keeps them from being made stands in the
-answer, whose status says that they are missing until they are there.
+The group's shard decides (coordinator.group). The handlers authorize, and create the internal
+topics that a topology lacks, with the rights of the member that sent the heartbeat. If they cannot
+be created, the status in the response says why; it reports them as missing until they exist.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, cast
 
-from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.features import STREAMS_VERSION
 from odradek.coordinator.group.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.records import InternalTopic
 from odradek.coordinator.group.streams.topology import StatusCode
-from odradek.node.router.authorizer import AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.group_descriptions import GroupDescriber
-from odradek.node.router.handlers.groups import member_error
+from odradek.node.router.handlers.shard_requests import answer_or_refuse, ask_for_heartbeat
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.node.router.shards.coordinator_service import CREATE_TIMEOUT_MS
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -31,62 +30,61 @@ from odradek.protocol.messages.streams import (
     StreamsGroupDescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
+    StreamsGroupDescribeSubtopology,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    StreamsGroupHeartbeatSubtopology,
     StreamsGroupTopologyDescriptionUpdateRequest,
     StreamsGroupTopologyDescriptionUpdateResponse,
 )
+from odradek.protocol.types import Request
 
 DESCRIPTION_BYTES_MAX: Final = 1 << 20
-"""Of a request with the description of a topology, which stays in memory."""
+"""The largest StreamsGroupTopologyDescriptionUpdate request. Descriptions are kept in memory."""
 
 
 async def handle_streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, services: Services
 ) -> StreamsGroupHeartbeatResponse:
-    """A member joins, goes on or leaves."""
+    """A member joins, sends a heartbeat or leaves."""
     if not _is_streams_protocol_enabled(services):
-        return _refused(ErrorCode.UNSUPPORTED_VERSION)
-    authorizer = services.authorizer
-    if not authorizer.is_allowed(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
-        return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    for name in _topics_of(request):
-        if not authorizer.is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-            return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    try:
-        answer = await services.group_coordinator.call_for_heartbeat(
-            request.group_id, request, context
-        )
-    except ApiError as error:
-        return _refused(member_error(error.code), error.message)
-    assert isinstance(answer, StreamsHeartbeatResult)
-    if answer.missing:
-        await _create_internal_topics(answer, context, services)
-    return answer.response
+        return _refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)).response
+    topology = request.topology
+    names = frozenset(_topic_names(topology.subtopologies if topology is not None else ()))
+    # The shard's answer to this request is not the response itself.
+    command = cast("Request[StreamsHeartbeatResult]", request)
+    result = await ask_for_heartbeat(
+        lambda: command, request.group_id, names, context, services, _refused
+    )
+    if result.missing:
+        await _create_internal_topics(result, context, services)
+    return result.response
 
 
 def _is_streams_protocol_enabled(services: Services) -> bool:
     return services.image.features.get(STREAMS_VERSION, 0) >= 1
 
 
-def _refused(code: ErrorCode, message: str | None = None) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(error_code=code, error_message=message or code.message)
+def _refused(error: ApiError) -> StreamsHeartbeatResult:
+    return StreamsHeartbeatResult(
+        StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+    )
 
 
-def _topics_of(request: StreamsGroupHeartbeatRequest) -> set[str]:
-    names: set[str] = set()
-    for part in () if request.topology is None else request.topology.subtopologies:
-        names.update(part.source_topics)
-        names.update(part.repartition_sink_topics)
-        names.update(topic.name for topic in part.repartition_source_topics)
-        names.update(topic.name for topic in part.state_changelog_topics)
-    return names
+def _topic_names(
+    subtopologies: Iterable[StreamsGroupHeartbeatSubtopology | StreamsGroupDescribeSubtopology],
+) -> Iterator[str]:
+    for part in subtopologies:
+        yield from part.source_topics
+        yield from part.repartition_sink_topics
+        yield from (topic.name for topic in part.repartition_source_topics)
+        yield from (topic.name for topic in part.state_changelog_topics)
 
 
 async def _create_internal_topics(
     answer: StreamsHeartbeatResult, context: RequestContext, services: Services
 ) -> None:
-    """Make the topics that are missing, or say why they cannot be made."""
+    """Create the missing topics, or add the reason to the status of the response."""
     denied = [t.name for t in answer.missing if not can_create_topic(t.name, context, services)]
     if denied:
         _append_detail(answer, f"; Unauthorized to CREATE on topics {', '.join(denied)}.")
@@ -97,11 +95,10 @@ async def _create_internal_topics(
     except ApiError as error:
         _append_detail(answer, f"; Creation failed: {error.message}")
         return
-    assert isinstance(reply, TopicsReply)
     failed = [
         f"{result.name} ({result.error_message or ErrorCode(result.error_code).name})"
         for result in reply.results
-        # Another member's heartbeat may have been quicker.
+        # Another member's heartbeat may have created it.
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     ]
     if failed:
@@ -127,31 +124,21 @@ def _append_detail(answer: StreamsHeartbeatResult, why: str) -> None:
 async def handle_streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext, services: Services
 ) -> StreamsGroupDescribeResponse:
-    """Groups of which this node is the coordinator; each succeeds or fails by itself."""
-    describing = GroupDescriber(
+    """Groups that this node coordinates. Each succeeds or fails by itself."""
+    describer = GroupDescriber(
         description=StreamsGroupDescribedGroup,
         command=lambda group_id: DescribeStreamsGroup(
             group_id, request.include_topology_description
         ),
-        topic_names=_topic_names,
+        topic_names=lambda group: _topic_names(
+            (group.topology.subtopologies or ()) if group.topology is not None else ()
+        ),
         asks_for_operations=request.include_authorized_operations,
+        is_enabled=_is_streams_protocol_enabled(services),
     )
-    if not _is_streams_protocol_enabled(services):
-        code = ErrorCode.UNSUPPORTED_VERSION
-        groups = [describing.refused(group_id, code) for group_id in request.group_ids]
-    else:
-        groups = await describing.describe(request.group_ids, context, services)
-    return StreamsGroupDescribeResponse(groups=groups)
-
-
-def _topic_names(described: StreamsGroupDescribedGroup) -> Iterator[str]:
-    """Every topic of the topology."""
-    topology = described.topology
-    for part in () if topology is None else topology.subtopologies or ():
-        yield from part.source_topics
-        yield from part.repartition_sink_topics
-        yield from (topic.name for topic in part.repartition_source_topics)
-        yield from (topic.name for topic in part.state_changelog_topics)
+    return StreamsGroupDescribeResponse(
+        groups=await describer.describe(request.group_ids, context, services)
+    )
 
 
 async def handle_streams_group_topology_description_update(
@@ -159,11 +146,11 @@ async def handle_streams_group_topology_description_update(
     context: RequestContext,
     services: Services,
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """A member describes its topology, as it was asked to."""
+    """Store the topology description that a heartbeat response asked for."""
     authorizer = services.authorizer
     if not _is_streams_protocol_enabled(services):
         return _update_refused(ErrorCode.UNSUPPORTED_VERSION)
-    if not authorizer.is_allowed(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+    if not authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
         return _update_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id or not request.member_id:
         what = "MemberId" if request.group_id else "GroupId"
@@ -171,14 +158,12 @@ async def handle_streams_group_topology_description_update(
     if len(context.frame) > DESCRIPTION_BYTES_MAX:
         return _update_refused(
             ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED,
-            f"A description of more than {DESCRIPTION_BYTES_MAX} bytes is not kept.",
+            f"The description is larger than {DESCRIPTION_BYTES_MAX} bytes.",
         )
-    try:
-        response = await services.group_coordinator.call(request.group_id, request, context)
-    except ApiError as error:
-        return _update_refused(error.code, error.message)
-    assert isinstance(response, StreamsGroupTopologyDescriptionUpdateResponse)
-    return response
+    return await answer_or_refuse(
+        services.group_coordinator.call(request.group_id, request, context),
+        lambda error: _update_refused(error.code, error.message),
+    )
 
 
 def _update_refused(

@@ -18,7 +18,6 @@ from odradek.cluster.controller.commands import (
     ReplicaAssignment,
     TopicReference,
     TopicResult,
-    TopicsReply,
 )
 from odradek.cluster.metadata.config_description import describe_topic
 from odradek.cluster.metadata.settings import topic_settings
@@ -83,7 +82,6 @@ async def handle_create_topics(
     if command.topics:
         try:
             reply = await services.controller.submit(command, request.timeout_ms)
-            assert isinstance(reply, TopicsReply)
             results.update((result.name or "", result) for result in reply.results)
         except ApiError as error:
             results.update((name, TopicResult(name, error.code, error.message)) for name in allowed)
@@ -126,9 +124,7 @@ def _created(
     answer = CreatableTopicResult(name=topic.name, topic_id=result.topic_id, error_message=None)
     if context.api_version < 5:
         return answer
-    if not services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name
-    ):
+    if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE_CONFIGS, topic.name):
         answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return answer
     answer.num_partitions = result.partition_count
@@ -217,7 +213,6 @@ async def _delete(
             )
             for reference in unique
         }
-    assert isinstance(reply, TopicsReply)
     return dict(zip(unique, reply.results, strict=True))
 
 
@@ -245,7 +240,7 @@ async def handle_create_partitions(
     allowed = {
         name
         for name in names
-        if services.authorizer.is_allowed(context, AclOperation.ALTER, ResourceType.TOPIC, name)
+        if services.authorizer.is_topic_allowed(context, AclOperation.ALTER, name)
     }
     results = {
         name: TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -269,7 +264,6 @@ async def handle_create_partitions(
     if command.topics:
         try:
             reply = await services.controller.submit(command, request.timeout_ms)
-            assert isinstance(reply, TopicsReply)
             results.update((result.name or "", result) for result in reply.results)
         except ApiError as error:
             results.update((name, TopicResult(name, error.code, error.message)) for name in allowed)
@@ -326,7 +320,7 @@ def _place_to_delete(
     name: str, wanted: DeleteRecordsPartition, context: RequestContext, services: Services
 ) -> tuple[int, int] | ErrorCode:
     """The store and number of the partition, or why nothing can be deleted from it."""
-    if not services.authorizer.is_allowed(context, AclOperation.DELETE, ResourceType.TOPIC, name):
+    if not services.authorizer.is_topic_allowed(context, AclOperation.DELETE, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if name in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -29,6 +29,7 @@ from odradek.node.bus.reply import Reply, start_coroutine
 from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.handlers.shard_requests import ask_hosted_shards
 from odradek.node.router.patterns import Pattern, compile_pattern
 from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -93,13 +94,11 @@ async def handle_init_producer_id(
         return _init_refused(ErrorCode.NOT_COORDINATOR)
     try:
         fresh = await services.producer_ids.next_id()
-        response = await services.transaction_coordinator.call(
+        return await services.transaction_coordinator.call(
             transactional_id, InitProducer(request, fresh), context
         )
     except ApiError as error:
         return _init_refused(_client_error(error.code))
-    assert isinstance(response, InitProducerIdResponse)
-    return response
 
 
 def _init_refused(error: ErrorCode) -> InitProducerIdResponse:
@@ -117,8 +116,8 @@ def _can_write_any_topic(context: RequestContext, services: Services) -> bool:
 
 
 def _can_write(transactional_id: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.is_allowed(
-        context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    return services.authorizer.is_transactional_id_allowed(
+        context, AclOperation.WRITE, transactional_id
     )
 
 
@@ -229,9 +228,7 @@ def _partition_error(
 ) -> ErrorCode:
     name, _ = partition
     is_internal = name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
-    if is_internal or not services.authorizer.is_allowed(
-        context, AclOperation.WRITE, ResourceType.TOPIC, name
-    ):
+    if is_internal or not services.authorizer.is_topic_allowed(context, AclOperation.WRITE, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return _existence_error(partition, services)
 
@@ -285,9 +282,7 @@ async def handle_add_offsets_to_txn(
     if not _can_write(request.transactional_id, context, services):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return AddOffsetsToTxnResponse(error_code=code)
-    if not services.authorizer.is_allowed(
-        context, AclOperation.READ, ResourceType.GROUP, request.group_id
-    ):
+    if not services.authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     producer = TransactionalProducer(
         request.transactional_id, request.producer_id, request.producer_epoch
@@ -321,13 +316,11 @@ async def handle_end_txn(
         if bumps and is_epoch_exhausted(request.producer_epoch):
             fresh = await services.producer_ids.next_id()
         version = _CLIENT_VERSION_NEW if bumps else _CLIENT_VERSION_OLD
-        response = await services.transaction_coordinator.call(
+        return await services.transaction_coordinator.call(
             request.transactional_id, EndTransaction(request, version, fresh), context
         )
     except ApiError as error:
         return EndTxnResponse(error_code=_client_error(error.code))
-    assert isinstance(response, EndTxnResponse)
-    return response
 
 
 # -- WriteTxnMarkers ------------------------------------------------------------------------------
@@ -339,8 +332,8 @@ async def handle_write_txn_markers(
     """The markers of a coordinator on another node, or of an administrator who ends a transaction
     that hangs (KIP-664)."""
     refusal = ErrorCode.NONE
-    if not _has_cluster_action(context, services) and not services.authorizer.is_allowed(
-        context, AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+    if not _has_cluster_action(context, services) and not services.authorizer.is_cluster_allowed(
+        context, AclOperation.ALTER
     ):
         refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     waiting: list[tuple[WritableTxnMarkerPartitionResult, Reply[int]]] = []
@@ -389,9 +382,7 @@ def _marker_error(name: str, index: int, services: Services) -> ErrorCode:
 
 
 def _has_cluster_action(context: RequestContext, services: Services) -> bool:
-    return services.authorizer.is_allowed(
-        context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
-    )
+    return services.authorizer.is_cluster_allowed(context, AclOperation.CLUSTER_ACTION)
 
 
 # -- DescribeTransactions, ListTransactions -------------------------------------------------------
@@ -425,13 +416,10 @@ async def _describe(
         except ApiError as error:
             code = error.code
         else:
-            assert isinstance(state, DescribeTransactionsTransactionState)
             state.topics = [
                 topic
                 for topic in state.topics
-                if services.authorizer.is_allowed(
-                    context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
-                )
+                if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, topic.topic)
             ]
             return state
     return DescribeTransactionsTransactionState(error_code=code, transactional_id=transactional_id)
@@ -447,20 +435,13 @@ async def handle_list_transactions(
             pattern = compile_pattern(request.transactional_id_pattern, "TransactionalIdPattern")
         except ApiError as error:
             return ListTransactionsResponse(error_code=error.code)
-    transactions = services.transaction_coordinator
-    waiting = [
-        transactions.call_shard(shard, request, context) for shard in transactions.hosted_shards()
-    ]
+    responses, is_loading = await ask_hosted_shards(
+        request, services.transaction_coordinator, context
+    )
+    if is_loading:
+        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     answer = ListTransactionsResponse()
-    for reply in waiting:
-        try:
-            response = await reply
-        except ApiError as error:
-            if error.code is not ErrorCode.NOT_COORDINATOR:
-                return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            # A shard that has just moved away is listed by its new host.
-            continue
-        assert isinstance(response, ListTransactionsResponse)
+    for response in responses:
         answer.unknown_state_filters = response.unknown_state_filters
         answer.transaction_states += (
             state
@@ -489,6 +470,6 @@ async def _matching(
 
 
 def _can_describe(transactional_id: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.is_allowed(
-        context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    return services.authorizer.is_transactional_id_allowed(
+        context, AclOperation.DESCRIBE, transactional_id
     )

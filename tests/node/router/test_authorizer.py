@@ -4,12 +4,12 @@ import pytest
 
 from odradek.node.router.authorizer import (
     CLUSTER_NAME,
-    NOT_ASKED,
     AclOperation,
     AuthorizableRequestContext,
     Authorizer,
     ResourceType,
 )
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
 
 
 class Client:
@@ -66,4 +66,4 @@ def test_only_allowed_operations_are_in_the_field_each_at_its_number() -> None:
 
 def test_nothing_allowed_is_told_from_not_asked() -> None:
     assert AllowsOnly().authorized_operations(Client(), ResourceType.TOPIC, "t") == 0
-    assert NOT_ASKED == -(2**31)
+    assert NO_AUTHORIZED_OPERATIONS == -(2**31)

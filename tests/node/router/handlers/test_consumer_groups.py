@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.node.router.authorizer import NOT_ASKED, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.consumer_groups import (
     handle_consumer_group_describe,
     handle_consumer_group_heartbeat,
@@ -21,6 +21,7 @@ from odradek.protocol.messages.groups import (
     FindCoordinatorRequest,
     ListGroupsRequest,
 )
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
 from tests.support.group_harness import GroupHarness
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
@@ -154,7 +155,7 @@ def test_describing_needs_the_group_and_all_of_its_topics(harness: GroupHarness)
 
 def test_operations_are_told_to_who_asks_for_them(harness: GroupHarness) -> None:
     join(harness)
-    assert describe(harness, "g")[0].authorized_operations == NOT_ASKED
+    assert describe(harness, "g")[0].authorized_operations == NO_AUTHORIZED_OPERATIONS
     assert describe(harness, "g", ops=True)[0].authorized_operations > 0
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, AclOperation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.groups import (
     handle_delete_groups,
     handle_describe_groups,
@@ -32,6 +32,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
 from tests.support.group_harness import GroupHarness
 
 GROUP = ResourceType.GROUP
@@ -241,7 +242,7 @@ def test_groups_are_described_one_by_one(ready: GroupHarness, version: int) -> N
     stable, dead, secret = ready.call(handle_describe_groups, request, version).groups
     assert stable.group_state == "Stable"
     assert [member.client_host for member in stable.members] == ["/127.0.0.1"]
-    has_operations = stable.authorized_operations != NOT_ASKED
+    has_operations = stable.authorized_operations != NO_AUTHORIZED_OPERATIONS
     assert has_operations == (version >= 3)
     assert dead.group_state == "Dead"
     assert dead.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)

@@ -8,7 +8,7 @@ import pytest
 from odradek.cluster.controller.commands import RegisterBroker
 from odradek.cluster.metadata.image import BrokerListener, ConfigResourceType, PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged
-from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, AclOperation, ResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.metadata import (
     handle_describe_cluster,
     handle_describe_topic_partitions,
@@ -25,7 +25,7 @@ from odradek.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from odradek.protocol.types import ZERO_UUID
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
 from tests.support.controller_harness import topic_id
 from tests.support.router_harness import LOCAL_HOST, LOCAL_PORT, RouterHarness
 
@@ -201,7 +201,10 @@ def test_without_an_advertised_address_it_is_the_one_the_client_used(
 def test_authorized_operations_are_told_when_asked_for(
     harness: RouterHarness, version: int
 ) -> None:
-    assert ask(harness, "aa", version=version)["aa"].topic_authorized_operations == NOT_ASKED
+    assert (
+        ask(harness, "aa", version=version)["aa"].topic_authorized_operations
+        == NO_AUTHORIZED_OPERATIONS
+    )
     answer = ask(harness, "aa", version=version, operations=True)["aa"]
     assert answer.topic_authorized_operations == TOPIC_OPERATIONS
     if version <= 10:
@@ -419,7 +422,7 @@ def test_the_cluster_is_described_in_any_version(harness: RouterHarness, version
     assert [(b.broker_id, b.host, b.port, b.rack) for b in response.brokers] == [
         (0, "host-0", 9092, "rack-0")
     ]
-    assert response.cluster_authorized_operations == NOT_ASKED
+    assert response.cluster_authorized_operations == NO_AUTHORIZED_OPERATIONS
 
 
 def test_fenced_brokers_are_shown_to_who_asks_for_them(tmp_path: Path) -> None:

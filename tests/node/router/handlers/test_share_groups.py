@@ -9,7 +9,7 @@ from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import FeatureLevelChanged
 from odradek.coordinator.share.requests import ShareStateSummary
-from odradek.node.router.authorizer import NOT_ASKED, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.groups import (
     handle_delete_groups,
     handle_describe_groups,
@@ -33,7 +33,7 @@ from odradek.protocol.messages.share import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from odradek.protocol.types import Uuid
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Uuid
 from tests.support.group_harness import GroupHarness
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
@@ -203,7 +203,7 @@ def test_describing_needs_the_group_and_all_of_its_topics(harness: GroupHarness)
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ]
     assert described[1].members == []
-    assert described[0].authorized_operations == NOT_ASKED
+    assert described[0].authorized_operations == NO_AUTHORIZED_OPERATIONS
 
 
 def test_settings_of_a_group_hold_from_when_they_are_set(harness: GroupHarness) -> None:

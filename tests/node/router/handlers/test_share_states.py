@@ -39,7 +39,9 @@ def initialize(harness: ShareHarness, *partitions: int, group_id: str = GROUP) -
             )
         ],
     )
-    response = harness.call(share_states.handle_initialize_share_group_state, request)
+    response: messages.InitializeShareGroupStateResponse = harness.call(
+        share_states.handle_share_group_state, request
+    )
     [topic] = response.results
     assert [result.partition for result in topic.partitions] == [*partitions]
     return [result.error_code for result in topic.partitions]
@@ -64,7 +66,9 @@ def write(harness: ShareHarness, version: int = 1) -> int:
             )
         ],
     )
-    response = harness.call(share_states.handle_write_share_group_state, request, version)
+    response: messages.WriteShareGroupStateResponse = harness.call(
+        share_states.handle_share_group_state, request, version
+    )
     return response.results[0].partitions[0].error_code
 
 
@@ -78,7 +82,9 @@ def read(harness: ShareHarness) -> messages.ReadShareGroupStatePartitionResult:
             )
         ],
     )
-    response = harness.call(share_states.handle_read_share_group_state, request)
+    response: messages.ReadShareGroupStateResponse = harness.call(
+        share_states.handle_share_group_state, request
+    )
     return response.results[0].partitions[0]
 
 
@@ -94,7 +100,9 @@ def summary(
             )
         ],
     )
-    response = harness.call(share_states.handle_read_share_group_state_summary, request, version)
+    response: messages.ReadShareGroupStateSummaryResponse = harness.call(
+        share_states.handle_share_group_state, request, version
+    )
     return response.results[0].partitions[0]
 
 
@@ -108,7 +116,9 @@ def delete(harness: ShareHarness) -> int:
             )
         ],
     )
-    response = harness.call(share_states.handle_delete_share_group_state, request)
+    response: messages.DeleteShareGroupStateResponse = harness.call(
+        share_states.handle_share_group_state, request
+    )
     return response.results[0].partitions[0].error_code
 
 
@@ -196,9 +206,7 @@ def test_very_many_partitions_are_asked_for_in_turns(harness: ShareHarness) -> N
         for index in range(count)
     ]
     request = messages.DeleteShareGroupStateRequest(group_id=GROUP, topics=many)
-    answer = harness.call_in_turns(
-        share_states.handle_delete_share_group_state, request, harness.loop
-    )
+    answer = harness.call_in_turns(share_states.handle_share_group_state, request, harness.loop)
     assert [topic.topic_id for topic in answer.results] == [topic.topic_id for topic in many]
     assert all(len(topic.partitions) == 1 for topic in answer.results)
     summaries = messages.ReadShareGroupStateSummaryRequest(
@@ -213,9 +221,7 @@ def test_very_many_partitions_are_asked_for_in_turns(harness: ShareHarness) -> N
             )
         ],
     )
-    told = harness.call_in_turns(
-        share_states.handle_read_share_group_state_summary, summaries, harness.loop
-    )
+    told = harness.call_in_turns(share_states.handle_share_group_state, summaries, harness.loop)
     assert [each.partition for each in told.results[0].partitions] == list(range(count))
 
 

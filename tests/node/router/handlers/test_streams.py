@@ -9,7 +9,7 @@ from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import FeatureLevelChanged
 from odradek.coordinator.group.streams.responses import DescriptionStatus
 from odradek.coordinator.group.streams.topology import StatusCode
-from odradek.node.router.authorizer import NOT_ASKED, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.groups import handle_find_coordinator, handle_list_groups
 from odradek.node.router.handlers.streams import (
     handle_streams_group_describe,
@@ -29,6 +29,7 @@ from odradek.protocol.messages.streams import (
     TopologyDescriptionNode,
     TopologyDescriptionSubtopology,
 )
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
 from tests.support.group_harness import GroupHarness
 from tests.support.streams_playbook import subtopology, topology, word_count
 
@@ -163,11 +164,11 @@ def test_groups_and_topics_are_for_those_who_may(harness: GroupHarness) -> None:
 def test_a_description_names_what_was_asked_for(harness: GroupHarness) -> None:
     join(harness)
     [plain] = describe(harness, "g")
-    assert plain.authorized_operations == NOT_ASKED
+    assert plain.authorized_operations == NO_AUTHORIZED_OPERATIONS
     [told, missing, nameless] = describe(harness, "g", "x", "", version=1, ops=True, whole=True)
     assert (told.group_state, told.assignor_name) == ("Stable", "sticky")
     assert told.topology_description_status == DescriptionStatus.NOT_STORED
-    assert told.authorized_operations != NOT_ASKED
+    assert told.authorized_operations != NO_AUTHORIZED_OPERATIONS
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
     [listed] = harness.call(

@@ -1,0 +1,125 @@
+"""Requests of handlers to coordinator shards: one group, many groups, or all shards hosted here.
+
+A shard that cannot answer (loading, moved away, record too large) fails the reply with an ApiError.
+Each API has its own form for that; the functions here turn the error into it. Called by the
+handlers of groups, offsets, transactions and share groups.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from odradek.node.router.authorizer import AclOperation
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.shards.coordinator_service import CoordinatorService
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import Request
+
+R = TypeVar("R")
+
+
+async def answer_or_refuse(
+    reply: Awaitable[R],
+    refuse: Callable[[ApiError], R],
+    *,
+    too_large: ErrorCode = ErrorCode.MESSAGE_TOO_LARGE,
+) -> R:
+    """The shard's response, or the response that `refuse` makes of its error.
+
+    `too_large` replaces MESSAGE_TOO_LARGE: the records do not fit into a batch, and a retry would
+    fail again.
+    """
+    try:
+        return await reply
+    except ApiError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            error = ApiError(too_large, error.message)
+        return refuse(error)
+
+
+async def ask_group(
+    request: Request[R],
+    group_id: str,
+    context: RequestContext,
+    services: Services,
+    refuse: Callable[[ApiError], R],
+    *,
+    operation: AclOperation = AclOperation.READ,
+    too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
+) -> R:
+    """`answer_or_refuse` for a group's shard. Needs `operation` on the group."""
+    if not services.authorizer.is_group_allowed(context, operation, group_id):
+        return refuse(ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    reply = services.group_coordinator.call(group_id, request, context)
+    return await answer_or_refuse(reply, refuse, too_large=too_large)
+
+
+async def ask_for_heartbeat(
+    request_for: Callable[[], Request[R]],
+    group_id: str,
+    topic_names: Iterable[str],
+    context: RequestContext,
+    services: Services,
+    refuse: Callable[[ApiError], R],
+) -> R:
+    """The response to a heartbeat of the newer group types. Needs READ on the group and DESCRIBE on
+    the topics that the member names. `request_for` may raise ApiError."""
+    authorizer = services.authorizer
+    if not authorizer.is_group_allowed(context, AclOperation.READ, group_id):
+        return refuse(ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    for name in topic_names:
+        if not authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
+            return refuse(ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    try:
+        reply = services.group_coordinator.call_for_heartbeat(group_id, request_for(), context)
+    except ApiError as error:
+        return refuse(error)
+    return await answer_or_refuse(reply, refuse, too_large=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+async def ask_groups(
+    request_for: Callable[[str], Request[R]],
+    group_ids: Sequence[str],
+    context: RequestContext,
+    services: Services,
+    refuse: Callable[[str, ErrorCode], R],
+    *,
+    operation: AclOperation = AclOperation.DESCRIBE,
+) -> list[R]:
+    """One answer per group, in the order of the ids. All shards are asked before the first wait."""
+    replies = [
+        services.group_coordinator.call(group_id, request_for(group_id), context)
+        if services.authorizer.is_group_allowed(context, operation, group_id)
+        else None
+        async for group_id in iterate_cooperatively(group_ids)
+    ]
+    answers = []
+    async for group_id, reply in iterate_cooperatively(zip(group_ids, replies, strict=True)):
+        if reply is None:
+            answers.append(refuse(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
+        try:
+            answers.append(await reply)
+        except ApiError as error:
+            answers.append(refuse(group_id, error.code))
+    return answers
+
+
+async def ask_hosted_shards(
+    request: Request[R], coordinators: CoordinatorService, context: RequestContext
+) -> tuple[list[R], bool]:
+    """The answers of all shards hosted here, and whether one could not answer (it is loading).
+
+    A shard that has just moved away is left out: its new host lists it.
+    """
+    replies = [
+        coordinators.call_shard(shard, request, context) for shard in coordinators.hosted_shards()
+    ]
+    answers = []
+    is_loading = False
+    for reply in replies:
+        try:
+            answers.append(await reply)
+        except ApiError as error:
+            is_loading = is_loading or error.code is not ErrorCode.NOT_COORDINATOR
+    return answers, is_loading
