@@ -49,24 +49,6 @@ class ConsumerProtocolAssignment:
     user_data: bytes | None = None
 
 
-def encode_subscription(
-    subscription: ConsumerProtocolSubscription, version: int = VERSION_MAX
-) -> bytes:
-    """The bytes of a version from 0 to 3, its number in front."""
-    assert 0 <= version <= VERSION_MAX
-    parts = [_INT16.pack(version), _INT32.pack(len(subscription.topics))]
-    parts += (_string(topic) for topic in subscription.topics)
-    parts.append(_nullable_bytes(subscription.user_data))
-    if version >= 1:
-        parts.append(_topic_partitions(subscription.owned_partitions))
-    if version >= 2:
-        parts.append(_INT32.pack(subscription.generation_id))
-    if version >= 3:
-        rack_id = subscription.rack_id
-        parts.append(_INT16.pack(-1) if rack_id is None else _string(rack_id))
-    return b"".join(parts)
-
-
 def decode_subscription(data: bytes | bytearray | memoryview) -> ConsumerProtocolSubscription:
     """Read a subscription of any version; an unknown newer one is read as version 3.
 

@@ -79,7 +79,7 @@ def plan_compaction(catalog: Catalog, log: PartitionLog, *, now_ms: int) -> Comp
 
 
 class CompactionPass:
-    """One pass over the partitions of some plans. `counts` grows while it runs."""
+    """One pass over the partitions of some plans."""
 
     def __init__(
         self,
@@ -96,7 +96,6 @@ class CompactionPass:
         self._now_ms = now_ms
         self._keys_max = keys_max
         self._slice_records = 0
-        self.records_read = 0
         self.failures: dict[int, str] = {}
         """Partitions left as they are because a batch of theirs makes no sense, and why."""
 
@@ -179,7 +178,6 @@ class CompactionPass:
                 if stored.base_offset >= extent.end_offset:
                     break  # cut off
                 header = read_header(stored.batch)
-                self.records_read += header.record_count
                 yield stored.batch, header
 
     def _aborted(self, number: int) -> list[AbortedTransactionRow]:

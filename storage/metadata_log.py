@@ -185,21 +185,6 @@ class MetadataLog:
     def snapshot(self) -> SnapshotManifest | None:
         return self._snapshot
 
-    def append(
-        self,
-        payloads: Sequence[bytes],
-        *,
-        term: int = 0,
-        hard_state: StoredHardState | None = None,
-        may_use_reserve: bool = False,
-    ) -> int:
-        """Appends payloads of one term after the last entry; returns the new last index.
-        Durable.
-        """
-        first = self._last_index + 1
-        entries = [MetadataLogEntry(first + at, term, data) for at, data in enumerate(payloads)]
-        return self.append_entries(entries, hard_state=hard_state, may_use_reserve=may_use_reserve)
-
     def append_entries(
         self,
         entries: Sequence[MetadataLogEntry],

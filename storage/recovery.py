@@ -13,14 +13,14 @@ A segment that passed is used as it is, but never written again: its list of fre
 proven. The store seals it and goes on in a new one. Called by Store.open.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from odradek.storage.journal import map_journal
 from odradek.storage.layout import KEY, KEY_SIZE
 from odradek.storage.pages import Meta, PageError, PageFile
-from odradek.storage.salvage import Salvage, Truncation, parse_whole_value
+from odradek.storage.salvage import Salvage, parse_whole_value
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BATCHES = b"batches"
@@ -55,7 +55,7 @@ class Examination:
     """A segment file after a power loss. Valid as long as nobody writes the file.
 
     `log_ends` are the partitions' log end offsets at the segment's creation, 0 for those that are
-    not in it. `truncations` are those that happened in it since. `journal` is where its journal is,
+    not in it. `journal` is where its journal is,
     if it has one.
     """
 
@@ -64,12 +64,10 @@ class Examination:
         path: Path,
         *,
         log_ends: Mapping[int, int],
-        truncations: Mapping[int, Sequence[Truncation]] | None = None,
         journal: Path | None = None,
     ) -> None:
         self._pages = PageFile.open(path)
         self._log_ends = log_ends
-        self._truncations = truncations or {}
         self._salvage = Salvage(self._pages, map_journal(journal) if journal else memoryview(b""))
         self.fault: str | None = None
         """Why the file must not be used as it is; None if it may."""
@@ -115,7 +113,7 @@ class Examination:
         a partition whose log goes on in pages that the tree does not know."""
         for number in self._salvage.numbers:
             start = ends.get(number, self._log_ends.get(number, 0))
-            beyond = self._salvage.chain(number, start, self._truncations.get(number, ()))
+            beyond = self._salvage.chain(number, start)
             if beyond:
                 end_offset = beyond[-1].end_offset
                 return f"partition {number} goes on to {end_offset} that the tree does not know"
@@ -126,5 +124,5 @@ class Examination:
         in the order of its offsets, batches as views of the file."""
         for number in self._salvage.numbers:
             start = self._log_ends.get(number, 0)
-            for found in self._salvage.chain(number, start, self._truncations.get(number, ())):
+            for found in self._salvage.chain(number, start):
                 yield SalvagedBatch(number, found.base_offset, self._salvage.batch(found))

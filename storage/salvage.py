@@ -13,7 +13,6 @@ recovery.py.
 """
 
 from array import array
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.protocol.errors import ProtocolError
@@ -40,13 +39,6 @@ class BatchLocation(NamedTuple):
     base_offset: int
     end_offset: int
     size: int
-
-
-class Truncation(NamedTuple):
-    """A partition's log was cut to `end_offset` in the transaction `turn` of this segment."""
-
-    turn: int
-    end_offset: int
 
 
 def parse_whole_value(
@@ -138,20 +130,13 @@ class Salvage:
         columns = [rows[at::_FIELDS] for at in range(_FIELDS)]
         return sorted(map(BatchLocation._make, zip(*columns, strict=True)))
 
-    def chain(
-        self, number: int, log_end: int, truncations: Sequence[Truncation] = ()
-    ) -> list[BatchLocation]:
-        """The partition's log from `log_end` on: each batch appended where the one before ended.
+    def chain(self, number: int, log_end: int) -> list[BatchLocation]:
+        """The partition's log from `log_end` on: each batch starts where the one before ended.
 
-        Of several batches for one place the one of the latest turn counts (the others were
-        truncated, or their turn failed), and none that a later truncation cut off.
+        If several batches claim one position, the one of the latest turn counts: the turns of the
+        others failed.
         """
-        candidates: dict[int, BatchLocation] = {}
-        for found in self.found(number):
-            if not any(
-                found.turn < cut.turn and found.end_offset > cut.end_offset for cut in truncations
-            ):
-                candidates[found.log_end_before] = found
+        candidates = {found.log_end_before: found for found in self.found(number)}
         chain = []
         while (following := candidates.pop(log_end, None)) is not None:
             chain.append(following)

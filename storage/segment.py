@@ -31,7 +31,6 @@ from odradek.storage.journal import Journal
 from odradek.storage.layout import (
     EPOCH_KEY,
     KEY,
-    NUMBER,
     NUMBER_MAX,
     OFFSET,
     STAMP,
@@ -172,15 +171,6 @@ class Segment:
                 found = cursor.next()
         finally:
             transaction.abort()
-
-    def has_batches(self, number: int) -> bool:
-        """Whether any batch of the partition number is in this segment."""
-        with self.begin() as transaction:
-            cursor = transaction.cursor(self.batches)
-            return bool(
-                cursor.set_range(KEY.pack(number, 0))
-                and NUMBER.unpack_from(cursor.key())[0] == number
-            )
 
 
 class SegmentWriter:

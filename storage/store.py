@@ -170,10 +170,6 @@ class Store:
             numbers.append(number)
         return numbers
 
-    def delete_partition(self, number: int) -> None:
-        """See delete_partitions."""
-        self.delete_partitions([number])
-
     def delete_partitions(self, numbers: Iterable[int]) -> None:
         """Delete partitions in one synced change. They vanish at once; their bytes go when the
         segments that hold them are dropped or rewritten. Raises StorageError."""

@@ -185,15 +185,3 @@ class MetadataImage(msgspec.Struct, frozen=True, eq=False):
         if topic is None or not 0 <= partition < len(topic.partitions):
             return None
         return topic.partitions[partition]
-
-    def has_same_content(self, other: "MetadataImage") -> bool:
-        """Whether both say the same, whatever their offsets and however they came about."""
-        return (
-            self.cluster_id == other.cluster_id
-            and self.brokers == other.brokers
-            and self.topics_by_id == other.topics_by_id
-            and self.topics_by_name == other.topics_by_name
-            and dict(self.configs) == dict(other.configs)
-            and self.features == other.features
-            and self.next_producer_id == other.next_producer_id
-        )

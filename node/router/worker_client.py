@@ -134,11 +134,6 @@ class WorkerClient:
         self._receive_greetings()
 
     @property
-    def reachable_count(self) -> int:
-        """How many workers have greeted and not been lost since."""
-        return sum(worker.is_reachable for worker in self._workers)
-
-    @property
     def queued_count(self) -> int:
         """Requests that wait for a worker: unsent and unanswered."""
         return sum(len(worker.pending) for worker in self._workers)

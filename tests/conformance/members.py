@@ -1,6 +1,6 @@
 """A member of a classic consumer group that does exactly what a test tells it to."""
 
-from odradek.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from odradek.protocol.consumer_protocol import ConsumerProtocolSubscription
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -24,6 +24,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupResponse,
 )
 from tests.conformance.dialogue import Cluster
+from tests.support.subscriptions import encode_subscription
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 

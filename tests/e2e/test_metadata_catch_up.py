@@ -32,6 +32,7 @@ from odradek.node.bus.messages import (
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.storage.metadata_log import MetadataLog
 from tests.support.child_process import ChildProcess, node_config
+from tests.support.metadata_history import have_same_content
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -190,7 +191,7 @@ def test_who_was_away_for_longer_than_the_log_reaches_is_sent_a_snapshot(trio: T
     router, wanted = late.followers[0], leader.followers[0]
     trio.until(lambda: "last" in router.image.topics_by_name, "the late one has all of it")
     trio.until(lambda: router.image.offset == wanted.image.offset, "all are equally far")
-    assert router.image.has_same_content(wanted.image)
+    assert have_same_content(router.image, wanted.image)
     assert set(names) <= set(router.image.topics_by_name)
     late.stop()
     log = MetadataLog.open(late.config.metadata_folder)

@@ -12,10 +12,10 @@ from odradek.protocol.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
-    encode_subscription,
 )
 from odradek.protocol.errors import ProtocolError
 from tests.support.reference_codecs import aiokafka_consumer_protocol, kafka_consumer_protocol
+from tests.support.subscriptions import encode_subscription
 
 names = st.text(max_size=12)
 partition_lists = st.lists(

@@ -52,6 +52,7 @@ from tests.simulation.share_members import ShareMember
 from tests.simulation.simulation import Simulation, SimulationFailure, Violation
 from tests.simulation.trouble import Trouble
 from tests.simulation.wires import Wires
+from tests.support.metadata_history import have_same_content
 
 TOPIC_ID = bytes(15) + b"\x01"
 GROUP_TOPIC_ID = bytes(15) + b"\x02"
@@ -585,8 +586,8 @@ class ClusterScenario:
         """All nodes that have come as far say the same, and so does the log."""
         newest = max(self.nodes.values(), key=lambda node: node.image.offset)
         for node in self.nodes.values():
-            if node.image.offset == newest.image.offset and not node.image.has_same_content(
-                newest.image
+            if node.image.offset == newest.image.offset and not have_same_content(
+                node.image, newest.image
             ):
                 raise Violation(f"{node.own_id} and {newest.own_id} have different metadata")
         disk = newest.disk.state
@@ -595,7 +596,7 @@ class ClusterScenario:
             for entry in disk.entries[: newest.image.offset]:
                 for record in decode_records(entry.data) if entry.is_command else ():
                     delta.replay(record)
-            if not delta.apply(newest.image.offset).has_same_content(newest.image):
+            if not have_same_content(delta.apply(newest.image.offset), newest.image):
                 raise Violation(f"{newest.own_id} has other metadata than its log")
 
     def _fail(self, text: str) -> None:

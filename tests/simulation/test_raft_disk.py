@@ -26,6 +26,7 @@ from odradek.storage.metadata_log import (
 )
 from tests.simulation.raft_host import RaftDisk
 from tests.simulation.raft_scenario import SNAPSHOTS, RaftScenario
+from tests.support.metadata_logs import append_payloads
 
 
 class TwinDisk(RaftDisk):
@@ -126,7 +127,7 @@ def test_the_metadata_log_holds_what_the_simulated_disk_holds(tmp_path: Path, se
 def test_a_log_of_the_time_before_raft_is_taken_over(tmp_path: Path) -> None:
     """A quorum of one wrote term 1 and neither hard state nor who votes."""
     log = MetadataLog.open(tmp_path, map_bytes=1 << 26)
-    log.append([b"\x91one", b"\x91two"], term=1)
+    append_payloads(log, [b"\x91one", b"\x91two"], term=1)
     writer = log.begin_snapshot(index=1, term=1)
     writer.write(b"state")
     writer.commit()

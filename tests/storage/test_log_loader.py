@@ -83,7 +83,7 @@ def test_a_store_that_was_killed_knows_what_it_knew(
         if round_ == 12:
             store.roll(NOW_MS)
             store.delete_records(numbers[0], 5)
-            store.delete_partition(numbers[3])
+            store.delete_partitions([numbers[3]])
             numbers.pop()
     states = {number: state_of(log) for number, log in store.partitions().items()}
     abandon(store)

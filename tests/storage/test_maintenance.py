@@ -145,7 +145,7 @@ def test_deleted_records_and_topics_give_their_space_back(tmp_path: Path) -> Non
     store.roll(NOW_MS)
     assert store.maintenance(NOW_MS) is None
     before = segment_path(tmp_path, 1).stat().st_size
-    store.delete_partition(gone)
+    store.delete_partitions([gone])
     assert store.delete_records(cut, 8) == (ErrorCode.NONE, 8)
     drain(store, NOW_MS + 1_000)
     assert segment_ids(tmp_path) == [2, 3]
@@ -303,7 +303,7 @@ def test_a_long_life_of_a_store_agrees_with_lists(tmp_path: Path, seed: int) -> 
             models[number] = ModelLog()
         elif action < 0.65 and models:
             number = dice.choice(list(models))
-            store.delete_partition(number)
+            store.delete_partitions([number])
             del models[number]
         elif action < 0.75 and models:
             number, model = dice.choice(list(models.items()))

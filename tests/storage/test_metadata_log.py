@@ -16,17 +16,20 @@ from odradek.storage.metadata_log import (
     StoredHardState,
 )
 from tests.support.disks import small_disk
+from tests.support.metadata_logs import append_payloads
 
 APPENDER = """
 import sys
 from pathlib import Path
 from odradek.storage.metadata_log import StoredHardState, MetadataLog
+from tests.support.metadata_logs import append_payloads
 
 log = MetadataLog.open(Path(sys.argv[1]))
 while True:
     first = log.last_index + 1
     payloads = [b"%d:" % index + b"x" * (index * 977 % 9000) for index in range(first, first + 5)]
-    last = log.append(payloads, term=first, hard_state=StoredHardState(first, 1, first - 1))
+    hard_state = StoredHardState(first, 1, first - 1)
+    last = append_payloads(log, payloads, term=first, hard_state=hard_state)
     sys.stdout.write(f"{last}\\n")
     sys.stdout.flush()
 """
@@ -62,7 +65,7 @@ def test_a_new_log_is_empty_and_starts_at_index_one(folder: Path) -> None:
 def test_entries_of_every_size_come_back_after_reopening(folder: Path) -> None:
     payloads = [b"", b"a", bytes(1899), bytes(1900), bytes(1901), bytes(3800), b"z" * 300_000]
     log = MetadataLog.open(folder)
-    assert log.append(payloads, term=3) == len(payloads)
+    assert append_payloads(log, payloads, term=3) == len(payloads)
     log.close()
     log = MetadataLog.open(folder)
     assert payloads_of(log) == payloads
@@ -72,7 +75,7 @@ def test_entries_of_every_size_come_back_after_reopening(folder: Path) -> None:
 
 def test_read_stops_at_its_end_and_after_the_entry_that_fills_it(folder: Path) -> None:
     log = MetadataLog.open(folder)
-    log.append([bytes([at]) * 100 for at in range(10)], term=1)
+    append_payloads(log, [bytes([at]) * 100 for at in range(10)], term=1)
     assert [entry.index for entry in log.read(3, 6)] == [3, 4, 5]
     assert [entry.index for entry in log.read(3, bytes_max=150)] == [3, 4]
     assert [entry.index for entry in log.read(3, bytes_max=1)] == [3]
@@ -84,7 +87,7 @@ def test_an_entry_at_a_known_index_replaces_the_suffix(folder: Path) -> None:
     # Raft 5.3: "If an existing entry conflicts with a new one, delete the existing entry and all
     # that follow it."
     log = MetadataLog.open(folder)
-    log.append([b"1", b"2" * 5000, b"3", b"4"], term=1)
+    append_payloads(log, [b"1", b"2" * 5000, b"3", b"4"], term=1)
     log.append_entries([MetadataLogEntry(2, 2, b"two")])
     assert [(e.index, e.term, e.data) for e in log.read(1)] == [(1, 1, b"1"), (2, 2, b"two")]
     with pytest.raises(AssertionError, match="gap"):
@@ -94,7 +97,7 @@ def test_an_entry_at_a_known_index_replaces_the_suffix(folder: Path) -> None:
 
 def test_hard_state_is_kept_with_the_entries_of_its_commit(folder: Path) -> None:
     log = MetadataLog.open(folder)
-    log.append([b"x"], term=7, hard_state=StoredHardState(7, 2, 0))
+    append_payloads(log, [b"x"], term=7, hard_state=StoredHardState(7, 2, 0))
     log.append_entries((), hard_state=StoredHardState(8, None, 1))
     log.close()
     log = MetadataLog.open(folder)
@@ -113,18 +116,18 @@ def test_a_second_opener_is_refused(folder: Path) -> None:
 
 def test_a_full_map_refuses_the_append_and_keeps_what_was_there(folder: Path) -> None:
     log = MetadataLog.open(folder, map_bytes=1 << 20)
-    log.append([b"kept"], term=1)
+    append_payloads(log, [b"kept"], term=1)
     with pytest.raises(MetadataLogFullError):
-        log.append([bytes(2 << 20)], term=1)
+        append_payloads(log, [bytes(2 << 20)], term=1)
     assert log.last_index == 1
-    log.append([b"next"], term=1)
+    append_payloads(log, [b"next"], term=1)
     assert payloads_of(log) == [b"kept", b"next"]
     log.close()
 
 
 def test_a_snapshot_replaces_the_prefix_only_when_told(folder: Path) -> None:
     log = MetadataLog.open(folder)
-    log.append([b"%d" % at for at in range(1, 11)], term=4)
+    append_payloads(log, [b"%d" % at for at in range(1, 11)], term=4)
     write_snapshot(log, index=8, term=4, content=b"state" * 999)
     assert log.first_index == 1
     log.truncate_prefix(7)
@@ -147,10 +150,10 @@ def test_a_snapshot_replaces_the_prefix_only_when_told(folder: Path) -> None:
 def test_a_snapshot_beyond_the_log_drops_the_log(folder: Path) -> None:
     # Raft 7: a snapshot with what the follower does not have replaces its entire log.
     log = MetadataLog.open(folder)
-    log.append([b"old"] * 5, term=1)
+    append_payloads(log, [b"old"] * 5, term=1)
     write_snapshot(log, index=20, term=3, content=b"leader's state")
     assert (log.first_index, log.last_index, log.term_at(20)) == (21, 20, 3)
-    assert log.append([b"new"], term=3) == 21
+    assert append_payloads(log, [b"new"], term=3) == 21
     log.close()
     log = MetadataLog.open(folder)
     assert [(e.index, e.data) for e in log.read(21)] == [(21, b"new")]
@@ -159,7 +162,7 @@ def test_a_snapshot_beyond_the_log_drops_the_log(folder: Path) -> None:
 
 def test_a_conflicting_entry_at_the_snapshots_index_drops_the_log(folder: Path) -> None:
     log = MetadataLog.open(folder)
-    log.append([b"old"] * 5, term=1)
+    append_payloads(log, [b"old"] * 5, term=1)
     write_snapshot(log, index=3, term=2, content=b"other history")
     assert (log.first_index, log.last_index) == (4, 3)
     log.close()
@@ -167,7 +170,7 @@ def test_a_conflicting_entry_at_the_snapshots_index_drops_the_log(folder: Path) 
 
 def test_an_unfinished_snapshot_leaves_the_former_one(folder: Path) -> None:
     log = MetadataLog.open(folder)
-    log.append([b"e"] * 4, term=1)
+    append_payloads(log, [b"e"] * 4, term=1)
     write_snapshot(log, index=2, term=1, content=b"first")
     log.begin_snapshot(index=4, term=1).write(b"sec")
     log.begin_snapshot(index=3, term=1).write(b"thi")
@@ -214,7 +217,7 @@ def test_random_histories_equal_a_list(folder: Path, seed: int) -> None:
                 batch = [
                     dice.randbytes(dice.choice([3, 50, 5000])) for _ in range(dice.randint(1, 20))
                 ]
-                log.append(batch, term=term)
+                append_payloads(log, batch, term=term)
                 model += [(last + 1 + at, term, data) for at, data in enumerate(batch)]
             case "replace" if model:
                 term += 1
@@ -273,7 +276,7 @@ def test_who_was_to_vote_at_the_beginning_is_remembered(folder: Path) -> None:
 
 def test_a_snapshot_tells_its_checksum_before_it_counts(folder: Path) -> None:
     log = MetadataLog.open(folder)
-    log.append([b"x"], term=1)
+    append_payloads(log, [b"x"], term=1)
     writer = log.begin_snapshot(index=1, term=1)
     writer.write(b"some")
     writer.write(b"thing")

@@ -221,7 +221,7 @@ def test_a_reader_finds_new_partitions_and_forgets_deleted_ones(
     assert reader.number_of(TOPIC_ID, 0) is None
     number = create(store)
     assert reader.number_of(TOPIC_ID, 0) == number
-    store.delete_partition(number)
+    store.delete_partitions([number])
     assert reader.number_of(TOPIC_ID, 0) is None
 
 

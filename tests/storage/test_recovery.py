@@ -9,7 +9,6 @@ import pytest
 from odradek.storage.layout import KEY, STAMP, journal_path, segment_path
 from odradek.storage.reader import StoreReader
 from odradek.storage.recovery import Examination, boot_id, may_be_torn
-from odradek.storage.salvage import Truncation
 from odradek.storage.segment import Segment
 from odradek.storage.settings import Durability, StoreOptions
 from odradek.storage.store import Store
@@ -168,32 +167,6 @@ def test_an_older_tree_under_the_newest_meta_page_is_found_out(tmp_path: Path) -
     examination = Examination(tmp_path / "torn", log_ends={})
     assert not examination.is_whole
     assert salvaged(examination) == {1: batches}
-
-
-def test_a_truncated_batch_does_not_come_back(tmp_path: Path) -> None:
-    dice = random.Random(4)
-    segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
-    path = segment_path(tmp_path, 1)
-    batches = []
-    end = 0
-    for _ in range(3):
-        batches.append(make_batch(dice, base_offset=end, size=3000))
-        write_turn(segment, 7, before=end, batch=batches[-1])
-        end += struct.unpack_from(">i", batches[-1], 23)[0] + 1
-    kept_end = struct.unpack_from(">i", batches[0], 23)[0] + 1
-    with segment.begin_write() as transaction:
-        turn = transaction.id()
-        transaction.delete(KEY.pack(7, int.from_bytes(batches[1][:8], "big")))
-        transaction.delete(KEY.pack(7, int.from_bytes(batches[2][:8], "big")))
-    content = path.read_bytes()
-    truncations = {7: [Truncation(turn, kept_end)]}
-    (tmp_path / "torn").write_bytes(content)
-    whole = Examination(tmp_path / "torn", log_ends={}, truncations=truncations)
-    assert whole.is_whole, whole.fault
-    (tmp_path / "torn").write_bytes(bytes(2 * PAGE) + content[2 * PAGE :])
-    torn = Examination(tmp_path / "torn", log_ends={}, truncations=truncations)
-    assert not torn.is_whole
-    assert salvaged(torn) == {7: [batches[0]]}
 
 
 def test_only_another_run_of_the_machine_can_have_torn_what_was_not_closed() -> None:

@@ -24,6 +24,7 @@ from odradek.storage.reserve import (
 from odradek.storage.settings import LogSettings
 from odradek.storage.store import NewPartition, Store
 from tests.support.disks import SmallDisk, small_disk
+from tests.support.metadata_logs import append_payloads
 from tests.support.stores import (
     NOW_MS,
     OPTIONS,
@@ -209,16 +210,16 @@ def test_nothing_is_kept_where_there_is_little_room(disk: SmallDisk) -> None:
 
 def test_the_metadata_log_takes_what_gives_room_back_for_a_while(disk: SmallDisk) -> None:
     log = MetadataLog.open(disk.folder / "metadata")
-    log.append([b"first"], term=1)
+    append_payloads(log, [b"first"], term=1)
     disk.fill()
 
     def append(_: int) -> None:
-        log.append([bytes(100)], term=1)
+        append_payloads(log, [bytes(100)], term=1)
 
     assert isinstance(write_until_refused(append, count=SMALL_CHANGES), MetadataLogFullError)
     before = log.last_index
     for _ in range(SMALL_CHANGES):
-        log.append([bytes(100)], term=1, may_use_reserve=True)
+        append_payloads(log, [bytes(100)], term=1, may_use_reserve=True)
     assert log.last_index == before + SMALL_CHANGES
     assert [entry.index for entry in log.read(1)] == list(range(1, log.last_index + 1))
 
@@ -226,7 +227,7 @@ def test_the_metadata_log_takes_what_gives_room_back_for_a_while(disk: SmallDisk
     log.refill_reserve()
     disk.fill()
     write_until_refused(append, count=10_000)
-    log.append([b"again"], term=1, may_use_reserve=True)
+    append_payloads(log, [b"again"], term=1, may_use_reserve=True)
     log.close()
 
 
@@ -284,7 +285,7 @@ def test_the_room_of_a_deleted_partition_comes_back_on_a_full_disk(disk: SmallDi
     append_now(store, stays, batch_of(1, size=100))
     disk.fill()
     before = free_bytes(disk.folder)
-    store.delete_partition(gone)
+    store.delete_partitions([gone])
     tend(store, NOW_MS)
     tend(store, NOW_MS + HOUR_MS)
     assert free_bytes(disk.folder) > before + 500_000

@@ -132,7 +132,7 @@ def test_a_segment_of_many_partitions_is_forgotten_in_slices(
     store = open_store(tmp_path)
     sealed_segment(store, partitions=8, batches=1)
     for number in range(8):
-        store.delete_partition(number)
+        store.delete_partitions([number])
     slices = drop_dead_segments(store.catalog, store.partitions())
     next(slices)
     assert len(store.catalog.extents) == 5
@@ -158,7 +158,7 @@ def test_rewriting_keeps_what_is_alive_and_frees_the_rest(tmp_path: Path) -> Non
     sealed_segment(store)
     before = segment_path(tmp_path, 1).stat().st_size
     store.move_log_starts({0: 37, 2: 40})
-    store.delete_partition(1)
+    store.delete_partitions([1])
     expected = contents(store)
     assert offsets_of(expected[0]) == [36, 38]
     rewrite(store, 1)
@@ -243,7 +243,7 @@ def test_a_partition_deleted_or_changed_meanwhile_is_left_out(tmp_path: Path) ->
     expected = contents(store)
     slices = rewrite_segments(store.catalog, store.partitions(), [1])
     next(slices)
-    store.delete_partition(1)
+    store.delete_partitions([1])
     shortened = store.catalog.extents[2][0]._replace(end_offset=20)
     with store.catalog.change() as change:
         change.put_extent(2, shortened)

@@ -7,7 +7,7 @@ from odradek.protocol.records import Record, build_batch
 from odradek.storage.journal import Journal, map_journal
 from odradek.storage.layout import STAMP, journal_path, segment_path
 from odradek.storage.pages import PageFile
-from odradek.storage.salvage import Salvage, Truncation, parse_whole_value
+from odradek.storage.salvage import Salvage, parse_whole_value
 from odradek.storage.segment import Segment
 from tests.support.power_loss import write_turn
 
@@ -71,17 +71,6 @@ def test_the_batch_of_the_later_turn_counts(tmp_path: Path) -> None:
     new = batch_of("new" * 2000, base_offset=0, count=3)
     salvage = salvage_of(tmp_path, (1, 0, old), (1, 2, old_next), (1, 0, new))
     assert [bytes(salvage.batch(found)) for found in salvage.chain(1, 0)] == [new]
-
-
-def test_what_a_later_truncation_cut_off_is_no_candidate(tmp_path: Path) -> None:
-    batches = [batch_of(text * 3000, base_offset=at) for at, text in enumerate("abc")]
-    salvage = salvage_of(tmp_path, *((1, at, batch) for at, batch in enumerate(batches)))
-    turns = [found.turn for found in salvage.chain(1, 0)]
-    assert len(turns) == 3
-    cut = salvage.chain(1, 0, truncations=[Truncation(turns[-1] + 1, 1)])
-    assert [bytes(salvage.batch(found)) for found in cut] == batches[:1]
-    earlier = salvage.chain(1, 0, truncations=[Truncation(turns[0], 0)])
-    assert len(earlier) == 3
 
 
 def test_a_copy_of_a_segment_inside_a_batch_is_not_taken_for_pages(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_deleted_partition_vanishes_at_once(tmp_path: Path) -> None:
     append_now(store, number, batch_of())
     reader = StoreReader(tmp_path)
     assert reader.number_of(TOPIC_ID, 0) == number
-    store.delete_partition(number)
+    store.delete_partitions([number])
     assert reader.number_of(TOPIC_ID, 0) is None
     assert store.number_of(TOPIC_ID, 0) is None
     assert append(store.begin(NOW_MS), number, batch_of()).error_code is (
@@ -208,7 +208,7 @@ def test_bytes_of_a_partition_deleted_in_the_active_segment_are_known_after_a_re
     number = create(store)
     batch = batch_of(3)
     append_now(store, number, batch, batch)
-    store.delete_partition(number)
+    store.delete_partitions([number])
     store.close()
     store = open_store(tmp_path)
     store.roll(NOW_MS)
@@ -363,12 +363,12 @@ def test_a_segment_that_is_mostly_of_deleted_partitions_is_sealed_and_given_back
     append_now(store, kept, batch_of(1, size=1_000))
     append_now(store, gone, batch_of(1, size=99_000))
     first = segment_files(tmp_path)
-    store.delete_partition(gone)
+    store.delete_partitions([gone])
     tend(store, NOW_MS)
     assert segment_files(tmp_path) == first, "this is too little to begin a new file for"
     also_gone = create(store, 2)
     append_now(store, also_gone, batch_of(1, size=10_000))
-    store.delete_partition(also_gone)
+    store.delete_partitions([also_gone])
     tend(store, NOW_MS)
     tend(store, NOW_MS + 10)
     assert not segment_files(tmp_path) & first

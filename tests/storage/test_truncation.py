@@ -338,7 +338,7 @@ def test_rewriting_leaves_out_what_was_cut(store: Store) -> None:
     append_now(store, dead, batch_of(size=50_000))
     store.truncate({number: 3}, NOW_MS)
     append_now(store, number, batch_of(fill=50, size=200))
-    store.delete_partition(dead)
+    store.delete_partitions([dead])
     store.roll(NOW_MS)
     sealed = [row.segment_id for row in store.catalog.segments.values() if row.sealed_ms >= 0]
     assert len(sealed) == 2

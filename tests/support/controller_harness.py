@@ -49,6 +49,7 @@ from odradek.cluster.metadata.records import (
     encode_records,
 )
 from odradek.cluster.metadata.snapshot import image_records
+from tests.support.metadata_history import have_same_content
 
 FEATURES = (FeatureRange("metadata.version", 1, 3), FeatureRange("test.version", 0, 1))
 
@@ -256,5 +257,5 @@ class ControllerHarness:
         from_log.replay(self.records, self.image.offset)
         from_snapshot = Controller(MetadataImage.empty())
         from_snapshot.replay(image_records(self.image), self.image.offset)
-        assert from_log.image.has_same_content(from_snapshot.image)
+        assert have_same_content(from_log.image, from_snapshot.image)
         return from_log.image

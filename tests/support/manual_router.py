@@ -12,6 +12,7 @@ from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode
 from odradek.node.bus.messages import RouterGreeting, ToRouter, WorkerGreeting
 from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
+from odradek.node.router.worker_client import WorkerClient
 from odradek.node.worker.turns import Request
 from tests.support.waiting import wait_until
 
@@ -75,3 +76,8 @@ class ManualRouter:
     def close(self) -> None:
         self._socket.close(0)
         self.wakeup_pipe.close()
+
+
+def reachable_count(client: WorkerClient) -> int:
+    """How many workers have greeted and have not been lost since."""
+    return sum(worker.is_reachable for worker in client._workers)

@@ -186,3 +186,16 @@ def _partition(chance: random.Random) -> PartitionImage:
         leader_epoch=chance.randrange(9),
         partition_epoch=chance.randrange(99),
     )
+
+
+def have_same_content(one: MetadataImage, other: MetadataImage) -> bool:
+    """Whether both images say the same, whatever their offsets."""
+    return (
+        one.cluster_id == other.cluster_id
+        and one.brokers == other.brokers
+        and one.topics_by_id == other.topics_by_id
+        and one.topics_by_name == other.topics_by_name
+        and dict(one.configs) == dict(other.configs)
+        and one.features == other.features
+        and one.next_producer_id == other.next_producer_id
+    )

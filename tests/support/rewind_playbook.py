@@ -21,7 +21,6 @@ from odradek.protocol.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
-    encode_subscription,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
@@ -33,6 +32,7 @@ from odradek.protocol.messages.groups import (
 from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.support.consumer_playbook import NO_INTERVAL, Consumer, Stage, id_of
 from tests.support.group_playbook import Call
+from tests.support.subscriptions import encode_subscription
 
 EAGER, SILENT, COOPERATIVE, CONSUMER = "eager", "silent", "cooperative", "consumer"
 END = 100

@@ -22,6 +22,7 @@ from odradek.cluster.metadata.records import PartitionChanged, TopicDeleted
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import ZERO_UUID
 from tests.support.controller_harness import ControllerHarness, topic_id
+from tests.support.metadata_history import have_same_content
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
@@ -516,4 +517,4 @@ def test_random_commands_keep_to_what_a_dumb_twin_says(seed: int) -> None:
                     twin[name] = count
         have = {name: len(topic.partitions) for name, topic in harness.image.topics_by_name.items()}
         assert have == twin, (seed, step)
-    assert harness.restarted().has_same_content(harness.image)
+    assert have_same_content(harness.restarted(), harness.image)

@@ -12,6 +12,7 @@ from odradek.cluster.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from tests.support.metadata_history import have_same_content
 
 TOPIC_ID = bytes(range(16))
 
@@ -78,5 +79,5 @@ def test_a_resource_without_configs_has_an_empty_mapping() -> None:
 def test_images_are_compared_by_content_only_when_asked() -> None:
     one, other = image_with_topic(), image_with_topic()
     assert one != other
-    assert one.has_same_content(other)
-    assert not one.has_same_content(MetadataImage.empty())
+    assert have_same_content(one, other)
+    assert not have_same_content(one, MetadataImage.empty())

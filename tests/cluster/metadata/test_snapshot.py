@@ -6,7 +6,7 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import Record, decode_records, encode_records
 from odradek.cluster.metadata.snapshot import image_records
-from tests.support.metadata_history import history
+from tests.support.metadata_history import have_same_content, history
 
 
 def replayed(records: list[Record]) -> MetadataImage:
@@ -24,7 +24,7 @@ def test_the_empty_image_needs_no_records() -> None:
 def test_a_snapshot_leads_to_the_image_it_was_taken_of(seed: int) -> None:
     image = replayed(list(history(seed, 250)))
     records = decode_records(encode_records(image_records(image)))
-    assert replayed(records).has_same_content(image)
+    assert have_same_content(replayed(records), image)
 
 
 def test_a_snapshot_keeps_nothing_of_the_history() -> None:

@@ -8,6 +8,7 @@ from odradek.cluster.metadata.records import ClusterCreated, Record, TopicCreate
 from odradek.cluster.metadata.snapshot import image_records
 from odradek.node.bus.messages import MetadataRecords, MetadataSnapshot
 from odradek.node.bus.metadata_feed import apply_metadata
+from tests.support.metadata_history import have_same_content
 
 
 def topic(number: int) -> Record:
@@ -50,13 +51,13 @@ def applied(image: MetadataImage, message: MetadataRecords | MetadataSnapshot) -
 def test_entries_are_applied_in_order() -> None:
     image = applied(applied(MetadataImage.empty(), entries(0, 2)), entries(2, 4))
     assert image.offset == 4
-    assert image.has_same_content(image_at(4))
+    assert have_same_content(image, image_at(4))
 
 
 def test_entries_that_overlap_are_applied_from_the_first_new_one_on() -> None:
     image = applied(image_at(3), entries(1, 5))
     assert image.offset == 5
-    assert image.has_same_content(image_at(5))
+    assert have_same_content(image, image_at(5))
 
 
 def test_what_is_known_leaves_the_very_same_image() -> None:
@@ -74,7 +75,7 @@ def test_a_gap_is_told_and_nothing_of_it_applied() -> None:
 def test_a_snapshot_replaces_what_was_known() -> None:
     image = applied(image_at(2), snapshot(5))
     assert image.offset == 5
-    assert image.has_same_content(image_at(5))
+    assert have_same_content(image, image_at(5))
     other = MetadataDelta(MetadataImage.empty())
     other.replay(TopicCreated("stray", bytes(15) + b"\xff"))
     replaced = applied(other.apply(9), snapshot(5))
@@ -95,4 +96,4 @@ def test_a_follower_who_asks_again_at_gaps_ends_where_the_log_ends() -> None:
                 after = applied(image, entries(image.offset, image.offset + 1))
             assert after.offset >= image.offset
             image = after
-            assert image.has_same_content(image_at(image.offset))
+            assert have_same_content(image, image_at(image.offset))

@@ -15,6 +15,7 @@ from odradek.node.controller.bootstrap_voters import (
     quorum_identity,
 )
 from odradek.storage.metadata_log import MetadataLog, MetadataLogError, StoredHardState
+from tests.support.metadata_logs import append_payloads
 
 DIRECTORY = UUID(int=7 << 100)
 THREE = "0@127.0.0.1:9192,1@127.0.0.1:9292,2@127.0.0.1:9392"
@@ -54,7 +55,7 @@ def test_a_new_log_remembers_who_was_to_vote(tmp_path: Path) -> None:
 def test_a_log_that_one_node_has_written_is_its_alone(tmp_path: Path, has_voted: bool) -> None:
     assert part(tmp_path, config(node_id=5)) == QuorumIdentity(5, (5,))
     log = MetadataLog.open(tmp_path)
-    log.append([b"x"], term=1, hard_state=StoredHardState(1, 5) if has_voted else None)
+    append_payloads(log, [b"x"], term=1, hard_state=StoredHardState(1, 5) if has_voted else None)
     log.close()
     assert part(tmp_path, config(node_id=5)) == QuorumIdentity(5, (5,))
     with pytest.raises(MetadataLogError, match="bootstrapped a single-node cluster"):

@@ -24,6 +24,7 @@ from odradek.node.bus.messages import (
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.controller.metadata_publisher import MetadataPublisher
 from odradek.node.controller.process_liveness import ProcessLiveness
+from tests.support.metadata_history import have_same_content
 from tests.support.raft_harness import RaftHarness
 from tests.support.waiting import wait_until
 
@@ -139,7 +140,7 @@ def test_entries_of_the_quorums_own_are_told_as_empty_ones(node: Node) -> None:
     after = apply_metadata(image, told)
     assert after is not None
     assert after.offset == 1
-    assert after.has_same_content(image)
+    assert have_same_content(after, image)
 
 
 def test_the_slowest_process_says_how_far_the_node_is(node: Node) -> None:

@@ -51,6 +51,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.storage.metadata_log import MetadataLog
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
 from tests.support.disks import small_disk
+from tests.support.metadata_history import have_same_content
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -361,7 +362,7 @@ def test_what_was_answered_is_there_after_a_restart(house: House, kills: bool) -
     assert again.first >= ids.first + ids.count
     fresh = house.follower("worker-0")
     fresh.join()
-    assert fresh.image.has_same_content(router.image)
+    assert have_same_content(fresh.image, router.image)
 
 
 def test_a_long_log_becomes_a_snapshot_and_is_loaded_from_it(house: House) -> None:
@@ -393,7 +394,7 @@ def test_a_long_log_becomes_a_snapshot_and_is_loaded_from_it(house: House) -> No
     wanted = sorted(f"t{number}" for number in range(1, SNAPSHOT_ENTRIES + 10))
     for follower in (fresh, behind, near):
         assert names(follower.image) == wanted
-        assert follower.image.has_same_content(near.image)
+        assert have_same_content(follower.image, near.image)
 
 
 def test_who_knows_more_than_the_log_is_set_right(house: House) -> None:

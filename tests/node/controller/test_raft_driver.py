@@ -12,6 +12,7 @@ from odradek.cluster.raft.settings import RaftSettings
 from odradek.node.controller.raft_driver import KEPT_ENTRIES, RETRY_MS
 from odradek.storage.metadata_log import MetadataLog
 from tests.support.disks import small_disk
+from tests.support.metadata_logs import append_payloads
 from tests.support.raft_harness import RaftHarness, RaftMember
 
 
@@ -66,12 +67,12 @@ def test_a_member_alone_leads_at_once_without_a_message(tmp_path: Path) -> None:
 def test_a_log_from_before_there_was_raft_is_carried_on(tmp_path: Path) -> None:
     """Entries of term 1, no vote, no configuration, a snapshot that names no voters."""
     log = MetadataLog.open(tmp_path / "0")
-    log.append([b"one", b"two"], term=1)
+    append_payloads(log, [b"one", b"two"], term=1)
     writer = log.begin_snapshot(index=2, term=1)
     writer.write(b"state after two")
     writer.commit()
     log.truncate_prefix(3)
-    log.append([b"three"], term=1)
+    append_payloads(log, [b"three"], term=1)
     log.close()
     harness = RaftHarness(tmp_path, [0])
     try:

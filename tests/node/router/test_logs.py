@@ -89,7 +89,7 @@ def test_a_deleted_topic_is_forgotten(logs: Logs, tmp_path: Path) -> None:
     store = open_numbered(tmp_path, index_of(0))
     number = create(store, 0)
     assert logs.locate(TOPIC_ID, 0) is not None
-    store.delete_partition(number)
+    store.delete_partitions([number])
     assert logs.locate(TOPIC_ID, 0) is None
     store.close()
 
@@ -100,7 +100,7 @@ def test_a_replica_that_moved_away_and_came_back_is_found_where_it_is_now(
     store = open_numbered(tmp_path, index_of(0))
     before = create(store, 0)
     assert logs.locate(TOPIC_ID, 0) == (index_of(0), before)
-    store.delete_partition(before)
+    store.delete_partitions([before])
     other = create(store, STORE_COUNT)
     now = create(store, 0)
     assert now != before, "else this shows nothing"
@@ -118,7 +118,7 @@ def test_files_that_a_worker_has_dropped_are_let_go_of(logs: Logs, tmp_path: Pat
     assert reader is not None
     assert read_all(reader, number)
     store.roll(NOW_MS)
-    store.delete_partition(number)
+    store.delete_partitions([number])
     tend(store, NOW_MS)
     tend(store, NOW_MS + 3_600_000)
     assert dropped_but_open(tmp_path) != []
@@ -141,7 +141,7 @@ def test_a_router_lets_go_of_dropped_files_though_nobody_asks_it_for_anything(
         assert reader is not None
         assert read_all(reader, number)
         store.roll(NOW_MS)
-        store.delete_partition(number)
+        store.delete_partitions([number])
         tend(store, NOW_MS)
         tend(store, NOW_MS + 3_600_000)
         assert dropped_but_open(tmp_path) != []

@@ -29,6 +29,7 @@ from odradek.node.bus.ring import RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
 from odradek.node.router.worker_client import Answer, WorkerClient
 from odradek.protocol.errors import ErrorCode
+from tests.support.manual_router import reachable_count
 
 DEADLINE_S = 5.0
 
@@ -187,7 +188,7 @@ def test_requests_wait_for_a_worker_that_is_away(tmp_path: Path) -> None:
     async def main() -> None:
         async with _bus(tmp_path, []) as (worker_client, context, address):
             reply = _append(worker_client, 0, b"early")
-            assert worker_client.reachable_count == 0
+            assert reachable_count(worker_client) == 0
             peer = _Peer(context, address, 0)
             await peer.greet(1)
             (message,) = await peer.receive()
@@ -233,7 +234,7 @@ def test_a_worker_that_leaves_answers_what_it_has_and_the_rest_waits(tmp_path: P
             (message,) = await first.receive()
             assert isinstance(message, AppendBytes)
             first.send(WorkerLeaving())
-            await _until(lambda: not worker_client.reachable_count)
+            await _until(lambda: not reachable_count(worker_client))
             kept = _append(worker_client, 0, b"kept")
             first.send(Appended(message.request_id, 0, 1))
             assert isinstance(await _answer(sent), Appended)
@@ -256,7 +257,7 @@ def test_other_workers_get_what_was_not_sent_and_the_rest_is_answered(tmp_path: 
             before = [_Peer(context, address, index) for index in (0, 1)]
 
             def reachable() -> int:
-                return worker_client.reachable_count
+                return reachable_count(worker_client)
 
             for peer in before:
                 await peer.greet(1, 2)
@@ -266,7 +267,7 @@ def test_other_workers_get_what_was_not_sent_and_the_rest_is_answered(tmp_path: 
                 peer.fall_asleep()
                 peer.close()
             async with asyncio.timeout(DEADLINE_S):
-                while worker_client.reachable_count:
+                while reachable_count(worker_client):
                     for store in (0, 1):
                         _append(worker_client, store, b"lost")
                     await asyncio.sleep(0.001)
@@ -310,7 +311,7 @@ def test_what_was_not_sent_to_a_dead_worker_goes_to_its_successor(tmp_path: Path
             first.close()
             # The first request finds nobody to ring for and is lost with the ring; the next waits.
             async with asyncio.timeout(DEADLINE_S):
-                while worker_client.reachable_count:
+                while reachable_count(worker_client):
                     _append(worker_client, 0, b"lost")
                     await asyncio.sleep(0.001)
             unsent = _append(worker_client, 0, b"unsent")

@@ -46,6 +46,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.storage.status import ReplicaRole
 from odradek.storage.validation import AppendOrigin
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
+from tests.support.manual_router import reachable_count
 from tests.support.ports import free_pair, free_port
 from tests.support.replica_harness import TOPIC_ID, ReplicaHarness
 from tests.support.stores import append, as_stored, batch_of, read_all
@@ -559,7 +560,7 @@ class PlayedRouter:
     def wait_for_worker(self) -> None:
         def has_come() -> int:
             self.loop.run_until_complete(asyncio.sleep(0))
-            return self.worker_client.reachable_count
+            return reachable_count(self.worker_client)
 
         wait_until(has_come, what="the worker greets")
 

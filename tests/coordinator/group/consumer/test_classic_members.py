@@ -7,12 +7,12 @@ from odradek.protocol.consumer_protocol import (
     ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
     decode_assignment,
-    encode_subscription,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import JoinGroupResponse, MemberIdentity
 from tests.support.consumer_playbook import Consumer, Stage, settle
 from tests.support.group_playbook import REBALANCE_MS, SESSION_MS
+from tests.support.subscriptions import encode_subscription
 
 STAY = GroupSettings(
     initial_rebalance_delay_ms=0,

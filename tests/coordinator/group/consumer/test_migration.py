@@ -8,11 +8,11 @@ from odradek.protocol.consumer_protocol import (
     ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
     encode_assignment,
-    encode_subscription,
 )
 from odradek.protocol.errors import ErrorCode
 from tests.coordinator.group.consumer.test_classic_members import Classic, rest
 from tests.support.consumer_playbook import Consumer, Stage, settle
+from tests.support.subscriptions import encode_subscription
 
 SUBSCRIPTION = encode_subscription(ConsumerProtocolSubscription(topics=["a"]), 1)
 PROTOCOLS = [("range", SUBSCRIPTION)]

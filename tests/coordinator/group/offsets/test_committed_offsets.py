@@ -5,7 +5,7 @@ import pytest
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.group.records import decode
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from odradek.protocol.consumer_protocol import ConsumerProtocolSubscription
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -15,6 +15,7 @@ from odradek.protocol.messages.group_offsets import (
 )
 from odradek.protocol.messages.groups import MemberIdentity
 from tests.support.group_playbook import START_MS, Playbook
+from tests.support.subscriptions import encode_subscription
 
 ID = b"topic id no. one"
 OTHER_ID = b"topic id no. two"

@@ -15,9 +15,9 @@ from odradek.protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
     decode_assignment,
     encode_assignment,
-    encode_subscription,
 )
 from odradek.protocol.messages.groups import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.support.subscriptions import encode_subscription
 
 
 def group_of(**subscriptions: bytes) -> ClassicGroup:

@@ -22,7 +22,6 @@ from odradek.protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
     decode_assignment,
     encode_assignment,
-    encode_subscription,
 )
 from odradek.protocol.messages.groups import (
     HeartbeatRequest,
@@ -30,6 +29,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequestAssignment,
 )
 from tests.support.consumer_playbook import NO_INTERVAL
+from tests.support.subscriptions import encode_subscription
 
 KEYS = {("a", 1)}
 
