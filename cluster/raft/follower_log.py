@@ -53,7 +53,6 @@ class FollowerLog:
                 message.previous_index,
                 hint_index,
                 hint_term,
-                message.round,
             )
         log.commit_to(min(message.commit_index, last_index))
         mark = self.incoming.mark
@@ -63,7 +62,7 @@ class FollowerLog:
             # A heartbeat must not wait for a slow disk: the leader wants to hear us, and a part of
             # the truth is true.
             last_index = min(last_index, log.stable_index)
-        return AppendAccepted(self._own_id, message.sender, message.term, last_index, message.round)
+        return AppendAccepted(self._own_id, message.sender, message.term, last_index)
 
     def chunk(self, message: SnapshotChunk) -> AppendAccepted | SnapshotReceived | None:
         """InstallSnapshot (figure 13); None when the answer has to wait until it is stored."""

@@ -27,7 +27,6 @@ from odradek.cluster.raft.messages import (
     TimeoutNow,
 )
 from odradek.cluster.raft.progress import Progress, ProgressState
-from odradek.cluster.raft.reads import ReadRounds, ReadState
 from odradek.cluster.raft.settings import RaftSettings
 
 
@@ -58,7 +57,6 @@ class Leadership:
         "_uncommitted_bytes",
         "_voter_ids",
         "peers",
-        "reads",
         "transfer_to",
     )
 
@@ -72,7 +70,6 @@ class Leadership:
         self._heartbeat_ms = now_ms + settings.heartbeat_ms
         self._voter_ids: tuple[int, ...] = ()
         self.peers: dict[int, Progress] = {}
-        self.reads = ReadRounds()
         self.transfer_to: int | None = None
         self._transfer_deadline_ms = 0
         self._is_transfer_asked = False
@@ -167,12 +164,12 @@ class Leadership:
         elif isinstance(message, AppendRejected):
             self._rejected(message, now_ms)
         else:
-            progress = self._record_contact(message.sender, 0, now_ms)
+            progress = self._record_contact(message.sender, now_ms)
             progress.snapshot_received(message.index, message.snapshot_term, message.offset)
         return True
 
     def _accepted(self, message: AppendAccepted, now_ms: int) -> None:
-        progress = self._record_contact(message.sender, message.round, now_ms)
+        progress = self._record_contact(message.sender, now_ms)
         was_fed_a_snapshot = progress.state is ProgressState.SNAPSHOT
         progress.accepted(message.match_index)
         if (
@@ -187,15 +184,13 @@ class Leadership:
 
     def _rejected(self, message: AppendRejected, now_ms: int) -> None:
         """Search on, skipping what cannot match: its hint, held against our own terms."""
-        progress = self._record_contact(message.sender, message.round, now_ms)
+        progress = self._record_contact(message.sender, now_ms)
         index, _ = self._log.last_possible_match(message.hint_index, message.hint_term)
         progress.rejected(message.previous_index, index + 1)
 
-    def _record_contact(self, sender: int, acked_round: int, now_ms: int) -> Progress:
+    def _record_contact(self, sender: int, now_ms: int) -> Progress:
         progress = self.peers[sender]
         progress.heard_ms = now_ms
-        if progress.acked_round < acked_round <= self.reads.round:
-            progress.acked_round = acked_round
         return progress
 
     def _update_caught_up(self, progress: Progress, now_ms: int) -> None:
@@ -214,17 +209,6 @@ class Leadership:
         return majority_value(
             self._log.stable_index if voter == self._own_id else self.peers[voter].match_index
             for voter in self._voter_ids
-        )
-
-    def proved_reads(self) -> list[ReadState]:
-        """Reads for which a majority has shown that there was no other leader."""
-        if not self.reads.is_waiting:
-            return []
-        return self.reads.proved(
-            majority_value(
-                self.reads.round if voter == self._own_id else self.peers[voter].acked_round
-                for voter in self._voter_ids
-            )
         )
 
     def is_quorum_active(self, now_ms: int) -> bool:
@@ -297,8 +281,6 @@ class Leadership:
     def flush(self, out: list[Message]) -> None:
         """Everything that may and should be sent now, appended to `out`."""
         log = self._log
-        if log.term_at(log.committed_index) == self._term:
-            self.reads.begin(log.committed_index)
         for member, progress in self.peers.items():
             if progress.state is not ProgressState.SNAPSHOT:
                 self._flush_entries(member, progress, out)
@@ -321,7 +303,7 @@ class Leadership:
             progress.state is ProgressState.REPLICATE
             and progress.sent_commit_index < log.committed_index
         )
-        if is_news or progress.is_heartbeat_due or progress.sent_round < self.reads.round:
+        if is_news or progress.is_heartbeat_due:
             self._send(member, progress, 0, out)
 
     def _send(self, member: int, progress: Progress, bytes_max: int, out: list[Message]) -> bool:
@@ -361,7 +343,7 @@ class Leadership:
             out.append(SnapshotChunk(self._own_id, member, self._term, newest, offset, length))
             progress.is_chunk_sent = True
             progress.chunk_age = 0
-        if progress.is_heartbeat_due or progress.sent_round < self.reads.round:
+        if progress.is_heartbeat_due:
             # A request that fits every log: it keeps elections away while chunks travel.
             out.append(self._request(member, progress, 0, 0, ()))
 
@@ -374,7 +356,6 @@ class Leadership:
         entries: tuple[Entry, ...],
     ) -> AppendRequest:
         progress.is_heartbeat_due = False
-        progress.sent_round = self.reads.round
         return AppendRequest(
             self._own_id,
             member,
@@ -383,5 +364,4 @@ class Leadership:
             previous_term,
             entries,
             self._log.committed_index,
-            self.reads.round,
         )

@@ -88,10 +88,9 @@ class VoteResponse(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fa
 
 
 class AppendRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """AppendEntries (figure 2); without entries a heartbeat, a probe, or news of a commit.
+    """AppendEntries (figure 2). Without entries: a heartbeat, a probe, or a new commit index.
 
-    `round` counts the leader's questions "am I still leader?" (thesis 6.4) and comes back in the
-    answer.
+    `reserved`, here and in the responses, is always 0. Earlier releases sent a read-index round.
     """
 
     sender: int
@@ -101,7 +100,7 @@ class AppendRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
     previous_term: int
     entries: tuple[Entry, ...]
     commit_index: int
-    round: int = 0
+    reserved: int = 0
 
 
 class AppendAccepted(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -111,7 +110,7 @@ class AppendAccepted(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=
     to: int
     term: int
     match_index: int
-    round: int = 0
+    reserved: int = 0
 
 
 class AppendRejected(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -127,7 +126,7 @@ class AppendRejected(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=
     previous_index: int
     hint_index: int
     hint_term: int
-    round: int = 0
+    reserved: int = 0
 
 
 class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):

@@ -54,7 +54,6 @@ from odradek.cluster.raft.messages import (
     VoteResponse,
 )
 from odradek.cluster.raft.outbox import Outbox
-from odradek.cluster.raft.reads import ReadState
 from odradek.cluster.raft.ready import HardState, Proposal, Ready, Restored, Role, SoftState
 from odradek.cluster.raft.settings import RaftSettings
 from odradek.cluster.raft.validation import is_plausible
@@ -103,7 +102,6 @@ class RaftNode:
         self.dropped_count = 0
         self._election: Election | None = None
         self._following = FollowerLog(own_id, self.log)
-        self._reads: list[ReadState] = []
         self._has_followed_hint = False
         self._reported_state = SoftState(Role.FOLLOWER, self.term, None)
         self._deadline_ms = now_ms
@@ -169,13 +167,6 @@ class RaftNode:
         proposal = self._append(encode_configuration(configuration))
         leadership.follow_configuration(self._now_ms)
         return proposal
-
-    def read_index(self, context: int) -> ProposalRefusal | None:
-        """Ask for a point from which a read is linearizable; a ReadState with `context` follows."""
-        if self.leadership is None:
-            return ProposalRefusal.NOT_LEADER
-        self.leadership.reads.ask(context)
-        return None
 
     def transfer_leadership(self, to: int, now_ms: int) -> ProposalRefusal | None:
         """Hand over to another voter; meanwhile nothing is accepted (thesis 3.10).
@@ -266,9 +257,7 @@ class RaftNode:
         if term > self.term:
             self.term, self.vote = term, None
             self._outbox.discard_pending()
-        if self.leadership is not None:
-            self._reads += self.leadership.reads.abandon()
-            self.leadership = None
+        self.leadership = None
         self.role = Role.FOLLOWER
         self.leader_id = leader_id
         self._election = None
@@ -513,16 +502,14 @@ class RaftNode:
         outbox = self._outbox
         if self.leadership is not None:
             self.leadership.flush(outbox.sendable)
-            self._reads += self.leadership.proved_reads()
         committed = self.log.take_committed(self._settings.apply_bytes_max)
         soft_state = self.soft_state
         is_new = soft_state != self._reported_state
-        if outbox.sendable or committed or self._reads or is_new:
-            reads, self._reads, self._reported_state = tuple(self._reads), [], soft_state
+        if outbox.sendable or committed or is_new:
+            self._reported_state = soft_state
             return Ready(
                 messages=outbox.take_sendable(),
                 committed=committed,
-                reads=reads,
                 soft_state=soft_state if is_new else None,
             )
         hard_state = HardState(self.term, self.vote, self.log.committed_index)

@@ -31,7 +31,6 @@ class Progress:
         "_round_end_index",
         "_round_start_ms",
         "_window",
-        "acked_round",
         "caught_up_ms",
         "chunk_age",
         "heard_ms",
@@ -42,7 +41,6 @@ class Progress:
         "match_index",
         "next_index",
         "sent_commit_index",
-        "sent_round",
         "snapshot",
         "snapshot_offset",
         "state",
@@ -57,8 +55,6 @@ class Progress:
         self.is_probe_sent = False
         self.heard_ms = now_ms
         self.sent_commit_index = 0
-        self.sent_round = 0
-        self.acked_round = 0
         self.is_heartbeat_due = True
         self.snapshot: SnapshotMetadata | None = None
         self.snapshot_offset = 0

@@ -12,7 +12,7 @@ The driver's contract. As long as `RaftNode.ready()` returns something, for each
    it is sent; a FollowRequest to EVERYBODY goes to every member that can be reached.
 3. **Apply**: install `snapshot` if there is one (the state machine is replaced by the content of
    the snapshot just completed), then `committed`, in order. Those that are not `is_command` only
-   move the applied index. Answer `reads` once their index is applied.
+   move the applied index.
 4. **Advance**: call `RaftNode.advance(ready)`.
 
 A Ready has something to persist (`must_persist`) or has not. One that has may be carried out
@@ -31,7 +31,6 @@ import msgspec
 
 from odradek.cluster.raft.configuration import Configuration
 from odradek.cluster.raft.messages import Entry, Message, SnapshotMetadata
-from odradek.cluster.raft.reads import ReadState
 
 
 class Role(StrEnum):
@@ -106,7 +105,6 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     chunk: ReceivedChunk | None = None
     messages: tuple[Message, ...] = ()
     committed: tuple[Entry, ...] = ()
-    reads: tuple[ReadState, ...] = ()
     soft_state: SoftState | None = None
     """Set when it has changed."""
 

@@ -34,10 +34,10 @@ def is_plausible(message: Message) -> bool:
         case AppendRequest():
             return _is_append_plausible(message)
         case AppendAccepted():
-            return message.term > 0 and _are_numbers(message.match_index, message.round)
+            return message.term > 0 and _are_numbers(message.match_index)
         case AppendRejected():
             return message.term > 0 and _are_numbers(
-                message.previous_index, message.hint_index, message.hint_term, message.round
+                message.previous_index, message.hint_index, message.hint_term
             )
         case VoteRequest():
             return message.term > 0 and _is_log_position(message.last_index, message.last_term)
@@ -70,7 +70,7 @@ def _is_log_position(index: int, term: int) -> bool:
 def _is_append_plausible(message: AppendRequest) -> bool:
     if message.term == 0 or not _is_log_position(message.previous_index, message.previous_term):
         return False
-    if not _are_numbers(message.commit_index, message.round):
+    if not _are_numbers(message.commit_index):
         return False
     index, term = message.previous_index, message.previous_term
     for entry in message.entries:

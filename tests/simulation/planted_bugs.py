@@ -30,7 +30,6 @@ from odradek.cluster.raft.messages import (
     VoteResponse,
 )
 from odradek.cluster.raft.node import RaftNode
-from odradek.cluster.raft.reads import ReadState
 from odradek.cluster.raft.ready import Proposal, ReceivedChunk, Restored
 from odradek.cluster.raft.settings import RaftSettings
 
@@ -221,33 +220,6 @@ class CountsItselfAfterItsRemoval(_LeadsWrongly):
     """Goes on counting itself when it has no vote any more (thesis 4.2.2)."""
 
     wrong = _CountedAfterRemoval
-
-
-class _ReadsUnproved(Leadership):
-    __slots__ = ()
-
-    def proved_reads(self) -> list[ReadState]:
-        return self.reads.proved(self.reads.round)
-
-
-class ReadsWithoutARound(_LeadsWrongly):
-    """Answers reads without asking whether it still leads (thesis 6.4)."""
-
-    wrong = _ReadsUnproved
-
-
-class _ReadsTooEarly(Leadership):
-    __slots__ = ()
-
-    def flush(self, out: list[Message]) -> None:
-        self.reads.begin(self._log.committed_index)
-        super().flush(out)
-
-
-class ReadsBeforeItsTermIsCommitted(_LeadsWrongly):
-    """Answers reads before it can know what is committed (thesis 6.4)."""
-
-    wrong = _ReadsTooEarly
 
 
 class ChangesManyVotersAtOnce(RaftNode):

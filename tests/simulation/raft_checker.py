@@ -15,7 +15,6 @@ from odradek.cluster.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from odradek.cluster.raft.reads import ReadState
 from odradek.cluster.raft.ready import Ready, Role
 from tests.simulation.raft_host import RaftHost
 from tests.simulation.simulation import Violation
@@ -39,8 +38,6 @@ class RaftChecker:
         self._waiting: dict[tuple[int, int], int] = {}  # index, term of proposals: host
         self.acknowledged: dict[int, int] = {}  # index: term
         self.acknowledged_index = 0
-        self._reads: dict[int, int] = {}
-        self.read_count = 0
         self.install_count = 0
 
     # -- what clients do ---------------------------------------------------------------------------
@@ -48,10 +45,6 @@ class RaftChecker:
     def proposed(self, host: RaftHost, index: int, term: int) -> None:
         """A client waits for this entry at this host."""
         self._waiting[index, term] = host.own_id
-
-    def asked(self, context: int) -> None:
-        """A client wants to read what was acknowledged by now."""
-        self._reads[context] = self.acknowledged_index
 
     # -- what hosts do -----------------------------------------------------------------------------
 
@@ -137,18 +130,6 @@ class RaftChecker:
         state = (term, host.command_count, host.digest)
         if self._digests.setdefault(host.applied_index, state) != state:
             raise Violation(f"{host.own_id} has another state after {host.applied_index}")
-
-    def read(self, host: RaftHost, state: ReadState) -> None:
-        """A read sees what was acknowledged before it was asked for (linearizability)."""
-        floor = self._reads.pop(state.context, None)
-        if floor is None:
-            raise Violation(f"read {state.context} is answered twice")
-        if state.index is not None:
-            self.read_count += 1
-            if state.index < floor:
-                raise Violation(
-                    f"{host.own_id} reads at {state.index}, and {floor} was acknowledged before"
-                )
 
     # -- after every event -------------------------------------------------------------------------
 

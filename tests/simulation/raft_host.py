@@ -17,7 +17,6 @@ from odradek.cluster.raft.messages import (
     SnapshotMetadata,
 )
 from odradek.cluster.raft.node import RaftNode
-from odradek.cluster.raft.reads import ReadState
 from odradek.cluster.raft.ready import HardState, Ready, Restored
 from odradek.cluster.raft.settings import RaftSettings
 from odradek.protocol.checksum import crc32c
@@ -39,8 +38,6 @@ class Observer(Protocol):
     def applied(self, host: "RaftHost", entry: Entry) -> None: ...
 
     def installed(self, host: "RaftHost") -> None: ...
-
-    def read(self, host: "RaftHost", state: ReadState) -> None: ...
 
 
 class RaftDisk:
@@ -231,8 +228,6 @@ class RaftHost:
             self._observer.installed(self)
         for entry in ready.committed:
             self._apply(entry)
-        for read in ready.reads:
-            self._observer.read(self, read)
         self.node.advance(ready)
 
     def _send(self, message: Message) -> None:

@@ -1,6 +1,6 @@
 """A quorum with clients, faults and operators, and what it owes when the faults are over.
 
-Clients propose and read wherever they believe a leader to be, believing themselves now and then.
+Clients propose wherever they believe a leader to be, believing themselves now and then.
 Faults crash, stop and cut hosts; operators add and remove voters, move leadership and take
 snapshots. When it is over everything is healed: then the quorum has to elect a leader, commit
 again, and every host must come to the same state, in which nothing is missing that was
@@ -50,7 +50,6 @@ class Trouble:
     observer_count: int = 1
     duration_ms: int = 8_000
     propose_interval_ms: int = 40
-    read_interval_ms: int = 150
     crash_interval_ms: int = 1_500
     down_ms_max: int = 1_000
     cut_interval_ms: int = 900
@@ -176,7 +175,6 @@ class RaftScenario:
         simulation.network.double_share = trouble.double_share
         for interval_ms, what in (
             (trouble.propose_interval_ms, self._propose),
-            (trouble.read_interval_ms, self._read),
             (trouble.crash_interval_ms, self._crash),
             (trouble.cut_interval_ms, self._cut),
             (trouble.stop_interval_ms, self._stop),
@@ -225,20 +223,6 @@ class RaftScenario:
                     self.checker.proposed(host, proposal.index, proposal.term)
 
         self._ask(own_id, propose)
-
-    def _read(self) -> None:
-        own_id = self._somebody()
-        if own_id is None:
-            return
-        self._request_count += 1
-        context = self._request_count
-
-        def read(node: RaftNode) -> None:
-            if node.role is Role.LEADER:
-                self.checker.asked(context)
-                node.read_index(context)
-
-        self._ask(own_id, read)
 
     # -- faults ------------------------------------------------------------------------------------
 

@@ -35,7 +35,6 @@ def test_trouble_is_had_and_work_is_done() -> None:
         run.run()
     assert all(run.checker.acknowledged for run in runs)
     assert sum(len(run.checker.acknowledged) for run in runs) >= 500
-    assert sum(run.checker.read_count for run in runs) >= 50
     terms = [max(host.node.term for host in run.hosts.values()) for run in runs]
     assert sum(terms) >= 4 * len(runs)
     voters = {host.node.configuration.voter_ids for run in runs for host in run.hosts.values()}

@@ -20,7 +20,6 @@ from odradek.cluster.raft.messages import (
     VoteResponse,
 )
 from odradek.cluster.raft.node import RaftNode
-from odradek.cluster.raft.reads import ReadState
 from odradek.cluster.raft.ready import HardState, Proposal, Ready, Restored, Role
 from odradek.cluster.raft.settings import RaftSettings
 
@@ -60,7 +59,6 @@ class Member:
         self.syncing: Ready | None = None
         self.sent: list[Message] = []
         self.applied: list[Entry] = []
-        self.reads: list[ReadState] = []
         self.installed: list[SnapshotMetadata] = []
         self.start()
 
@@ -154,7 +152,6 @@ class Member:
         if mark is not None:
             self.installed.append(mark)
         self.applied += ready.committed
-        self.reads += ready.reads
         self.node.advance(ready)
 
     def _persist(self, ready: Ready) -> None:

@@ -20,7 +20,6 @@ from odradek.cluster.raft.messages import (
     TimeoutNow,
 )
 from odradek.cluster.raft.progress import ProgressState
-from odradek.cluster.raft.reads import ReadState
 from odradek.cluster.raft.settings import RaftSettings
 from tests.cluster.raft.quorum import only
 
@@ -51,8 +50,8 @@ class Stage:
     def appends(self, to: int) -> list[AppendRequest]:
         return [request for request in only(AppendRequest, self.flush()) if request.to == to]
 
-    def accepts(self, sender: int, match_index: int, *, now_ms: int = 0, round_: int = 0) -> None:
-        answer = AppendAccepted(sender, 1, TERM, match_index, round_)
+    def accepts(self, sender: int, match_index: int, *, now_ms: int = 0) -> None:
+        answer = AppendAccepted(sender, 1, TERM, match_index)
         self.leadership.handle_response(answer, now_ms)
 
     def grow(self, count: int) -> None:
@@ -145,7 +144,7 @@ def test_an_observer_is_in_no_majority() -> None:
     stage.leadership.add_observer(8, 5, 0)
     stage.leadership.add_observer(9, 5, 0)
     for observer in (8, 9):
-        stage.accepts(observer, 5, round_=0)
+        stage.accepts(observer, 5)
     assert stage.leadership.observer_ids == [8, 9]
     assert stage.leadership.majority_match() == 0
     assert not stage.leadership.is_quorum_active(SETTINGS.election_timeout_ms + 1)
@@ -171,42 +170,6 @@ def test_a_majority_must_have_been_heard_within_an_election_timeout() -> None:
     stage.accepts(3, 0, now_ms=300)
     assert stage.leadership.is_quorum_active(timeout_ms + 300)
     assert not stage.leadership.is_quorum_active(timeout_ms + 301)
-
-
-def test_a_read_is_proved_by_a_majority_that_answers_its_round() -> None:
-    stage = Stage()
-    stage.flush()
-    stage.log.commit_to(1)
-    stage.leadership.reads.ask(42)
-    assert {request.round for request in only(AppendRequest, stage.flush())} == {1}
-    assert stage.leadership.proved_reads() == []
-    stage.accepts(2, 1, round_=0)
-    assert stage.leadership.proved_reads() == []
-    stage.accepts(2, 1, round_=1)
-    assert stage.leadership.proved_reads() == [ReadState(42, 1)]
-
-
-def test_nothing_is_read_before_an_entry_of_the_term_is_committed() -> None:
-    """Thesis 6.4: "If the leader has not yet marked an entry from its current term committed, it
-    waits until it has done so".
-    """
-    log = RaftLog([Entry(1, 2, b"x"), Entry(2, TERM, b"")], bootstrap=VOTERS, committed_index=1)
-    leadership = Leadership(1, TERM, log, SETTINGS, 0)
-    leadership.reads.ask(42)
-    leadership.flush([])
-    assert leadership.reads.round == 0
-    log.commit_to(2)
-    leadership.flush([])
-    assert leadership.reads.round == 1
-
-
-def test_a_round_that_was_not_begun_proves_nothing() -> None:
-    stage = Stage()
-    stage.accepts(2, 1, round_=99)
-    stage.log.commit_to(1)
-    stage.leadership.reads.ask(42)
-    stage.flush()
-    assert stage.leadership.proved_reads() == []
 
 
 def test_a_peer_that_needs_what_is_gone_is_sent_the_snapshot_in_chunks() -> None:

@@ -221,7 +221,6 @@ def test_uncommitted_proposals_are_bounded() -> None:
 def test_who_does_not_lead_takes_nothing_in() -> None:
     member = follower()
     assert member.node.propose(b"x") is ProposalRefusal.NOT_LEADER
-    assert member.node.read_index(1) is ProposalRefusal.NOT_LEADER
     assert member.node.transfer_leadership(1, 0) is ProposalRefusal.NOT_LEADER
     assert member.node.resign(0) is ProposalRefusal.NOT_LEADER
     assert member.node.propose_membership_change(RemoveVoter(1), 0) is ProposalRefusal.NOT_LEADER
@@ -234,7 +233,7 @@ def test_what_would_be_mistaken_for_the_cores_own_entries_is_a_callers_fault() -
             member.node.propose(data)
 
 
-# -- 8: the first entry of a term, reads -----------------------------------------------------------
+# -- 8: the first entry of a term ------------------------------------------------------------------
 
 
 def test_a_leader_begins_its_term_with_an_entry_that_does_nothing() -> None:

@@ -79,7 +79,6 @@ def test_what_may_be_true_passes(message: Message) -> None:
         AppendRequest(1, 2, 3, 4, 0, (), 0),
         AppendRequest(1, 2, 3, 4, 4, (), 0),
         AppendRequest(1, 2, 3, 4, 2, (), -1),
-        AppendRequest(1, 2, 3, 4, 2, (), 0, -1),
         AppendRequest(1, 2, 3, 4, 2, (Entry(6, 3, b""),), 0),
         AppendRequest(1, 2, 3, 4, 2, (Entry(5, 4, b""),), 0),
         AppendRequest(1, 2, 3, 4, 2, (Entry(5, 1, b""),), 0),
