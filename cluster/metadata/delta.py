@@ -212,3 +212,11 @@ class MetadataDelta:
                 by_resource.pop(resource, None)
         is_broker_change = any(each.type == ConfigResourceType.BROKER for each in self._configs)
         return ConfigsImage(by_resource, None if is_broker_change else self._image.configs)
+
+
+def image_after(image: MetadataImage, records: Iterable[Record], offset: int) -> MetadataImage:
+    """The image with these records applied, as of `offset`."""
+    delta = MetadataDelta(image)
+    for record in records:
+        delta.replay(record)
+    return delta.apply(offset)

@@ -12,8 +12,6 @@ send entries before it has them durably, as long as it counts itself only afterw
 
 from collections.abc import Collection
 
-import msgspec
-
 from odradek.cluster.raft.configuration import ProposalRefusal, majority_of, majority_value
 from odradek.cluster.raft.log import RaftLog
 from odradek.cluster.raft.messages import (
@@ -28,19 +26,6 @@ from odradek.cluster.raft.messages import (
 )
 from odradek.cluster.raft.progress import Progress, ProgressState
 from odradek.cluster.raft.settings import RaftSettings
-
-
-class ReplicaProgress(msgspec.Struct, frozen=True):
-    """One replica as its leader knows it, for those who operate a quorum (DescribeQuorum).
-
-    Times are the driver's; None is never.
-    """
-
-    member_id: int
-    is_voter: bool
-    match_index: int
-    heard_ms: int | None
-    caught_up_ms: int | None
 
 
 class Leadership:
@@ -82,22 +67,6 @@ class Leadership:
     def observer_ids(self) -> list[int]:
         """Who follows without a vote."""
         return [peer for peer in self.peers if peer not in self._voter_ids]
-
-    def replicas(self, now_ms: int) -> list[ReplicaProgress]:
-        """All of them, the leader included, by ascending id."""
-        own_id, log = self._own_id, self._log
-        own = ReplicaProgress(own_id, own_id in self._voter_ids, log.stable_index, now_ms, now_ms)
-        others = (
-            ReplicaProgress(
-                peer,
-                peer in self._voter_ids,
-                progress.match_index,
-                progress.heard_ms,
-                progress.caught_up_ms,
-            )
-            for peer, progress in self.peers.items()
-        )
-        return sorted((own, *others), key=lambda replica: replica.member_id)
 
     def follow_configuration(self, now_ms: int) -> None:
         """The log's configuration has changed.

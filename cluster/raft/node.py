@@ -35,7 +35,7 @@ from odradek.cluster.raft.configuration import (
 from odradek.cluster.raft.election import Election, ElectionResult, can_grant_vote
 from odradek.cluster.raft.election_timeout import ElectionTimeout
 from odradek.cluster.raft.follower_log import FollowerLog
-from odradek.cluster.raft.leadership import Leadership, ReplicaProgress
+from odradek.cluster.raft.leadership import Leadership
 from odradek.cluster.raft.log import RaftLog
 from odradek.cluster.raft.membership import can_campaign, next_configuration
 from odradek.cluster.raft.messages import (
@@ -124,10 +124,6 @@ class RaftNode:
         """Whether the driver may make one of its own: who votes is known, no other is half here."""
         is_told = bool(self.log.configuration_at(self.log.applied_index).voters)
         return is_told and self._following.incoming.mark is None
-
-    def replicas(self) -> list[ReplicaProgress]:
-        """What a leader knows about everybody; nothing in who does not lead."""
-        return [] if self.leadership is None else self.leadership.replicas(self._now_ms)
 
     def next_deadline_ms(self) -> int:
         """When `tick` has something to do, if nothing happens before."""

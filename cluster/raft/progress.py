@@ -31,7 +31,6 @@ class Progress:
         "_round_end_index",
         "_round_start_ms",
         "_window",
-        "caught_up_ms",
         "chunk_age",
         "heard_ms",
         "is_caught_up",
@@ -61,7 +60,6 @@ class Progress:
         self.is_chunk_sent = False
         self.chunk_age = 0  # heartbeats since the chunk was sent
         self.is_caught_up = False
-        self.caught_up_ms: int | None = None  # when it last had everything
         self._window: deque[tuple[int, int]] = deque()  # last index and bytes of each request
         self.window_bytes = 0
         self._round_start_ms = now_ms
@@ -176,7 +174,6 @@ class Progress:
         is_slow = now_ms - self._round_start_ms > round_ms_max
         if self.match_index >= last_index:
             self.is_caught_up = True  # there is nothing to catch up with
-            self.caught_up_ms = now_ms
         elif self.match_index >= self._round_end_index:
             self.is_caught_up = not is_slow
         else:

@@ -4,7 +4,9 @@ Entries are applied in order and once; what has been applied before is skipped, 
 that the caller asks again from where it stands. Used by routers and workers alike.
 """
 
-from odradek.cluster.metadata.delta import MetadataDelta
+from itertools import chain
+
+from odradek.cluster.metadata.delta import image_after
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import decode_records
 from odradek.node.bus.messages import MetadataRecords, MetadataSnapshot
@@ -27,8 +29,4 @@ def apply_metadata(
 
 
 def _replay(image: MetadataImage, entries: tuple[bytes, ...], offset: int) -> MetadataImage:
-    delta = MetadataDelta(image)
-    for entry in entries:
-        for record in decode_records(entry):
-            delta.replay(record)
-    return delta.apply(offset)
+    return image_after(image, chain.from_iterable(map(decode_records, entries)), offset)

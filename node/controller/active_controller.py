@@ -1,11 +1,11 @@
-"""The active controller: commands decided one on top of the other, ahead of what is committed.
+"""The active controller: decides commands and appends their records to the metadata log.
 
-Made when this member's own first entry has been committed: then everything before it is in the
-image, and nothing that comes after it is anybody else's. Its controller has seen every decision,
-committed or not; dropped with the leadership, it takes what was not committed along. Whoever
-applies the log asks `committed` for the image that was made when an entry was decided, so that
-nothing is computed twice. A change of who votes is an entry like any other, with nothing in it for
-the image.
+    handle:  decode -> Controller.handle (pure) -> RaftDriver.propose -> Controller.replay
+
+One instance lives from the commit of this member's first entry in its term until it loses the lead.
+Each command is decided on the state that all earlier ones leave, committed or not; with the lead,
+what is not committed is lost. `committed` returns the image that was made when an entry was
+decided, so that nothing is replayed twice. A change of the voters is an entry without records.
 """
 
 from collections import deque
@@ -14,9 +14,14 @@ from typing import NamedTuple
 
 from odradek.cluster.controller.commands import (
     AddRaftVoter,
+    AlterConfigs,
+    BrokerHeartbeat,
     Command,
+    DeleteTopics,
+    IncrementalAlterConfigs,
     RemoveRaftVoter,
     VotersReply,
+    decode_command,
     encode_reply,
 )
 from odradek.cluster.controller.controller import Controller
@@ -25,24 +30,32 @@ from odradek.cluster.metadata.records import Record, encode_records
 from odradek.cluster.raft.configuration import MembershipChange, ProposalRefusal, RemoveVoter
 from odradek.cluster.raft.messages import Entry
 from odradek.cluster.raft.ready import Proposal
+from odradek.node.bus.peer_messages import ForwardResponse
 from odradek.node.controller.raft_driver import RaftDriver
 from odradek.node.controller.voter_changes import PeerHeaderLookup, membership_change, refusal_error
-from odradek.protocol.errors import ApiError
+from odradek.protocol.errors import ApiError, ErrorCode
+
+DISK_FULL = "The disk of the active controller is full."
+
+_FREES_SPACE = (DeleteTopics, AlterConfigs, IncrementalAlterConfigs, BrokerHeartbeat)
+"""May use the reserved disk space: deleting topics and shortening their retention frees space, and
+fencing must work on a full disk."""
 
 
 class ProposedCommand(NamedTuple):
-    """A command's reply, and the entry at which it holds: when that is applied, it may be told."""
+    """A reply, and the entry that must be committed before it is sent; 0: it may be sent at
+    once."""
 
     reply: bytes
     entry_index: int
 
 
 class NoDiskSpaceError(Exception):
-    """The disk has no room for what the command would add."""
+    """The log has no space for the records."""
 
 
 class NotProposedError(Exception):
-    """The quorum does not take it at the moment, and why: it is to be handed in again."""
+    """The quorum accepts nothing at the moment; submit the command again."""
 
 
 class ActiveController:
@@ -56,65 +69,85 @@ class ActiveController:
         term: int,
         node_id: int,
         static: Mapping[str, str],
-        has_room: Callable[[int], bool],
+        has_space: Callable[[int], bool],
         headers: PeerHeaderLookup,
     ) -> None:
-        """`headers` is what the members have said of themselves."""
+        """`has_space(bytes)` says whether the log has that much space beyond its reserve."""
         self.term = term
         self.controller = Controller(image, node_id=node_id, static=static)
+        self._node_id = node_id
         self._driver = driver
-        self._has_room = has_room
+        self._has_space = has_space
         self._headers = headers
-        self._decided: deque[tuple[int, MetadataImage]] = deque()
+        self._uncommitted: deque[tuple[int, MetadataImage]] = deque()
 
     @property
     def index(self) -> int:
-        """The last entry that was decided here, or that was there before."""
+        """The last entry of the log: decided here, or older."""
         return self.controller.image.offset
 
-    def decide(self, command: Command, now_ms: int, *, makes_room: bool) -> ProposedCommand:
-        """Decide a command, and put what it does into the log.
+    def handle(self, data: bytes, now_ms: int) -> tuple[ForwardResponse, int]:
+        """Decide an encoded command: the response, and the entry that must be committed before it
+        is sent. A refusal waits too: it may rest on entries that are not committed yet.
 
-        Raises ApiError if it is refused; NoDiskSpaceError or NotProposedError, and nothing has
+        Raises NotProposedError; then nothing has happened.
+        """
+        try:
+            command = decode_command(data)
+        except ValueError as error:
+            text = f"Node {self._node_id} does not know this command: {error}"
+            return ForwardResponse(0, ErrorCode.UNSUPPORTED_VERSION, error_message=text), 0
+        try:
+            proposed = self.decide(command, now_ms)
+        except ApiError as error:
+            return ForwardResponse(0, error.code, error_message=error.message), self.index
+        except NoDiskSpaceError:
+            return ForwardResponse(0, ErrorCode.KAFKA_STORAGE_ERROR, error_message=DISK_FULL), 0
+        index = proposed.entry_index
+        return ForwardResponse(0, ErrorCode.NONE, proposed.reply, offset=index), index
+
+    def decide(self, command: Command, now_ms: int) -> ProposedCommand:
+        """Decide a command and propose its records.
+
+        Raises ApiError if it is refused, NoDiskSpaceError and NotProposedError; then nothing has
         happened.
         """
         if isinstance(command, AddRaftVoter | RemoveRaftVoter):
             return self._change_voters(command)
         result = self.controller.handle(command, now_ms)
-        self.propose(result.records, makes_room=makes_room)
+        self.propose(result.records, frees_space=isinstance(command, _FREES_SPACE))
         return ProposedCommand(encode_reply(result.reply), self.index)
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due by time."""
+        """Propose what is due: fencing, preferred leader elections."""
         due = self.controller.next_deadline_ms()
         if due is not None and now_ms >= due:
-            # Who is fenced, or leads again, has lost or won that whatever room there is.
-            self.propose(self.controller.tick(now_ms), makes_room=True)
+            self.propose(self.controller.tick(now_ms), frees_space=True)
 
-    def propose(self, records: Sequence[Record], *, makes_room: bool) -> None:
-        """Make records the log's next entry."""
+    def propose(self, records: Sequence[Record], *, frees_space: bool) -> None:
+        """Append records to the log as one entry and replay them. Raises as `decide`."""
         if not records:
             return
         data = encode_records(records)
-        if not makes_room and not self._has_room(len(data)):
+        if not frees_space and not self._has_space(len(data)):
             raise NoDiskSpaceError
         proposal = self._driver.propose(data)
         if isinstance(proposal, ProposalRefusal):
-            raise NotProposedError(f"the quorum takes nothing: {proposal}")
-        self._take_in(proposal, records)
+            raise NotProposedError(f"The quorum accepts no entries: {proposal}")
+        self._replay(proposal, records)
 
     def change_membership(self, change: MembershipChange) -> ProposalRefusal | None:
-        """Make the next configuration the log's next entry, unless that is refused."""
+        """Append the next configuration to the log, or say why not."""
         proposal = self._driver.change_membership(change)
         if isinstance(proposal, ProposalRefusal):
             return proposal
-        self._take_in(proposal, ())
+        self._replay(proposal, ())
         return None
 
     def _change_voters(self, command: AddRaftVoter | RemoveRaftVoter) -> ProposedCommand:
         change = membership_change(command, self._driver.node.configuration, self._headers)
-        if self._is_to_leave_first(change):
-            raise NotProposedError("the leader lets another lead before it loses its vote")
+        if self._must_transfer_leadership(change):
+            raise NotProposedError("The leader transfers leadership before it loses its vote.")
         refusal = self.change_membership(change)
         if refusal is not None:
             reason = refusal_error(refusal, command)
@@ -125,9 +158,9 @@ class ActiveController:
         reply = encode_reply(VotersReply(command.voter_id))
         return ProposedCommand(reply, self.index if is_waiting else 0)
 
-    def _is_to_leave_first(self, change: MembershipChange) -> bool:
-        """A leader whose vote is to be taken lets the best of the others lead, who takes it: nobody
-        waits for an election then, and whoever asked is answered by who has done it."""
+    def _must_transfer_leadership(self, change: MembershipChange) -> bool:
+        """Whether the leader itself is to be removed and there is another voter. Begins the
+        transfer: the new leader removes this voter, and no election timeout has to pass."""
         node = self._driver.node
         if not isinstance(change, RemoveVoter) or change.member_id != node.own_id:
             return False
@@ -137,14 +170,15 @@ class ActiveController:
             self._driver.transfer_leadership(others)
         return bool(others)
 
-    def _take_in(self, proposal: Proposal, records: Sequence[Record]) -> None:
-        # Decisions name the entry they will be, as a broker's epoch does.
-        assert proposal.index == self.index + 1, "an entry came between"
+    def _replay(self, proposal: Proposal, records: Sequence[Record]) -> None:
+        # Records contain the index of their own entry, for example as broker epoch.
+        assert proposal.index == self.index + 1, "another entry was appended in between"
         self.controller.replay(records, proposal.index)
-        self._decided.append((proposal.index, self.controller.image))
+        self._uncommitted.append((proposal.index, self.controller.image))
 
     def committed(self, entry: Entry) -> MetadataImage | None:
         """The image after an entry that was decided here; None if it was not."""
-        if not self._decided or self._decided[0][0] != entry.index or entry.term != self.term:
+        uncommitted = self._uncommitted
+        if not uncommitted or uncommitted[0][0] != entry.index or entry.term != self.term:
             return None
-        return self._decided.popleft()[1]
+        return uncommitted.popleft()[1]

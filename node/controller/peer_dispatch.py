@@ -46,11 +46,11 @@ class PeerDispatch:
     def __init__(
         self,
         config: NodeConfig,
-        acquaintances: PeerDirectory,
+        directory: PeerDirectory,
         driver: RaftDriver,
-        errands: CommandForwarding,
+        forwarding: CommandForwarding,
         quorum: QuorumView,
-        lost: FailureDetector,
+        failure_detector: FailureDetector,
         *,
         tell: Callable[[tuple[int, ...]], None],
         suspect: Callable[[int, int], None],
@@ -58,17 +58,16 @@ class PeerDispatch:
         """`tell` says to the processes of this node which nodes have become unreachable, `suspect`
         to the active controller whose process has ended, and when."""
         self._config = config
-        self._peer_directory = acquaintances
+        self._peer_directory = directory
         self._driver = driver
-        self._forwarding = errands
+        self._forwarding = forwarding
         self._quorum = quorum
-        self._failure_detector = lost
+        self._failure_detector = failure_detector
         self._tell = tell
         self._suspect = suspect
         self._own_id = driver.node.own_id
         self._forget_ms = 0
         self._told_ms = 0
-        self._has_vote = True
 
     def next_deadline_ms(self) -> int | None:
         """When `dispatch` has something to do, if nobody says anything before."""
@@ -112,23 +111,11 @@ class PeerDispatch:
             self._forget_ms = now_ms + EXPIRY_MS // 3
             self._peer_directory.forget(brokers, now_ms)
 
-    def log_lost_vote(self) -> None:
-        """Say that there is no vote, and what gives one: after a start, or when it was taken."""
-        node = self._driver.node
-        if not node.configuration.voters or node.leader_id is None:
-            return
-        had_vote, self._has_vote = self._has_vote, node.configuration.is_voter(self._own_id)
-        if had_vote and not self._has_vote:
-            log.warning(
-                "this node follows the metadata without a vote; odradek node add %d gives it one",
-                self._config.node_id,
-            )
-
     def _take(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
         if isinstance(message, ForwardRequest):
             self._forwarding.submit_forwarded(header.member, header.incarnation, message, now_ms)
         elif isinstance(message, ForwardResponse):
-            self._forwarding.carried(message, now_ms)
+            self._forwarding.on_response(message, now_ms)
         elif isinstance(message, QuorumStateRequest):
             self._quorum.asked(header.member, message)
         elif isinstance(message, QuorumStateResponse):

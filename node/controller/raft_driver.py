@@ -1,99 +1,61 @@
-"""The Raft core's driver: what `Ready` says is done here, with the metadata log and the peers.
+"""The Raft core's driver: carries out each `Ready` with the metadata log and the peers.
 
-Order of duties, as cluster.raft.ready has it: persist (a thread of its own, one durable commit for
-hard state and entries), then send, then apply, then advance. While the disk is busy the loop goes
-on: what needs no disk leaves at once, and what arrives shares the next sync. Applying is the
-caller's: `process_ready` returns what has been committed, in order.
+The order is that of cluster.raft.ready: persist (in the log writer's thread, one durable commit for
+hard state and entries), send, apply, advance. The loop does not wait for the disk: what needs no
+disk is sent at once, and what arrives during a sync shares the next one. Committed entries go to
+the `RaftListener`.
 
-The log that a quorum of one wrote before there was Raft is a log like any other: its entries have
-term 1, and who votes is said by the bootstrap.
+A log that a quorum of one wrote before there was Raft needs no conversion: its entries have term 1,
+and the bootstrap voters are its voters.
 
-A full disk. Entries that the log has no room for are not promised to anybody yet. A follower tries
-again and again, and does not follow meanwhile. A leader steps down and begins anew from its disk
-(`EntriesDiscarded`): what it had not persisted has not happened.
+If the disk is full, entries that do not fit were promised to nobody. A follower retries until there
+is space and does not follow meanwhile. A leader resigns and restarts the core from the disk
+(`on_discard`): what it had not persisted has not happened.
 """
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
+
+import msgspec
 
 from odradek.cluster.raft.configuration import (
-    Configuration,
     MembershipChange,
     ProposalRefusal,
     configuration_of,
-    decode_configuration,
-    encode_configuration,
 )
-from odradek.cluster.raft.messages import (
-    Entry,
-    Message,
-    SnapshotChunk,
-    SnapshotMetadata,
-    TimeoutNow,
-)
+from odradek.cluster.raft.messages import Entry, Message, SnapshotChunk, TimeoutNow
 from odradek.cluster.raft.node import RaftNode
-from odradek.cluster.raft.ready import (
-    HardState,
-    Proposal,
-    Ready,
-    ReceivedChunk,
-    Restored,
-    Role,
-    SoftState,
-)
+from odradek.cluster.raft.ready import Proposal, Ready, Role, SoftState
 from odradek.cluster.raft.settings import RaftSettings
-from odradek.node.controller.disk_thread import DiskThread
-from odradek.storage.metadata_log import (
-    MetadataLog,
-    MetadataLogEntry,
-    MetadataLogError,
-    MetadataLogFullError,
-    SnapshotManifest,
-    SnapshotWriter,
-    StoredHardState,
-)
+from odradek.node.controller.metadata_log_writer import MetadataLogWriter, WriteResult
+from odradek.storage.metadata_log import MetadataLog, MetadataLogFullError
 
 log = logging.getLogger(__name__)
 
 RETRY_MS = 250
-"""After which a disk that was full is tried again."""
+"""Between two attempts to write to a full disk."""
 KEPT_ENTRIES = 5_000
-"""Left before a snapshot for followers that are a little behind, where there are any."""
+"""Entries kept below a snapshot, for followers that are a little behind."""
 
 
-class EntriesCommitted(NamedTuple):
-    """These entries are committed, and on this disk. Each is told once, in order."""
+class RaftListener(NamedTuple):
+    """Called for what follows from the log, in order. None of it may call `process_ready`."""
 
-    entries: tuple[Entry, ...]
-
-
-class SnapshotInstalled(NamedTuple):
-    """A leader's snapshot has replaced everything: the state after applying `last_index`."""
-
-    last_index: int
-    content: bytes
-
-
-class SoftStateChanged(NamedTuple):
-    """Somebody else leads than before, or nobody, or this member in another term."""
-
-    soft_state: SoftState
-
-
-class EntriesDiscarded(NamedTuple):
-    """There was no room on the disk for what this member led: all above `last_index` is gone."""
-
-    last_index: int
-    reason: str
-
-
-Event: TypeAlias = EntriesCommitted | SnapshotInstalled | SoftStateChanged | EntriesDiscarded
+    on_commit: Callable[[tuple[Entry, ...]], None]
+    """These entries are committed and on this disk. Each is reported once, in order; after a
+    discard those above the applied state are reported again."""
+    on_snapshot: Callable[[int, bytes], None]
+    """A leader's snapshot has replaced everything: the last applied index, and the content."""
+    on_soft_state: Callable[[SoftState], None]
+    """The leader, the term or this member's role has changed."""
+    on_discard: Callable[[int], None]
+    """The disk was full: entries above this index that this member proposed are gone."""
 
 
 class RaftDriver:
-    """See the module's docstring. One owner, one thread. Times are of a clock that does not go
-    back, in milliseconds.
+    """See the module's docstring. One owner, one thread. Times are milliseconds of a clock that
+    does not go back.
     """
 
     def __init__(
@@ -108,9 +70,8 @@ class RaftDriver:
         may_use_reserve: Callable[[Entry], bool] = lambda _entry: False,
         settings: RaftSettings | None = None,
     ) -> None:
-        """`voter_ids` count for as long as the log names none; there are none in a member that
-        joins. `may_use_reserve` says of an entry that
-        was received whether the room that is kept back for a full disk may be used for it.
+        """`voter_ids` count as long as the log names no voters; empty in a member that joins.
+        `may_use_reserve` decides which received entries may use the space reserved for a full disk.
         """
         self._log = metadata_log
         self._own_id = own_id
@@ -118,40 +79,38 @@ class RaftDriver:
         self._send = send
         self._jitter_ms = jitter_ms
         self._now_ms = now_ms
-        self._may_spend = may_use_reserve
+        self._may_use_reserve = may_use_reserve
         self._settings = settings or RaftSettings()
-        self._disk = DiskThread()
+        self._writer = MetadataLogWriter(metadata_log)
         self._persisting: Ready | None = None
-        self._is_refused = False
         self._retry_at_ms: int | None = None
         self._is_full = False
         self._has_new_input = False
-        self._incoming: SnapshotWriter | None = None
         self._node = self._make_node()
 
     def _make_node(self) -> RaftNode:
         return RaftNode(
             self._own_id,
             self._settings,
-            restored(self._log, self._bootstrap),
+            self._writer.restored(self._bootstrap),
             jitter_ms=self._jitter_ms,
             now_ms=self._now_ms,
         )
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """Readable when the disk has done something: `process_ready` is to be called."""
-        return self._disk.fileno()
+        """Readable when a write has ended: call `process_ready`."""
+        return self._writer.fileno()
 
     @property
     def node(self) -> RaftNode:
-        """The core, to be looked at."""
+        """The core. Read only."""
         return self._node
 
     @property
     def is_sole_voter(self) -> bool:
-        """Whether this member is the only one that votes, as far as its log knows."""
+        """Whether this member is the only voter, as far as its log knows."""
         return self._node.configuration.voter_ids == (self._own_id,)
 
     @property
@@ -161,26 +120,25 @@ class RaftDriver:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the log is not being written to: the owner may use it itself."""
+        """Whether no write is under way: the owner may use the log itself."""
         return self._persisting is None
 
     @property
     def has_work(self) -> bool:
-        """Whether something was asked of the core since the last `process_ready`."""
+        """Whether the core got new input since the last `process_ready`."""
         return self._has_new_input
 
     @property
     def first_index(self) -> int:
-        """The first entry that `entries_from` can give."""
+        """The first entry that `entries_from` can return."""
         return self._node.log.first_index
 
     def entries_from(self, index: int, end: int, bytes_max: int) -> tuple[Entry, ...]:
-        """Entries `[index, end)`, fewer if they are many; at least one if there is one."""
-        found = self._node.log.slice(index, bytes_max)
-        return found[: max(0, end - index)]
+        """Entries `[index, end)`, about `bytes_max` of them and at least one if there is one."""
+        return self._node.log.slice(index, bytes_max)[: max(0, end - index)]
 
     def age_ms(self, time_ms: int) -> int:
-        """How long ago it was."""
+        """Milliseconds since `time_ms`."""
         return max(0, self._now_ms - time_ms)
 
     def next_deadline_ms(self) -> int:
@@ -190,38 +148,38 @@ class RaftDriver:
             return due
         return self._retry_at_ms if self._persisting is None else min(due, self._retry_at_ms)
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------
 
     def propose(self, data: bytes) -> Proposal | ProposalRefusal:
-        """Append to the log, if this member leads. `process_ready` carries it on."""
+        """Append to the log, if this member leads. `process_ready` replicates it."""
         self._has_new_input = True
         return self._node.propose(data)
 
     def change_membership(self, change: MembershipChange) -> Proposal | ProposalRefusal:
-        """Append the next configuration, if this member leads. `process_ready` carries it on."""
+        """Append the next configuration, if this member leads. `process_ready` replicates it."""
         self._has_new_input = True
         return self._node.propose_membership_change(change, self._now_ms)
 
     def step(self, message: Message) -> None:
-        """Take in what a peer has said. Never raises, whatever it says."""
+        """Take in a peer's message. Never raises, whatever it contains."""
         self._node.step(message, self._now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """It is now so late."""
+        """Advance the clock to `now_ms`."""
         self._now_ms = max(self._now_ms, now_ms)
         if self._retry_at_ms is not None:
             if now_ms < self._retry_at_ms:
                 return
             self._retry_at_ms = None
             if self._persisting is not None:
-                self._start_persisting(self._persisting)
+                self._persist(self._persisting)
         self._node.tick(self._now_ms)
 
     def transfer_leadership(self, candidates: Collection[int]) -> int | None:
-        """Ask the voter among these that has most of the log to take over, once it has all of it
-        (thesis 3.10). Whom; None if this member does not lead or there is none.
+        """Ask the candidate with the longest log to take over once it has all of it (thesis 3.10).
 
-        Until the other leads, or an election timeout has passed, nothing is taken in here.
+        The candidate; None if this member does not lead or there is none. Nothing can be proposed
+        until the other leads or an election timeout has passed.
         """
         leadership = self._node.leadership
         if leadership is None:
@@ -233,16 +191,14 @@ class RaftDriver:
         return successor
 
     def resign(self) -> None:
-        """Ask the best other voter to take over, if this member leads."""
+        """Step down and ask the best other voter to take over, if this member leads."""
         if self.is_leader and not self.is_sole_voter:
             self._has_new_input = True
             self._node.resign(self._now_ms)
 
     def campaign_now(self, leader_id: int) -> None:
-        """The leader's process has ended: stand for election as if it had asked for that with its
-        last word, in place of waiting for a silence that is certain to come.
-
-        Nothing but the waiting is left out: who votes judges the log as ever (thesis 3.10).
+        """The leader's process has ended: campaign as if it had sent TimeoutNow, instead of waiting
+        for the election timeout. Voters judge the log as always (thesis 3.10).
         """
         node = self._node
         if node.leader_id == leader_id and node.role is Role.FOLLOWER:
@@ -250,204 +206,115 @@ class RaftDriver:
             node.step(TimeoutNow(leader_id, self._own_id, node.term), self._now_ms)
 
     def snapshot(self, index: int, content: bytes) -> bool:
-        """Let `content`, the state after applying `index`, stand for the entries up to there.
+        """Replace the entries up to `index` by `content`, the state after applying them.
 
-        Only while the disk is idle. False if there was no room, or this is not the time.
+        Only while idle. False if it failed or another snapshot is being received.
         """
         assert self.is_idle
         term = self._node.log.term_at(index)
         if term is None or not self._node.can_take_snapshot:
             return False
-        configuration = self._node.log.configuration_at(index)
-        writer: SnapshotWriter | None = None
-        try:
-            writer = self._log.begin_snapshot(
-                index=index, term=term, configuration=encode_configuration(configuration)
-            )
-            writer.write(content)
-            mark = writer.commit()
-            kept = 0 if self.is_sole_voter else KEPT_ENTRIES
-            first_index = max(self._log.first_index, index + 1 - kept)
-            self._log.truncate_prefix(first_index)
-        except (MetadataLogError, OSError) as error:
-            # The log goes on without it, as long as it has room, and tries again later.
-            log.error("no snapshot of the metadata: %s", error)
-            if writer is not None:
-                writer.abort()
+        metadata = self._writer.take_snapshot(
+            content,
+            index=index,
+            term=term,
+            configuration=self._node.log.configuration_at(index),
+            retained_entries=0 if self.is_sole_voter else KEPT_ENTRIES,
+        )
+        if metadata is None:
             return False
-        self._node.snapshot_taken(_mark(mark), self._log.first_index)
+        self._node.snapshot_taken(metadata, self._log.first_index)
         return True
 
     def close(self) -> None:
-        """Finish what the disk is doing. The log is closed by its owner."""
-        self._disk.close()
+        """Finish the write under way. The owner closes the log."""
+        self._writer.close()
 
-    # -- the driver's duties -----------------------------------------------------------------------
+    # -- Ready -------------------------------------------------------------------------------------
 
-    def process_ready(self, *, waits: bool = False) -> list[Event]:
-        """Carry out what the core says until it says nothing; what is to be applied, in order.
+    def process_ready(self, listener: RaftListener, *, waits: bool = False) -> bool:
+        """Carry out every Ready of the core; whether the listener was called.
 
-        With `waits` also what the disk is doing is waited for, at a start.
+        With `waits`, also wait for the disk, as at a start.
         """
-        events: list[Event] = []
         self._has_new_input = False
-        self._take_persisted(events)
+        result = self._writer.take_result()
+        is_reported = result is not None and self._on_written(result, listener)
         while True:
             while (ready := self._node.ready()) is not None:
                 if ready.must_persist:
                     self._persisting = ready
                     if self._retry_at_ms is None:
-                        self._start_persisting(ready)
+                        self._persist(ready)
                 else:
-                    self._carry_out(ready, events)
+                    is_reported |= self._complete(ready, listener)
             if not waits or self._persisting is None or self._retry_at_ms is not None:
-                return events
-            _, error = self._disk.wait_result()
-            self._persisted(error, events)
+                return is_reported
+            is_reported |= self._on_written(self._writer.wait_result(), listener)
 
-    def _start_persisting(self, ready: Ready) -> None:
-        spends = self._node.role is not Role.FOLLOWER or any(map(self._may_spend, ready.entries))
-        self._disk.submit(lambda: self._persist(ready, spends))
+    def _persist(self, ready: Ready) -> None:
+        may_use_reserve = self._node.role is not Role.FOLLOWER or any(
+            map(self._may_use_reserve, ready.entries)
+        )
+        self._writer.persist(ready, may_use_reserve=may_use_reserve)
 
-    def _persist(self, ready: Ready, spends: bool) -> None:
-        """In the disk's thread."""
-        hard_state = ready.hard_state
-        if hard_state is not None or ready.entries:
-            self._log.append_entries(
-                [MetadataLogEntry(entry.index, entry.term, entry.data) for entry in ready.entries],
-                hard_state=None
-                if hard_state is None
-                else StoredHardState(hard_state.term, hard_state.vote, hard_state.commit),
-                may_use_reserve=spends,
-            )
-        if ready.chunk is not None:
-            self._is_refused = not self._store(ready.chunk)
-
-    def _store(self, chunk: ReceivedChunk) -> bool:
-        """A piece of a leader's snapshot; False if the snapshot must be sent anew."""
-        mark = chunk.snapshot
-        try:
-            if chunk.offset == 0:
-                self._incoming = self._log.begin_snapshot(
-                    index=mark.index,
-                    term=mark.term,
-                    configuration=encode_configuration(mark.configuration),
-                )
-            writer = self._incoming
-            if writer is None or writer.size != chunk.offset:
-                return False
-            writer.write(chunk.data)
-            if not chunk.is_last:
-                return True
-            self._incoming = None
-            if (writer.size, writer.checksum) != (mark.size, mark.checksum):
-                log.error("a snapshot of the metadata came spoiled: it is fetched anew")
-                writer.abort()
-                return False
-            writer.commit()
-        except (OSError, MetadataLogError) as error:
-            log.error("a snapshot of the metadata cannot be stored: %s", error)
-            if self._incoming is not None:
-                self._incoming.abort()
-                self._incoming = None
-            return False
-        return True
-
-    def _take_persisted(self, events: list[Event]) -> None:
-        is_done, error = self._disk.take_result()
-        if is_done:
-            self._persisted(error, events)
-
-    def _persisted(self, error: Exception | None, events: list[Event]) -> None:
+    def _on_written(self, result: WriteResult, listener: RaftListener) -> bool:
+        """A write has ended; whether the listener was called."""
         ready = self._persisting
         assert ready is not None
-        if isinstance(error, MetadataLogFullError):
-            self._on_full(error, events)
-            return
-        if error is not None:
-            raise error
+        if isinstance(result.error, MetadataLogFullError):
+            return self._on_full(result.error, listener)
+        if result.error is not None:
+            raise result.error
         self._persisting = None
         if self._is_full:
             self._is_full = False
-            log.info("there is room in the metadata log again")
-        if self._is_refused:
-            self._is_refused = False
+            log.info("The metadata log has disk space again.")
+        if result.is_snapshot_corrupt:
             self._node.reject_snapshot()
-            mark = None
-        else:
-            mark = ready.snapshot
-        if mark is not None:
-            content = b"".join(self._log.iter_snapshot())
-            events.append(SnapshotInstalled(mark.index, content))
-        self._carry_out(ready, events)
+        self._complete(ready, listener)
+        if ready.snapshot is None or result.is_snapshot_corrupt:
+            return False
+        listener.on_snapshot(ready.snapshot.index, b"".join(self._log.iter_snapshot()))
+        return True
 
-    def _carry_out(self, ready: Ready, events: list[Event]) -> None:
+    def _complete(self, ready: Ready, listener: RaftListener) -> bool:
+        """Send, apply, advance; whether the listener was called."""
         for message in ready.messages:
             self._send_with_data(message)
         if ready.committed:
-            events.append(EntriesCommitted(ready.committed))
+            listener.on_commit(ready.committed)
         if ready.soft_state is not None:
-            events.append(SoftStateChanged(ready.soft_state))
+            listener.on_soft_state(ready.soft_state)
         self._node.advance(ready)
+        return bool(ready.committed) or ready.soft_state is not None
 
     def _send_with_data(self, message: Message) -> None:
-        if not isinstance(message, SnapshotChunk):
-            self._send(message)
-            return
-        mark = self._log.snapshot
-        if mark is None or _mark(mark) != message.snapshot:
-            return  # it has been replaced; the core begins with the new one
-        data = self._log.read_snapshot(message.offset, message.length)
-        self._send(
-            SnapshotChunk(
-                message.sender,
-                message.to,
-                message.term,
-                message.snapshot,
-                message.offset,
-                message.length,
-                data,
-            )
-        )
+        if isinstance(message, SnapshotChunk):
+            if self._writer.snapshot != message.snapshot:
+                return  # The snapshot was replaced. The core starts again with the new one.
+            data = self._log.read_snapshot(message.offset, message.length)
+            message = msgspec.structs.replace(message, data=data)
+        self._send(message)
 
-    def _on_full(self, error: MetadataLogFullError, events: list[Event]) -> None:
+    def _on_full(self, error: MetadataLogFullError, listener: RaftListener) -> bool:
         self._retry_at_ms = self._now_ms + RETRY_MS
         was_full, self._is_full = self._is_full, True
         if not self.is_leader:
             if not was_full:
-                log.error("no room: this node falls behind until there is some (%s)", error)
-            return
-        log.error("no room: this node does not lead until there is some (%s)", error)
+                log.error(
+                    "Disk full: this node stops following the metadata. Free space. %s", error
+                )
+            return False
+        log.error("Disk full: this node stops leading the quorum. Free space. %s", error)
         self.resign()
-        # What may be said without a disk is: a successor is asked to take over. What is committed
-        # meanwhile is told again.
+        # What needs no disk is still sent: the successor is asked to take over. What is committed
+        # meanwhile is reported again.
         while (ready := self._node.ready()) is not None and not ready.must_persist:
             for message in ready.messages:
                 self._send_with_data(message)
         self._persisting = None
         self._node = self._make_node()
-        events.append(EntriesDiscarded(self._log.last_index, str(error)))
-        events.append(SoftStateChanged(self._node.soft_state))
-
-
-def restored(metadata_log: MetadataLog, bootstrap: Configuration) -> Restored:
-    """What a member finds on its disk."""
-    first_index = metadata_log.first_index
-    stored = metadata_log.hard_state
-    mark = metadata_log.snapshot
-    return Restored(
-        hard_state=HardState(stored.term, stored.vote, stored.commit),
-        entries=tuple(
-            Entry(entry.index, entry.term, entry.data) for entry in metadata_log.read(first_index)
-        ),
-        previous_term=metadata_log.term_at(first_index - 1),
-        snapshot=None if mark is None else _mark(mark),
-        bootstrap=bootstrap,
-    )
-
-
-def _mark(mark: SnapshotManifest) -> SnapshotMetadata:
-    """A snapshot of the time before there was Raft names no voters."""
-    voters = mark.configuration
-    configuration = decode_configuration(voters) if voters else Configuration()
-    return SnapshotMetadata(mark.index, mark.term, mark.size, mark.checksum, configuration)
+        listener.on_discard(self._log.last_index)
+        listener.on_soft_state(self._node.soft_state)
+        return True

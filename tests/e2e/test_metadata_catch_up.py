@@ -39,8 +39,8 @@ from tests.support.waiting import wait_until
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 FAR_MS = 2**62
 PROGRAM = (
-    "from odradek.node.controller import process, raft_driver;"
-    "process.SNAPSHOT_ENTRIES = 30;"
+    "from odradek.node.controller import metadata_loader, process, raft_driver;"
+    "metadata_loader.SNAPSHOT_ENTRIES = 30;"
     "raft_driver.KEPT_ENTRIES = 5;"
     "process.main()"
 )

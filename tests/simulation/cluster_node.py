@@ -132,7 +132,7 @@ class ClusterNode(RaftHost):
         self.incarnation += 1
         self.wants_shut_down = self.should_shut_down = False
         self.image = MetadataImage.empty()
-        self.decisions: ActiveController | None = None
+        self.active: ActiveController | None = None
         self.broker_epoch: int | None = None
         self._published = -1
         self._is_asking = False
@@ -140,7 +140,7 @@ class ClusterNode(RaftHost):
         self._reached: dict[str, int] = {}
         self._is_serving = False
         self._entries = []
-        self.errands = CommandForwarding(
+        self.forwarding = CommandForwarding(
             own_id=self.own_id,
             send=self._send_control,
             tell=lambda identity, submitted: self.to_worker.put(
@@ -185,13 +185,13 @@ class ClusterNode(RaftHost):
 
     def next_deadline_ms(self) -> int:
         due = [self.node.next_deadline_ms(), self.worker.next_ms()]
-        errand_ms = self.errands.next_deadline_ms()
-        if errand_ms is not None:
-            due.append(errand_ms)
+        forwarding_ms = self.forwarding.next_deadline_ms()
+        if forwarding_ms is not None:
+            due.append(forwarding_ms)
         if not self._is_asking:
             due.append(self._due_ms)
-        if self.decisions is not None:
-            decision_ms = self.decisions.controller.next_deadline_ms()
+        if self.active is not None:
+            decision_ms = self.active.controller.next_deadline_ms()
             if decision_ms is not None:
                 due.append(decision_ms)
         first = min(due)
@@ -211,16 +211,16 @@ class ClusterNode(RaftHost):
             return
         now_ms = self.clock_ms()
         if isinstance(message.message, ForwardRequest):
-            self.errands.submit_forwarded(
+            self.forwarding.submit_forwarded(
                 message.sender, message.incarnation, message.message, now_ms
             )
         elif isinstance(message.message, ForwardResponse):
-            self.errands.carried(message.message, now_ms)
+            self.forwarding.on_response(message.message, now_ms)
         self._settle()
 
     def wake(self) -> None:
         self.node.tick(self.clock_ms())
-        self._tick_decisions()
+        self._tick_active()
         self._settle()
         self.worker.tick()
 
@@ -229,7 +229,9 @@ class ClusterNode(RaftHost):
     ) -> None:
         """As a router would have it carried out."""
         now_ms = self.clock_ms()
-        self.errands.submit_internal(encode_command(command), now_ms + timeout_ms, answer, now_ms)
+        self.forwarding.submit_internal(
+            encode_command(command), now_ms + timeout_ms, answer, now_ms
+        )
         self._settle()
 
     def _answer_worker(self, identity: bytes, submitted: CommandSubmitted) -> None:
@@ -238,7 +240,7 @@ class ClusterNode(RaftHost):
 
     def submit_of_worker(self, identity: bytes, message: SubmitCommand) -> None:
         """What a worker asks of the controller."""
-        self.errands.submit(identity, message, message.deadline_ms, self.clock_ms())
+        self.forwarding.submit(identity, message, self.clock_ms())
         self._settle()
 
     def applied(self, process: str, offset: int) -> None:
@@ -261,7 +263,7 @@ class ClusterNode(RaftHost):
             for event in events:
                 self._on_event(event)
             self._present()
-            self.errands.settle(self.image.offset, self._everybody_reached(), self.clock_ms())
+            self.forwarding.answer(self.image.offset, self._everybody_reached(), self.clock_ms())
             has_news = bool(events) or self.is_asked
         if self.image.offset != self._published:
             self._publish()
@@ -293,7 +295,7 @@ class ClusterNode(RaftHost):
             self._take(event)
 
     def _take(self, entry: Entry) -> None:
-        image = None if self.decisions is None else self.decisions.committed(entry)
+        image = None if self.active is None else self.active.committed(entry)
         if image is None:
             delta = MetadataDelta(self.image)
             if entry.is_command:
@@ -301,16 +303,16 @@ class ClusterNode(RaftHost):
                     delta.replay(record)
             image = delta.apply(entry.index)
         self.image = image
-        if self.decisions is None and entry.term == self.node.term:
+        if self.active is None and entry.term == self.node.term:
             self._lead_if_due()
 
     def _stand(self, soft_state: SoftState) -> None:
-        decisions = self.decisions
+        decisions = self.active
         if decisions is not None and (
             soft_state.role is not Role.LEADER or soft_state.term != decisions.term
         ):
-            self.decisions = None
-        self.errands.set_leader(soft_state.leader_id, self.decisions, self.clock_ms())
+            self.active = None
+        self.forwarding.set_leader(soft_state.leader_id, self.active, self.clock_ms())
 
     def _lead_if_due(self) -> None:
         node = self.node
@@ -322,24 +324,24 @@ class ClusterNode(RaftHost):
             term=node.term,
             node_id=self.own_id,
             static=self.settings.static,
-            has_room=lambda _: True,
+            has_space=lambda _: True,
             headers=_NobodyMet(),
         )
         if not self.image.cluster_id:
             first: list[Record] = [ClusterCreated(CLUSTER_ID)]
             if self.settings.has_elr:
                 first.append(FeatureLevelChanged(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
-            decisions.propose(first, makes_room=True)
+            decisions.propose(first, frees_space=True)
         decisions.controller.activate(self.clock_ms())
-        self.decisions = decisions
-        self.errands.set_leader(self.own_id, decisions, self.clock_ms())
+        self.active = decisions
+        self.forwarding.set_leader(self.own_id, decisions, self.clock_ms())
 
-    def _tick_decisions(self) -> None:
-        if self.decisions is not None:
+    def _tick_active(self) -> None:
+        if self.active is not None:
             try:
-                self.decisions.tick(self.clock_ms())
+                self.active.tick(self.clock_ms())
             except NotProposedError:
-                self.decisions.controller.activate(self.clock_ms())
+                self.active.controller.activate(self.clock_ms())
 
     def _send_control(self, node_id: int, message: ControlMessage) -> None:
         self.simulation.send(self.own_id, node_id, Control(self.own_id, self.incarnation, message))
@@ -404,7 +406,7 @@ class ClusterNode(RaftHost):
                 wants_shut_down=self.wants_shut_down,
             )
             timeout_ms = RETRY_MS * 2
-        self.errands.submit_internal(
+        self.forwarding.submit_internal(
             encode_command(command), now_ms + timeout_ms, self._on_answer, now_ms
         )
 

@@ -86,7 +86,7 @@ def _takes_every_log_for_whole(
 
 
 def decides_on_what_is_committed(
-    self: ActiveController, records: Sequence[Record], *, makes_room: bool
+    self: ActiveController, records: Sequence[Record], *, frees_space: bool
 ) -> None:
     if records:
         proposal = self._driver.propose(encode_records(records))

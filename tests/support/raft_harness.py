@@ -8,14 +8,7 @@ from odradek.cluster.raft.configuration import node_id_of
 from odradek.cluster.raft.messages import ALL_MEMBERS, Entry, Message
 from odradek.cluster.raft.settings import RaftSettings
 from odradek.node.bus.peer_messages import PEER_VERSION, PeerHeader
-from odradek.node.controller.raft_driver import (
-    EntriesCommitted,
-    EntriesDiscarded,
-    Event,
-    RaftDriver,
-    SnapshotInstalled,
-    SoftStateChanged,
-)
+from odradek.node.controller.raft_driver import RaftDriver, RaftListener
 from odradek.storage.metadata_log import MetadataLog
 
 SETTINGS = RaftSettings()
@@ -42,9 +35,14 @@ class RaftMember:
             settings=harness.settings,
         )
         self.applied: list[Entry] = []
-        self.installed: list[SnapshotInstalled] = []
-        self.taken_back: list[EntriesDiscarded] = []
-        self.standings: list[SoftStateChanged] = []
+        self.installed: list[tuple[int, bytes]] = []
+        self.discarded_after: list[int] = []
+        self.listener = RaftListener(
+            on_commit=self.applied.extend,
+            on_snapshot=lambda index, content: self.installed.append((index, content)),
+            on_soft_state=lambda _state: None,
+            on_discard=self.discarded_after.append,
+        )
 
     @property
     def commands(self) -> list[bytes]:
@@ -53,21 +51,7 @@ class RaftMember:
 
     def process_ready(self) -> bool:
         """Carry out what is due; whether there was anything."""
-        events = self.driver.process_ready(waits=True)
-        for event in events:
-            self._on_event(event)
-        return bool(events)
-
-    def _on_event(self, event: Event) -> None:
-        match event:
-            case EntriesCommitted(entries):
-                self.applied += entries
-            case SnapshotInstalled():
-                self.installed.append(event)
-            case SoftStateChanged():
-                self.standings.append(event)
-            case EntriesDiscarded():
-                self.taken_back.append(event)
+        return self.driver.process_ready(self.listener, waits=True)
 
     def close(self) -> None:
         self.driver.close()

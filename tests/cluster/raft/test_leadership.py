@@ -6,7 +6,7 @@ from odradek.cluster.raft.configuration import (
     configuration_of,
     encode_configuration,
 )
-from odradek.cluster.raft.leadership import Leadership, ReplicaProgress
+from odradek.cluster.raft.leadership import Leadership
 from odradek.cluster.raft.log import RaftLog
 from odradek.cluster.raft.messages import (
     AppendAccepted,
@@ -322,16 +322,3 @@ def test_an_answer_beyond_the_log_cannot_be_true() -> None:
     stage = Stage()
     assert not stage.leadership.handle_response(AppendAccepted(2, 1, TERM, 99), 0)
     assert stage.leadership.peers[2].match_index == 0
-
-
-def test_a_leader_can_say_how_far_everybody_is() -> None:
-    stage = Stage(5)
-    stage.accepts(2, 5, now_ms=100)
-    stage.leadership.add_observer(8, 0, 200)
-    stage.accepts(8, 3, now_ms=300)
-    assert stage.leadership.replicas(400) == [
-        ReplicaProgress(1, True, 5, 400, 400),
-        ReplicaProgress(2, True, 5, 100, 100),
-        ReplicaProgress(3, True, 0, 0, None),
-        ReplicaProgress(8, False, 3, 300, None),
-    ]

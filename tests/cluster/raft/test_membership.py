@@ -208,10 +208,3 @@ def test_a_voters_context_can_be_changed() -> None:
     one.settle()
     quorum.deliver()
     assert quorum[3].node.configuration.find(2) == Voter(2, b"moved")
-
-
-def test_only_a_leader_says_how_far_the_replicas_are() -> None:
-    quorum = Quorum(3)
-    one = quorum.elect(1)
-    assert [replica.match_index for replica in one.node.replicas()] == [1, 1, 1]
-    assert quorum[2].node.replicas() == []

@@ -8,9 +8,11 @@ import pytest
 from odradek.cluster.controller.commands import (
     AddRaftVoter,
     CreateTopics,
+    DeleteTopics,
     NewTopic,
     RegisterBroker,
     RemoveRaftVoter,
+    TopicReference,
     TopicsReply,
     VotersReply,
     decode_reply,
@@ -44,7 +46,7 @@ class Active:
 
     def __init__(self, harness: RaftHarness) -> None:
         self.leader: RaftMember = harness.elect()
-        self.has_room = True
+        self.has_space = True
         image = first_image(self.leader)
         self.decisions = ActiveController(
             self.leader.driver,
@@ -52,17 +54,17 @@ class Active:
             term=self.leader.driver.node.term,
             node_id=0,
             static={},
-            has_room=lambda _size: self.has_room,
+            has_space=lambda _size: self.has_space,
             headers=PeerHeaders(),
         )
-        self.decisions.propose([ClusterCreated("c")], makes_room=True)
-        self.decisions.decide(RegisterBroker(0, b"i" * 16), NOW_MS, makes_room=True)
+        self.decisions.propose([ClusterCreated("c")], frees_space=True)
+        self.decisions.decide(RegisterBroker(0, b"i" * 16), NOW_MS)
 
-    def create(self, name: str, *, makes_room: bool = False) -> int:
+    def create(self, name: str) -> int:
         """The topic's error code."""
         topic_id = name.encode().ljust(16, b"-")
         command = CreateTopics((NewTopic(name, topic_id, 1, 1),))
-        decided = self.decisions.decide(command, NOW_MS, makes_room=makes_room)
+        decided = self.decisions.decide(command, NOW_MS)
         reply = decode_reply(decided.reply)
         assert isinstance(reply, TopicsReply)
         return reply.results[0].error_code
@@ -105,20 +107,18 @@ def test_a_refused_command_leaves_no_entry(harness: RaftHarness) -> None:
     active = Active(harness)
     before = active.decisions.index
     with pytest.raises(ApiError):
-        active.decisions.decide(
-            RegisterBroker(0, b"j" * 16, cluster_id="other"), NOW_MS, makes_room=True
-        )
+        active.decisions.decide(RegisterBroker(0, b"j" * 16, cluster_id="other"), NOW_MS)
     assert active.decisions.index == before == active.leader.driver.node.log.last_index
 
 
 def test_without_room_only_what_makes_room_is_decided(harness: RaftHarness) -> None:
     active = Active(harness)
-    active.has_room = False
+    active.has_space = False
     before = active.decisions.index
     with pytest.raises(NoDiskSpaceError):
         active.create("a")
     assert active.decisions.index == before
-    assert active.create("b", makes_room=True) == ErrorCode.NONE
+    active.decisions.decide(DeleteTopics((TopicReference(name="none"),)), NOW_MS)
 
 
 def add(node_id: int, *, waits: bool = True) -> AddRaftVoter:
@@ -131,7 +131,7 @@ def test_a_change_of_who_votes_is_an_entry_between_others(harness: RaftHarness) 
     harness.start(joined)
     harness.elapse(1_000)
     active.create("before")
-    decided = active.decisions.decide(add(7), NOW_MS, makes_room=False)
+    decided = active.decisions.decide(add(7), NOW_MS)
     active.create("after")
     assert decided.entry_index == active.decisions.index - 1
     reply = decode_reply(decided.reply)
@@ -145,7 +145,7 @@ def test_who_need_not_wait_for_a_vote_is_answered_at_once(harness: RaftHarness) 
     active = Active(harness)
     harness.start(member_id(7, FOLDER))
     harness.elapse(1_000)
-    decided = active.decisions.decide(add(7, waits=False), NOW_MS, makes_room=False)
+    decided = active.decisions.decide(add(7, waits=False), NOW_MS)
     assert decided.entry_index == 0
 
 
@@ -156,14 +156,14 @@ def test_a_step_waits_for_the_one_before_and_nobody_votes_who_is_not_near(
     harness.start(member_id(7, FOLDER))
     harness.elapse(1_000)
     with pytest.raises(ApiError) as refused:
-        active.decisions.decide(add(8), NOW_MS, makes_room=False)
+        active.decisions.decide(add(8), NOW_MS)
     assert refused.value.code == ErrorCode.REQUEST_TIMED_OUT
-    active.decisions.decide(add(7), NOW_MS, makes_room=False)
+    active.decisions.decide(add(7), NOW_MS)
     other = next(n for n in harness.members if n != active.leader.node_id)
     with pytest.raises(NotProposedError, match="not committed yet"):
-        active.decisions.decide(RemoveRaftVoter(other, ZERO_UUID), NOW_MS, makes_room=False)
+        active.decisions.decide(RemoveRaftVoter(other, ZERO_UUID), NOW_MS)
     harness.settle()
-    active.decisions.decide(RemoveRaftVoter(other, ZERO_UUID), NOW_MS, makes_room=False)
+    active.decisions.decide(RemoveRaftVoter(other, ZERO_UUID), NOW_MS)
     harness.settle()
     assert other not in active.leader.driver.node.configuration.voter_ids
 
@@ -172,8 +172,8 @@ def test_a_leader_that_is_to_lose_its_vote_lets_another_lead_first(harness: Raft
     active = Active(harness)
     harness.elapse(200)
     own = active.leader.node_id
-    with pytest.raises(NotProposedError, match="lets another lead"):
-        active.decisions.decide(RemoveRaftVoter(own, ZERO_UUID), NOW_MS, makes_room=False)
+    with pytest.raises(NotProposedError, match="transfers leadership"):
+        active.decisions.decide(RemoveRaftVoter(own, ZERO_UUID), NOW_MS)
     harness.settle()
     assert not active.leader.driver.is_leader
     assert own in active.leader.driver.node.configuration.voter_ids
@@ -184,7 +184,7 @@ def test_the_only_voter_keeps_its_vote(tmp_path: Path) -> None:
     active = Active(harness)
     harness.settle()
     with pytest.raises(ApiError, match="the only vote"):
-        active.decisions.decide(RemoveRaftVoter(0, ZERO_UUID), NOW_MS, makes_room=False)
+        active.decisions.decide(RemoveRaftVoter(0, ZERO_UUID), NOW_MS)
     harness.close()
 
 
@@ -202,7 +202,7 @@ def test_who_leads_no_more_decides_nothing(harness: RaftHarness) -> None:
 def test_silent_brokers_are_fenced_when_it_is_time(harness: RaftHarness) -> None:
     active = Active(harness)
     register = RegisterBroker(1, b"k" * 16, starts_fenced=False)
-    active.decisions.decide(register, NOW_MS, makes_room=True)
+    active.decisions.decide(register, NOW_MS)
     controller = active.decisions.controller
     controller.activate(NOW_MS)
     now_ms = NOW_MS

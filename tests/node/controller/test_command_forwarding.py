@@ -37,21 +37,21 @@ def harness(tmp_path: Path) -> Iterator[RaftHarness]:
 
 
 class Office:
-    """The errands of node 0, and all that they say."""
+    """The pending commands of node 0, and all that is sent for them."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, ControlMessage]] = []
         self.told: list[tuple[bytes, CommandSubmitted]] = []
         self.now_ms = 0
-        self.errands = CommandForwarding(
+        self.forwarding = CommandForwarding(
             own_id=0,
             send=lambda to, message: self.sent.append((to, message)),
             tell=lambda identity, answer: self.told.append((identity, answer)),
         )
 
     def submit(self, command: Command, *, request_id: int = 1, deadline_ms: int = FAR_MS) -> None:
-        message = SubmitCommand(request_id, encode_command(command), 0)
-        self.errands.submit(b"router", message, deadline_ms, self.now_ms)
+        message = SubmitCommand(request_id, encode_command(command), deadline_ms)
+        self.forwarding.submit(b"router", message, self.now_ms)
 
     def forwarded(self) -> list[ForwardRequest]:
         """What was sent to the leader since it was last asked for."""
@@ -61,23 +61,25 @@ class Office:
 
     def settle(self, applied: int = 0, reached: int | None = None) -> list[int]:
         """The error codes of the answers that have been given by now."""
-        self.errands.settle(applied, applied if reached is None else reached, self.now_ms)
+        self.forwarding.answer(applied, applied if reached is None else reached, self.now_ms)
         return [answer.error_code for _, answer in self.told]
 
 
-def decisions_of(member: RaftMember, *, has_room: bool = True) -> ActiveController:
+def decisions_of(member: RaftMember, *, has_space: bool = True) -> ActiveController:
     image = MetadataDelta(MetadataImage.empty()).apply(member.driver.node.log.last_index)
+    spaces = [True]
     decisions = ActiveController(
         member.driver,
         image,
         term=member.driver.node.term,
         node_id=0,
         static={},
-        has_room=lambda _size: has_room,
+        has_space=lambda _size: spaces[0],
         headers=PeerHeaders(),
     )
-    decisions.propose([ClusterCreated("c")], makes_room=True)
-    decisions.decide(RegisterBroker(0, b"i" * 16), 0, makes_room=True)
+    decisions.propose([ClusterCreated("c")], frees_space=True)
+    decisions.decide(RegisterBroker(0, b"i" * 16), 0)
+    spaces[0] = has_space
     return decisions
 
 
@@ -92,7 +94,7 @@ def test_without_a_leader_a_command_waits_and_goes_to_the_first_that_is_known() 
     office = Office()
     office.submit(topic("a"))
     assert office.forwarded() == []
-    office.errands.set_leader(2, None, office.now_ms)
+    office.forwarding.set_leader(2, None, office.now_ms)
     (forward,) = office.forwarded()
     assert forward.command == encode_command(topic("a"))
     assert forward.timeout_ms == FAR_MS
@@ -100,24 +102,24 @@ def test_without_a_leader_a_command_waits_and_goes_to_the_first_that_is_known() 
 
 def test_an_answer_is_told_when_this_nodes_processes_have_come_as_far() -> None:
     office = Office()
-    office.errands.set_leader(2, None, 0)
+    office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"), request_id=7)
     (forward,) = office.forwarded()
-    office.errands.carried(ForwardResponse(forward.request_id, 0, b"reply", None, 30), 0)
+    office.forwarding.on_response(ForwardResponse(forward.request_id, 0, b"reply", None, 30), 0)
     assert office.settle(applied=30, reached=29) == []
     assert office.settle(applied=30, reached=30) == [0]
     ((identity, answer),) = office.told
     assert (identity, answer.request_id, answer.reply) == (b"router", 7, b"reply")
-    assert len(office.errands) == 0
+    assert len(office.forwarding) == 0
 
 
 def test_a_new_leader_is_asked_again() -> None:
     office = Office()
-    office.errands.set_leader(2, None, 0)
+    office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"))
     (first,) = office.forwarded()
-    office.errands.set_leader(None, None, 0)
-    office.errands.set_leader(1, None, 0)
+    office.forwarding.set_leader(None, None, 0)
+    office.forwarding.set_leader(1, None, 0)
     assert office.sent[-1][0] == 1
     (second,) = office.forwarded()
     assert second.command == first.command
@@ -125,26 +127,26 @@ def test_a_new_leader_is_asked_again() -> None:
 
 def test_who_says_that_it_does_not_lead_is_asked_again_after_a_moment() -> None:
     office = Office()
-    office.errands.set_leader(2, None, 0)
+    office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"))
     (forward,) = office.forwarded()
-    office.errands.carried(ForwardResponse(forward.request_id, ErrorCode.NOT_CONTROLLER), 0)
+    office.forwarding.on_response(ForwardResponse(forward.request_id, ErrorCode.NOT_CONTROLLER), 0)
     office.settle()
     assert office.forwarded() == []
     office.now_ms = RETRY_MS
-    assert office.errands.next_deadline_ms() == RETRY_MS
+    assert office.forwarding.next_deadline_ms() == RETRY_MS
     office.settle()
     assert len(office.forwarded()) == 1
 
 
 def test_silence_and_new_connections_are_answered_by_asking_again() -> None:
     office = Office()
-    office.errands.set_leader(2, None, 0)
+    office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"))
     (first,) = office.forwarded()
-    office.errands.member_reconnected(1, 0)
+    office.forwarding.member_reconnected(1, 0)
     assert office.forwarded() == []
-    office.errands.member_reconnected(2, 0)
+    office.forwarding.member_reconnected(2, 0)
     assert [again.request_id for again in office.forwarded()] == [first.request_id]
     office.now_ms = RESEND_MS
     office.settle()
@@ -153,18 +155,20 @@ def test_silence_and_new_connections_are_answered_by_asking_again() -> None:
 
 def test_a_deadline_that_passes_is_told_and_a_late_answer_is_not() -> None:
     office = Office()
-    office.errands.set_leader(2, None, 0)
+    office.forwarding.set_leader(2, None, 0)
     office.submit(topic("a"), deadline_ms=100)
     (forward,) = office.forwarded()
     office.now_ms = 100
     assert office.settle() == [ErrorCode.REQUEST_TIMED_OUT]
-    office.errands.carried(ForwardResponse(forward.request_id, 0, b"late"), 100)
+    office.forwarding.on_response(ForwardResponse(forward.request_id, 0, b"late"), 100)
     assert len(office.settle()) == 1
 
 
 def test_a_command_from_another_node_is_for_leaders_only() -> None:
     office = Office()
-    office.errands.submit_forwarded(1, 1, ForwardRequest(5, encode_command(topic("a")), 1_000), 0)
+    office.forwarding.submit_forwarded(
+        1, 1, ForwardRequest(5, encode_command(topic("a")), 1_000), 0
+    )
     assert office.sent == [(1, ForwardResponse(5, ErrorCode.NOT_CONTROLLER))]
 
 
@@ -174,7 +178,7 @@ def test_a_command_from_another_node_is_for_leaders_only() -> None:
 def test_the_leader_decides_at_once_and_answers_when_it_is_committed(harness: RaftHarness) -> None:
     office = Office()
     decisions = decisions_of(harness[0])
-    office.errands.set_leader(0, decisions, 0)
+    office.forwarding.set_leader(0, decisions, 0)
     office.submit(topic("a"))
     index = decisions.index
     assert office.settle(applied=index - 1) == []
@@ -188,7 +192,7 @@ def test_a_refusal_waits_for_what_it_was_decided_upon_but_for_no_process(
     """Were the lead lost now, the refusal might have been wrong."""
     office = Office()
     decisions = decisions_of(harness[0])
-    office.errands.set_leader(0, decisions, 0)
+    office.forwarding.set_leader(0, decisions, 0)
     office.submit(STALE)
     assert office.settle(applied=decisions.index - 1) == []
     assert office.settle(applied=decisions.index, reached=0) == [ErrorCode.STALE_BROKER_EPOCH]
@@ -197,11 +201,11 @@ def test_a_refusal_waits_for_what_it_was_decided_upon_but_for_no_process(
 def test_a_peers_command_is_answered_to_it_when_it_is_committed_here(harness: RaftHarness) -> None:
     office = Office()
     decisions = decisions_of(harness[0])
-    office.errands.set_leader(0, decisions, 0)
+    office.forwarding.set_leader(0, decisions, 0)
     forward = ForwardRequest(5, encode_command(topic("a")), 1_000)
-    office.errands.submit_forwarded(1, 9, forward, 0)
+    office.forwarding.submit_forwarded(1, 9, forward, 0)
     before = decisions.index
-    office.errands.submit_forwarded(1, 9, forward, 0)
+    office.forwarding.submit_forwarded(1, 9, forward, 0)
     assert decisions.index == before, "the same command again is not decided again"
     office.settle(applied=decisions.index, reached=0)
     ((to, carried),) = office.sent
@@ -214,10 +218,12 @@ def test_with_the_lead_what_was_not_committed_is_lost_and_asked_for_anew(
     harness: RaftHarness,
 ) -> None:
     office = Office()
-    office.errands.set_leader(0, decisions_of(harness[0]), 0)
+    office.forwarding.set_leader(0, decisions_of(harness[0]), 0)
     office.submit(topic("a"))
-    office.errands.submit_forwarded(1, 9, ForwardRequest(5, encode_command(topic("b")), 1_000), 0)
-    office.errands.set_leader(2, None, 0)
+    office.forwarding.submit_forwarded(
+        1, 9, ForwardRequest(5, encode_command(topic("b")), 1_000), 0
+    )
+    office.forwarding.set_leader(2, None, 0)
     assert (1, ForwardResponse(5, ErrorCode.NOT_CONTROLLER)) in office.sent
     assert [forward.command for forward in office.forwarded()] == [encode_command(topic("a"))]
     assert office.settle(applied=1_000) == []
@@ -228,35 +234,38 @@ def test_what_was_held_for_a_peer_is_not_sent_on_when_another_leads(tmp_path: Pa
     three = RaftHarness(tmp_path, [0, 1, 2])
     leader = three.elect()
     office = Office()
-    office.errands.set_leader(0, decisions_of(leader), 0)
+    office.forwarding.set_leader(0, decisions_of(leader), 0)
     leader.driver.resign()
-    office.errands.submit_forwarded(1, 9, ForwardRequest(6, encode_command(topic("a")), 1_000), 0)
+    office.forwarding.submit_forwarded(
+        1, 9, ForwardRequest(6, encode_command(topic("a")), 1_000), 0
+    )
     assert office.sent == [], "nothing can be decided, and nobody else is known"
-    office.errands.set_leader(2, None, 0)
+    office.forwarding.set_leader(2, None, 0)
     assert office.sent == [(1, ForwardResponse(6, ErrorCode.NOT_CONTROLLER))]
-    assert len(office.errands) == 0
+    assert len(office.forwarding) == 0
     three.close()
 
 
 def test_what_found_no_room_is_told_so(harness: RaftHarness) -> None:
     office = Office()
     decisions = decisions_of(harness[0])
-    office.errands.set_leader(0, decisions, 0)
+    office.forwarding.set_leader(0, decisions, 0)
     durable = decisions.index
     office.submit(topic("a"))
-    office.errands.discard_after(durable)
+    office.forwarding.discard_after(durable)
     assert office.settle() == [ErrorCode.KAFKA_STORAGE_ERROR]
     full = Office()
-    full.errands.set_leader(0, decisions_of(harness[0], has_room=False), 0)
+    full.forwarding.set_leader(0, decisions_of(harness[0], has_space=False), 0)
     full.submit(topic("b"))
     assert full.settle() == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 def test_a_command_of_a_newer_release_is_refused_by_name(harness: RaftHarness) -> None:
     office = Office()
-    office.errands.set_leader(0, decisions_of(harness[0]), 0)
-    office.errands.submit_forwarded(1, 9, ForwardRequest(5, b"\x91\xa7Unknown", 1_000), 0)
+    office.forwarding.set_leader(0, decisions_of(harness[0]), 0)
+    office.forwarding.submit_forwarded(1, 9, ForwardRequest(5, b"\x91\xa7Unknown", 1_000), 0)
+    office.settle()
     ((_, carried),) = office.sent
     assert isinstance(carried, ForwardResponse)
     assert carried.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert "node 0 does not know" in (carried.error_message or "")
+    assert "Node 0 does not know" in (carried.error_message or "")

@@ -1,7 +1,6 @@
 """What other members say and do: messages go where they belong, broken connections are told of, and
 nobody leads the only voter."""
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -244,20 +243,3 @@ def test_whom_a_leader_feeds_does_not_believe_others_that_it_is_replaced(
         believed.append(house.neighbours.is_replaced)
     assert believed == [False, True]
     harness.close()
-
-
-def test_who_has_no_vote_is_told_once_how_to_get_one(
-    party: PeerNetwork, alone: RaftHarness, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    voter, joined = (
-        House(alone[0], party.come(0)),
-        House(alone.start(JOINED), party.come(5, JOINED)),
-    )
-    joined.neighbours.log_lost_vote()
-    assert caplog.text == "", "who votes is not known yet"
-    alone.elapse(1_000)
-    for _ in range(2):
-        voter.neighbours.log_lost_vote()
-        joined.neighbours.log_lost_vote()
-    assert caplog.text.count("odradek node add 5 gives it one") == 1

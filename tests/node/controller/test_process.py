@@ -187,8 +187,8 @@ class House:
     def _start(self) -> ChildProcess:
         # The module's main, with a smaller bound: 20,000 entries take their time.
         program = (
-            "from odradek.node.controller import process;"
-            f"process.SNAPSHOT_ENTRIES = {SNAPSHOT_ENTRIES};"
+            "from odradek.node.controller import metadata_loader, process;"
+            f"metadata_loader.SNAPSHOT_ENTRIES = {SNAPSHOT_ENTRIES};"
             "process.main()"
         )
         command = [sys.executable, "-P", "-c", program, str(self._config_path)]
@@ -425,7 +425,7 @@ def test_a_full_disk_takes_deletions_but_no_creations_and_kills_nobody(tmp_path:
                 disk.fill()
                 router.do(DeleteTopics((TopicReference(f"t{number}"),)))
             assert names(router.image) == [f"t{last}"]
-            assert "no snapshot" in house.process.log.read_text()
+            assert "Cannot write a metadata snapshot" in house.process.log.read_text()
             house.restart(kills=True)
             router.follow()
             (refused,) = router.submit(topics(last + 1))

@@ -221,8 +221,7 @@ def test_a_member_far_behind_gets_a_snapshot_in_chunks(tmp_path: Path) -> None:
         leader.driver.node.snapshot_taken(mark, index + 1)
         harness.away = set()
         harness.elapse(1_500)
-        (installed,) = late.installed
-        assert (installed.last_index, installed.content) == (index, content)
+        assert late.installed == [(index, content)]
         propose(harness, harness.elect(), b"after")
         assert late.commands[-1] == b"after"
         again = harness.restart(late.node_id)
@@ -244,8 +243,7 @@ def test_who_joins_is_told_by_a_snapshot_who_votes_and_may_vote_itself(tmp_path:
         assert leader.driver.first_index == index + 1, "nothing is kept for others"
         member = harness.start(joined)
         harness.elapse(1_000)
-        (installed,) = member.installed
-        assert (installed.last_index, installed.content) == (index, b"content")
+        assert member.installed == [(index, b"content")]
         assert member.driver.node.configuration.voter_ids == (0,)
         assert not isinstance(
             leader.driver.change_membership(AddVoter(Voter(joined))), ProposalRefusal
@@ -286,8 +284,7 @@ def test_a_leader_without_room_takes_back_what_it_had_not_persisted(tmp_path: Pa
             disk.fill()
             member.driver.propose(bytes(8 << 20))
             harness.settle()
-            (taken_back,) = member.taken_back
-            assert taken_back.last_index == member.log.last_index
+            assert member.discarded_after == [member.log.last_index]
             assert member.commands == [b"a"]
             assert not leads(member)
             disk.empty()
