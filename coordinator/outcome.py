@@ -8,7 +8,7 @@ records, and nothing that depends on them leaves before they are committed. Call
 and by `runtime`.
 """
 
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -155,3 +155,9 @@ class OutcomeBuilder(msgspec.Struct, Generic[R], kw_only=True, eq=False):
             is_atomic=is_atomic,
             can_linger=can_linger,
         )
+
+
+def respond(command: Command, response: object, *, is_immediate: bool = False) -> Outcome[Any]:
+    """An outcome that writes nothing. Without `is_immediate` the response may depend on what was
+    written before, and waits until that is committed; with it, it is read from committed state."""
+    return Outcome(replies=(ShardReply(command.request_id, response, is_immediate),))

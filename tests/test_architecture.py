@@ -39,6 +39,23 @@ FLOORS: Final[Mapping[str, frozenset[str]]] = {
     "pipeline": ours("pipeline"),
 }
 
+# The order inside a package: a folder imports only from its own and from those named before it. The
+# package's own modules stand below its folders, but for those that are named.
+FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
+    f"{PACKAGE}.coordinator.group": (
+        "classic",
+        "modern",
+        "consumer",
+        "share",
+        "streams",
+        "offsets",
+        "rewind",
+        "administration",
+        "records",
+        "shard",
+    ),
+}
+
 # The homes of each package that is not ours; anything else is in no product module.
 HOMES: Final[Mapping[str, frozenset[str]]] = {
     "crc32c": ours("protocol.checksum"),
@@ -254,6 +271,31 @@ def orphans(files: frozenset[str]) -> list[str]:
     return found
 
 
+_NOT_YET: Final = ours("coordinator.group.modern.event_history")
+
+
+def place_in_order(package: str, name: str) -> int:
+    """Where a module stands in its package's order; 0 for modules below all folders."""
+    part = name.removeprefix(f"{package}.").partition(".")[0]
+    order = FOLDER_ORDER[package]
+    return order.index(part) + 1 if part in order else 0
+
+
+def arrows_back_up(module: Module) -> list[str]:
+    """Imports from a folder that stands above the module's own."""
+    faults = []
+    for package in FOLDER_ORDER:
+        if not module.name.startswith(f"{package}.") or module.name in _NOT_YET:
+            continue
+        own = place_in_order(package, module.name)
+        faults += [
+            f"{module.name}:{line} imports {imported}, which stands above it"
+            for line, imported in imports_of(module)
+            if imported.startswith(f"{package}.") and place_in_order(package, imported) > own
+        ]
+    return faults
+
+
 def banned_names(files: frozenset[str]) -> list[str]:
     """Folders and modules named for being of use instead of for what they are."""
     return [
@@ -343,7 +385,9 @@ def assert_none(faults: Iterable[str]) -> None:
         pytest.fail(text, pytrace=False)
 
 
-@pytest.mark.parametrize("rule", [wrong_arrows, strangers, impurities, giants, optimisations])
+@pytest.mark.parametrize(
+    "rule", [wrong_arrows, strangers, impurities, giants, optimisations, arrows_back_up]
+)
 def test_every_module_keeps_the_rule(rule: Callable[[Module], list[str]]) -> None:
     assert_none(fault for module in product_modules() for fault in rule(module))
 
@@ -481,6 +525,23 @@ def test_strangers_are_told_apart(importer: str, line: str, is_allowed: bool) ->
 )
 def test_impurities_are_told_apart(importer: str, line: str, is_allowed: bool) -> None:
     assert (impurities(module_from(importer, line)) == []) == is_allowed
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "is_allowed"),
+    [
+        ("shard", "records", True),
+        ("offsets.committed_offsets", "settings", True),
+        ("offsets.committed_offsets", "offsets.pending_offsets", True),
+        ("offsets.committed_offsets", "rewind.rewind_tables", False),
+        ("settings", "classic.group", False),
+        ("records", "shard", False),
+    ],
+)
+def test_arrows_back_up_are_found(importer: str, imported: str, is_allowed: bool) -> None:
+    package = f"{PACKAGE}.coordinator.group"
+    module = module_from(f"{package}.{importer}", f"from {package}.{imported} import X")
+    assert (not arrows_back_up(module)) is is_allowed
 
 
 def test_a_giant_is_found_at_601_lines() -> None:

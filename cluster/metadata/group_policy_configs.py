@@ -77,7 +77,7 @@ POLICY_GROUP_CONFIGS: Final[Definitions] = definitions_by_name(
             ConfigType.LIST,
             ",".join(PROTOCOLS),
             "The protocols by which members may join the group.",
-            enforced_by="odradek.coordinator.group.admission",
+            enforced_by="odradek.coordinator.group.administration.admission",
             validator=Validator(f"one or more of: {', '.join(PROTOCOLS)}", _is_protocol_list),
         ),
         define(

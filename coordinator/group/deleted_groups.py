@@ -9,6 +9,9 @@ none is left behind. Called by the families of groups.
 from collections.abc import MutableMapping
 from typing import Protocol, TypeVar
 
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import DeletableGroupResult
+
 _CHECKED_COUNT = 2
 
 
@@ -44,3 +47,9 @@ def drop_deleted(groups: MutableMapping[str, G], ended: dict[str, None]) -> list
         else:
             ended[group_id] = None
     return dropped
+
+
+def deleted_group(group_id: str, error: ErrorCode) -> DeletableGroupResult:
+    """One group of DeleteGroups: gone, or why not."""
+    message = None if error is ErrorCode.NONE else error.message
+    return DeletableGroupResult(group_id=group_id, error_code=error, error_message=message)

@@ -6,12 +6,9 @@ by the handlers, and understood by `shard`.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
-from odradek.coordinator.group.rewind.records import OffsetMove, OffsetSnapshot, Rewind, UndoPoint
-from odradek.coordinator.group.streams.records import InternalTopic
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import ExplainedGroup
@@ -25,10 +22,6 @@ from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
     DeletableGroupResult,
     DescribedGroup,
-)
-from odradek.protocol.messages.streams import (
-    StreamsGroupDescribedGroup,
-    StreamsGroupHeartbeatResponse,
 )
 from odradek.protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from odradek.protocol.types import Request, Uuid
@@ -63,21 +56,6 @@ class DescribeConsumerGroup(msgspec.Struct, Request[ConsumerGroupDescribedGroup]
     """One group of ConsumerGroupDescribe. Answered with a ConsumerGroupDescribedGroup."""
 
     group_id: str
-
-
-class StreamsHeartbeatResult(msgspec.Struct, frozen=True):
-    """What StreamsGroupHeartbeat is answered with. The topics of `missing` are to be made, if the
-    member may: it will be told that they are missing until they are there."""
-
-    response: StreamsGroupHeartbeatResponse
-    missing: tuple[InternalTopic, ...] = ()
-
-
-class DescribeStreamsGroup(msgspec.Struct, Request[StreamsGroupDescribedGroup], frozen=True):
-    """One group of StreamsGroupDescribe. Answered with a DescribedGroup of that API."""
-
-    group_id: str
-    with_description: bool = False
 
 
 class UpdateTopics(msgspec.Struct, Request[None], frozen=True):
@@ -142,87 +120,3 @@ class EndProducerTransaction(msgspec.Struct, Request[ErrorCode], frozen=True):
     committed."""
 
     marker: TransactionMarker
-
-
-class RewindPosition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where one partition shall go on, within [start_offset, end_offset] of its log.
-
-    At `offset` (NO_OFFSET: it shall have none), or `shift` records from where it is committed.
-    """
-
-    topic: str
-    topic_id: Uuid
-    partition: int
-    start_offset: int
-    end_offset: int
-    offset: int | None = None
-    shift: int = 0
-    previous: int = -1
-    """Where a share group is, which has no committed offsets."""
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
-CANCEL: Final = -1
-
-
-class RewindGroup(msgspec.Struct, Request["RewindResult"], frozen=True, kw_only=True):
-    """Let a group go on elsewhere. Answered with Rewound, when it does or `timeout_ms` are over.
-
-    The same `rewind_id` again is the same rewind. `undoes`: the number of the undo point whose
-    offsets these are, 0 if they are others; WITHDRAW for giving up a rewind that is under way.
-    """
-
-    group_id: str
-    rewind_id: Uuid
-    positions: tuple[RewindPosition, ...]
-    is_dry_run: bool = False
-    undoes: int = 0
-    timeout_ms: int = 30_000
-
-
-class RewindResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a rewind. With an error nothing was done, unless that is REQUEST_TIMED_OUT:
-    then it goes on. `refused` are the partitions that are to blame."""
-
-    error_code: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    moves: tuple[OffsetMove, ...] = ()
-    refused: tuple[tuple[str, int, ErrorCode], ...] = ()
-
-
-class DescribeRewinds(msgspec.Struct, Request["RewindHistory | None"], frozen=True):
-    """What of a group can be undone or returned to. Answered with a RewindHistory, or with None if
-    there is no such group."""
-
-    group_id: str
-
-
-class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """Undo points by number, snapshots by name, and the rewind that is under way. `known_ids` are
-    those of the last ones, whatever came of them, and of that one."""
-
-    pending: Rewind | None
-    known_ids: frozenset[Uuid]
-    group_type: str
-    undo_points: Mapping[int, UndoPoint]
-    snapshots: Mapping[str, OffsetSnapshot]
-
-
-class TakeSnapshot(msgspec.Struct, Request[RewindResult], frozen=True):
-    """Remember a group's offsets under a name. Answered with a Rewound that has them.
-
-    `share_starts`: where a share group begins, which has no committed offsets but is known to the
-    share coordinator. They are passed over for groups of other kinds.
-    """
-
-    group_id: str
-    name: str
-    share_starts: tuple[OffsetMove, ...] = ()
-
-
-class DropSnapshot(msgspec.Struct, Request[RewindResult], frozen=True):
-    """Forget a snapshot. Answered with a Rewound without moves."""
-
-    group_id: str
-    name: str

@@ -6,11 +6,14 @@ shard; nothing else is read from the configuration. Called by everything in this
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-from odradek.coordinator.group.consumer.assignors import RANGE, UNIFORM
 from odradek.coordinator.group.policies import NO_POLICIES, GroupPolicies
+
+UNIFORM: Final = "uniform"
+RANGE: Final = "range"
 
 
 class MigrationPolicy(StrEnum):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from odradek.coordinator.group import records as formats
+from odradek.coordinator.group.administration.admission import protocol_refusal
 from odradek.coordinator.group.administration.ephemeral_groups import (
     EPHEMERAL_TIMERS,
     EphemeralGroups,
@@ -17,18 +18,13 @@ from odradek.coordinator.group.administration.ephemeral_groups import (
 from odradek.coordinator.group.administration.explanation import GroupExplainer
 from odradek.coordinator.group.administration.group_cleanup import EXPIRY_KEY, GroupCleanup
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
-from odradek.coordinator.group.admission import protocol_refusal
-from odradek.coordinator.group.answers import (
-    answer,
-    deleted_group,
-    matches_filters,
-    read,
-)
+from odradek.coordinator.group.administration.responses import matches_filters
 from odradek.coordinator.group.classic.group import ClassicGroup, join_error
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, check
+from odradek.coordinator.group.deleted_groups import deleted_group
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
@@ -60,6 +56,7 @@ from odradek.coordinator.outcome import (
     TimerKey,
     TransactionalRecord,
     TransactionMarker,
+    respond,
 )
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.coordinator.timeline import Timeline, TimelineTable
@@ -119,7 +116,8 @@ class GroupShard:
             self.pending_offsets,
         )
         self._offset_commands = OffsetCommands(
-            self._directory,
+            self._directory.exists,
+            self._directory.modern_type_of,
             self.classic,
             self.shares,
             self.offsets,
@@ -180,7 +178,7 @@ class GroupShard:
         policies = self.settings.policies
         refused = protocol_refusal(command, policies) if policies.has_protocol_limits else None
         if refused is not None:
-            return answer(command, refused)
+            return respond(command, refused)
         outcome = self._decide(command, now_ms)
         if not outcome.records:
             return outcome
@@ -335,7 +333,7 @@ class GroupShard:
         elif request.member_id and not self._may_have(command, request, now_ms):
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
-            return answer(command, join_error(command, error, request.member_id))
+            return respond(command, join_error(command, error, request.member_id))
         step = self._step(now_ms)
         if consumers is not None and not consumers.is_empty:
             self.consumers.join(consumers, command, request, step)
@@ -415,7 +413,7 @@ class GroupShard:
             response = ConsumerGroupHeartbeatResponse(
                 error_code=error.code, error_message=error.message
             )
-            return answer(command, response)
+            return respond(command, response)
         if (
             heartbeat.group_id in self.classic.live_groups
             and heartbeat.group_id not in self.consumers
@@ -440,13 +438,17 @@ class GroupShard:
     def _describe(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, DescribeGroup)
-        return read(command, self._directory.describe(request.group_id, command.api_version))
+        return respond(
+            command,
+            self._directory.describe(request.group_id, command.api_version),
+            is_immediate=True,
+        )
 
     def _describe_consumer(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, DescribeConsumerGroup)
         step = self._step(now_ms)
-        return answer(
+        return respond(
             command, self._directory.describe_consumers(self.consumers, request.group_id, step)
         )
 
@@ -454,7 +456,7 @@ class GroupShard:
         request = command.request
         assert isinstance(request, ListGroupsRequest)
         groups = [listed for listed in self._directory.listed() if matches_filters(listed, request)]
-        return read(command, ListGroupsResponse(groups=groups))
+        return respond(command, ListGroupsResponse(groups=groups), is_immediate=True)
 
     def _delete(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
@@ -480,4 +482,4 @@ class GroupShard:
         return step.build(is_atomic=False)
 
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        return answer(command, self._explainer.answer(command.request, self._step(now_ms)))
+        return respond(command, self._explainer.answer(command.request, self._step(now_ms)))

@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.cluster.metadata.image import TopicImage
-from odradek.coordinator.outcome import Command, Effect, Outcome, ShardReply, TimerKey
+from odradek.coordinator.outcome import Command, Effect, Outcome, ShardReply, TimerKey, respond
 from odradek.coordinator.share import records as formats
 from odradek.coordinator.share.records import ShareStateRecord
 from odradek.coordinator.share.requests import (
@@ -151,14 +151,14 @@ class ShareStateShard:
                 "The state epoch and the start offset must not be negative.",
             )
         if refused is not None:
-            return _answer(command, refused)
+            return respond(command, refused)
         known = self.states.get(asked.key)
         if known is not None and known.state_epoch >= asked.state_epoch:
             is_done = known.state_epoch == asked.state_epoch and asked.start_offset in (
                 NO_OFFSET,
                 known.start_offset,
             )
-            return _answer(command, None if is_done else _fenced_state(known))
+            return respond(command, None if is_done else _fenced_state(known))
         begun = ShareState(
             snapshot_epoch=known.snapshot_epoch + 1 if known is not None else 0,
             state_epoch=asked.state_epoch,
@@ -176,10 +176,10 @@ class ShareStateShard:
         key = asked.key
         known = self._state_for_leader(key, asked.leader_epoch, "Read")
         if isinstance(known, ShareStateError):
-            return _answer(command, known)
+            return respond(command, known)
         found = PersistedShareState(known.state_epoch, known.start_offset, known.batches)
         if asked.leader_epoch <= known.leader_epoch:
-            return _answer(command, found)
+            return respond(command, found)
         update = ShareUpdate(
             snapshot_epoch=known.snapshot_epoch,
             leader_epoch=asked.leader_epoch,
@@ -194,16 +194,16 @@ class ShareStateShard:
         key = asked.key
         known = self._state_for_leader(key, asked.leader_epoch, "Write")
         if isinstance(known, ShareStateError):
-            return _answer(command, known)
+            return respond(command, known)
         if asked.state_epoch not in (NO_EPOCH, known.state_epoch):
-            return _answer(command, _fenced_state(known))
+            return respond(command, _fenced_state(known))
         if (
             asked.start_offset < NO_OFFSET
             or asked.delivery_complete_count < NO_COUNT
             or len(asked.batches) > WRITTEN_BATCHES_MAX
             or not are_durable(asked.batches)
         ):
-            return _answer(
+            return respond(
                 command,
                 ShareStateError(
                     ErrorCode.INVALID_REQUEST,
@@ -223,7 +223,7 @@ class ShareStateShard:
         asked = command.request
         assert isinstance(asked, DeleteShareState)
         if asked.key not in self.states:
-            return _answer(command, None)
+            return respond(command, None)
         return self._record(command, asked.key, None, None)
 
     def _summarize(self, command: Command, now_ms: int) -> _Outcome:
@@ -338,11 +338,6 @@ def are_durable(batches: Batches) -> bool:
         0 <= first <= last and state in DURABLE_STATES and count >= 0
         for first, last, state, count in batches
     )
-
-
-def _answer(command: Command, response: object) -> _Outcome:
-    """An answer that writes nothing, but follows from what was written before."""
-    return Outcome(replies=(ShardReply(command.request_id, response),))
 
 
 def _uninitialised(operation: str) -> ShareStateError:

@@ -13,7 +13,15 @@ coordinator.runtime, with one shard per partition of `__transaction_state`.
 from collections.abc import Callable
 from typing import Final
 
-from odradek.coordinator.outcome import Command, Effect, Outcome, ShardReply, Timer, TimerKey
+from odradek.coordinator.outcome import (
+    Command,
+    Effect,
+    Outcome,
+    ShardReply,
+    Timer,
+    TimerKey,
+    respond,
+)
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.coordinator.transaction import records as formats
 from odradek.coordinator.transaction.description import describe_transaction, list_transactions
@@ -186,16 +194,16 @@ class TransactionShard:
         known = self.transactions.get(transactional_id)
         error = owner_error(known, request.producer_id, request.producer_epoch)
         if known is None or error is not ErrorCode.NONE:
-            return _answer(command, error)
+            return respond(command, error)
         grown = prepare_add_partitions(
             known, request.partitions, client_version=request.client_version, now_ms=now_ms
         )
         if isinstance(grown, ErrorCode):
             return self._defer_if_concurrent(command, transactional_id, grown, now_ms) or (
-                _answer(command, grown)
+                respond(command, grown)
             )
         if grown is known:
-            return _answer(command, ErrorCode.NONE)
+            return respond(command, ErrorCode.NONE)
         reply = ShardReply(command.request_id, ErrorCode.NONE)
         return self._write(transactional_id, grown, now_ms, (reply,))
 
@@ -205,10 +213,10 @@ class TransactionShard:
         known = self.transactions.get(request.transactional_id)
         error = owner_error(known, request.producer_id, request.producer_epoch)
         if known is None or error is not ErrorCode.NONE:
-            return _answer(command, error)
+            return respond(command, error)
         if known.state.is_prepared:
-            return _answer(command, ErrorCode.CONCURRENT_TRANSACTIONS)
-        return _answer(command, request.partitions - known.partitions)
+            return respond(command, ErrorCode.CONCURRENT_TRANSACTIONS)
+        return respond(command, request.partitions - known.partitions)
 
     def _end(self, command: Command, now_ms: int) -> _Outcome:
         asked = command.request
@@ -231,11 +239,11 @@ class TransactionShard:
             return self._write(transactional_id, decided, now_ms, (reply,))
         if decided is ErrorCode.NONE:
             assert known is not None
-            return _answer(command, _end_answer(known))
+            return respond(command, _end_answer(known))
         deferred = self._defer_if_concurrent(command, transactional_id, decided, now_ms)
         if deferred is not None:
             return deferred
-        return _answer(
+        return respond(
             command, EndTxnResponse(error_code=_known_since(decided, command, _FENCED_SINCE))
         )
 
@@ -252,7 +260,7 @@ class TransactionShard:
             or (known.producer_id, known.producer_epoch) != (done.producer_id, done.producer_epoch)
         ):
             # Said before.
-            return _answer(command, None)
+            return respond(command, None)
         deferred = self._deferred.pop(transactional_id, ())
         return Outcome(
             records=(TransactionRecord(transactional_id, prepare_complete(known, now_ms=now_ms)),),
@@ -348,14 +356,15 @@ class TransactionShard:
         request = command.request
         assert isinstance(request, DescribeTransaction)
         known = self.transactions.committed(request.transactional_id)
-        return _read(command, describe_transaction(request.transactional_id, known))
+        return respond(
+            command, describe_transaction(request.transactional_id, known), is_immediate=True
+        )
 
     def _list(self, command: Command, now_ms: int) -> _Outcome:
         request = command.request
         assert isinstance(request, ListTransactionsRequest)
-        return _read(
-            command, list_transactions(self.transactions.committed_items(), request, now_ms)
-        )
+        response = list_transactions(self.transactions.committed_items(), request, now_ms)
+        return respond(command, response, is_immediate=True)
 
 
 def _markers(transactional_id: str, known: TransactionMetadata) -> Effect:
@@ -371,18 +380,8 @@ def _markers(transactional_id: str, known: TransactionMetadata) -> Effect:
     )
 
 
-def _answer(command: Command, response: object) -> _Outcome:
-    """An answer that writes nothing, but follows from what was written before."""
-    return Outcome(replies=(ShardReply(command.request_id, response),))
-
-
-def _read(command: Command, response: object) -> _Outcome:
-    """An answer from committed state."""
-    return Outcome(replies=(ShardReply(command.request_id, response, is_immediate=True),))
-
-
 def _init_refused(command: Command, error: ErrorCode) -> _Outcome:
-    return _answer(command, _init_error(command, error))
+    return respond(command, _init_error(command, error))
 
 
 def _init_error(command: Command, error: ErrorCode) -> InitProducerIdResponse:

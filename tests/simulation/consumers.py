@@ -11,7 +11,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, Protocol
 
-from odradek.coordinator.group.requests import ConsumerHeartbeat, StreamsHeartbeatResult
+from odradek.coordinator.group.requests import ConsumerHeartbeat
+from odradek.coordinator.group.streams.requests import StreamsHeartbeatResult
 from odradek.coordinator.outcome import ErrorReply
 from odradek.coordinator.ownership import shard_of
 from odradek.node.bus.reply import Reply

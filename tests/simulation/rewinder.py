@@ -9,7 +9,7 @@ promise that an acknowledged offset is never lost holds exactly as long as old c
 from collections.abc import Callable
 from typing import Final
 
-from odradek.coordinator.group.requests import RewindGroup, RewindPosition, RewindResult
+from odradek.coordinator.group.rewind.requests import RewindGroup, RewindPosition, RewindResult
 from odradek.coordinator.outcome import ErrorReply
 from odradek.coordinator.ownership import shard_of
 from odradek.node.bus.reply import Reply

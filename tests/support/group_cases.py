@@ -18,7 +18,6 @@ from odradek.coordinator.group.consumer.records import (
 )
 from odradek.coordinator.group.offsets.records import OffsetCommitRecord
 from odradek.coordinator.group.records import decode
-from odradek.coordinator.group.requests import StreamsHeartbeatResult
 from odradek.coordinator.group.share.records import (
     ShareCurrentRecord,
     ShareEpochRecord,
@@ -35,6 +34,7 @@ from odradek.coordinator.group.streams.records import (
     StreamsTargetRecord,
     StreamsTopologyRecord,
 )
+from odradek.coordinator.group.streams.requests import StreamsHeartbeatResult
 from odradek.coordinator.outcome import ErrorReply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import OffsetCommitResponse

@@ -11,7 +11,7 @@ record of a partition must come next.
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.requests import RewindGroup, RewindPosition, RewindResult
+from odradek.coordinator.group.rewind.requests import RewindGroup, RewindPosition, RewindResult
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.runtime import CoordinatorBatch
 from odradek.protocol.consumer_protocol import (

@@ -6,10 +6,10 @@ is told to, takes what it is given, and says what it has; a test may lose its an
 
 from collections.abc import Sequence
 
-from odradek.coordinator.group.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.records import TasksTuple
+from odradek.coordinator.group.streams.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.streams import (
     CopartitionGroup,

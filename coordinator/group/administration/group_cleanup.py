@@ -5,9 +5,10 @@ when they are deleted. Called by `shard`.
 from typing import Final
 
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
-from odradek.coordinator.group.answers import offset_expiration
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.groups import ClassicGroups
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.classic.records import GroupMetadata
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets, OffsetExpiration
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.offsets.records import OffsetCommitRecord
 from odradek.coordinator.group.rewind.rewind_tables import RewindTables
@@ -15,6 +16,7 @@ from odradek.coordinator.group.step import (
     GroupStep,
 )
 from odradek.coordinator.outcome import TimerKey
+from odradek.protocol.types import NO_TIMESTAMP
 
 EXPIRY_KEY: Final[TimerKey] = ("expiry",)
 _SLICE_COUNT: Final = 2_000
@@ -89,3 +91,21 @@ class GroupCleanup:
             for member_id in list(group.pending):
                 group.remove_pending(member_id, step)
         self._classic.delete(group_id, step)
+
+
+def offset_expiration(
+    group: ClassicGroup | None, metadata: GroupMetadata | None, read_topics: frozenset[str] | None
+) -> OffsetExpiration | None:
+    """When the offsets of a group expire; None: not while it is as it is. What is read stays:
+    `read_topics`, if it is no classic group."""
+    if read_topics is not None:
+        return OffsetExpiration(None, read_topics)
+    if group is not None and not group.is_empty:
+        topics = group.subscribed_topics()
+        if group.state is not GroupState.STABLE or topics is None:
+            return None
+        return OffsetExpiration(None, topics)
+    if metadata is None or not metadata.protocol_type:
+        return OffsetExpiration(None)
+    since_ms = metadata.state_timestamp_ms
+    return OffsetExpiration(None if since_ms == NO_TIMESTAMP else since_ms)

@@ -6,7 +6,11 @@ tables are the shard's; nothing is changed here. Called by `shard`.
 
 from collections.abc import Iterator
 
-from odradek.coordinator.group.answers import described, described_dead, no_consumer_group
+from odradek.coordinator.group.administration.responses import (
+    described,
+    described_dead,
+    no_consumer_group,
+)
 from odradek.coordinator.group.classic.group import GroupState
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.consumer.groups import ConsumerGroups

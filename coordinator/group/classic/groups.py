@@ -12,7 +12,6 @@ by `shard`, which has ruled out before that the id is another kind's.
 from collections.abc import Callable, Collection
 from typing import Final
 
-from odradek.coordinator.group.answers import unknown_group_error
 from odradek.coordinator.group.classic.group import (
     ClassicGroup,
 )
@@ -38,6 +37,11 @@ from odradek.protocol.messages.groups import (
 )
 
 GROUP_TYPE_CLASSIC: Final = "classic"
+
+
+def unknown_group_error(group_id: str) -> ErrorCode:
+    """What a member is told whose group is not there."""
+    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
 
 
 class ClassicGroups:

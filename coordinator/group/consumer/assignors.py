@@ -14,14 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from odradek.coordinator.group.settings import RANGE, UNIFORM
 from odradek.coordinator.group.topics import (
     Partitions,
     TopicDigest,
 )
 from odradek.protocol.types import Uuid
-
-UNIFORM: Final = "uniform"
-RANGE: Final = "range"
 
 TopicPartition: TypeAlias = tuple[Uuid, int]
 

@@ -246,6 +246,25 @@ class CommittedOffsets:
         ]
 
 
+def refused_commit(request: OffsetCommitRequest, error_code: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error_code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def is_too_long(metadata: str | None, limit: int) -> bool:
     """Whether an offset's text is over the limit. Kafka counts UTF-16 code units, as Java does."""
     if metadata is None or 2 * len(metadata) <= limit:

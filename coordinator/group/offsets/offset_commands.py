@@ -1,18 +1,18 @@
-"""What is asked of a group's offsets: commits, plain or in a transaction, reads and deletions.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete of one shard.
 
-Offsets belong to no kind of group; who may write and read them is the say of the kind that has the
-group at the time. Called by `shard`, which has the tables.
+Offsets belong to no type of group: the type that has the group at the time validates the request.
+Live rewinds stand above this package; what they need of a commit is `CommitGuard`. Called by
+`shard`.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol, TypeAlias
 
-from odradek.coordinator.group.administration.group_directory import GroupDirectory
-from odradek.coordinator.group.answers import answer, read, refused_commit
 from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.group_record import GroupRecord
+from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.offsets import transactional_commits as transactional
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
+from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets, refused_commit
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.requests import (
     CommitInTransaction,
@@ -20,13 +20,12 @@ from odradek.coordinator.group.requests import (
     EndProducerTransaction,
     FetchOffsets,
 )
-from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder
-from odradek.coordinator.group.rewind.rewind_by_commit import is_rewind, partitions_of
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.step import (
     GroupStep,
 )
-from odradek.coordinator.outcome import Command, Outcome, ShardReply, Timer
+from odradek.coordinator.outcome import Command, Outcome, ShardReply, Timer, respond
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
@@ -35,28 +34,50 @@ from odradek.protocol.messages.group_offsets import (
     OffsetDeleteResponse,
     OffsetFetchResponseGroup,
 )
+from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 
 OffsetHandler: TypeAlias = Callable[[Command, GroupStep], Outcome[GroupRecord]]
 
 
+class CommitGuard(Protocol):
+    """What live rewinds have to say about commits (rewind.live_rewinder.LiveRewinder)."""
+
+    def is_rewind(self, request: OffsetCommitRequest, settings: GroupSettings) -> bool:
+        """Whether the commit is to be handled as a rewind (group.rewind.by.commit.enable)."""
+
+    def by_commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> None:
+        """Rewind to the offsets of the commit."""
+
+    def must_check_commits(self, group_id: str) -> bool:
+        """Whether `commit_error` must be called for the group."""
+
+    def commit_error(
+        self, group_id: str, member_id: str, epoch: int, partitions: Collection[tuple[str, int]]
+    ) -> ErrorCode:
+        """The error of a commit of records that were read before a rewind."""
+
+
 class OffsetCommands:
-    """See the module's docstring."""
+    """See the module's docstring. `exists` says whether there is a group of any type,
+    `modern_type_of` which of the newer types it has."""
 
     def __init__(
         self,
-        directory: GroupDirectory,
+        exists: Callable[[str], bool],
+        modern_type_of: Callable[[str], GroupType | None],
         classic: ClassicGroups,
         shares: ShareGroups,
         offsets: CommittedOffsets,
         pending_offsets: PendingTransactionalOffsets,
-        rewinding: LiveRewinder,
+        commit_guard: CommitGuard,
     ) -> None:
-        self._directory = directory
+        self._exists = exists
+        self._modern_type_of = modern_type_of
         self._classic = classic
         self._shares = shares
         self._offsets = offsets
         self._pending_offsets = pending_offsets
-        self._rewinder = rewinding
+        self._commit_guard = commit_guard
         self.handlers: Mapping[type, OffsetHandler] = {
             OffsetCommitRequest: self.commit,
             FetchOffsets: self.fetch,
@@ -74,7 +95,7 @@ class OffsetCommands:
         generation_id = request.generation_id_or_member_epoch
         # Offsets alone make no object: a simple group is one that has nothing else.
         group = self._classic.group(request.group_id)
-        family = self._directory.modern_type_of(request.group_id)
+        family = self._modern_type_of(request.group_id)
         if len(request.group_id) > TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         elif family is not None:
@@ -96,15 +117,17 @@ class OffsetCommands:
         ):
             is_new = command.api_version >= 9
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
-        if error is ErrorCode.UNKNOWN_MEMBER_ID and is_rewind(request, step.settings):
-            self._rewinder.by_commit(command, request, step)
+        if error is ErrorCode.UNKNOWN_MEMBER_ID and self._commit_guard.is_rewind(
+            request, step.settings
+        ):
+            self._commit_guard.by_commit(command, request, step)
             return step.build()
-        if error is ErrorCode.NONE and self._rewinder.must_check_commits(request.group_id):
-            error = self._rewinder.commit_error(
-                request.group_id, member_id, generation_id, partitions_of(request)
+        if error is ErrorCode.NONE and self._commit_guard.must_check_commits(request.group_id):
+            error = self._commit_guard.commit_error(
+                request.group_id, member_id, generation_id, _partitions_of(request)
             )
         if error is not ErrorCode.NONE:
-            return answer(command, refused_commit(request, error))
+            return respond(command, refused_commit(request, error))
         records, response = self._offsets.commit(request, step.now_ms, step.settings)
         timers: tuple[Timer, ...] = ()
         member = None if group is None else group.members.get(member_id)
@@ -121,24 +144,28 @@ class OffsetCommands:
         assert isinstance(request, FetchOffsets)
         # Classic groups do not check who asks.
         group_id = request.group_id
-        family = self._directory.modern_type_of(group_id)
+        family = self._modern_type_of(group_id)
         # Whoever asks for a share group's offsets is told that there are none, as in Kafka.
         if family is not None and family is not self._shares:
             error = family.fetch_error(group_id, request.member_id, request.member_epoch)
             if error is not ErrorCode.NONE:
                 refused = OffsetFetchResponseGroup(group_id=group_id, error_code=error)
-                return answer(command, refused)
+                return respond(command, refused)
         if not request.require_stable:
-            return read(command, self._offsets.fetch(group_id, request.topics))
+            return respond(
+                command, self._offsets.fetch(group_id, request.topics), is_immediate=True
+            )
         is_unstable = self._pending_offsets.is_unstable
-        return read(command, self._offsets.fetch(group_id, request.topics, is_unstable))
+        return respond(
+            command, self._offsets.fetch(group_id, request.topics, is_unstable), is_immediate=True
+        )
 
     def commit_in_transaction(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
         """TxnOffsetCommit: pending until the marker comes."""
         asked = command.request
         assert isinstance(asked, CommitInTransaction)
         request = asked.request
-        family = self._directory.modern_type_of(request.group_id)
+        family = self._modern_type_of(request.group_id)
         if family is None:
             error = transactional.membership_error(
                 self._classic.group(request.group_id),
@@ -147,9 +174,11 @@ class OffsetCommands:
             )
         else:
             error = transactional.family_error(family, request, command.api_version)
-        if error is ErrorCode.NONE and self._rewinder.must_check_commits(request.group_id):
-            epoch, places = request.generation_id_or_member_epoch, partitions_of(request)
-            error = self._rewinder.commit_error(request.group_id, request.member_id, epoch, places)
+        if error is ErrorCode.NONE and self._commit_guard.must_check_commits(request.group_id):
+            epoch, places = request.generation_id_or_member_epoch, _partitions_of(request)
+            error = self._commit_guard.commit_error(
+                request.group_id, request.member_id, epoch, places
+            )
         if not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
@@ -174,18 +203,18 @@ class OffsetCommands:
         assert isinstance(request, OffsetDeleteRequest)
         group = self._classic.group(request.group_id)
         is_share_group = request.group_id in self._shares
-        if is_share_group or not request.group_id or not self._directory.exists(request.group_id):
+        if is_share_group or not request.group_id or not self._exists(request.group_id):
             is_named = bool(request.group_id)
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
-            return answer(command, OffsetDeleteResponse(error_code=error))
+            return respond(command, OffsetDeleteResponse(error_code=error))
         subscribed: frozenset[str] | None = frozenset()
-        family = self._directory.modern_type_of(request.group_id)
+        family = self._modern_type_of(request.group_id)
         if family is not None:
             subscribed = family.topic_names(request.group_id)
         if group is not None and not group.is_empty:
             if not group.uses_consumer_protocol:
                 error = ErrorCode.NON_EMPTY_GROUP
-                return answer(command, OffsetDeleteResponse(error_code=error))
+                return respond(command, OffsetDeleteResponse(error_code=error))
             subscribed = group.subscribed_topics()
         records, response = self._offsets.delete(request, subscribed)
         return Outcome(records=records, replies=(ShardReply(command.request_id, response),))
@@ -201,3 +230,13 @@ class OffsetCommands:
         records += self._shares.forget_topics([topic_id for _, topic_id in request.topics])
         reply = ShardReply(command.request_id, None)
         return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
+
+
+def _partitions_of(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+) -> set[tuple[str, int]]:
+    return {
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    }

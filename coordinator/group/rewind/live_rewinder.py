@@ -41,14 +41,6 @@ from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupT
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.offsets.records import OffsetCommitRecord
-from odradek.coordinator.group.requests import (
-    CANCEL,
-    DescribeRewinds,
-    DropSnapshot,
-    RewindGroup,
-    RewindResult,
-    TakeSnapshot,
-)
 from odradek.coordinator.group.rewind import rewind_by_commit, snapshots
 from odradek.coordinator.group.rewind.offset_moves import (
     after,
@@ -70,9 +62,18 @@ from odradek.coordinator.group.rewind.records import (
     UndoPointRecord,
     key_of,
 )
+from odradek.coordinator.group.rewind.requests import (
+    CANCEL,
+    DescribeRewinds,
+    DropSnapshot,
+    RewindGroup,
+    RewindResult,
+    TakeSnapshot,
+)
 from odradek.coordinator.group.rewind.revocation_rounds import REASON, RevocationRounds
 from odradek.coordinator.group.rewind.rewind_planner import RewindPlanner
 from odradek.coordinator.group.rewind.rewind_tables import UNDO_COUNT_MAX, RewindTables
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.share.requests import StatesRestarted
 from odradek.coordinator.group.step import (
@@ -169,6 +170,10 @@ class LiveRewinder:
 
     def _drop_snapshot(self, command: Command, step: GroupStep) -> None:
         snapshots.drop(command, self._rewinds, self._group_type_of, step)
+
+    def is_rewind(self, request: OffsetCommitRequest, settings: GroupSettings) -> bool:
+        """Whether the commit is to be handled as a rewind."""
+        return rewind_by_commit.is_rewind(request, settings)
 
     def by_commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> None:
         """Rewind to what somebody commits who is no member."""

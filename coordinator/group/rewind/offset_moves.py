@@ -11,7 +11,6 @@ import msgspec
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.offsets.records import CommittedOffset
-from odradek.coordinator.group.requests import RewindPosition
 from odradek.coordinator.group.rewind.records import (
     CommitFence,
     OffsetMove,
@@ -19,6 +18,7 @@ from odradek.coordinator.group.rewind.records import (
     RewindState,
     key_of,
 )
+from odradek.coordinator.group.rewind.requests import RewindPosition
 from odradek.coordinator.group.rewind.rewind_tables import KNOWN_ID_COUNT_MAX
 from odradek.coordinator.group.topics import (
     Partitions,

@@ -8,13 +8,11 @@ answers when it has. Called by `offset_commands` and `rewinding`.
 
 from typing import Final
 
-from odradek.coordinator.group.answers import refused_commit
-from odradek.coordinator.group.offsets.committed_offsets import is_too_long
-from odradek.coordinator.group.requests import RewindGroup, RewindPosition, RewindResult
+from odradek.coordinator.group.offsets.committed_offsets import is_too_long, refused_commit
+from odradek.coordinator.group.rewind.requests import RewindGroup, RewindPosition, RewindResult
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
-from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 from odradek.protocol.types import ZERO_UUID
 
 TIMEOUT_MS: Final = 20_000
@@ -30,17 +28,6 @@ def is_rewind(request: OffsetCommitRequest, settings: GroupSettings) -> bool:
         and request.group_instance_id is None
         and request.group_id in settings.rewind_by_commit_groups
     )
-
-
-def partitions_of(
-    request: OffsetCommitRequest | TxnOffsetCommitRequest,
-) -> set[tuple[str, int]]:
-    """The partitions of a commit, by topic and index."""
-    return {
-        (topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-    }
 
 
 def rewind_of(request: OffsetCommitRequest, settings: GroupSettings) -> RewindGroup | None:

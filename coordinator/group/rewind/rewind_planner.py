@@ -11,9 +11,9 @@ from odradek.coordinator.group.modern.group_type import GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.offsets.records import CommittedOffset
-from odradek.coordinator.group.requests import RewindGroup
 from odradek.coordinator.group.rewind.offset_moves import move_to, with_previous
 from odradek.coordinator.group.rewind.records import OffsetMove
+from odradek.coordinator.group.rewind.requests import RewindGroup
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX, RewindTables
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.streams.groups import GROUP_TYPE_STREAMS

@@ -10,16 +10,16 @@ from typing import Final
 
 from odradek.coordinator.group.modern.group_type import GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
-from odradek.coordinator.group.requests import (
-    DropSnapshot,
-    RewindHistory,
-    RewindResult,
-    TakeSnapshot,
-)
 from odradek.coordinator.group.rewind.records import (
     OffsetMove,
     OffsetSnapshot,
     OffsetSnapshotRecord,
+)
+from odradek.coordinator.group.rewind.requests import (
+    DropSnapshot,
+    RewindHistory,
+    RewindResult,
+    TakeSnapshot,
 )
 from odradek.coordinator.group.rewind.rewind_tables import (
     MOVE_COUNT_MAX,

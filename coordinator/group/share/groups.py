@@ -20,8 +20,8 @@ Called by `shard`, as one of its families.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias, get_args
 
-from odradek.coordinator.group.answers import deleted_group
 from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, LEAVE_GROUP_EPOCH
+from odradek.coordinator.group.deleted_groups import deleted_group
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
 from odradek.coordinator.group.modern.group_table import GroupTable

@@ -22,11 +22,7 @@ from odradek.coordinator.group.modern.event_history import EventHistory, heartbe
 from odradek.coordinator.group.modern.group_table import GroupTable
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
 from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
-from odradek.coordinator.group.requests import (
-    DescribeStreamsGroup,
-    StreamsHeartbeatResult,
-    UpdateTopics,
-)
+from odradek.coordinator.group.requests import UpdateTopics
 from odradek.coordinator.group.step import (
     GroupStep,
 )
@@ -42,6 +38,7 @@ from odradek.coordinator.group.streams.records import (
     StreamsTargetRecord,
     StreamsTopologyRecord,
 )
+from odradek.coordinator.group.streams.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.responses import (
     DescriptionStatus,
     described,

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from odradek.cluster.metadata.image import TopicImage
-from odradek.coordinator.group.requests import (
+from odradek.coordinator.group.rewind.records import OffsetMove
+from odradek.coordinator.group.rewind.requests import (
     CANCEL,
     DescribeRewinds,
     DropSnapshot,
@@ -22,7 +23,6 @@ from odradek.coordinator.group.requests import (
     RewindResult,
     TakeSnapshot,
 )
-from odradek.coordinator.group.rewind.records import OffsetMove
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX
 from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
 from odradek.coordinator.group.share.requests import FindShareStates

@@ -16,8 +16,8 @@ from typing import Final, cast
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.features import STREAMS_VERSION
-from odradek.coordinator.group.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.records import InternalTopic
+from odradek.coordinator.group.streams.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.topology import StatusCode
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services

@@ -1,7 +1,8 @@
 """What goes with a group when it expires or is deleted, and what stays with one that does not."""
 
-from odradek.coordinator.group.requests import DeleteGroup, DropTopicOffsets, TakeSnapshot
+from odradek.coordinator.group.requests import DeleteGroup, DropTopicOffsets
 from odradek.coordinator.group.rewind.records import OffsetMove
+from odradek.coordinator.group.rewind.requests import TakeSnapshot
 from odradek.coordinator.group.settings import GroupSettings
 from tests.support.consumer_playbook import id_of
 from tests.support.rewind_playbook import TOPIC, RewindStage

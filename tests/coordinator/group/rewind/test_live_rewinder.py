@@ -5,14 +5,14 @@ import pytest
 from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
-from odradek.coordinator.group.requests import (
+from odradek.coordinator.group.rewind.records import UndoPointRecord
+from odradek.coordinator.group.rewind.requests import (
     CANCEL,
     DescribeRewinds,
     RewindGroup,
     RewindHistory,
     RewindResult,
 )
-from odradek.coordinator.group.rewind.records import UndoPointRecord
 from odradek.coordinator.group.rewind.revocation_rounds import REASON
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker

@@ -4,9 +4,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from odradek.coordinator.group.requests import (
-    RewindResult,
-)
+from odradek.coordinator.group.rewind.requests import RewindResult
 from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import id_of
 from tests.support.group_playbook import Call

@@ -1,7 +1,7 @@
 """Live rewinds of share groups: another state epoch, and leaders that are told of it."""
 
 from odradek.coordinator.group.events import EventKind
-from odradek.coordinator.group.requests import (
+from odradek.coordinator.group.rewind.requests import (
     CANCEL,
     RewindGroup,
     RewindPosition,

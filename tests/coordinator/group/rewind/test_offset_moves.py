@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from odradek.coordinator.group.offsets.records import CommittedOffset
-from odradek.coordinator.group.requests import RewindPosition
 from odradek.coordinator.group.rewind.offset_moves import (
     after,
     move_to,
@@ -14,6 +13,7 @@ from odradek.coordinator.group.rewind.offset_moves import (
     without_pending,
 )
 from odradek.coordinator.group.rewind.records import OffsetMove, Rewind, RewindState
+from odradek.coordinator.group.rewind.requests import RewindPosition
 from odradek.coordinator.group.rewind.rewind_tables import KNOWN_ID_COUNT_MAX
 from odradek.protocol.types import NO_OFFSET, ZERO_UUID
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from odradek.coordinator.group.requests import RewindResult
+from odradek.coordinator.group.rewind.requests import RewindResult
 from odradek.coordinator.group.rewind.rewind_by_commit import (
     TIMEOUT_MS,
     is_rewind,
-    partitions_of,
     response_to,
     rewind_of,
 )
@@ -63,7 +62,6 @@ def test_a_commit_says_where_to_go_on() -> None:
     assert (at.topic, at.topic_id, at.partition, at.offset) == ("a", ID, 3, 7)
     assert (at.leader_epoch, at.metadata) == (2, "m")
     assert rewind.timeout_ms == TIMEOUT_MS
-    assert partitions_of(commit_of()) == {("a", 3)}
 
 
 def test_too_long_a_text_is_no_rewind() -> None:

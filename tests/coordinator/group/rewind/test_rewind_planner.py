@@ -2,14 +2,10 @@
 
 import pytest
 
-from odradek.coordinator.group.requests import (
-    RewindGroup,
-    RewindPosition,
-    RewindResult,
-    StreamsHeartbeatResult,
-)
+from odradek.coordinator.group.rewind.requests import RewindGroup, RewindPosition, RewindResult
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX
 from odradek.coordinator.group.streams.records import TasksTuple
+from odradek.coordinator.group.streams.requests import StreamsHeartbeatResult
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import MemberIdentity
 from odradek.protocol.types import ZERO_UUID

@@ -2,14 +2,14 @@
 
 import pytest
 
-from odradek.coordinator.group.requests import (
+from odradek.coordinator.group.rewind.records import OffsetMove
+from odradek.coordinator.group.rewind.requests import (
     DescribeRewinds,
     DropSnapshot,
     RewindHistory,
     RewindResult,
     TakeSnapshot,
 )
-from odradek.coordinator.group.rewind.records import OffsetMove
 from odradek.coordinator.group.rewind.rewind_tables import SNAPSHOT_COUNT_MAX
 from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import id_of

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.coordinator.group.requests import StreamsHeartbeatResult
 from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
 from odradek.coordinator.group.streams.heartbeats import check
 from odradek.coordinator.group.streams.records import TasksTuple
+from odradek.coordinator.group.streams.requests import StreamsHeartbeatResult
 from odradek.coordinator.group.streams.topology import StatusCode
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from odradek.coordinator.group.requests import StreamsHeartbeatResult
 from odradek.coordinator.group.streams.assignor import StreamsMemberSpec, TaskId
 from odradek.coordinator.group.streams.records import NO_TASKS, TasksTuple
+from odradek.coordinator.group.streams.requests import StreamsHeartbeatResult
 from odradek.coordinator.group.streams.warmups import (
     ACCEPTABLE_LAG,
     NO_LAGS,

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from odradek.coordinator.group.classic.group import join_error
 from odradek.coordinator.group.policies import GroupPolicies
-from odradek.coordinator.group.requests import ConsumerHeartbeat, StreamsHeartbeatResult
+from odradek.coordinator.group.requests import ConsumerHeartbeat
+from odradek.coordinator.group.streams.requests import StreamsHeartbeatResult
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse, JoinGroupRequest

@@ -2,20 +2,17 @@
 
 import pytest
 
-from odradek.coordinator.group.answers import (
-    answer,
-    deleted_group,
+from odradek.coordinator.group.administration.group_cleanup import offset_expiration
+from odradek.coordinator.group.administration.responses import (
     described_dead,
     matches_filters,
     no_consumer_group,
-    offset_expiration,
-    read,
-    refused_commit,
-    unknown_group_error,
 )
+from odradek.coordinator.group.classic.groups import unknown_group_error
 from odradek.coordinator.group.classic.records import GroupMetadata
-from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration
-from odradek.coordinator.outcome import Command
+from odradek.coordinator.group.deleted_groups import deleted_group
+from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration, refused_commit
+from odradek.coordinator.outcome import Command, respond
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -27,8 +24,10 @@ from odradek.protocol.messages.groups import ListedGroup, ListGroupsRequest
 
 def test_answers_wait_for_what_was_written_before_and_reads_do_not() -> None:
     command = Command(request=None, request_id=7)
-    assert [reply.is_immediate for reply in answer(command, "x").replies] == [False]
-    assert [reply.is_immediate for reply in read(command, "x").replies] == [True]
+    assert [reply.is_immediate for reply in respond(command, "x").replies] == [False]
+    assert [reply.is_immediate for reply in respond(command, "x", is_immediate=True).replies] == [
+        True
+    ]
 
 
 def test_an_unknown_group_is_dead_and_an_error_since_version_6() -> None:
