@@ -338,11 +338,15 @@ def reused_class_names(modules: Iterable[Module]) -> list[str]:
 
 @cache
 def modules_beside() -> tuple[Module, ...]:
-    """What tests and benchmarks share: neither product modules nor tests."""
-    files = [path for folder in ("bench", "tests/support") for path in (ROOT / folder).glob("*.py")]
+    """What benchmarks and tests share: modules that are neither product nor tests themselves."""
+    files = [
+        file
+        for file in sorted(repository_files())
+        if file.startswith(("bench/", "tests/")) and file.endswith(".py") and "/test_" not in file
+    ]
     return tuple(
-        module_from(".".join(path.relative_to(ROOT).with_suffix("").parts), path.read_text())
-        for path in sorted(files)
+        module_from(file.removesuffix(".py").replace("/", "."), (ROOT / file).read_text())
+        for file in files
     )
 
 

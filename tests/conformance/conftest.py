@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from odradek.node.embedded import EmbeddedBroker
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import DialogueCluster, unique
 from tests.support.wire import WireClient
 
 with warnings.catch_warnings():
@@ -43,9 +43,9 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def cluster(bootstrap: str) -> Cluster:
+def cluster(bootstrap: str) -> DialogueCluster:
     """The broker under test, with what it takes to make topics there."""
-    return Cluster(bootstrap)
+    return DialogueCluster(bootstrap)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def wire(bootstrap: str) -> Iterator[WireClient]:
 
 
 @pytest.fixture
-def topic(cluster: Cluster) -> str:
+def topic(cluster: DialogueCluster) -> str:
     """A new topic with one partition."""
     return cluster.new_topic()
 

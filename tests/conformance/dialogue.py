@@ -2,7 +2,7 @@
 
 Every function sends one request and gives back the part of the answer that tests look at. Nothing
 is retried and no error is raised: error codes are what the tests are about. Setting up is another
-matter: `Cluster` waits until what it made can be used.
+matter: `DialogueCluster` waits until what it made can be used.
 """
 
 import re
@@ -291,7 +291,7 @@ def describe_topic(wire: WireClient, name: str) -> MetadataResponseTopic:
     return wire.ask(request, METADATA, MetadataResponse).topics[0]
 
 
-class Cluster:
+class DialogueCluster:
     """The broker under test, and the making of what tests need there."""
 
     def __init__(self, bootstrap: str) -> None:

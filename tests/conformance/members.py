@@ -23,7 +23,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from tests.conformance.dialogue import Cluster
+from tests.conformance.dialogue import DialogueCluster
 from tests.support.subscriptions import encode_subscription
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
@@ -37,7 +37,7 @@ def subscription(*topics: str, user_data: bytes | None = None) -> bytes:
     return encode_subscription(ConsumerProtocolSubscription(topics=topics, user_data=user_data), 1)
 
 
-def wait_for_coordinator(cluster: Cluster, group: str) -> None:
+def wait_for_coordinator(cluster: DialogueCluster, group: str) -> None:
     """Return when the group's coordinator is found and answers; the first group has to wait."""
     with cluster.connect() as wire:
 
@@ -51,7 +51,7 @@ def wait_for_coordinator(cluster: Cluster, group: str) -> None:
         wait_until(is_available, timeout_s=30, what=f"{group} has a coordinator")
 
 
-class Member:
+class RawMember:
     """One member with a connection of its own; what it learns from answers it remembers."""
 
     def __init__(
@@ -177,7 +177,7 @@ class Member:
         return answer.topics[0].partitions[0].error_code
 
 
-def form(*members: Member) -> list[JoinGroupResponse]:
+def form(*members: RawMember) -> list[JoinGroupResponse]:
     """Bring members into one generation, the first as leader; their answers to JoinGroup.
 
     With others, the first is called back from a generation that it had for itself.
@@ -198,7 +198,7 @@ def form(*members: Member) -> list[JoinGroupResponse]:
     return joined
 
 
-def stabilise(*members: Member) -> list[JoinGroupResponse]:
+def stabilise(*members: RawMember) -> list[JoinGroupResponse]:
     """Form a group and give every member its own id as assignment."""
     joined = form(*members)
     (leader,) = [member for member in members if member.id == joined[0].leader]

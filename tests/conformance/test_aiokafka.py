@@ -10,7 +10,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
 from aiokafka.structs import ConsumerRecord, OffsetAndMetadata
 
-from tests.conformance.dialogue import Cluster, now_ms, unique
+from tests.conformance.dialogue import DialogueCluster, now_ms, unique
 
 TIMEOUT_S = 30.0
 
@@ -44,7 +44,7 @@ async def eventually(condition: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_a_record_comes_back_whole(cluster: Cluster, topic: str) -> None:
+def test_a_record_comes_back_whole(cluster: DialogueCluster, topic: str) -> None:
     now = now_ms()
     sent: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]] = [
         (b"k", b"v", (("a", b"1"), ("a", b"2"), ("empty", b""))),
@@ -73,7 +73,7 @@ def test_a_record_comes_back_whole(cluster: Cluster, topic: str) -> None:
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize(("acks", "is_idempotent"), [(0, False), (1, False), ("all", True)])
 def test_every_compression_and_acknowledgement(
-    cluster: Cluster, topic: str, codec: str | None, acks: int | str, is_idempotent: bool
+    cluster: DialogueCluster, topic: str, codec: str | None, acks: int | str, is_idempotent: bool
 ) -> None:
     values = [b"%d " % number * 20 for number in range(300)]
 
@@ -96,7 +96,7 @@ def test_every_compression_and_acknowledgement(
     run(test)
 
 
-def test_a_record_that_is_too_large_is_refused(cluster: Cluster) -> None:
+def test_a_record_that_is_too_large_is_refused(cluster: DialogueCluster) -> None:
     topic = cluster.new_topic(configs={"max.message.bytes": "1000"})
 
     async def test() -> None:
@@ -108,7 +108,7 @@ def test_a_record_that_is_too_large_is_refused(cluster: Cluster) -> None:
     run(test)
 
 
-def test_a_consumer_looks_around(cluster: Cluster) -> None:
+def test_a_consumer_looks_around(cluster: DialogueCluster) -> None:
     """Offsets by time, positions, seeking, pausing, and an offset that is out of range."""
     topic = cluster.new_topic_of_any_age(2)
     even, odd = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -158,7 +158,7 @@ class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # the librar
         self.owned = {each.partition for each in assigned}
 
 
-def test_members_share_and_hand_over(cluster: Cluster, group: str) -> None:
+def test_members_share_and_hand_over(cluster: DialogueCluster, group: str) -> None:
     topic = cluster.new_topic(4)
 
     async def member(listener: Rebalances) -> AIOKafkaConsumer:
@@ -198,7 +198,7 @@ def test_members_share_and_hand_over(cluster: Cluster, group: str) -> None:
     run(test)
 
 
-def test_a_group_goes_on_where_it_stopped(cluster: Cluster, topic: str, group: str) -> None:
+def test_a_group_goes_on_where_it_stopped(cluster: DialogueCluster, topic: str, group: str) -> None:
     partition = TopicPartition(topic, 0)
 
     def consumer() -> AIOKafkaConsumer:
@@ -224,7 +224,7 @@ def test_a_group_goes_on_where_it_stopped(cluster: Cluster, topic: str, group: s
     run(test)
 
 
-def test_the_admin_client(cluster: Cluster, group: str) -> None:
+def test_the_admin_client(cluster: DialogueCluster, group: str) -> None:
     name = unique("topic")
 
     async def test() -> None:
@@ -251,7 +251,7 @@ def test_the_admin_client(cluster: Cluster, group: str) -> None:
     run(test)
 
 
-def test_transactions_are_all_or_nothing(cluster: Cluster, topic: str) -> None:
+def test_transactions_are_all_or_nothing(cluster: DialogueCluster, topic: str) -> None:
     async def test() -> None:
         async with AIOKafkaProducer(
             bootstrap_servers=cluster.bootstrap, transactional_id=unique("tx")

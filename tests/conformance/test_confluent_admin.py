@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import DialogueCluster, unique
 from tests.conformance.test_confluent_groups import Member, run_until
 from tests.conformance.test_confluent_kafka import TIMEOUT_S, Record, new_producer, send_all
 from tests.support.waiting import wait_until
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-def admin(cluster: Cluster) -> AdminClient:
+def admin(cluster: DialogueCluster) -> AdminClient:
     """An admin client of the broker under test."""
     return AdminClient({"bootstrap.servers": cluster.bootstrap})
 
@@ -87,7 +87,7 @@ def test_validating_creates_no_topic(admin: AdminClient) -> None:
     assert code_of(admin.create_topics(too_many)) == KafkaError.INVALID_REPLICATION_FACTOR
 
 
-def test_partitions_are_added(admin: AdminClient, cluster: Cluster) -> None:
+def test_partitions_are_added(admin: AdminClient, cluster: DialogueCluster) -> None:
     topic = cluster.new_topic(2)
     only(admin.create_partitions([NewPartitions(topic, 5)]))
     with cluster.connect() as wire:
@@ -144,7 +144,7 @@ def test_brokers_have_configs(admin: AdminClient) -> None:
     assert configs["log.dirs"].is_read_only
 
 
-def test_records_are_deleted(admin: AdminClient, cluster: Cluster, topic: str) -> None:
+def test_records_are_deleted(admin: AdminClient, cluster: DialogueCluster, topic: str) -> None:
     send_all(new_producer(cluster), topic, [{"value": b"%d" % number} for number in range(10)])
     deleted = only(admin.delete_records([TopicPartition(topic, 0, 4)]))
     assert deleted.low_watermark == 4
@@ -153,7 +153,9 @@ def test_records_are_deleted(admin: AdminClient, cluster: Cluster, topic: str) -
     )
 
 
-def test_offsets_are_listed_by_every_specification(admin: AdminClient, cluster: Cluster) -> None:
+def test_offsets_are_listed_by_every_specification(
+    admin: AdminClient, cluster: DialogueCluster
+) -> None:
     topic = cluster.new_topic_of_any_age()
     stamps = [1000, 5000, 3000]
     records: list[Record] = [{"value": b"x", "timestamp": stamp} for stamp in stamps]
@@ -195,7 +197,9 @@ def test_leaders_are_elected_where_it_is_needed(
     assert named not in admin.elect_leaders(election_type, None).result(TIMEOUT_S)
 
 
-def test_groups_are_listed_described_and_deleted(admin: AdminClient, cluster: Cluster) -> None:
+def test_groups_are_listed_described_and_deleted(
+    admin: AdminClient, cluster: DialogueCluster
+) -> None:
     topic, group = cluster.new_topic(2), unique("group")
     member = Member(cluster, group, topic, group_instance_id="one")
     run_until(lambda: len(member.owned) == 2, member, what="the member has all")
@@ -225,7 +229,9 @@ def test_groups_are_listed_described_and_deleted(admin: AdminClient, cluster: Cl
     assert code_of(admin.delete_consumer_groups([other])) == KafkaError.GROUP_ID_NOT_FOUND
 
 
-def test_offsets_of_groups_are_altered_and_listed(admin: AdminClient, cluster: Cluster) -> None:
+def test_offsets_of_groups_are_altered_and_listed(
+    admin: AdminClient, cluster: DialogueCluster
+) -> None:
     topic, group = cluster.new_topic(3), unique("group")
     wanted = [TopicPartition(topic, index, 10 + index) for index in range(2)]
     only(admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]))

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import DialogueCluster, unique
 from tests.conformance.test_confluent_kafka import (
     TIMEOUT_S,
     Record,
@@ -25,7 +25,9 @@ Partitions = frozenset[int]
 class Member:
     """A consumer in a group, driven by the test; it knows what it owns and was called for."""
 
-    def __init__(self, cluster: Cluster, group: str, topic: str, **settings: object) -> None:
+    def __init__(
+        self, cluster: DialogueCluster, group: str, topic: str, **settings: object
+    ) -> None:
         self.taken: list[Message] = []
         self.assigned_count = 0
         self.revoked: list[Partitions] = []
@@ -83,7 +85,7 @@ def is_shared(members: list[Member], count: int) -> bool:
 
 
 @pytest.fixture
-def join(cluster: Cluster, group: str) -> Iterator[Callable[..., Member]]:
+def join(cluster: DialogueCluster, group: str) -> Iterator[Callable[..., Member]]:
     """Makes members of the test's group; they are closed after the test."""
     with ExitStack() as stack:
 
@@ -101,7 +103,7 @@ STRATEGIES = ["range", "roundrobin", "cooperative-sticky"]
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_members_share_the_partitions_as_they_come_and_go(
-    cluster: Cluster, join: Join, strategy: str
+    cluster: DialogueCluster, join: Join, strategy: str
 ) -> None:
     topic = cluster.new_topic(6)
     settings = {"partition.assignment.strategy": strategy}
@@ -125,7 +127,9 @@ def test_members_share_the_partitions_as_they_come_and_go(
     run_until(lambda: is_shared(members[1:], 6), *members[1:], what="two are left")
 
 
-def test_a_cooperative_rebalance_leaves_what_stays_alone(cluster: Cluster, join: Join) -> None:
+def test_a_cooperative_rebalance_leaves_what_stays_alone(
+    cluster: DialogueCluster, join: Join
+) -> None:
     """KIP-429: a member gives up only what another one gets."""
     topic = cluster.new_topic(6)
     settings = {"partition.assignment.strategy": "cooperative-sticky"}
@@ -138,7 +142,7 @@ def test_a_cooperative_rebalance_leaves_what_stays_alone(cluster: Cluster, join:
     assert len(first.owned) == len(second.owned) == 3
 
 
-def test_a_static_member_comes_back_to_its_partitions(cluster: Cluster, join: Join) -> None:
+def test_a_static_member_comes_back_to_its_partitions(cluster: DialogueCluster, join: Join) -> None:
     """KIP-345: a restart within the session timeout makes nobody rebalance."""
     topic = cluster.new_topic(4)
     stays = join(topic, group_instance_id="stays")
@@ -153,7 +157,7 @@ def test_a_static_member_comes_back_to_its_partitions(cluster: Cluster, join: Jo
     assert (stays.assigned_count, stays.revoked) == seen
 
 
-def test_a_second_member_of_one_name_fences_the_first(cluster: Cluster, join: Join) -> None:
+def test_a_second_member_of_one_name_fences_the_first(cluster: DialogueCluster, join: Join) -> None:
     """KIP-345: two with one instance id are a mistake, and the older one learns of it."""
     topic = cluster.new_topic(2)
     old = join(topic, group_instance_id="one")
@@ -177,7 +181,7 @@ class _Raising(Member):
             raise KafkaException(message.error())
 
 
-def test_a_group_goes_on_where_it_stopped(cluster: Cluster, join: Join) -> None:
+def test_a_group_goes_on_where_it_stopped(cluster: DialogueCluster, join: Join) -> None:
     """Commits are kept for those who come later."""
     topic = cluster.new_topic()
     send_all(new_producer(cluster), topic, [{"value": b"%d" % number} for number in range(100)])
@@ -194,7 +198,7 @@ def test_a_group_goes_on_where_it_stopped(cluster: Cluster, join: Join) -> None:
     assert [message.offset() for message in take(second.consumer, 60)] == list(range(40, 100))
 
 
-def test_automatic_commits_arrive_on_close(cluster: Cluster, join: Join) -> None:
+def test_automatic_commits_arrive_on_close(cluster: DialogueCluster, join: Join) -> None:
     topic = cluster.new_topic()
     send_all(new_producer(cluster), topic, [{"value": b"%d" % number} for number in range(10)])
     first = join(topic, enable_auto_commit=True, auto_commit_interval_ms=60_000)
@@ -205,7 +209,7 @@ def test_automatic_commits_arrive_on_close(cluster: Cluster, join: Join) -> None
     assert found.offset == 7
 
 
-def test_a_member_that_stops_polling_is_replaced(cluster: Cluster, join: Join) -> None:
+def test_a_member_that_stops_polling_is_replaced(cluster: DialogueCluster, join: Join) -> None:
     """max.poll.interval.ms: the client leaves by itself, and its partitions move."""
     topic = cluster.new_topic(2)
     stuck = join(topic, max_poll_interval_ms=6000, session_timeout_ms=6000)
@@ -214,7 +218,7 @@ def test_a_member_that_stops_polling_is_replaced(cluster: Cluster, join: Join) -
     run_until(lambda: is_shared([other], 2), other, what="the second has all")
 
 
-def test_groups_do_not_disturb_each_other(cluster: Cluster) -> None:
+def test_groups_do_not_disturb_each_other(cluster: DialogueCluster) -> None:
     topic = cluster.new_topic(2)
     members = [Member(cluster, unique("group"), topic) for _ in range(4)]
     send_all(
@@ -233,7 +237,7 @@ def test_groups_do_not_disturb_each_other(cluster: Cluster) -> None:
             member.consumer.close()
 
 
-def test_a_pattern_finds_topics_that_come_later(cluster: Cluster, join: Join) -> None:
+def test_a_pattern_finds_topics_that_come_later(cluster: DialogueCluster, join: Join) -> None:
     prefix = unique("pattern")
     one = cluster.new_topic(2, name=f"{prefix}-one")
     member = join(f"^{prefix}-.*", topic_metadata_refresh_interval_ms=200)
@@ -243,7 +247,7 @@ def test_a_pattern_finds_topics_that_come_later(cluster: Cluster, join: Join) ->
     assert {each.topic for each in member.consumer.assignment()} == {one, two}
 
 
-def test_a_member_learns_of_new_partitions(cluster: Cluster, join: Join) -> None:
+def test_a_member_learns_of_new_partitions(cluster: DialogueCluster, join: Join) -> None:
     topic = cluster.new_topic(1)
     member = join(topic, topic_metadata_refresh_interval_ms=200)
     run_until(lambda: is_shared([member], 1), member, what="one partition")

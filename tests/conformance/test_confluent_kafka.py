@@ -20,7 +20,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tests.conformance.dialogue import Cluster, now_ms, unique
+from tests.conformance.dialogue import DialogueCluster, now_ms, unique
 from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
@@ -55,7 +55,7 @@ def error_of(message: Message | None) -> int:
     return code
 
 
-def new_producer(cluster: Cluster, **settings: object) -> Producer:
+def new_producer(cluster: DialogueCluster, **settings: object) -> Producer:
     """A producer that fails instead of hanging."""
     return Producer(
         {
@@ -89,7 +89,7 @@ def send_all(producer: Producer, topic: str, records: Iterable[Record]) -> list[
 
 
 @pytest.fixture
-def new_consumer(cluster: Cluster) -> Iterator[NewConsumer]:
+def new_consumer(cluster: DialogueCluster) -> Iterator[NewConsumer]:
     """Makes consumers that are closed after the test; keys with `_` for dots."""
     with ExitStack() as stack:
 
@@ -126,7 +126,9 @@ def assigned(topic: str, *offsets: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index, offset) for index, offset in enumerate(offsets)]
 
 
-def test_a_record_comes_back_whole(cluster: Cluster, topic: str, new_consumer: NewConsumer) -> None:
+def test_a_record_comes_back_whole(
+    cluster: DialogueCluster, topic: str, new_consumer: NewConsumer
+) -> None:
     """Keys, headers with doubles and nulls, timestamps, null and empty values."""
     now = now_ms()
     records: list[Record] = [
@@ -154,7 +156,7 @@ def test_a_record_comes_back_whole(cluster: Cluster, topic: str, new_consumer: N
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_compression(
-    cluster: Cluster, topic: str, new_consumer: NewConsumer, codec: str
+    cluster: DialogueCluster, topic: str, new_consumer: NewConsumer, codec: str
 ) -> None:
     producer = new_producer(cluster, compression_type=codec, linger_ms=50)
     values = [b"%d " % number * 50 for number in range(500)]
@@ -168,7 +170,7 @@ def test_every_compression(
     ("acks", "is_idempotent"), [("0", False), ("1", False), ("all", False), ("all", True)]
 )
 def test_every_kind_of_acknowledgement(
-    cluster: Cluster, topic: str, new_consumer: NewConsumer, acks: str, is_idempotent: bool
+    cluster: DialogueCluster, topic: str, new_consumer: NewConsumer, acks: str, is_idempotent: bool
 ) -> None:
     producer = new_producer(cluster, acks=acks, enable_idempotence=is_idempotent, linger_ms=1)
     values = [b"%d" % number for number in range(1000)]
@@ -181,7 +183,7 @@ def test_every_kind_of_acknowledgement(
 
 
 def test_large_records_pass_up_to_the_limit(
-    cluster: Cluster, topic: str, new_consumer: NewConsumer
+    cluster: DialogueCluster, topic: str, new_consumer: NewConsumer
 ) -> None:
     """Kafka's default: max.message.bytes=1048588, a batch header more than librdkafka's limit."""
     size = 1_048_588 - 61 - 30
@@ -200,7 +202,7 @@ def test_large_records_pass_up_to_the_limit(
 
 @pytest.mark.parametrize("partitioner", ["murmur2_random", "consistent_random", "fnv1a"])
 def test_keys_stay_in_their_partition_over_many_partitions(
-    cluster: Cluster, new_consumer: NewConsumer, partitioner: str
+    cluster: DialogueCluster, new_consumer: NewConsumer, partitioner: str
 ) -> None:
     topic = cluster.new_topic(24)
     producer = new_producer(cluster, partitioner=partitioner, linger_ms=5)
@@ -220,7 +222,7 @@ def test_keys_stay_in_their_partition_over_many_partitions(
 
 
 def test_a_producer_may_choose_partition_and_timestamp(
-    cluster: Cluster, new_consumer: NewConsumer
+    cluster: DialogueCluster, new_consumer: NewConsumer
 ) -> None:
     topic = cluster.new_topic_of_any_age(5)
     records: list[Record] = [
@@ -234,7 +236,7 @@ def test_a_producer_may_choose_partition_and_timestamp(
 
 
 def test_append_time_reaches_producer_and_consumer(
-    cluster: Cluster, new_consumer: NewConsumer
+    cluster: DialogueCluster, new_consumer: NewConsumer
 ) -> None:
     topic = cluster.new_topic(configs={"message.timestamp.type": "LogAppendTime"})
     before = now_ms()
@@ -247,7 +249,7 @@ def test_append_time_reaches_producer_and_consumer(
     assert report.timestamp() == message.timestamp()
 
 
-def test_a_consumer_seeks_and_pauses(cluster: Cluster, new_consumer: NewConsumer) -> None:
+def test_a_consumer_seeks_and_pauses(cluster: DialogueCluster, new_consumer: NewConsumer) -> None:
     topic = cluster.new_topic(2)
     producer = new_producer(cluster)
     for partition in range(2):
@@ -272,7 +274,7 @@ def test_a_consumer_seeks_and_pauses(cluster: Cluster, new_consumer: NewConsumer
 
 
 def test_a_consumer_starts_at_the_end_if_it_is_told_to(
-    cluster: Cluster, topic: str, new_consumer: NewConsumer
+    cluster: DialogueCluster, topic: str, new_consumer: NewConsumer
 ) -> None:
     producer = new_producer(cluster)
     send_all(producer, topic, [{"value": b"old"}])
@@ -294,7 +296,7 @@ def has_position(consumer: Consumer, topic: str, producer: Producer) -> bool:
     return message is not None
 
 
-def test_offsets_are_found_by_time(cluster: Cluster, new_consumer: NewConsumer) -> None:
+def test_offsets_are_found_by_time(cluster: DialogueCluster, new_consumer: NewConsumer) -> None:
     topic = cluster.new_topic_of_any_age(2)
     producer = new_producer(cluster, compression_type="lz4", linger_ms=20)
     records: list[Record] = [
@@ -326,7 +328,7 @@ def test_offsets_are_found_by_time(cluster: Cluster, new_consumer: NewConsumer) 
     assert consumer.get_watermark_offsets(TopicPartition(topic, 1), timeout=TIMEOUT_S) == (0, 0)
 
 
-def test_producing_creates_a_topic(cluster: Cluster, new_consumer: NewConsumer) -> None:
+def test_producing_creates_a_topic(cluster: DialogueCluster, new_consumer: NewConsumer) -> None:
     """auto.create.topics.enable, which is on by default."""
     topic = unique("created-by-producing")
     send_all(new_producer(cluster), topic, [{"value": b"first"}])
@@ -336,7 +338,7 @@ def test_producing_creates_a_topic(cluster: Cluster, new_consumer: NewConsumer) 
 
 
 def test_a_topic_that_may_not_be_created_is_unknown(
-    cluster: Cluster, new_consumer: NewConsumer
+    cluster: DialogueCluster, new_consumer: NewConsumer
 ) -> None:
     consumer = new_consumer(allow_auto_create_topics=False)
     consumer.subscribe([unique("nowhere")])
@@ -345,7 +347,7 @@ def test_a_topic_that_may_not_be_created_is_unknown(
 
 
 def test_an_offset_out_of_range_is_an_error_if_there_is_no_policy(
-    cluster: Cluster, topic: str, new_consumer: NewConsumer
+    cluster: DialogueCluster, topic: str, new_consumer: NewConsumer
 ) -> None:
     consumer = new_consumer(auto_offset_reset="error")
     consumer.assign(assigned(topic, 1234))
@@ -353,7 +355,7 @@ def test_an_offset_out_of_range_is_an_error_if_there_is_no_policy(
     assert error_of(message) == KafkaError._AUTO_OFFSET_RESET
 
 
-def test_the_metadata_names_brokers_and_partitions(cluster: Cluster) -> None:
+def test_the_metadata_names_brokers_and_partitions(cluster: DialogueCluster) -> None:
     topic = cluster.new_topic(7)
     metadata = new_producer(cluster).list_topics(timeout=TIMEOUT_S)
     assert metadata.cluster_id
@@ -361,7 +363,9 @@ def test_the_metadata_names_brokers_and_partitions(cluster: Cluster) -> None:
     assert sorted(metadata.topics[topic].partitions) == list(range(7))
 
 
-def test_ten_producers_at_once_lose_nothing(cluster: Cluster, new_consumer: NewConsumer) -> None:
+def test_ten_producers_at_once_lose_nothing(
+    cluster: DialogueCluster, new_consumer: NewConsumer
+) -> None:
     topic = cluster.new_topic(3)
     producers = [new_producer(cluster, enable_idempotence=True, linger_ms=1) for _ in range(10)]
     for number in range(3000):

@@ -11,13 +11,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import DialogueCluster, unique
 from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
 
 
-def producer_of(cluster: Cluster, transactional_id: str, **settings: object) -> Producer:
+def producer_of(cluster: DialogueCluster, transactional_id: str, **settings: object) -> Producer:
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -37,7 +37,7 @@ def write(producer: Producer, topic: str, *values: str) -> None:
 
 
 def read(
-    cluster: Cluster, topic: str, count: int, *, isolation: str = "read_committed"
+    cluster: DialogueCluster, topic: str, count: int, *, isolation: str = "read_committed"
 ) -> list[str]:
     """The first values of the topic's partition, up to its end for this isolation level."""
     consumer = Consumer(
@@ -67,7 +67,9 @@ def read(
     return values
 
 
-def test_committed_records_are_read_and_aborted_ones_are_not(cluster: Cluster, topic: str) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(
+    cluster: DialogueCluster, topic: str
+) -> None:
     producer = producer_of(cluster, unique("tx"))
     for round_, is_commit in enumerate((True, False, True)):
         producer.begin_transaction()
@@ -82,7 +84,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(cluster: Cluster, t
 
 
 def test_an_open_transaction_holds_back_those_who_read_what_is_committed(
-    cluster: Cluster, topic: str
+    cluster: DialogueCluster, topic: str
 ) -> None:
     first, second = producer_of(cluster, unique("tx")), producer_of(cluster, unique("tx"))
     first.begin_transaction()
@@ -106,7 +108,7 @@ def test_an_open_transaction_holds_back_those_who_read_what_is_committed(
 
 
 def test_a_successor_fences_a_producer_and_aborts_what_it_left(
-    cluster: Cluster, topic: str
+    cluster: DialogueCluster, topic: str
 ) -> None:
     transactional_id = unique("tx")
     zombie = producer_of(cluster, transactional_id)
@@ -123,7 +125,7 @@ def test_a_successor_fences_a_producer_and_aborts_what_it_left(
 
 
 @pytest.fixture
-def source(cluster: Cluster) -> str:
+def source(cluster: DialogueCluster) -> str:
     """A topic with four records."""
     topic = cluster.new_topic()
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
@@ -132,7 +134,7 @@ def source(cluster: Cluster) -> str:
 
 
 def test_offsets_are_committed_with_the_records_that_were_made_of_them(
-    cluster: Cluster, topic: str, source: str, group: str
+    cluster: DialogueCluster, topic: str, source: str, group: str
 ) -> None:
     """Read, transform, write: once aborted and once committed."""
     producer = producer_of(cluster, unique("tx"))
@@ -173,7 +175,7 @@ def test_offsets_are_committed_with_the_records_that_were_made_of_them(
         consumer.close()
 
 
-def test_a_transaction_whose_time_is_over_is_aborted(cluster: Cluster, topic: str) -> None:
+def test_a_transaction_whose_time_is_over_is_aborted(cluster: DialogueCluster, topic: str) -> None:
     slow = producer_of(cluster, unique("tx"), transaction_timeout_ms=1_000)
     slow.begin_transaction()
     write(slow, topic, "late")

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.conformance.dialogue import Cluster
+from tests.conformance.dialogue import DialogueCluster
 from tests.conformance.test_confluent_kafka import TIMEOUT_S, Record, new_producer, send_all
 from tests.conformance.test_java_tools import CONFIGS, CONSUMER, GROUPS
 from tests.support.java import run_java_tool, why_no_java_tools
@@ -20,7 +20,9 @@ from tests.support.java import run_java_tool, why_no_java_tools
 class Member:
     """A consumer in a group, driven by the test."""
 
-    def __init__(self, cluster: Cluster, group: str, *topics: str, **settings: object) -> None:
+    def __init__(
+        self, cluster: DialogueCluster, group: str, *topics: str, **settings: object
+    ) -> None:
         self.taken: list[Message] = []
         self.consumer = Consumer(
             {
@@ -67,7 +69,7 @@ def is_shared(members: list[Member], count: int) -> bool:
 
 
 @pytest.fixture
-def join(cluster: Cluster, group: str) -> Iterator[Callable[..., Member]]:
+def join(cluster: DialogueCluster, group: str) -> Iterator[Callable[..., Member]]:
     """Makes members of the test's group; they are closed after the test."""
     with ExitStack() as stack:
 
@@ -82,7 +84,7 @@ def join(cluster: Cluster, group: str) -> Iterator[Callable[..., Member]]:
 Join = Callable[..., Member]
 
 
-def number_records(cluster: Cluster, topic: str, count: int, partitions: int) -> None:
+def number_records(cluster: DialogueCluster, topic: str, count: int, partitions: int) -> None:
     records: list[Record] = [
         {"value": b"%d" % number, "partition": number % partitions} for number in range(count)
     ]
@@ -91,7 +93,7 @@ def number_records(cluster: Cluster, topic: str, count: int, partitions: int) ->
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_members_share_the_partitions_as_they_come_and_go(
-    cluster: Cluster, join: Join, assignor: str
+    cluster: DialogueCluster, join: Join, assignor: str
 ) -> None:
     topic = cluster.new_topic(6)
     settings = {"group_remote_assignor": assignor}
@@ -111,7 +113,7 @@ def test_members_share_the_partitions_as_they_come_and_go(
 
 
 def test_offsets_are_committed_with_the_members_epoch_and_found_again(
-    cluster: Cluster, join: Join
+    cluster: DialogueCluster, join: Join
 ) -> None:
     topic = cluster.new_topic(2)
     number_records(cluster, topic, 10, 2)
@@ -128,7 +130,7 @@ def test_offsets_are_committed_with_the_members_epoch_and_found_again(
 
 
 def test_partitions_that_are_added_and_topics_that_are_made_are_assigned(
-    cluster: Cluster, join: Join
+    cluster: DialogueCluster, join: Join
 ) -> None:
     topic = cluster.new_topic(2)
     member = join(topic)
@@ -138,7 +140,9 @@ def test_partitions_that_are_added_and_topics_that_are_made_are_assigned(
     run_until(lambda: is_shared([member], 5), member, what="one has what is new")
 
 
-def test_a_static_member_that_restarts_keeps_its_partitions(cluster: Cluster, join: Join) -> None:
+def test_a_static_member_that_restarts_keeps_its_partitions(
+    cluster: DialogueCluster, join: Join
+) -> None:
     topic = cluster.new_topic(4)
     first = join(topic, group_instance_id="one")
     second = join(topic, group_instance_id="two")
@@ -152,7 +156,7 @@ def test_a_static_member_that_restarts_keeps_its_partitions(cluster: Cluster, jo
 
 
 def test_a_group_goes_from_the_classic_protocol_to_the_consumer_protocol_and_back(
-    cluster: Cluster, join: Join
+    cluster: DialogueCluster, join: Join
 ) -> None:
     topic = cluster.new_topic(4)
     classic = {
@@ -176,7 +180,7 @@ def test_a_group_goes_from_the_classic_protocol_to_the_consumer_protocol_and_bac
 
 
 def test_the_admin_client_tells_the_group_as_it_is(
-    cluster: Cluster, join: Join, group: str
+    cluster: DialogueCluster, join: Join, group: str
 ) -> None:
     topic = cluster.new_topic(3)
     member = join(topic, client_id="tester")
@@ -199,7 +203,7 @@ def test_the_admin_client_tells_the_group_as_it_is(
 @pytest.mark.skipif(bool(why_no_java_tools()), reason=why_no_java_tools() or "Java is there")
 @pytest.mark.parametrize("by", ["--topic", "--include"])
 def test_kafkas_console_consumer_reads_with_the_consumer_protocol(
-    cluster: Cluster, group: str, tmp_path: Path, by: str
+    cluster: DialogueCluster, group: str, tmp_path: Path, by: str
 ) -> None:
     topic = cluster.new_topic(3)
     number_records(cluster, topic, 30, 3)
@@ -224,7 +228,7 @@ def test_kafkas_console_consumer_reads_with_the_consumer_protocol(
 @pytest.mark.java
 @pytest.mark.skipif(bool(why_no_java_tools()), reason=why_no_java_tools() or "Java is there")
 def test_kafkas_tool_sets_what_a_group_has_of_its_own(
-    cluster: Cluster, group: str, tmp_path: Path
+    cluster: DialogueCluster, group: str, tmp_path: Path
 ) -> None:
     def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
         named = ("--entity-type", "groups", "--entity-name", group)

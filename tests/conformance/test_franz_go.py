@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import DialogueCluster, unique
 
 SOURCE = Path(__file__).parent / "go"
 FETCH_S = 180.0
@@ -61,7 +61,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "transactions-consumer",
     ],
 )
-def test_franz_go_finds_nothing_amiss(program: Path, cluster: Cluster, scenario: str) -> None:
+def test_franz_go_finds_nothing_amiss(
+    program: Path, cluster: DialogueCluster, scenario: str
+) -> None:
     done = subprocess.run(
         [str(program), "-bootstrap", cluster.bootstrap, "-name", unique("franz"), scenario],
         capture_output=True,

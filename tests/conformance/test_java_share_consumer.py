@@ -16,7 +16,7 @@ from odradek.protocol.messages.configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import DialogueCluster, unique
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
@@ -46,7 +46,7 @@ class Members:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: DialogueCluster,
         folder: Path,
         *,
         group: str,
@@ -90,7 +90,7 @@ def configure_group(wire: WireClient, group: str, **configs: str) -> None:
     assert answer.error_code == 0, answer
 
 
-def produce(cluster: Cluster, topic: str, values: Sequence[str]) -> None:
+def produce(cluster: DialogueCluster, topic: str, values: Sequence[str]) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for value in values:
         producer.produce(topic, value)
@@ -98,7 +98,7 @@ def produce(cluster: Cluster, topic: str, values: Sequence[str]) -> None:
 
 
 def test_every_acknowledgement_does_what_it_says(
-    cluster: Cluster, wire: WireClient, topic: str, group: str, tmp_path: Path
+    cluster: DialogueCluster, wire: WireClient, topic: str, group: str, tmp_path: Path
 ) -> None:
     dead_letters = f"dlq.{unique('t')}"
     cluster.new_topic(name=dead_letters, configs={"errors.deadletterqueue.group.enable": "true"})
@@ -160,7 +160,7 @@ def test_every_acknowledgement_does_what_it_says(
 
 
 def test_each_record_goes_to_one_of_several_members_and_no_poll_gets_too_many(
-    cluster: Cluster, wire: WireClient, topic: str, group: str, tmp_path: Path
+    cluster: DialogueCluster, wire: WireClient, topic: str, group: str, tmp_path: Path
 ) -> None:
     configure_group(wire, group, share_auto_offset_reset="earliest")
     values = [f"v{number}" for number in range(400)]

@@ -26,7 +26,7 @@ from odradek.protocol.types import Uuid, uuid_to_text
 from tests.conformance.dialogue import (
     EARLIEST,
     LATEST,
-    Cluster,
+    DialogueCluster,
     describe_topic,
     list_offsets,
     unique,
@@ -60,7 +60,7 @@ def is_initialized(client: WireClient, topic_id: Uuid) -> bool:
     return not response.results[0].partitions[0].error_code
 
 
-def record_count(cluster: Cluster) -> int:
+def record_count(cluster: DialogueCluster) -> int:
     """How many records are in the topic, of all partitions."""
     with cluster.connect() as client:
         indexes = range(len(describe_topic(client, SHARE_GROUP_STATE).partitions))
@@ -85,7 +85,7 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def test_kafkas_tool_reads_what_is_kept_of_share_groups(
-    cluster: Cluster, topic: str, tmp_path: Path
+    cluster: DialogueCluster, topic: str, tmp_path: Path
 ) -> None:
     batch = StateBatch(first_offset=12, last_offset=14, delivery_state=2, delivery_count=1)
     data = WriteShareGroupStatePartitionData(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import DialogueCluster, unique
 from tests.support.java import run_java_tool
 from tests.support.streams_application import (
     StreamsApplication,
@@ -40,7 +40,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Counts:
     """What the application has counted, as a reader of committed records sees it."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: DialogueCluster, topic: str) -> None:
         self.seen: dict[str, list[int]] = defaultdict(list)
         self._consumer = Consumer(
             {
@@ -75,7 +75,7 @@ class Counts:
         self._consumer.close()
 
 
-def write(cluster: Cluster, topic: str, lines: list[str]) -> None:
+def write(cluster: DialogueCluster, topic: str, lines: list[str]) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for number, line in enumerate(lines):
         producer.produce(topic, line, partition=number % 2)
@@ -87,7 +87,7 @@ def words_of(lines: list[str]) -> Counter[str]:
 
 
 def test_exactly_once_survives_a_kill_in_the_middle(
-    cluster: Cluster, tmp_path: Path, classes: Path
+    cluster: DialogueCluster, tmp_path: Path, classes: Path
 ) -> None:
     source, target = cluster.new_topic(2), cluster.new_topic(1)
     settings = {
@@ -122,7 +122,7 @@ def test_exactly_once_survives_a_kill_in_the_middle(
 
 
 def test_an_application_runs_on_a_streams_group(
-    cluster: Cluster, tmp_path: Path, classes: Path
+    cluster: DialogueCluster, tmp_path: Path, classes: Path
 ) -> None:
     source, target = cluster.new_topic(2), cluster.new_topic(1)
     application = unique("streams")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.conformance.dialogue import METADATA, Cluster, append, unique
+from tests.conformance.dialogue import METADATA, DialogueCluster, append, unique
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.wire import WireClient
 
@@ -34,7 +34,7 @@ Tool = Callable[..., str]
 
 
 @pytest.fixture
-def tool(cluster: Cluster, tmp_path: Path) -> Tool:
+def tool(cluster: DialogueCluster, tmp_path: Path) -> Tool:
     """Runs a tool against the broker under test; what it prints. It must end well."""
 
     def run(name: str, *arguments: str, stdin: str = "") -> str:
@@ -144,7 +144,7 @@ def test_the_groups_tool_resets_offsets(
     assert group not in tool(GROUPS, "--list").split()
 
 
-def test_the_offsets_tool(tool: Tool, wire: WireClient, cluster: Cluster) -> None:
+def test_the_offsets_tool(tool: Tool, wire: WireClient, cluster: DialogueCluster) -> None:
     topic = cluster.new_topic(2)
     append(wire, topic, b"a", b"b", partition=1)
     assert tool(OFFSETS, "--topic", topic).split() == [f"{topic}:0:0", f"{topic}:1:2"]
@@ -177,7 +177,7 @@ def test_the_features_tool(tool: Tool) -> None:
     assert re.search(r"SupportedMinVersion: \S+\s+SupportedMaxVersion: \S+", line)
 
 
-def test_a_small_load_test(cluster: Cluster, tool: Tool, tmp_path: Path) -> None:
+def test_a_small_load_test(cluster: DialogueCluster, tool: Tool, tmp_path: Path) -> None:
     topic = cluster.new_topic(3)
     done = run_java_tool(
         PRODUCER_TEST,

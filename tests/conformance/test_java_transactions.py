@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import DialogueCluster, unique
 from tests.conformance.test_java_tools import CONSUMER, PRODUCER_TEST, TIMEOUT_S
 from tests.support.java import run_java_tool, why_no_java_tools
 
@@ -23,7 +23,7 @@ COUNT = 3_000
 class Tools:
     """Runs tools against the broker under test; they must end well."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: DialogueCluster, folder: Path) -> None:
         self.cluster = cluster
         self.folder = folder
 
@@ -37,12 +37,12 @@ class Tools:
 
 
 @pytest.fixture
-def tools(cluster: Cluster, tmp_path: Path) -> Tools:
+def tools(cluster: DialogueCluster, tmp_path: Path) -> Tools:
     return Tools(cluster, tmp_path)
 
 
 def test_a_producer_that_commits_every_few_milliseconds(
-    tools: Tools, cluster: Cluster, topic: str
+    tools: Tools, cluster: DialogueCluster, topic: str
 ) -> None:
     transactional_id = unique("java")
     printed = tools.run(
@@ -74,7 +74,7 @@ def test_a_producer_that_commits_every_few_milliseconds(
 
 
 def test_a_transaction_is_found_and_ended_with_the_tool(
-    tools: Tools, cluster: Cluster, topic: str
+    tools: Tools, cluster: DialogueCluster, topic: str
 ) -> None:
     transactional_id = unique("hanging")
     producer = Producer(

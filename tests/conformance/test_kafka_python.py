@@ -18,7 +18,7 @@ from kafka.errors import (
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 from kafka.structs import OffsetAndMetadata
 
-from tests.conformance.dialogue import Cluster, now_ms, unique
+from tests.conformance.dialogue import DialogueCluster, now_ms, unique
 from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
@@ -30,7 +30,7 @@ Client = Any
 
 
 @pytest.fixture
-def client(cluster: Cluster) -> Iterator[Callable[..., Client]]:
+def client(cluster: DialogueCluster) -> Iterator[Callable[..., Client]]:
     """Makes clients of a class; they are closed after the test."""
     with ExitStack() as stack:
 
@@ -97,7 +97,7 @@ def test_every_compression_and_acknowledgement(
 
 @pytest.mark.parametrize("age", AGES, ids=lambda age: ".".join(map(str, age)))
 def test_clients_of_every_age_produce_and_consume(
-    cluster: Cluster, client: NewClient, topic: str, group: str, age: Version
+    cluster: DialogueCluster, client: NewClient, topic: str, group: str, age: Version
 ) -> None:
     """Issue 3: "old client versions: kafka-python's api_version pinned low"."""
     if cluster.is_kafka_4 and age < OLDEST_FOR_KAFKA_4:
@@ -134,7 +134,7 @@ def test_clients_of_every_age_produce_and_consume(
     assert successor.committed(partition) == 12
 
 
-def test_a_record_that_is_too_large_is_refused(client: NewClient, cluster: Cluster) -> None:
+def test_a_record_that_is_too_large_is_refused(client: NewClient, cluster: DialogueCluster) -> None:
     topic = cluster.new_topic(configs={"max.message.bytes": "1000"})
     producer = client(KafkaProducer, retries=0)
     with pytest.raises(MessageSizeTooLargeError):
@@ -147,7 +147,7 @@ def test_producing_creates_a_topic(client: NewClient) -> None:
     assert client(KafkaProducer).send(topic, b"first").get(TIMEOUT_S).offset == 0
 
 
-def test_a_consumer_looks_around(client: NewClient, cluster: Cluster) -> None:
+def test_a_consumer_looks_around(client: NewClient, cluster: DialogueCluster) -> None:
     """Offsets by time, positions, seeking."""
     topic = cluster.new_topic_of_any_age(2)
     producer = client(KafkaProducer, linger_ms=10, compression_type="lz4")
@@ -171,7 +171,9 @@ def test_a_consumer_looks_around(client: NewClient, cluster: Cluster) -> None:
     assert {record.partition for record in take(consumer, 50)} == {0}
 
 
-def test_two_members_share_and_hand_over(client: NewClient, cluster: Cluster, group: str) -> None:
+def test_two_members_share_and_hand_over(
+    client: NewClient, cluster: DialogueCluster, group: str
+) -> None:
     topic = cluster.new_topic(4)
 
     def member() -> Client:
@@ -286,7 +288,7 @@ def test_the_admin_client_looks_after_features(client: NewClient) -> None:
 
 
 def test_the_admin_client_looks_after_groups(
-    client: NewClient, cluster: Cluster, group: str
+    client: NewClient, cluster: DialogueCluster, group: str
 ) -> None:
     admin, topic = client(KafkaAdminClient), cluster.new_topic(2)
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import DialogueCluster, unique
 
 TIMEOUT_S = 30
 
@@ -18,7 +18,7 @@ def kcat_is_installed() -> None:
         pytest.skip("needs kcat on the PATH")
 
 
-def kcat(cluster: Cluster, *arguments: str, stdin: str = "") -> str:
+def kcat(cluster: DialogueCluster, *arguments: str, stdin: str = "") -> str:
     """What kcat prints."""
     done = subprocess.run(
         ["kcat", "-b", cluster.bootstrap, "-m", "20", *arguments],
@@ -32,20 +32,20 @@ def kcat(cluster: Cluster, *arguments: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def test_lines_go_in_and_come_out(cluster: Cluster, topic: str) -> None:
+def test_lines_go_in_and_come_out(cluster: DialogueCluster, topic: str) -> None:
     kcat(cluster, "-P", "-t", topic, "-K", ":", stdin="a:one\nb:two\n:three\n")
     out = kcat(cluster, "-C", "-t", topic, "-e", "-q", "-f", "%o %k=%s\n")
     assert out.splitlines() == ["0 a=one", "1 b=two", "2 =three"]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_every_compression(cluster: Cluster, topic: str, codec: str) -> None:
+def test_every_compression(cluster: DialogueCluster, topic: str, codec: str) -> None:
     lines = [f"{number} " * 20 for number in range(200)]
     kcat(cluster, "-P", "-t", topic, "-z", codec, stdin="\n".join(lines))
     assert kcat(cluster, "-C", "-t", topic, "-e", "-q").splitlines() == lines
 
 
-def test_headers_and_null_values(cluster: Cluster, topic: str) -> None:
+def test_headers_and_null_values(cluster: DialogueCluster, topic: str) -> None:
     headers = ["-H", "a=1", "-H", "b=2"]
     kcat(cluster, "-P", "-t", topic, "-K", ":", "-Z", *headers, stdin="k:\nk:v\n")
     out = kcat(cluster, "-C", "-t", topic, "-e", "-q", "-J")
@@ -54,14 +54,14 @@ def test_headers_and_null_values(cluster: Cluster, topic: str) -> None:
     assert (value["key"], value["payload"]) == ("k", "v")
 
 
-def test_offsets_from_the_end_and_by_time(cluster: Cluster, topic: str) -> None:
+def test_offsets_from_the_end_and_by_time(cluster: DialogueCluster, topic: str) -> None:
     kcat(cluster, "-P", "-t", topic, stdin="".join(f"{number}\n" for number in range(10)))
     assert kcat(cluster, "-C", "-t", topic, "-o", "-3", "-e", "-q").split() == ["7", "8", "9"]
     assert len(kcat(cluster, "-C", "-t", topic, "-o", "s@1000", "-e", "-q").split()) == 10
     assert f"{topic} [0] offset 10" in kcat(cluster, "-Q", "-t", f"{topic}:0:-1")
 
 
-def test_a_group_of_kcats(cluster: Cluster, group: str) -> None:
+def test_a_group_of_kcats(cluster: DialogueCluster, group: str) -> None:
     topic = cluster.new_topic(3)
     for partition in range(3):
         kcat(cluster, "-P", "-t", topic, "-p", str(partition), stdin=f"from {partition}\n")
@@ -69,7 +69,7 @@ def test_a_group_of_kcats(cluster: Cluster, group: str) -> None:
     assert sorted(out.splitlines()) == ["from 0", "from 1", "from 2"]
 
 
-def test_the_metadata(cluster: Cluster) -> None:
+def test_the_metadata(cluster: DialogueCluster) -> None:
     topic = cluster.new_topic(4)
     listed = json.loads(kcat(cluster, "-L", "-J", "-t", topic))
     (described,) = listed["topics"]
@@ -77,7 +77,7 @@ def test_the_metadata(cluster: Cluster) -> None:
     assert listed["brokers"]
 
 
-def test_producing_creates_a_topic(cluster: Cluster) -> None:
+def test_producing_creates_a_topic(cluster: DialogueCluster) -> None:
     topic = unique("created-by-kcat")
     kcat(cluster, "-P", "-t", topic, stdin="first\n")
     assert kcat(cluster, "-C", "-t", topic, "-e", "-q") == "first\n"

@@ -45,7 +45,7 @@ from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
-from tests.conformance.dialogue import METADATA, Cluster, unique
+from tests.conformance.dialogue import METADATA, DialogueCluster, unique
 from tests.support.wire import WireClient
 
 NOT_THERE = 9_999
@@ -83,7 +83,7 @@ def elect(
 
 @pytest.mark.parametrize("version", ELECT_LEADERS)
 def test_who_leads_already_need_not_be_elected(
-    wire: WireClient, cluster: Cluster, version: int
+    wire: WireClient, cluster: DialogueCluster, version: int
 ) -> None:
     """B.11: "ELECTION_NOT_NEEDED (84)", said of partitions that are named."""
     topic, nowhere = cluster.new_topic(2), unique("nowhere")
@@ -153,7 +153,7 @@ def test_a_partition_that_is_where_it_shall_be_is_not_reassigned(
 
 @pytest.mark.parametrize("version", range(2))
 def test_what_cannot_be_reassigned_is_refused(
-    wire: WireClient, cluster: Cluster, version: int
+    wire: WireClient, cluster: DialogueCluster, version: int
 ) -> None:
     """B.11: "null replicas cancels (NO_REASSIGNMENT_IN_PROGRESS 85)"."""
     cancelled, elsewhere, empty = (cluster.new_topic() for _ in range(3))

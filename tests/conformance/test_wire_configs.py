@@ -26,7 +26,7 @@ from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from odradek.protocol.records import read_header
 from tests.conformance.dialogue import (
     METADATA,
-    Cluster,
+    DialogueCluster,
     batch_of,
     batches_of,
     fetch,
@@ -128,7 +128,7 @@ def broker_id(wire: WireClient) -> str:
 
 @pytest.mark.parametrize("version", range(1, 5))
 def test_every_config_of_a_topic_is_described(
-    wire: WireClient, cluster: Cluster, version: int
+    wire: WireClient, cluster: DialogueCluster, version: int
 ) -> None:
     """B.5: "null keys = all. Must list EVERY known key with its effective value, source, type,
     sensitivity"; "Empty answers break read-modify-write tools (librdkafka 0092)".

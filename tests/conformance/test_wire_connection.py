@@ -20,7 +20,7 @@ from tests.conformance.dialogue import (
     FETCH,
     METADATA,
     PRODUCE,
-    Cluster,
+    DialogueCluster,
     append,
     batch_of,
     fetch,
@@ -50,7 +50,7 @@ def raw_frame(api_key: int, version: int, body: bytes, *, client_id: bytes = b"\
 
 @pytest.mark.parametrize("version", range(APIS[ApiKey.API_VERSIONS].max_version + 1))
 def test_every_version_of_api_versions_lists_the_same_apis(
-    wire: WireClient, cluster: Cluster, version: int
+    wire: WireClient, cluster: DialogueCluster, version: int
 ) -> None:
     """B.0.2: "ApiVersions answers with header v0 always"."""
     if version not in cluster.versions[ApiKey.API_VERSIONS]:
@@ -77,7 +77,7 @@ def test_an_unknown_version_of_api_versions_is_refused_in_version_0(wire: WireCl
     assert ApiVersion(api_key=entry[0], min_version=entry[1], max_version=entry[2]) in supported
 
 
-def test_produce_is_advertised_from_version_0(cluster: Cluster) -> None:
+def test_produce_is_advertised_from_version_0(cluster: DialogueCluster) -> None:
     """B.1: "librdkafka breaks if ApiVersions does not list Produce from 0 (KAFKA-18659)"."""
     assert cluster.versions[ApiKey.PRODUCE].start == 0
 
@@ -97,7 +97,7 @@ def test_version_3_of_api_versions_leaves_out_features_that_start_at_0(wire: Wir
     assert all(feature.min_version > 0 for feature in answer.supported_features)
 
 
-def test_whatever_is_advertised_is_answered(cluster: Cluster) -> None:
+def test_whatever_is_advertised_is_answered(cluster: DialogueCluster) -> None:
     """B.0.9: "Advertise only what is enforced; a key whose handler gives no response makes
     clients hang".
     """

@@ -34,8 +34,8 @@ from odradek.protocol.messages.groups import (
     SyncGroupResponse,
 )
 from odradek.protocol.types import Uuid
-from tests.conformance.dialogue import Cluster
-from tests.conformance.members import Member, stabilise, wait_for_coordinator
+from tests.conformance.dialogue import DialogueCluster
+from tests.conformance.members import RawMember, stabilise, wait_for_coordinator
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -44,7 +44,7 @@ STEP_OUT = -2
 
 
 @pytest.fixture(autouse=True)
-def coordinator(cluster: Cluster, group: str) -> None:
+def coordinator(cluster: DialogueCluster, group: str) -> None:
     """The test's group has a coordinator."""
     wait_for_coordinator(cluster, group)
 
@@ -130,7 +130,7 @@ class Beats:
 
 
 @pytest.fixture
-def beats(wire: WireClient, group: str, topic: str, cluster: Cluster) -> Beats:
+def beats(wire: WireClient, group: str, topic: str, cluster: DialogueCluster) -> Beats:
     return Beats(wire, group, topic, cluster.topic_id(topic))
 
 
@@ -222,9 +222,11 @@ def test_an_instance_id_belongs_to_who_holds_it(beats: Beats) -> None:
     assert beats.ask("m", epoch, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_group_of_another_type_is_no_consumer_group(beats: Beats, cluster: Cluster) -> None:
+def test_a_group_of_another_type_is_no_consumer_group(
+    beats: Beats, cluster: DialogueCluster
+) -> None:
     with cluster.connect() as wire:
-        member = Member(wire, beats.group)
+        member = RawMember(wire, beats.group)
         member.protocol_type = "connect"
         member.metadata = b"workers"
         stabilise(member)
@@ -269,17 +271,17 @@ def test_a_member_of_the_consumer_protocol_is_removed_as_any_other(beats: Beats)
 
 
 def test_a_classic_member_of_another_type_cannot_join_a_consumer_group(
-    beats: Beats, cluster: Cluster
+    beats: Beats, cluster: DialogueCluster
 ) -> None:
     beats.assigned("m")
     with cluster.connect() as wire:
-        member = Member(wire, beats.group)
+        member = RawMember(wire, beats.group)
         member.protocol_type = "connect"
         assert member.join_once().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_groups_are_described_by_the_api_of_their_kind(
-    beats: Beats, cluster: Cluster, wire: WireClient
+    beats: Beats, cluster: DialogueCluster, wire: WireClient
 ) -> None:
     beats.assigned("m")
     described = wire.ask(
@@ -290,7 +292,7 @@ def test_groups_are_described_by_the_api_of_their_kind(
     classic = f"{beats.group}-classic"
     wait_for_coordinator(cluster, classic)
     with cluster.connect() as other:
-        stabilise(Member(other, classic))
+        stabilise(RawMember(other, classic))
         request = ConsumerGroupDescribeRequest(group_ids=[beats.group, classic, "nobody", ""])
         groups = wire.ask(request, 1, ConsumerGroupDescribeResponse).groups
     assert {group.group_id: ErrorCode(group.error_code) for group in groups} == {

@@ -23,7 +23,7 @@ from odradek.protocol.messages.offsets import (
 from odradek.protocol.records import read_header
 from tests.conformance.dialogue import (
     FETCH,
-    Cluster,
+    DialogueCluster,
     append,
     batch_of,
     batches_of,
@@ -75,7 +75,7 @@ def test_a_partition_gives_no_more_than_its_limit_after_the_first_batch(
 
 
 def test_partitions_share_the_limit_of_the_request_in_their_order(
-    wire: WireClient, cluster: Cluster
+    wire: WireClient, cluster: DialogueCluster
 ) -> None:
     """B.1: "honour partition order"; what does not fit any more stays empty without an error."""
     topic = cluster.new_topic(3)
@@ -103,7 +103,7 @@ def test_every_version_brings_the_watermarks(wire: WireClient, topic: str, versi
 
 @pytest.mark.parametrize("version", range(13, 19))
 def test_a_topic_may_be_named_by_its_id(
-    cluster: Cluster, wire: WireClient, topic: str, version: int
+    cluster: DialogueCluster, wire: WireClient, topic: str, version: int
 ) -> None:
     """B.1: "v13 topic ids (100)"."""
     append(wire, topic, b"a")
@@ -183,7 +183,9 @@ def test_a_fetch_waits_for_as_long_as_it_was_told(wire: WireClient, topic: str) 
     assert 0.35 <= time.monotonic() - start < 20
 
 
-def test_a_waiting_fetch_wakes_when_a_record_arrives(wire: WireClient, cluster: Cluster) -> None:
+def test_a_waiting_fetch_wakes_when_a_record_arrives(
+    wire: WireClient, cluster: DialogueCluster
+) -> None:
     """B.1: "wait until min_bytes or max_wait"."""
     topic = cluster.new_topic(3)
     wire.socket.settimeout(20)
@@ -198,7 +200,9 @@ def test_a_waiting_fetch_wakes_when_a_record_arrives(wire: WireClient, cluster: 
             assert values_of(answered[1]) == [b"wake"]
 
 
-def test_a_fetch_waits_for_the_least_bytes_it_asked_for(wire: WireClient, cluster: Cluster) -> None:
+def test_a_fetch_waits_for_the_least_bytes_it_asked_for(
+    wire: WireClient, cluster: DialogueCluster
+) -> None:
     """B.1: "wait until min_bytes or max_wait"; the bytes of all partitions count together."""
     topic = cluster.new_topic(2)
     size = len(batch_of(b"x" * 1000))
@@ -229,7 +233,9 @@ def test_a_fetch_that_wants_no_bytes_does_not_wait(wire: WireClient, topic: str)
     assert partitions_of(wire.ask(request, FETCH, FetchResponse))[0].error_code == ErrorCode.NONE
 
 
-def test_many_fetches_that_wait_are_all_woken_by_one_record(cluster: Cluster, topic: str) -> None:
+def test_many_fetches_that_wait_are_all_woken_by_one_record(
+    cluster: DialogueCluster, topic: str
+) -> None:
     waiting = [cluster.connect() for _ in range(20)]
     try:
         for wire in waiting:

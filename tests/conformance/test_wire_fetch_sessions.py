@@ -19,7 +19,7 @@ from odradek.protocol.messages.topics import (
 )
 from tests.conformance.dialogue import (
     FETCH,
-    Cluster,
+    DialogueCluster,
     append,
     fetch_request,
     partitions_of,
@@ -93,7 +93,7 @@ def test_sessions_have_ids_of_their_own(wire: WireClient, topic: str) -> None:
         assert values_of(partitions_of(session.step())[0]) == [b"a"]
 
 
-def test_what_has_not_changed_is_left_out(wire: WireClient, cluster: Cluster) -> None:
+def test_what_has_not_changed_is_left_out(wire: WireClient, cluster: DialogueCluster) -> None:
     """B.1: "incremental answers omit unchanged partitions"."""
     topic = cluster.new_topic(3)
     session = Session(wire, topic, {0: 0, 1: 0, 2: 0})
@@ -117,7 +117,7 @@ def test_a_partition_keeps_its_offset_until_the_client_moves_it(
     assert values_of(partitions_of(session.step())[0]) == [b"b"]
 
 
-def test_partitions_are_added_and_forgotten(wire: WireClient, cluster: Cluster) -> None:
+def test_partitions_are_added_and_forgotten(wire: WireClient, cluster: DialogueCluster) -> None:
     """B.1: "forgotten topics removed"."""
     topic = cluster.new_topic(3)
     session = Session(wire, topic, {0: 0})
@@ -129,7 +129,7 @@ def test_partitions_are_added_and_forgotten(wire: WireClient, cluster: Cluster) 
     assert list(partitions_of(session.step())) == [0]
 
 
-def test_an_error_is_a_change(wire: WireClient, cluster: Cluster, topic: str) -> None:
+def test_an_error_is_a_change(wire: WireClient, cluster: DialogueCluster, topic: str) -> None:
     """B.1: "must include error changes"."""
     session = Session(wire, topic, {0: 0})
     assert session.step().responses == []
@@ -181,7 +181,9 @@ def test_a_session_reopened_at_epoch_0_is_a_new_one(wire: WireClient, topic: str
     assert session.step().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_session_outlives_its_connection(cluster: Cluster, wire: WireClient, topic: str) -> None:
+def test_a_session_outlives_its_connection(
+    cluster: DialogueCluster, wire: WireClient, topic: str
+) -> None:
     """KIP-227: the session belongs to its id, so a client that reconnects goes on."""
     with cluster.connect() as other:
         session = Session(other, topic, {0: 0})
@@ -191,7 +193,7 @@ def test_a_session_outlives_its_connection(cluster: Cluster, wire: WireClient, t
 
 
 def test_a_session_of_names_cannot_go_on_with_ids(
-    cluster: Cluster, wire: WireClient, topic: str
+    cluster: DialogueCluster, wire: WireClient, topic: str
 ) -> None:
     """B.1: "FETCH_SESSION_TOPIC_ID_ERROR (106)"."""
     session = Session(wire, topic, {0: 0})
@@ -210,7 +212,7 @@ def test_a_session_of_names_cannot_go_on_with_ids(
 
 
 def test_an_incremental_fetch_waits_and_wakes(
-    cluster: Cluster, wire: WireClient, topic: str
+    cluster: DialogueCluster, wire: WireClient, topic: str
 ) -> None:
     session = Session(wire, topic, {0: 0})
     request = fetch_request(topic, {}, max_wait_ms=60_000, session_id=session.id, session_epoch=1)

@@ -14,14 +14,14 @@ from odradek.protocol.messages.groups import (
     ListGroupsResponse,
 )
 from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
-from tests.conformance.dialogue import Cluster, unique
-from tests.conformance.members import Member, form, stabilise, wait_for_coordinator
+from tests.conformance.dialogue import DialogueCluster, unique
+from tests.conformance.members import RawMember, form, stabilise, wait_for_coordinator
 from tests.conformance.test_wire_group_offsets import commit, committed
 from tests.support.wire import WireClient
 
 
 @pytest.fixture(autouse=True)
-def coordinator(cluster: Cluster, group: str) -> None:
+def coordinator(cluster: DialogueCluster, group: str) -> None:
     """The test's group has a coordinator."""
     wait_for_coordinator(cluster, group)
 
@@ -60,11 +60,11 @@ def delete(wire: WireClient, *groups: str, version: int = 2) -> dict[str, int]:
 
 @pytest.mark.parametrize("version", range(7))
 def test_a_stable_group_is_described(
-    cluster: Cluster, wire: WireClient, group: str, version: int
+    cluster: DialogueCluster, wire: WireClient, group: str, version: int
 ) -> None:
     """B.2: "Protocol data and assignments only when Stable; instance id v4"."""
     with cluster.connect() as one, cluster.connect() as two:
-        members = [Member(one, group, instance_id="one"), Member(two, group)]
+        members = [RawMember(one, group, instance_id="one"), RawMember(two, group)]
         stabilise(*members)
         described = describe(wire, group, version)
         assert described.error_code == ErrorCode.NONE
@@ -83,11 +83,11 @@ def test_a_stable_group_is_described(
 
 
 def test_a_group_that_rebalances_shows_no_assignments(
-    cluster: Cluster, wire: WireClient, group: str
+    cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
     """B.2: "Protocol data and assignments only when Stable"."""
     with cluster.connect() as connection:
-        member = Member(connection, group)
+        member = RawMember(connection, group)
         form(member)
         described = describe(wire, group)
         assert described.group_state == "CompletingRebalance"
@@ -95,9 +95,11 @@ def test_a_group_that_rebalances_shows_no_assignments(
         assert [each.member_assignment for each in described.members] == [b""]
 
 
-def test_an_empty_group_is_described(cluster: Cluster, wire: WireClient, group: str) -> None:
+def test_an_empty_group_is_described(
+    cluster: DialogueCluster, wire: WireClient, group: str
+) -> None:
     with cluster.connect() as connection:
-        member = Member(connection, group)
+        member = RawMember(connection, group)
         stabilise(member)
         member.leave()
     described = describe(wire, group)
@@ -120,14 +122,14 @@ def test_a_group_that_nobody_knows_is_dead(wire: WireClient, group: str, version
 
 @pytest.mark.parametrize("version", range(6))
 def test_groups_are_listed(
-    cluster: Cluster, wire: WireClient, topic: str, group: str, version: int
+    cluster: DialogueCluster, wire: WireClient, topic: str, group: str, version: int
 ) -> None:
     """B.2: "v4 states_filter and group_state, v5 types_filter and group_type"."""
     simple = unique("group")
     wait_for_coordinator(cluster, simple)
     commit(wire, simple, topic, {0: 1})
     with cluster.connect() as connection:
-        stabilise(Member(connection, group))
+        stabilise(RawMember(connection, group))
         shown, shown_simple = (listed(wire, each, version=version) for each in (group, simple))
         assert shown is not None
         assert shown_simple is not None
@@ -137,10 +139,12 @@ def test_groups_are_listed(
         assert shown.group_type == ("classic" if version >= 5 else "")
 
 
-def test_lists_of_groups_can_be_filtered(cluster: Cluster, wire: WireClient, group: str) -> None:
+def test_lists_of_groups_can_be_filtered(
+    cluster: DialogueCluster, wire: WireClient, group: str
+) -> None:
     """B.2: as above; names of states and types are not case-sensitive."""
     with cluster.connect() as connection:
-        stabilise(Member(connection, group))
+        stabilise(RawMember(connection, group))
         for states in (("Stable",), ("Empty", "stable")):
             assert listed(wire, group, states=states)
         assert not listed(wire, group, states=("Empty",))
@@ -152,12 +156,12 @@ def test_lists_of_groups_can_be_filtered(cluster: Cluster, wire: WireClient, gro
 
 @pytest.mark.parametrize("version", range(3))
 def test_a_group_with_members_cannot_be_deleted(
-    cluster: Cluster, wire: WireClient, topic: str, group: str, version: int
+    cluster: DialogueCluster, wire: WireClient, topic: str, group: str, version: int
 ) -> None:
     """B.2: "NON_EMPTY_GROUP (68), (69), (24), (16) per group; removes offsets too"."""
     nobody = unique("group")
     with cluster.connect() as connection:
-        member = Member(connection, group)
+        member = RawMember(connection, group)
         stabilise(member)
         member.commit(topic, 5)
         assert delete(wire, group, nobody, version=version) == {
@@ -171,10 +175,12 @@ def test_a_group_with_members_cannot_be_deleted(
     assert listed(wire, group) is None
 
 
-def test_a_deleted_group_may_come_again(cluster: Cluster, wire: WireClient, group: str) -> None:
+def test_a_deleted_group_may_come_again(
+    cluster: DialogueCluster, wire: WireClient, group: str
+) -> None:
     for _ in range(2):
         with cluster.connect() as connection:
-            member = Member(connection, group)
+            member = RawMember(connection, group)
             assert member.join().generation_id == 1
             member.leave()
         assert delete(wire, group) == {group: ErrorCode.NONE}

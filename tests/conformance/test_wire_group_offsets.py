@@ -24,8 +24,8 @@ from odradek.protocol.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from tests.conformance.dialogue import Cluster, unique
-from tests.conformance.members import Member, form, stabilise, subscription, wait_for_coordinator
+from tests.conformance.dialogue import DialogueCluster, unique
+from tests.conformance.members import RawMember, form, stabilise, subscription, wait_for_coordinator
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -36,7 +36,7 @@ NOTHING: Committed = (ErrorCode.NONE, -1, -1, "")
 
 
 @pytest.fixture(autouse=True)
-def coordinator(cluster: Cluster, group: str) -> None:
+def coordinator(cluster: DialogueCluster, group: str) -> None:
     """The test's group has a coordinator."""
     wait_for_coordinator(cluster, group)
 
@@ -120,7 +120,7 @@ def test_an_offset_is_committed_in_every_version(
 
 @pytest.mark.parametrize("version", range(1, 10))
 def test_offsets_are_fetched_in_every_version(
-    wire: WireClient, cluster: Cluster, group: str, version: int
+    wire: WireClient, cluster: DialogueCluster, group: str, version: int
 ) -> None:
     """B.2: "No commit: offset -1, epoch -1, metadata "", NONE (not an error)"."""
     topic = cluster.new_topic(3)
@@ -134,7 +134,7 @@ def test_offsets_are_fetched_in_every_version(
 
 
 def test_topics_may_be_named_by_id(
-    wire: WireClient, cluster: Cluster, topic: str, group: str
+    wire: WireClient, cluster: DialogueCluster, topic: str, group: str
 ) -> None:
     """B.2: "v10 topic ids", "(100)"."""
     topic_id, unknown = cluster.topic_id(topic), b"\x01" * 16
@@ -169,7 +169,9 @@ def test_topics_may_be_named_by_id(
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
-def test_null_topics_mean_all(wire: WireClient, cluster: Cluster, group: str, version: int) -> None:
+def test_null_topics_mean_all(
+    wire: WireClient, cluster: DialogueCluster, group: str, version: int
+) -> None:
     """B.2: "null topics = all (v2+)"."""
     topics = [cluster.new_topic(), cluster.new_topic(2)]
     commit(wire, group, topics[0], {0: 1})
@@ -186,7 +188,7 @@ def test_null_topics_mean_all(wire: WireClient, cluster: Cluster, group: str, ve
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_many_groups_are_asked_for_at_once(
-    wire: WireClient, cluster: Cluster, topic: str, group: str, version: int
+    wire: WireClient, cluster: DialogueCluster, topic: str, group: str, version: int
 ) -> None:
     """B.2: "v8+ many groups, error per group"; a group that does not exist has no offsets."""
     other, nobody = unique("group"), unique("group")
@@ -213,7 +215,7 @@ def test_a_later_commit_wins_even_if_it_goes_back(wire: WireClient, topic: str, 
         assert committed(wire, group, topic, 0)[0][1] == offset
 
 
-def test_metadata_has_a_limit(wire: WireClient, cluster: Cluster, group: str) -> None:
+def test_metadata_has_a_limit(wire: WireClient, cluster: DialogueCluster, group: str) -> None:
     """B.2: "metadata > 4096 B OFFSET_METADATA_TOO_LARGE (12) per partition"."""
     topic = cluster.new_topic(2)
     assert commit(wire, group, topic, {0: 1}, metadata="x" * 4096) == {0: ErrorCode.NONE}
@@ -239,7 +241,7 @@ def test_a_topic_that_does_not_exist_takes_no_commits(
 
 
 def test_a_deleted_topic_takes_its_offsets_along(
-    wire: WireClient, cluster: Cluster, group: str
+    wire: WireClient, cluster: DialogueCluster, group: str
 ) -> None:
     """B.4: "committed offsets of the deleted topic disappear"."""
     topic = cluster.new_topic()
@@ -252,13 +254,13 @@ def test_a_deleted_topic_takes_its_offsets_along(
 
 
 def test_only_members_commit_while_there_are_any(
-    cluster: Cluster, wire: WireClient, topic: str, group: str
+    cluster: DialogueCluster, wire: WireClient, topic: str, group: str
 ) -> None:
     """B.2: "generation -1 with member "" is a "simple"/admin commit: allowed only if the group is
     Empty (or unknown: it is created), else UNKNOWN_MEMBER_ID (25)".
     """
     with cluster.connect() as connection:
-        member = Member(connection, group)
+        member = RawMember(connection, group)
         stabilise(member)
         assert member.commit(topic, 5) == ErrorCode.NONE
         assert commit(wire, group, topic, {0: 9}) == {0: ErrorCode.UNKNOWN_MEMBER_ID}
@@ -285,11 +287,11 @@ def test_a_member_of_no_group_cannot_commit(
 
 
 def test_commits_are_held_to_member_and_generation(
-    cluster: Cluster, wire: WireClient, topic: str, group: str
+    cluster: DialogueCluster, wire: WireClient, topic: str, group: str
 ) -> None:
     """B.2: commits of strangers (25) and of other generations (22)."""
     with cluster.connect() as connection:
-        member = Member(connection, group)
+        member = RawMember(connection, group)
         stabilise(member)
         stranger = commit(
             wire, group, topic, {0: 1}, generation=member.generation, member_id="nobody"
@@ -300,12 +302,12 @@ def test_commits_are_held_to_member_and_generation(
         assert committed(wire, group, topic, 0) == {0: NOTHING}
 
 
-def test_commits_during_a_rebalance(cluster: Cluster, topic: str, group: str) -> None:
+def test_commits_during_a_rebalance(cluster: DialogueCluster, topic: str, group: str) -> None:
     """B.2: "CompletingRebalance: (27); PreparingRebalance: accepted from known members of the
     current generation".
     """
     with cluster.connect() as one, cluster.connect() as two:
-        first, second = Member(one, group), Member(two, group)
+        first, second = RawMember(one, group), RawMember(two, group)
         form(first)
         assert first.commit(topic, 1) == ErrorCode.REBALANCE_IN_PROGRESS
         first.sync({first.id: b""})
@@ -324,11 +326,11 @@ def test_commits_during_a_rebalance(cluster: Cluster, topic: str, group: str) ->
 
 
 def test_offsets_outlive_their_members(
-    cluster: Cluster, wire: WireClient, topic: str, group: str
+    cluster: DialogueCluster, wire: WireClient, topic: str, group: str
 ) -> None:
     """B.2: "Last leave: group Empty, generation kept, offsets kept"."""
     with cluster.connect() as connection:
-        member = Member(connection, group)
+        member = RawMember(connection, group)
         stabilise(member)
         assert member.commit(topic, 77, metadata="mine") == ErrorCode.NONE
         assert member.leave() == ErrorCode.NONE
@@ -352,7 +354,9 @@ def delete_offsets(
     return answer.error_code, codes
 
 
-def test_offsets_are_deleted_one_by_one(wire: WireClient, cluster: Cluster, group: str) -> None:
+def test_offsets_are_deleted_one_by_one(
+    wire: WireClient, cluster: DialogueCluster, group: str
+) -> None:
     """B.2: "dead/simple group allowed"."""
     topic = cluster.new_topic(3)
     commit(wire, group, topic, {0: 1, 1: 2, 2: 3})
@@ -371,12 +375,12 @@ def test_offsets_of_nobody_cannot_be_deleted(wire: WireClient, topic: str) -> No
 
 
 def test_offsets_of_a_subscribed_topic_are_kept(
-    wire: WireClient, cluster: Cluster, topic: str, group: str
+    wire: WireClient, cluster: DialogueCluster, topic: str, group: str
 ) -> None:
     """B.2: "Partition of a topic some member subscribes to: GROUP_SUBSCRIBED_TO_TOPIC (86)"."""
     other = cluster.new_topic()
     with cluster.connect() as connection:
-        member = Member(connection, group, metadata=subscription(topic))
+        member = RawMember(connection, group, metadata=subscription(topic))
         stabilise(member)
         assert member.commit(topic, 5) == ErrorCode.NONE
         assert member.commit(other, 6) == ErrorCode.NONE
@@ -388,11 +392,11 @@ def test_offsets_of_a_subscribed_topic_are_kept(
 
 
 def test_offsets_of_a_group_that_is_no_consumer_group_are_kept(
-    wire: WireClient, cluster: Cluster, topic: str, group: str
+    wire: WireClient, cluster: DialogueCluster, topic: str, group: str
 ) -> None:
     """B.2: "non-"consumer" protocol type with members: top-level (68)"."""
     with cluster.connect() as connection:
-        member = Member(connection, group)
+        member = RawMember(connection, group)
         member.protocol_type = "connect"
         stabilise(member)
         code, _ = delete_offsets(wire, group, topic, 0)

@@ -21,29 +21,29 @@ from odradek.protocol.messages.groups import (
     SyncGroupResponse,
 )
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.conformance.dialogue import METADATA, Cluster, unique
-from tests.conformance.members import Member, form, stabilise, subscription, wait_for_coordinator
+from tests.conformance.dialogue import METADATA, DialogueCluster, unique
+from tests.conformance.members import RawMember, form, stabilise, subscription, wait_for_coordinator
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
-NewMember = Callable[..., Member]
+NewMember = Callable[..., RawMember]
 SHORT_MS = 2_500
 """A rebalance timeout that is waited for, and kept on a busy machine by those who must keep it."""
 
 
 @pytest.fixture
-def member(cluster: Cluster, group: str) -> Iterator[NewMember]:
+def member(cluster: DialogueCluster, group: str) -> Iterator[NewMember]:
     """Makes members of the test's group, each with its own connection."""
     wait_for_coordinator(cluster, group)
     with ExitStack() as connections:
-        yield lambda **options: Member(
+        yield lambda **options: RawMember(
             connections.enter_context(cluster.connect()), group, **options
         )
 
 
 @pytest.mark.parametrize("version", range(7))
 def test_the_coordinator_of_a_group_is_a_broker(
-    wire: WireClient, cluster: Cluster, group: str, version: int
+    wire: WireClient, cluster: DialogueCluster, group: str, version: int
 ) -> None:
     """B.2: "key_type 0 group [...]; v4+ batches keys"."""
     wait_for_coordinator(cluster, group)

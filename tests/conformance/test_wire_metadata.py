@@ -36,7 +36,7 @@ from odradek.protocol.messages.metadata import (
     MetadataResponse,
 )
 from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
-from tests.conformance.dialogue import METADATA, Cluster, append, unique
+from tests.conformance.dialogue import METADATA, DialogueCluster, append, unique
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -50,7 +50,7 @@ def about(*names: str) -> list[MetadataRequestTopic]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_topic_is_described_in_every_version(
-    wire: WireClient, cluster: Cluster, version: int
+    wire: WireClient, cluster: DialogueCluster, version: int
 ) -> None:
     topic = cluster.new_topic(3)
     answer = wire.ask(MetadataRequest(topics=about(topic)), version, MetadataResponse)
@@ -71,7 +71,9 @@ def test_a_topic_is_described_in_every_version(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_brokers_can_be_reached(wire: WireClient, cluster: Cluster, version: int) -> None:
+def test_the_brokers_can_be_reached(
+    wire: WireClient, cluster: DialogueCluster, version: int
+) -> None:
     """B.1: "Never return a broker without a usable host/port for the listener the request came in
     on; controller_id must be a live node".
     """
@@ -143,7 +145,7 @@ def test_a_name_that_no_topic_can_have_is_invalid(wire: WireClient, name: str) -
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_a_topic_may_be_asked_for_by_its_id(
-    wire: WireClient, cluster: Cluster, topic: str, version: int
+    wire: WireClient, cluster: DialogueCluster, topic: str, version: int
 ) -> None:
     """B.1: "v12: by id with null name; unknown id (100)"."""
     known = cluster.topic_id(topic)
@@ -185,7 +187,7 @@ def test_the_cluster_is_described(wire: WireClient) -> None:
     assert answer.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
 
-def test_partitions_are_described_page_by_page(wire: WireClient, cluster: Cluster) -> None:
+def test_partitions_are_described_page_by_page(wire: WireClient, cluster: DialogueCluster) -> None:
     """B.11: "sorted; limit = min(request, 2000); cursor resumes exactly"."""
     prefix = unique("paged")
     names = [cluster.new_topic(3, name=f"{prefix}-{letter}") for letter in "ab"]
@@ -226,7 +228,7 @@ def test_an_unknown_topic_has_no_partitions_to_describe(wire: WireClient) -> Non
 
 @pytest.mark.parametrize("version", range(1, 5))
 def test_log_directories_tell_the_size_of_partitions(
-    wire: WireClient, cluster: Cluster, version: int
+    wire: WireClient, cluster: DialogueCluster, version: int
 ) -> None:
     """B.11: "null = all; size, offset lag, is_future; [...] v4 totals/usable bytes"."""
     topic = cluster.new_topic(2)
@@ -267,7 +269,7 @@ def test_log_directories_have_the_names_that_the_configuration_has(wire: WireCli
 
 @pytest.mark.parametrize("version", range(1, 3))
 def test_a_replica_can_be_moved_to_where_it_is_and_to_no_unknown_place(
-    wire: WireClient, cluster: Cluster, version: int
+    wire: WireClient, cluster: DialogueCluster, version: int
 ) -> None:
     """B.11: "LOG_DIR_NOT_FOUND (57) [...]". The place is looked at before the partition."""
     topic, nowhere = cluster.new_topic(2), unique("nowhere")

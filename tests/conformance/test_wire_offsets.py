@@ -21,7 +21,7 @@ from tests.conformance.dialogue import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
-    Cluster,
+    DialogueCluster,
     append,
     batch_of,
     fetch,
@@ -39,7 +39,7 @@ EARLIEST_PENDING_UPLOAD = -6
 
 
 @pytest.fixture
-def topic(cluster: Cluster) -> str:
+def topic(cluster: DialogueCluster) -> str:
     """A new topic with one partition, whose records may be of 1970."""
     return cluster.new_topic_of_any_age()
 
@@ -153,7 +153,9 @@ def test_a_special_value_that_the_version_lacks_is_unsupported(
     assert (answer.error_code, answer.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
-def test_a_partition_named_twice_is_an_invalid_request(wire: WireClient, cluster: Cluster) -> None:
+def test_a_partition_named_twice_is_an_invalid_request(
+    wire: WireClient, cluster: DialogueCluster
+) -> None:
     """B.1: "Same partition twice: INVALID_REQUEST (42)"."""
     topic = cluster.new_topic(2)
     asked = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in (0, 1, 0)]
@@ -231,7 +233,7 @@ def test_records_that_are_not_there_yet_cannot_be_deleted(wire: WireClient, topi
     ],
 )
 def test_a_compacted_topic_keeps_its_records(
-    wire: WireClient, cluster: Cluster, policy: str, expected: ErrorCode
+    wire: WireClient, cluster: DialogueCluster, policy: str, expected: ErrorCode
 ) -> None:
     """B.4: "compact-only topics POLICY_VIOLATION (44)"."""
     topic = cluster.new_topic(configs={"cleanup.policy": policy})

@@ -33,7 +33,7 @@ from odradek.protocol.records import MAGIC
 from tests.conformance.dialogue import (
     EARLIEST,
     LATEST,
-    Cluster,
+    DialogueCluster,
     batch_of,
     batches_of,
     bytes_of,
@@ -47,7 +47,7 @@ from tests.conformance.dialogue import (
     records_of,
     unique,
 )
-from tests.conformance.members import Member, wait_for_coordinator
+from tests.conformance.members import RawMember, wait_for_coordinator
 from tests.support.wire import WireClient
 
 KeyAndValue = tuple[bytes | None, bytes | None]
@@ -57,7 +57,7 @@ OLD_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 
 @pytest.fixture(autouse=True)
-def old_versions(cluster: Cluster) -> None:
+def old_versions(cluster: DialogueCluster) -> None:
     """Skip on a broker that has dropped them."""
     if cluster.is_kafka_4:
         pytest.skip("this broker has dropped the versions of the time before Kafka 1.0")
@@ -174,7 +174,7 @@ def test_a_damaged_message_is_corrupt(wire: WireClient, topic: str, version: int
     assert send(wire, topic, bytes(messages), version).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_old_producers_get_append_time_too(wire: WireClient, cluster: Cluster) -> None:
+def test_old_producers_get_append_time_too(wire: WireClient, cluster: DialogueCluster) -> None:
     """B.1: "LogAppendTime topics return log_append_time_ms (else -1)", from version 2."""
     topic = cluster.new_topic(configs={"message.timestamp.type": "LogAppendTime"})
     before = now_ms()
@@ -247,7 +247,7 @@ def test_offsets_are_listed_as_they_used_to_be(wire: WireClient, topic: str) -> 
 
 @pytest.mark.parametrize("version", range(2))
 def test_offsets_are_committed_as_they_used_to_be(
-    wire: WireClient, cluster: Cluster, topic: str, group: str, version: int
+    wire: WireClient, cluster: DialogueCluster, topic: str, group: str, version: int
 ) -> None:
     """OffsetCommit 1 and OffsetFetch 1: offsets in Kafka, with a commit time of the client's."""
     wait_for_coordinator(cluster, group)
@@ -268,7 +268,7 @@ def test_offsets_are_committed_as_they_used_to_be(
 
 
 def test_version_0_of_commits_has_neither_member_nor_generation(
-    wire: WireClient, cluster: Cluster, topic: str, group: str
+    wire: WireClient, cluster: DialogueCluster, topic: str, group: str
 ) -> None:
     """OffsetCommit 0 and OffsetFetch 0. Kafka kept these in ZooKeeper; we have one place for all,
     so they are seen in both versions.
@@ -294,11 +294,11 @@ def test_version_0_of_commits_has_neither_member_nor_generation(
 
 
 def test_version_0_of_join_uses_the_session_timeout_for_rebalances(
-    wire: WireClient, cluster: Cluster, group: str
+    wire: WireClient, cluster: DialogueCluster, group: str
 ) -> None:
     """B.2: "v0 uses session timeout as rebalance timeout"."""
     wait_for_coordinator(cluster, group)
-    member = Member(wire, group, version=0)
+    member = RawMember(wire, group, version=0)
     answer = member.join()
     assert answer.leader == member.id
     assert member.sync({member.id: b"all"}).assignment == b"all"

@@ -34,7 +34,7 @@ from odradek.protocol.records import (
 )
 from tests.conformance.dialogue import (
     PRODUCE,
-    Cluster,
+    DialogueCluster,
     append,
     batch_of,
     batches_of,
@@ -75,7 +75,7 @@ def test_acks_must_be_all_one_or_none(wire: WireClient, topic: str, acks: int) -
 
 @pytest.mark.parametrize("version", range(3, 13))
 def test_offsets_count_up_in_every_version(
-    cluster: Cluster, wire: WireClient, version: int
+    cluster: DialogueCluster, wire: WireClient, version: int
 ) -> None:
     topic = cluster.new_topic()
     for expected in (0, 3, 6):
@@ -87,7 +87,9 @@ def test_offsets_count_up_in_every_version(
         assert result.record_errors == []
 
 
-def test_a_topic_may_be_named_by_its_id(cluster: Cluster, wire: WireClient, topic: str) -> None:
+def test_a_topic_may_be_named_by_its_id(
+    cluster: DialogueCluster, wire: WireClient, topic: str
+) -> None:
     """B.1: "v13: topic ids, UNKNOWN_TOPIC_ID"."""
     for topic_id, expected in (
         (cluster.topic_id(topic), ErrorCode.NONE),
@@ -206,7 +208,7 @@ def test_an_old_format_is_refused_by_new_versions(wire: WireClient, topic: str, 
 
 
 def test_a_batch_may_be_as_large_as_the_topic_says_and_no_larger(
-    wire: WireClient, cluster: Cluster
+    wire: WireClient, cluster: DialogueCluster
 ) -> None:
     """B.1: "larger than max.message.bytes: MESSAGE_TOO_LARGE (10)"."""
     topic = cluster.new_topic(configs={"max.message.bytes": "2000"})
@@ -236,7 +238,9 @@ def test_zstd_needs_version_7(wire: WireClient, topic: str, version: int) -> Non
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_a_compacted_topic_needs_keys(wire: WireClient, cluster: Cluster, codec: Codec) -> None:
+def test_a_compacted_topic_needs_keys(
+    wire: WireClient, cluster: DialogueCluster, codec: Codec
+) -> None:
     """B.1: "null key on a compacted topic [...]: INVALID_RECORD with per-record RecordErrors
     (v8+)".
     """
@@ -267,7 +271,7 @@ def test_the_counts_of_a_batch_must_agree(wire: WireClient, topic: str) -> None:
 
 
 def test_the_offsets_inside_a_compressed_batch_must_count_up(
-    wire: WireClient, cluster: Cluster
+    wire: WireClient, cluster: DialogueCluster
 ) -> None:
     """B.1: "bad inner offsets [...]: INVALID_RECORD". Looked for where the broker unpacks.
 
@@ -294,7 +298,9 @@ def test_a_timestamp_too_far_in_the_future_is_refused(wire: WireClient, topic: s
     assert produce(wire, topic, near).error_code == ErrorCode.NONE
 
 
-def test_a_timestamp_may_be_as_old_as_the_topic_allows(wire: WireClient, cluster: Cluster) -> None:
+def test_a_timestamp_may_be_as_old_as_the_topic_allows(
+    wire: WireClient, cluster: DialogueCluster
+) -> None:
     """B.1: as above; before.max.ms has no limit unless it is set."""
     topic = cluster.new_topic()
     assert produce(wire, topic, batch_of(b"a", timestamps=[0])).error_code == ErrorCode.NONE
@@ -305,7 +311,7 @@ def test_a_timestamp_may_be_as_old_as_the_topic_allows(wire: WireClient, cluster
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_topic_with_append_time_stamps_the_batch(
-    wire: WireClient, cluster: Cluster, codec: Codec
+    wire: WireClient, cluster: DialogueCluster, codec: Codec
 ) -> None:
     """B.1: "LogAppendTime topics return log_append_time_ms (else -1)"."""
     topic = cluster.new_topic(configs={"message.timestamp.type": "LogAppendTime"})
@@ -325,7 +331,7 @@ def test_a_topic_with_append_time_stamps_the_batch(
     [("producer", Codec.LZ4), ("uncompressed", Codec.NONE), ("gzip", Codec.GZIP)],
 )
 def test_a_topic_may_choose_the_compression(
-    wire: WireClient, cluster: Cluster, config: str, expected: Codec
+    wire: WireClient, cluster: DialogueCluster, config: str, expected: Codec
 ) -> None:
     topic = cluster.new_topic(configs={"compression.type": config})
     values = [b"%d" % number * 100 for number in range(10)]

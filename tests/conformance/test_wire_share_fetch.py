@@ -29,7 +29,7 @@ from odradek.protocol.messages.share import (
     ShareGroupHeartbeatResponse,
 )
 from odradek.protocol.types import Uuid
-from tests.conformance.dialogue import Cluster, batch_of, produce
+from tests.conformance.dialogue import DialogueCluster, batch_of, produce
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -45,7 +45,7 @@ def batch(first: int, last: int, *types: int) -> AcknowledgementBatch:
 class Member:
     """A member of a share group with a connection and a session of its own."""
 
-    def __init__(self, cluster: Cluster, group: str, topic: str) -> None:
+    def __init__(self, cluster: DialogueCluster, group: str, topic: str) -> None:
         self.wire = cluster.connect()
         self.group = group
         self.name = str(uuid4())
@@ -163,7 +163,9 @@ def earliest(wire: WireClient, group: str) -> str:
 
 
 @pytest.fixture
-def member(cluster: Cluster, wire: WireClient, earliest: str, topic: str) -> Iterator[Member]:
+def member(
+    cluster: DialogueCluster, wire: WireClient, earliest: str, topic: str
+) -> Iterator[Member]:
     """Alone in the group; the topic has ten records in one batch."""
     assert produce(wire, topic, batch_of(*[b"v"] * 10)).error_code == ErrorCode.NONE
     member = Member(cluster, earliest, topic)
@@ -238,7 +240,7 @@ def test_a_topic_that_is_not_there_is_told_of(member: Member) -> None:
 
 
 def test_whoever_closes_its_session_lets_go_of_what_it_holds(
-    cluster: Cluster, member: Member, earliest: str, topic: str
+    cluster: DialogueCluster, member: Member, earliest: str, topic: str
 ) -> None:
     assert member.acquire() == [(0, 9, 1)]
     assert member.fate(batch(0, 1, ACCEPT), epoch=-1) == ErrorCode.NONE
@@ -250,7 +252,7 @@ def test_whoever_closes_its_session_lets_go_of_what_it_holds(
 
 
 def test_a_connection_that_ends_lets_go_of_what_it_holds(
-    cluster: Cluster, member: Member, earliest: str, topic: str
+    cluster: DialogueCluster, member: Member, earliest: str, topic: str
 ) -> None:
     assert member.acquire() == [(0, 9, 1)]
     other = Member(cluster, earliest, topic)

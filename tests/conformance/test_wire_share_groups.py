@@ -53,7 +53,7 @@ from odradek.protocol.messages.share import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from tests.conformance.dialogue import Cluster, append, unique
+from tests.conformance.dialogue import DialogueCluster, append, unique
 from tests.conformance.members import subscription, wait_for_coordinator
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.waiting import wait_until
@@ -67,7 +67,7 @@ needs_java = pytest.mark.skipif(
 
 
 @pytest.fixture
-def share(cluster: Cluster) -> str:
+def share(cluster: DialogueCluster) -> str:
     """The name of a group that nobody has used, whose coordinator answers."""
     name = unique("share")
     wait_for_coordinator(cluster, name)
@@ -161,7 +161,9 @@ def delete(wire: WireClient, group: str) -> int:
 # -- members --------------------------------------------------------------------------------------
 
 
-def test_a_member_joins_reads_and_leaves(cluster: Cluster, wire: WireClient, share: str) -> None:
+def test_a_member_joins_reads_and_leaves(
+    cluster: DialogueCluster, wire: WireClient, share: str
+) -> None:
     topic = cluster.new_topic(3)
     epoch = joined(wire, share, topic, count=3)
     described = describe(wire, share)
@@ -179,7 +181,7 @@ def test_a_member_joins_reads_and_leaves(cluster: Cluster, wire: WireClient, sha
 
 
 def test_members_share_what_is_less_than_they_are(
-    cluster: Cluster, wire: WireClient, share: str
+    cluster: DialogueCluster, wire: WireClient, share: str
 ) -> None:
     topic = cluster.new_topic(1)
     for name in ("m", "n", "o"):
@@ -198,7 +200,7 @@ def test_a_heartbeat_that_breaks_a_rule_is_an_invalid_request(
 
 
 def test_who_is_not_there_or_comes_with_another_epoch_is_told_so(
-    cluster: Cluster, wire: WireClient, share: str
+    cluster: DialogueCluster, wire: WireClient, share: str
 ) -> None:
     for epoch in (1, -1):
         assert beat(wire, share, epoch).error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -213,7 +215,7 @@ def test_who_is_not_there_or_comes_with_another_epoch_is_told_so(
 
 
 def test_a_share_group_is_listed_as_one_and_is_nothing_else(
-    cluster: Cluster, wire: WireClient, share: str
+    cluster: DialogueCluster, wire: WireClient, share: str
 ) -> None:
     topic = cluster.new_topic()
     joined(wire, share, topic, count=1)
@@ -244,7 +246,7 @@ def test_a_share_group_is_listed_as_one_and_is_nothing_else(
 
 @pytest.mark.parametrize("is_empty", [False, True])
 def test_a_classic_member_does_not_come_into_a_share_group(
-    cluster: Cluster, wire: WireClient, share: str, is_empty: bool
+    cluster: DialogueCluster, wire: WireClient, share: str, is_empty: bool
 ) -> None:
     topic = cluster.new_topic()
     joined(wire, share, topic, count=1)
@@ -282,7 +284,7 @@ def commit(wire: WireClient, group: str, topic: str) -> int:
 
 
 def test_a_share_group_has_no_offsets_of_the_other_kind(
-    cluster: Cluster, wire: WireClient, share: str
+    cluster: DialogueCluster, wire: WireClient, share: str
 ) -> None:
     topic = cluster.new_topic()
     joined(wire, share, topic, count=1)
@@ -298,7 +300,7 @@ def test_a_share_group_has_no_offsets_of_the_other_kind(
 
 
 def test_offsets_are_set_told_and_forgotten_while_nobody_reads(
-    cluster: Cluster, wire: WireClient, share: str
+    cluster: DialogueCluster, wire: WireClient, share: str
 ) -> None:
     topic = cluster.new_topic()
     append(wire, topic, b"a", b"b", b"c")
@@ -326,7 +328,7 @@ def test_offsets_are_set_told_and_forgotten_while_nobody_reads(
     assert delete(wire, share) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_offsets_make_a_group(cluster: Cluster, wire: WireClient, share: str) -> None:
+def test_offsets_make_a_group(cluster: DialogueCluster, wire: WireClient, share: str) -> None:
     topic = cluster.new_topic()
     assert alter(wire, share, topic, 0).error_code == ErrorCode.NONE
     assert describe(wire, share).group_state == "Empty"
@@ -340,7 +342,7 @@ Tool = Callable[..., str]
 
 
 @pytest.fixture
-def tool(cluster: Cluster, tmp_path: Path) -> Tool:
+def tool(cluster: DialogueCluster, tmp_path: Path) -> Tool:
     """Runs kafka-share-groups against the broker under test; what it prints."""
 
     def run(*arguments: str) -> str:
@@ -355,7 +357,7 @@ def tool(cluster: Cluster, tmp_path: Path) -> Tool:
 @pytest.mark.java
 @needs_java
 def test_kafka_share_groups_lists_describes_resets_and_deletes(
-    cluster: Cluster, wire: WireClient, share: str, tool: Tool
+    cluster: DialogueCluster, wire: WireClient, share: str, tool: Tool
 ) -> None:
     topic = cluster.new_topic()
     append(wire, topic, b"a", b"b", b"c")

@@ -12,19 +12,19 @@ from odradek.protocol.messages.groups import (
     LeaveGroupResponse,
     MemberIdentity,
 )
-from tests.conformance.dialogue import Cluster, unique
-from tests.conformance.members import Member, stabilise, subscription, wait_for_coordinator
+from tests.conformance.dialogue import DialogueCluster, unique
+from tests.conformance.members import RawMember, stabilise, subscription, wait_for_coordinator
 from tests.support.waiting import wait_until
 
-NewMember = Callable[..., Member]
+NewMember = Callable[..., RawMember]
 
 
 @pytest.fixture
-def member(cluster: Cluster, group: str) -> Iterator[NewMember]:
+def member(cluster: DialogueCluster, group: str) -> Iterator[NewMember]:
     """Makes members of the test's group, each with its own connection."""
     wait_for_coordinator(cluster, group)
     with ExitStack() as connections:
-        yield lambda **options: Member(
+        yield lambda **options: RawMember(
             connections.enter_context(cluster.connect()), group, **options
         )
 
@@ -74,7 +74,9 @@ def test_who_was_replaced_is_fenced(member: NewMember, topic: str) -> None:
     assert new.heartbeat() == ErrorCode.NONE
 
 
-def rejoined_leader(member: NewMember, version: int) -> tuple[Member, Member, JoinGroupResponse]:
+def rejoined_leader(
+    member: NewMember, version: int
+) -> tuple[RawMember, RawMember, JoinGroupResponse]:
     """A leader before and after its restart, beside a follower, and the answer it got."""
     leader, follower = member(instance_id="leader"), member(instance_id="follower")
     stabilise(leader, follower)

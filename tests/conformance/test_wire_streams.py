@@ -45,7 +45,7 @@ from odradek.protocol.messages.streams import (
     TopologyDescriptionNode,
     TopologyDescriptionSubtopology,
 )
-from tests.conformance.dialogue import Cluster, describe_topic, unique
+from tests.conformance.dialogue import DialogueCluster, describe_topic, unique
 from tests.conformance.members import wait_for_coordinator
 from tests.support.streams_playbook import subtopology, topology
 from tests.support.waiting import wait_until
@@ -56,7 +56,7 @@ TIMEOUT_S = 20.0
 
 
 @pytest.fixture(autouse=True)
-def coordinator(cluster: Cluster, group: str) -> None:
+def coordinator(cluster: DialogueCluster, group: str) -> None:
     """The test's group has a coordinator, and the broker serves streams groups."""
     if ApiKey.STREAMS_GROUP_HEARTBEAT not in versions_of(cluster.bootstrap):
         pytest.skip("the broker under test serves no streams groups")
@@ -117,7 +117,7 @@ def describe(wire: WireClient, group: str) -> StreamsGroupDescribedGroup:
 
 
 def test_an_application_with_a_repartition_topic_and_a_store_comes_to_run(
-    cluster: Cluster, wire: WireClient, group: str
+    cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
     source, words, counts = cluster.new_topic(2), unique("words"), unique("counts")
     plan = topology(
@@ -141,7 +141,7 @@ def test_an_application_with_a_repartition_topic_and_a_store_comes_to_run(
 
 
 def test_topics_that_are_not_as_they_must_be_are_told(
-    cluster: Cluster, wire: WireClient, group: str
+    cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
     missing = beat(wire, group, plan=topology(subtopology("0", unique("missing"))))
     assert (missing.error_code, statuses(missing)) == (ErrorCode.NONE, {MISSING_SOURCE})
@@ -169,7 +169,7 @@ def test_an_invalid_topology_is_refused(
 
 
 def test_a_topology_whose_repartition_topics_feed_each_other_is_refused(
-    cluster: Cluster, wire: WireClient, group: str
+    cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
     source, ring = cluster.new_topic(1), unique("ring")
     plan = topology(
@@ -180,7 +180,7 @@ def test_a_topology_whose_repartition_topics_feed_each_other_is_refused(
 
 
 def test_requests_that_break_a_rule_are_invalid(
-    cluster: Cluster, wire: WireClient, group: str
+    cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
     topic = cluster.new_topic(1)
     plan = topology(subtopology("0", topic))
@@ -197,7 +197,7 @@ def test_requests_that_break_a_rule_are_invalid(
 
 
 def test_groups_members_and_epochs_that_there_are_not(
-    cluster: Cluster, wire: WireClient, group: str
+    cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
     assert beat(wire, group, epoch=1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert beat(wire, group, epoch=-1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -217,7 +217,7 @@ def test_groups_members_and_epochs_that_there_are_not(
 
 
 def test_offsets_are_for_members_of_the_right_epoch(
-    cluster: Cluster, wire: WireClient, group: str
+    cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
     topic = cluster.new_topic(1)
     epoch = settled(wire, group, topology(subtopology("0", topic)))
@@ -256,7 +256,7 @@ def test_offsets_are_for_members_of_the_right_epoch(
     assert fetch("x", epoch)[0] == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_kinds_of_groups_do_not_mix(cluster: Cluster, wire: WireClient, group: str) -> None:
+def test_kinds_of_groups_do_not_mix(cluster: DialogueCluster, wire: WireClient, group: str) -> None:
     topic = cluster.new_topic(1)
     plan = topology(subtopology("0", topic))
     settled(wire, group, plan)
@@ -298,7 +298,7 @@ def test_kinds_of_groups_do_not_mix(cluster: Cluster, wire: WireClient, group: s
 
 
 def test_a_consumer_group_is_no_streams_group(
-    cluster: Cluster, wire: WireClient, group: str
+    cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
     topic = cluster.new_topic(1)
     consumer = ConsumerGroupHeartbeatRequest(
@@ -315,7 +315,7 @@ def test_a_consumer_group_is_no_streams_group(
 
 
 def test_a_description_is_kept_unless_it_is_too_long(
-    cluster: Cluster, wire: WireClient, group: str
+    cluster: DialogueCluster, wire: WireClient, group: str
 ) -> None:
     if ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE not in versions_of(cluster.bootstrap):
         pytest.skip("the broker under test takes no descriptions of topologies")

@@ -21,7 +21,7 @@ from odradek.protocol.messages.topics import (
 )
 from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.conformance.dialogue import (
-    Cluster,
+    DialogueCluster,
     append,
     batch_of,
     create_topic,
@@ -98,7 +98,7 @@ def is_gone(wire: WireClient, name: str) -> bool:
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_a_topic_is_there_when_its_creation_is_answered(
-    wire: WireClient, cluster: Cluster, version: int
+    wire: WireClient, cluster: DialogueCluster, version: int
 ) -> None:
     """B.4: "Wait until visible [...]: librdkafka 0081 fails when the next Metadata does not show
     it". Kafka itself is sometimes a moment late.
@@ -264,7 +264,7 @@ def test_a_config_must_make_sense(wire: WireClient, key: str, value: str | None)
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_topic_is_deleted(wire: WireClient, cluster: Cluster, version: int) -> None:
+def test_a_topic_is_deleted(wire: WireClient, cluster: DialogueCluster, version: int) -> None:
     """B.4: "unknown 3/100"."""
     topic, nowhere = cluster.new_topic(), unique("nowhere")
     append(wire, topic, b"a")
@@ -280,7 +280,9 @@ def test_a_topic_is_deleted(wire: WireClient, cluster: Cluster, version: int) ->
     )
 
 
-def test_a_topic_is_deleted_by_its_id(wire: WireClient, cluster: Cluster, topic: str) -> None:
+def test_a_topic_is_deleted_by_its_id(
+    wire: WireClient, cluster: DialogueCluster, topic: str
+) -> None:
     """B.4: "v6 name or id (both set: 42)"."""
     topic_id = cluster.topic_id(topic)
     both = DeleteTopicsRequest(
@@ -295,7 +297,7 @@ def test_a_topic_is_deleted_by_its_id(wire: WireClient, cluster: Cluster, topic:
 
 
 def test_a_topic_that_comes_again_is_another_one(
-    wire: WireClient, cluster: Cluster, topic: str
+    wire: WireClient, cluster: DialogueCluster, topic: str
 ) -> None:
     """B.4: "A re-created topic has a NEW id: cached clients must get (100)/INCONSISTENT_TOPIC_ID
     (103), never old data".
@@ -318,7 +320,7 @@ def test_a_topic_that_comes_again_is_another_one(
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_topic_grows(wire: WireClient, cluster: Cluster, version: int) -> None:
+def test_a_topic_grows(wire: WireClient, cluster: DialogueCluster, version: int) -> None:
     """B.4: "Count = total"."""
     topic = cluster.new_topic(2)
     append(wire, topic, b"before", partition=1)
@@ -331,7 +333,7 @@ def test_a_topic_grows(wire: WireClient, cluster: Cluster, version: int) -> None
 
 
 @pytest.mark.parametrize("count", [3, 2, 0, -1])
-def test_a_topic_does_not_shrink(wire: WireClient, cluster: Cluster, count: int) -> None:
+def test_a_topic_does_not_shrink(wire: WireClient, cluster: DialogueCluster, count: int) -> None:
     """B.4: "not greater: INVALID_PARTITIONS (37)"."""
     topic = cluster.new_topic(3)
     asked = CreatePartitionsTopic(name=topic, count=count, assignments=None)
@@ -339,7 +341,7 @@ def test_a_topic_does_not_shrink(wire: WireClient, cluster: Cluster, count: int)
     assert len(describe_topic(wire, topic).partitions) == 3
 
 
-def test_every_topic_to_grow_is_answered(wire: WireClient, cluster: Cluster) -> None:
+def test_every_topic_to_grow_is_answered(wire: WireClient, cluster: DialogueCluster) -> None:
     """B.4: "must echo one result per topic (Nisshi returned none)"."""
     grown, nowhere = cluster.new_topic(), unique("nowhere")
     asked = [
@@ -353,7 +355,7 @@ def test_every_topic_to_grow_is_answered(wire: WireClient, cluster: Cluster) -> 
     assert add_partitions(wire, *asked) == validated
 
 
-def test_new_partitions_may_be_placed_by_hand(wire: WireClient, cluster: Cluster) -> None:
+def test_new_partitions_may_be_placed_by_hand(wire: WireClient, cluster: DialogueCluster) -> None:
     """B.4: "assignments length must equal the added count (39)"."""
     topic = cluster.new_topic()
     broker = some_broker(wire, topic)

@@ -158,7 +158,7 @@ class Bank(threading.Thread):
                 return
 
 
-class Auditor(threading.Thread):
+class BankAuditor(threading.Thread):
     """Reads what is committed while banks are at work; `seen` counts what it has read."""
 
     def __init__(self, bootstrap: str, number: int) -> None:
@@ -288,7 +288,7 @@ def ends_of(bootstrap: str, banks: Sequence[Bank] = ()) -> dict[int, int]:
 
 def read_committed(bootstrap: str, banks: Sequence[Bank] = ()) -> Counter[str]:
     """What those read who read what is committed, up to where those who read everything get."""
-    auditor = Auditor(bootstrap, -1)
+    auditor = BankAuditor(bootstrap, -1)
     auditor.start()
     return auditor.finish(ends_of(bootstrap, banks))
 

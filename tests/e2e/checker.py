@@ -1,9 +1,9 @@
 """What clients saw while processes died, and what is wrong with it.
 
 After Jepsen's workload for Kafka: every record carries its producer and a number that only counts
-up, so that the log itself tells what was lost, doubled or reordered. A `History` is what producers
-and consumers noted, and the log as it was read at the end; `anomalies` compares them and knows
-nothing of how they were made. Partitions are numbers: a history is of one topic.
+up, so that the log itself tells what was lost, doubled or reordered. A `ObservedHistory` is what
+producers and consumers noted, and the log as it was read at the end; `anomalies` compares them and
+knows nothing of how they were made. Partitions are numbers: a history is of one topic.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ Log = dict[int, list[tuple[int, Value]]]
 
 
 @dataclass(slots=True)
-class Reading:
+class ObservedRead:
     """What one consumer read of a partition from its assignment to its end."""
 
     consumer: str
@@ -45,20 +45,20 @@ class Reading:
 
 
 @dataclass(slots=True)
-class History:
+class ObservedHistory:
     """One run. `readings` of a partition are in the order in which they began."""
 
     sent: dict[Value, int] = field(default_factory=dict)
     acknowledged: dict[Value, Position] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
     """Errors that an application was told."""
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[ObservedRead] = field(default_factory=list)
     log: Log = field(default_factory=dict)
     aborted: set[Value] = field(default_factory=set)
     """What was written in transactions that were aborted; readers read what is committed."""
 
 
-def anomalies(history: History) -> list[str]:
+def anomalies(history: ObservedHistory) -> list[str]:
     """What must not be, in sentences; some examples of each kind."""
     found: list[str] = []
     for kind in _KINDS:
@@ -70,7 +70,7 @@ def anomalies(history: History) -> list[str]:
     return found
 
 
-def _places(history: History) -> dict[Value, list[Position]]:
+def _places(history: ObservedHistory) -> dict[Value, list[Position]]:
     places: dict[Value, list[Position]] = {}
     for partition, records in history.log.items():
         for offset, value in records:
@@ -78,12 +78,12 @@ def _places(history: History) -> dict[Value, list[Position]]:
     return places
 
 
-def _told(history: History) -> Iterator[str]:
+def _told(history: ObservedHistory) -> Iterator[str]:
     for complaint in history.complaints:
         yield f"an application was told: {complaint}"
 
 
-def _lost(history: History) -> Iterator[str]:
+def _lost(history: ObservedHistory) -> Iterator[str]:
     places = _places(history)
     for value, promised in history.acknowledged.items():
         found = places.get(value)
@@ -93,19 +93,19 @@ def _lost(history: History) -> Iterator[str]:
             yield f"moved: {value} was acknowledged at {promised} and is at {found}"
 
 
-def _doubled(history: History) -> Iterator[str]:
+def _doubled(history: ObservedHistory) -> Iterator[str]:
     for value, found in _places(history).items():
         if len(found) > 1:
             yield f"doubled: {value} is at {found}"
 
 
-def _invented(history: History) -> Iterator[str]:
+def _invented(history: ObservedHistory) -> Iterator[str]:
     for value, found in _places(history).items():
         if history.sent.get(value) != found[0].partition:
             yield f"invented: {value} is at {found} and nobody sent it there"
 
 
-def _reordered(history: History) -> Iterator[str]:
+def _reordered(history: ObservedHistory) -> Iterator[str]:
     for partition, records in history.log.items():
         last: dict[int, Value] = {}
         for offset, value in records:
@@ -115,12 +115,12 @@ def _reordered(history: History) -> Iterator[str]:
             last[value.producer] = value
 
 
-def _holes(history: History) -> Iterator[str]:
+def _holes(history: ObservedHistory) -> Iterator[str]:
     for partition, records in history.log.items():
         yield from _steps(f"the log of partition {partition}", records)
 
 
-def _misread(history: History) -> Iterator[str]:
+def _misread(history: ObservedHistory) -> Iterator[str]:
     for reading in history.readings:
         log = dict(history.log.get(reading.partition, ()))
         for offset, value in reading.records:
@@ -137,7 +137,7 @@ def _misread(history: History) -> Iterator[str]:
                 )
 
 
-def _aborted(history: History) -> Iterator[str]:
+def _aborted(history: ObservedHistory) -> Iterator[str]:
     """KIP-98: what a transaction wrote that was aborted is never seen by who reads committed."""
     if not history.aborted:
         return
@@ -150,7 +150,7 @@ def _aborted(history: History) -> Iterator[str]:
                 )
 
 
-def _leaps(history: History) -> Iterator[str]:
+def _leaps(history: ObservedHistory) -> Iterator[str]:
     for reading in history.readings:
         yield from _steps(f"{reading.consumer} in partition {reading.partition}", reading.records)
 
@@ -162,7 +162,7 @@ def _steps(who: str, records: Iterable[tuple[int, Value]]) -> Iterator[str]:
             yield f"{'skipped' if offset > before else 'went back'}: {who}, {before} to {offset}"
 
 
-def _resumed(history: History) -> Iterator[str]:
+def _resumed(history: ObservedHistory) -> Iterator[str]:
     """A group goes on where it committed; nothing is left unread in between or at the end."""
     reached: dict[int, int] = dict.fromkeys(history.log, 0)
     committed: dict[int, int] = {}

@@ -1,8 +1,9 @@
 """Clients under load while something happens to the broker: a writer and a group of readers.
 
 All of them are confluent-kafka with default retries and time limits, since the question is what an
-application gets to see. They note everything in a `History`; errors that the library shows to its
-application are complaints. That all brokers are away is no error but news: the library goes on.
+application gets to see. They note everything in a `ObservedHistory`; errors that the library shows
+to its application are complaints. That all brokers are away is no error but news: the library goes
+on.
 """
 
 import threading
@@ -22,7 +23,7 @@ from confluent_kafka import (
 )
 
 from odradek.protocol.errors import ErrorCode
-from tests.e2e.checker import UNKNOWN_OFFSET, History, Log, Position, Reading, Value
+from tests.e2e.checker import UNKNOWN_OFFSET, Log, ObservedHistory, ObservedRead, Position, Value
 from tests.support.waiting import wait_until
 
 IN_FLIGHT_MAX = 200
@@ -54,7 +55,7 @@ class Writer(threading.Thread):
         bootstrap: str,
         topic: str,
         partitions: int,
-        history: History,
+        history: ObservedHistory,
         number: int = 0,
         *,
         pace_s: float = PACE_S,
@@ -151,7 +152,7 @@ class Reader(threading.Thread):
         topic: str,
         group: str,
         name: str,
-        history: History,
+        history: ObservedHistory,
         *,
         rack: str = "",
         is_patient: bool = False,
@@ -160,7 +161,7 @@ class Reader(threading.Thread):
         self._topic = topic
         self._history = history
         self._stopping = threading.Event()
-        self._readings: dict[int, Reading] = {}
+        self._readings: dict[int, ObservedRead] = {}
         self._uncommitted = 0
         self._is_patient = is_patient
         self.assignments = 0
@@ -251,7 +252,7 @@ class Reader(threading.Thread):
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.assignments += 1
         for partition in partitions:
-            reading = Reading(self.name, partition.partition)
+            reading = ObservedRead(self.name, partition.partition)
             self._readings[partition.partition] = reading
             self._history.readings.append(reading)
 

@@ -1,9 +1,9 @@
 """Somebody who does evil to a cluster under load, and undoes it again.
 
-A `FaultyCluster` is three nodes whose every connection passes a `Network` that can be cut: between
-controllers, between workers, and of clients on two sides. A fault is a context: entered, it is in
-force, and has shown an effect where it must have one; left, it is undone. Afterwards everything
-must be well again: `recover` waits for that, and `end` compares what clients saw.
+A `FaultyCluster` is three nodes whose every connection passes a `NodeNetwork` that can be cut:
+between controllers, between workers, and of clients on two sides. A fault is a context: entered, it
+is in force, and has shown an effect where it must have one; left, it is undone. Afterwards
+everything must be well again: `recover` waits for that, and `end` compares what clients saw.
 """
 
 import os
@@ -19,7 +19,7 @@ from typing import Final
 from odradek.node.local_cluster import ClusterLayout, LocalNode
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, cluster
-from tests.e2e.network import CLIENTS, Gate, Network, pids_of
+from tests.e2e.network import CLIENTS, Gate, NodeNetwork, pids_of
 from tests.e2e.workload import Workload
 from tests.support.disks import SmallDisk
 from tests.support.ports import free_pair, free_port
@@ -47,7 +47,7 @@ class FaultyCluster:
     """See the module's docstring."""
 
     nodes: Cluster
-    network: Network
+    network: NodeNetwork
     workload: Workload
     random: random.Random
     clocks: Mapping[int, Path]
@@ -455,7 +455,7 @@ def faulty_cluster(
     with cluster(folder, layout=layout, settings=SETTINGS) as nodes, ExitStack() as stack:
         gates = [gate for node in layout.nodes for gate in _gates(nodes, node)]
         network = stack.enter_context(
-            Network(gates, {n: str(node.data) for n, node in nodes.nodes.items()})
+            NodeNetwork(gates, {n: str(node.data) for n, node in nodes.nodes.items()})
         )
         prepare(nodes)
         clocks = _clocks(folder, nodes) if has_clocks else {}

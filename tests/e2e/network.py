@@ -91,7 +91,7 @@ class _Flow:
         return f"{' '.join(filter(None, words))}, delay {self.delay_s} s"
 
 
-class Network:
+class NodeNetwork:
     """See the module's docstring. Use it as a context manager. `marks` are what stands in the
     command line of each party's first process, and in no other's."""
 

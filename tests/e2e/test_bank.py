@@ -16,8 +16,8 @@ from tests.e2e.bank import (
     SOURCE,
     TIMEOUT_S,
     TOPIC,
-    Auditor,
     Bank,
+    BankAuditor,
     StableWatch,
     as_text,
     audit,
@@ -61,7 +61,7 @@ def test_sums_hold_whoever_is_killed(tmp_path: Path, report: Report) -> None:
             )
             nodes.wait_until_whole(topic)
         banks = [Bank(bootstrap, number) for number in range(BANKS)]
-        auditors = [Auditor(bootstrap, number) for number in range(AUDITORS)]
+        auditors = [BankAuditor(bootstrap, number) for number in range(AUDITORS)]
         watch = StableWatch(bootstrap)
         for thread in (*banks, *auditors, watch):
             thread.start()

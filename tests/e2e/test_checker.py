@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.checker import History, Position, Reading, Value, anomalies
+from tests.e2e.checker import ObservedHistory, ObservedRead, Position, Value, anomalies
 
 
-def sound_history() -> History:
+def sound_history() -> ObservedHistory:
     """Ten records over two partitions, read by a group that was rebalanced once."""
-    history = History()
+    history = ObservedHistory()
     for number in range(10):
         value = Value(0, number)
         position = Position(number % 2, number // 2)
@@ -17,9 +17,9 @@ def sound_history() -> History:
         history.acknowledged[value] = position
         history.log.setdefault(position.partition, []).append((position.offset, value))
     history.readings = [
-        Reading("a", 0, history.log[0][:3], committed=2),
-        Reading("a", 1, history.log[1][:]),
-        Reading("b", 0, history.log[0][2:]),
+        ObservedRead("a", 0, history.log[0][:3], committed=2),
+        ObservedRead("a", 1, history.log[1][:]),
+        ObservedRead("b", 0, history.log[0][2:]),
     ]
     return history
 
@@ -35,25 +35,25 @@ def test_a_record_without_an_answer_may_be_there_or_not() -> None:
     assert anomalies(history) == []
 
 
-def lose(history: History) -> None:
+def lose(history: ObservedHistory) -> None:
     del history.log[0][4]
     del history.readings[2].records[-1]
 
 
-def move(history: History) -> None:
+def move(history: ObservedHistory) -> None:
     history.acknowledged[Value(0, 3)] = Position(1, 2)
 
 
-def double(history: History) -> None:
+def double(history: ObservedHistory) -> None:
     history.log[0].append((5, Value(0, 8)))
     history.readings[2].records.append((5, Value(0, 8)))
 
 
-def invent(history: History) -> None:
+def invent(history: ObservedHistory) -> None:
     del history.sent[Value(0, 0)], history.acknowledged[Value(0, 0)]
 
 
-def reorder(history: History) -> None:
+def reorder(history: ObservedHistory) -> None:
     for records in (history.log[1], history.readings[1].records):
         (first, one), (second, other) = records[:2]
         records[:2] = [(first, other), (second, one)]
@@ -61,45 +61,45 @@ def reorder(history: History) -> None:
     history.acknowledged[Value(0, 3)] = Position(1, 0)
 
 
-def misread(history: History) -> None:
+def misread(history: ObservedHistory) -> None:
     history.readings[1].records[2] = (2, Value(7, 7))
 
 
-def vanish(history: History) -> None:
+def vanish(history: ObservedHistory) -> None:
     """The last record of partition 1 was read by one, and by nobody else any more."""
     value = Value(0, 10)
     history.sent[value] = 1
     history.readings[1].records.append((5, value))
 
 
-def abort(history: History) -> None:
+def abort(history: ObservedHistory) -> None:
     """It is not acknowledged, for its transaction was not, and yet it was read."""
     value = history.readings[1].records[-1][1]
     history.aborted.add(value)
     del history.acknowledged[value]
 
 
-def skip(history: History) -> None:
+def skip(history: ObservedHistory) -> None:
     del history.readings[1].records[2]
 
 
-def go_back(history: History) -> None:
+def go_back(history: ObservedHistory) -> None:
     history.readings[1].records.append(history.log[1][0])
 
 
-def begin_late(history: History) -> None:
+def begin_late(history: ObservedHistory) -> None:
     del history.readings[2].records[:2]
 
 
-def forget_a_commit(history: History) -> None:
+def forget_a_commit(history: ObservedHistory) -> None:
     history.readings[0].committed = 3
 
 
-def end_early(history: History) -> None:
+def end_early(history: ObservedHistory) -> None:
     history.readings[1].records.pop()
 
 
-def complain(history: History) -> None:
+def complain(history: ObservedHistory) -> None:
     history.complaints.append("_FATAL")
 
 
@@ -122,7 +122,7 @@ def complain(history: History) -> None:
         (complain, "an application was told: _FATAL"),
     ],
 )
-def test_a_fault_is_found(spoil: Callable[[History], None], beginning: str) -> None:
+def test_a_fault_is_found(spoil: Callable[[ObservedHistory], None], beginning: str) -> None:
     history = sound_history()
     spoil(history)
     found = anomalies(history)

@@ -21,7 +21,7 @@ from odradek.protocol.messages.produce import (
     TopicProduceData,
 )
 from odradek.protocol.records import Record, build_batch
-from tests.e2e.checker import History
+from tests.e2e.checker import ObservedHistory
 from tests.e2e.conftest import Report, StartNode
 from tests.e2e.load import Reader, Stream, Writer, read_log, watermarks
 from tests.e2e.processes import dropped_but_held, pids_of
@@ -171,7 +171,7 @@ def test_a_full_disk_refuses_appends_serves_reads_and_takes_them_again_with_room
     with node_on_small_disk(tmp_path) as (node, disk):
         node.create_topic("full", partitions=PARTITIONS)
         node.create_topic("probe", partitions=STORES)
-        history = History()
+        history = ObservedHistory()
         writer = Writer(node.bootstrap_servers, "full", PARTITIONS, history)
         reader = Reader(node.bootstrap_servers, "full", "readers", "reader", history)
         writer.start()
@@ -406,7 +406,7 @@ def test_a_full_disk_has_room_again_though_somebody_wants_every_block_of_it(
         node.create_topic("wanted", partitions=STORES)
         node.create_topic("big")
         produce(node, "big", [(f"{n}", bytes(100_000)) for n in range(300)])
-        history = History()
+        history = ObservedHistory()
         writer = Writer(node.bootstrap_servers, "wanted", STORES, history)
         writer.start()
         wait_until(lambda: writer.next_number > 1000, timeout_s=WAIT_S)

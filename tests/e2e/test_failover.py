@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.checker import History, anomalies
+from tests.e2e.checker import ObservedHistory, anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
 from tests.e2e.conftest import Report
 from tests.e2e.load import Writer, read_log
@@ -52,7 +52,7 @@ def test_a_minority_takes_no_record_that_must_be_on_two_nodes(tmp_path: Path) ->
         nodes[0].create_topic(TOPIC, configs={"min.insync.replicas": "2"})
         nodes.wait_until_whole(TOPIC)
         survivor = nodes.leader_of(TOPIC)
-        history = History()
+        history = ObservedHistory()
         writer = Writer(nodes.bootstrap_servers, TOPIC, 1, history)
         writer.start()
         wait_until(lambda: writer.newest[0] > 50, timeout_s=WAIT_S)

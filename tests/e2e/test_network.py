@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.e2e.network import CLIENTS, Gate, Network, inodes_of, owners_of, pids_of
+from tests.e2e.network import CLIENTS, Gate, NodeNetwork, inodes_of, owners_of, pids_of
 from tests.support.ports import free_port
 
 ONE, OTHER = 1, 2
@@ -22,7 +22,7 @@ WAIT_S = 30.0
 class Ends(NamedTuple):
     """A connection through a gate: who made it, and who was connected to."""
 
-    network: Network
+    network: NodeNetwork
     near: socket.socket
     far: socket.socket
     port: int
@@ -35,7 +35,7 @@ def connected() -> Iterator[Ends]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         gate = Gate(port, listener.getsockname()[1], OTHER, source=ONE)
         with (
-            Network([gate], {}) as network,
+            NodeNetwork([gate], {}) as network,
             socket.create_connection(("127.0.0.1", port), WAIT_S) as near,
         ):
             listener.settimeout(WAIT_S)
@@ -124,7 +124,7 @@ def test_who_connects_is_found_out() -> None:
         gate = Gate(port, listener.getsockname()[1], OTHER)
         mark = Path(f"/proc/{os.getpid()}/cmdline").read_text().replace("\0", " ").strip()
         with (
-            Network([gate], {ONE: mark}) as network,
+            NodeNetwork([gate], {ONE: mark}) as network,
             socket.create_connection(("127.0.0.1", port), WAIT_S) as near,
         ):
             listener.settimeout(WAIT_S)
@@ -141,7 +141,7 @@ def test_who_connects_is_found_out() -> None:
 def test_a_connection_to_nobody_is_reset() -> None:
     gate = Gate(free_port(), free_port(), OTHER, source=CLIENTS)
     with (
-        Network([gate], {}),
+        NodeNetwork([gate], {}),
         socket.create_connection(("127.0.0.1", gate.port), WAIT_S) as near,
         pytest.raises(ConnectionResetError),
     ):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 
-from tests.e2e.checker import History, Log
+from tests.e2e.checker import Log, ObservedHistory
 from tests.e2e.load import PACE_S, Reader, Stream, Writer, read_log
 from tests.support.waiting import wait_until
 
@@ -35,7 +35,7 @@ class Workload:
         self.topic = topic
         self.group = group
         self.partition_count = partition_count
-        self.history = History()
+        self.history = ObservedHistory()
         self.writers = [
             Writer(address, topic, partition_count, self.history, number, pace_s=pace_s)
             for number, address in enumerate((bootstrap, *aside))

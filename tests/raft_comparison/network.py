@@ -42,7 +42,7 @@ class Letter:
     vote: Vote | None = None
 
 
-class Network:
+class ComparisonNetwork:
     """See the module's docstring."""
 
     def __init__(self) -> None:

@@ -21,8 +21,8 @@ from odradek.cluster.raft.messages import (
 )
 from odradek.cluster.raft.ready import Proposal, Role
 from odradek.cluster.raft.settings import RaftSettings
-from tests.cluster.raft.quorum import START_MS, Member
-from tests.raft_comparison.network import Kind, Letter, Network, Vote
+from tests.cluster.raft.quorum import START_MS, QuorumMember
+from tests.raft_comparison.network import ComparisonNetwork, Kind, Letter, Vote
 from tests.raft_comparison.scenarios import ELECTION_MS, HEARTBEAT_MS, MEMBERS
 
 STEP_MS: Final = 10
@@ -38,13 +38,14 @@ class OurCluster:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        self.network = Network()
+        self.network = ComparisonNetwork()
         self._now_ms = START_MS
         self.acknowledged: list[str] = []
         self.led: set[tuple[int, int]] = set()
         bootstrap = configuration_of(MEMBERS)
         self._members = {
-            own_id: Member(own_id, bootstrap=bootstrap, settings=SETTINGS) for own_id in MEMBERS
+            own_id: QuorumMember(own_id, bootstrap=bootstrap, settings=SETTINGS)
+            for own_id in MEMBERS
         }
         for own_id, member in self._members.items():
             member.jitter_ms = own_id * JITTER_MS

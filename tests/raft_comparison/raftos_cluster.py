@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, cast
 
-from tests.raft_comparison.network import Kind, Letter, Network, Vote
+from tests.raft_comparison.network import ComparisonNetwork, Kind, Letter, Vote
 from tests.raft_comparison.raftos_shims import import_raftos
 from tests.raft_comparison.scenarios import ELECTION_MS, HEARTBEAT_MS, MEMBERS
 
@@ -87,7 +87,9 @@ class _LeapingLoop(asyncio.SelectorEventLoop):
 class _Server:
     """Where raftos' UDP server stands: it gives a State its address, its peers and a way out."""
 
-    def __init__(self, member: int, loop: asyncio.AbstractEventLoop, network: Network) -> None:
+    def __init__(
+        self, member: int, loop: asyncio.AbstractEventLoop, network: ComparisonNetwork
+    ) -> None:
         self.member = member
         self.host, self.port = HOST, PORT + member
         self.loop = loop
@@ -128,7 +130,7 @@ class RaftosCluster:
         self._module.random = random.Random(seed)
         self._loop = _LeapingLoop()
         self._loop.set_exception_handler(self._on_error)
-        self.network = Network()
+        self.network = ComparisonNetwork()
         self.acknowledged: list[str] = []
         self.errors: list[str] = []
         """What was raised inside members; asyncio reports such things and goes on."""

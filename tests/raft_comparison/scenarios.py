@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from tests.raft_comparison.network import Kind, Letter, Network
+from tests.raft_comparison.network import ComparisonNetwork, Kind, Letter
 
 MEMBERS: Final = (1, 2, 3)
 MAJORITY: Final = 2
@@ -26,10 +26,10 @@ LEADERLESS_MS_MAX: Final = 60_000
 LAST: Final = ("the last but one", "the last")
 
 
-class Cluster(Protocol):
+class ComparedCluster(Protocol):
     """Members 1 to 3 of one implementation, on a network and a clock that scenarios move."""
 
-    network: Network
+    network: ComparisonNetwork
     acknowledged: list[str]
     """Commands of which the client was told that they are done, in that order."""
     led: set[tuple[int, int]]
@@ -60,7 +60,7 @@ class Cluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ScenarioOutcome:
     """What one cluster made of one scenario."""
 
     proposed_count: int
@@ -76,7 +76,7 @@ class Outcome:
 class Play:
     """A cluster in one scenario, with what is counted on the way."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ComparedCluster) -> None:
         self.cluster = cluster
         self.network = cluster.network
         self._proposed_count = 0
@@ -105,7 +105,7 @@ class Play:
             while command not in self.cluster.acknowledged and self.cluster.now_ms < end_ms:
                 self.cluster.elapse(10)
 
-    def end(self) -> Outcome:
+    def end(self) -> ScenarioOutcome:
         """Everybody comes back; what is left."""
         cluster, proposed_count = self.cluster, self._proposed_count
         start_ms = cluster.now_ms
@@ -123,7 +123,7 @@ class Play:
         cluster.elapse(SETTLING_MS)
         logs = [cluster.log(member) for member in MEMBERS]
         leaders = Counter(term for term, _ in cluster.led)
-        return Outcome(
+        return ScenarioOutcome(
             proposed_count=proposed_count,
             acknowledged=acknowledged,
             lost=tuple(
@@ -222,7 +222,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Play], None]]] = MappingProxyType(
 )
 
 
-def play(scenario: str, cluster: Cluster) -> Outcome:
+def play(scenario: str, cluster: ComparedCluster) -> ScenarioOutcome:
     """Play it to its end."""
     stage = Play(cluster)
     SCENARIOS[scenario](stage)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from tests.raft_comparison.scenarios import SCENARIOS, Outcome
+from tests.raft_comparison.scenarios import SCENARIOS, ScenarioOutcome
 
 OURS: Final = "cluster/raft"
 STOCK: Final = "raftos 0.2.6"
@@ -21,11 +21,11 @@ HEAD: Final = (
     "accepts writes at the end",
 )
 
-Outcomes = dict[tuple[str, str], Outcome]
+Outcomes = dict[tuple[str, str], ScenarioOutcome]
 """By scenario and implementation."""
 
 
-def lines(outcomes: Mapping[tuple[str, str], Outcome]) -> Iterator[str]:
+def lines(outcomes: Mapping[tuple[str, str], ScenarioOutcome]) -> Iterator[str]:
     """In Markdown, in the order of the scenarios; what was not played is left out."""
     rows = [
         _row(scenario, implementation, outcomes[scenario, implementation])
@@ -40,7 +40,7 @@ def lines(outcomes: Mapping[tuple[str, str], Outcome]) -> Iterator[str]:
         yield _line(row, widths)
 
 
-def _row(scenario: str, implementation: str, outcome: Outcome) -> tuple[str, ...]:
+def _row(scenario: str, implementation: str, outcome: ScenarioOutcome) -> tuple[str, ...]:
     return (
         scenario,
         implementation,

@@ -48,8 +48,8 @@ from tests.simulation.share_host import ShareHost, ShareWatcher
 from tests.simulation.simulation import Simulation
 from tests.simulation.store import (
     Identity,
+    SimulatedBatch,
     SimulatedStore,
-    StoredBatch,
     StoreDisk,
     StoreWatcher,
 )
@@ -66,7 +66,7 @@ class Watcher(StoreWatcher, ShareWatcher, Protocol):
     """Who sees everything that happens on a node. It must not change anything."""
 
 
-class Node(Protocol):
+class BrokerNode(Protocol):
     """What worker and router know of the node that they are parts of, and of each other."""
 
     own_id: int
@@ -93,7 +93,7 @@ class Node(Protocol):
 class SimulatedWorker:
     """See the module's docstring. Made at every start of the process."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "BrokerNode") -> None:
         self.node = node
         self.is_ended = False
         self.identity = f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode()
@@ -243,13 +243,13 @@ class Fetched(NamedTuple):
 
     error_code: int
     high_watermark: int = -1
-    batches: tuple[StoredBatch, ...] = ()
+    batches: tuple[SimulatedBatch, ...] = ()
 
 
 class SimulatedRouter:
     """See the module's docstring."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: "BrokerNode") -> None:
         self.node = node
         self.image = MetadataImage.empty()
         self._of_worker: dict[int, Reply[worker_client.Answer]] = {}

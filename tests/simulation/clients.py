@@ -47,7 +47,7 @@ _BACK_OFF_MS = 60
 TOPIC = "t"
 
 
-class Cluster(Protocol):
+class ClientCluster(Protocol):
     """What clients see."""
 
     simulation: Simulation
@@ -58,10 +58,10 @@ class Cluster(Protocol):
     def nodes(self) -> Mapping[int, ClusterNode]: ...
 
 
-class Client:
+class SimulatedClient:
     """One request at a time to one node, and patience."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClientCluster) -> None:
         self.cluster = cluster
         self.simulation = cluster.simulation
         self.random = cluster.simulation.random
@@ -123,10 +123,10 @@ class Client:
         return self.simulation.network.delay_of_a_stream_ms()
 
 
-class Producer(Client):
+class Producer(SimulatedClient):
     """Writes to one partition, one batch at a time; with acks=all as an idempotent producer."""
 
-    def __init__(self, cluster: Cluster, number: int, identity: Identity, acks: int) -> None:
+    def __init__(self, cluster: ClientCluster, number: int, identity: Identity, acks: int) -> None:
         super().__init__(cluster)
         self.number = number
         self.identity = identity
@@ -180,10 +180,10 @@ class Producer(Client):
         self._batch = b""
 
 
-class Consumer(Client):
+class SimulatedConsumer(SimulatedClient):
     """Reads one partition from its beginning."""
 
-    def __init__(self, cluster: Cluster, identity: Identity) -> None:
+    def __init__(self, cluster: ClientCluster, identity: Identity) -> None:
         super().__init__(cluster)
         self.identity = identity
         self.offset = 0
@@ -216,11 +216,11 @@ class _Phase(Enum):
     STABLE = auto()
 
 
-class Member(Client):
+class SimulatedMember(SimulatedClient):
     """A consumer in a classic group, which owns what the group's leader gives it and commits one
     offset after the other."""
 
-    def __init__(self, cluster: Cluster, group_id: str, topic_id: bytes, count: int) -> None:
+    def __init__(self, cluster: ClientCluster, group_id: str, topic_id: bytes, count: int) -> None:
         super().__init__(cluster)
         self.group_id = group_id
         self.partitions = range(count)

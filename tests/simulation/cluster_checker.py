@@ -24,7 +24,7 @@ from tests.simulation.ownership import Ownership, Stored
 from tests.simulation.share_checker import ShareChecker
 from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement
 from tests.simulation.simulation import Simulation, Violation
-from tests.simulation.store import DiskLog, Identity, StoredBatch
+from tests.simulation.store import DiskLog, Identity, SimulatedBatch
 
 _Place = tuple[int, Identity]
 
@@ -33,8 +33,8 @@ class History:
     """The batches of one partition that were committed."""
 
     def __init__(self) -> None:
-        self.batches: list[StoredBatch] = []
-        self.at: dict[int, StoredBatch] = {}
+        self.batches: list[SimulatedBatch] = []
+        self.at: dict[int, SimulatedBatch] = {}
 
     @property
     def end_offset(self) -> int:
@@ -79,7 +79,7 @@ class ClusterChecker:
 
     # -- logs --------------------------------------------------------------------------------------
 
-    def appended(self, node_id: int, log: DiskLog, batch: StoredBatch, *, leads: bool) -> None:
+    def appended(self, node_id: int, log: DiskLog, batch: SimulatedBatch, *, leads: bool) -> None:
         """Log matching, by induction from each batch to the one before it; one writer an epoch."""
         identity, epoch = log.identity, batch.leader_epoch
         before = log.batches[-2] if len(log.batches) > 1 else None
@@ -162,7 +162,7 @@ class ClusterChecker:
             verified += 1
         self._verified[place] = verified
 
-    def _store(self, batch: StoredBatch) -> None:
+    def _store(self, batch: SimulatedBatch) -> None:
         """What groups have said is committed."""
         for key, value in _plain_entries_of(batch):
             record = None if key is None else decode(key, value)
@@ -176,7 +176,7 @@ class ClusterChecker:
             elif isinstance(record, Stored):
                 self.ownership.stored(record)
 
-    def _commit(self, node_id: int, log: DiskLog, batch: StoredBatch) -> None:
+    def _commit(self, node_id: int, log: DiskLog, batch: SimulatedBatch) -> None:
         """A batch is committed for the first time."""
         identity = log.identity
         holders = {i for i in self._nodes if _has(self._logs(i).get(identity), batch)}
@@ -433,7 +433,7 @@ class ClusterChecker:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def power_lost(self, node_id: int, lost: Sequence[tuple[Identity, StoredBatch]]) -> None:
+    def power_lost(self, node_id: int, lost: Sequence[tuple[Identity, SimulatedBatch]]) -> None:
         """The ends of some logs are gone."""
         self.lost_count += len(lost)
         for identity, batch in lost:
@@ -441,7 +441,7 @@ class ClusterChecker:
         for place in [place for place in self._verified if place[0] == node_id]:
             self._verified[place] = 0
 
-    def _had(self, node_id: int, identity: Identity, batches: Sequence[StoredBatch]) -> None:
+    def _had(self, node_id: int, identity: Identity, batches: Sequence[SimulatedBatch]) -> None:
         for batch in batches:
             key = (identity, batch.base_offset, batch.leader_epoch)
             self._lost.setdefault(key, set()).add(node_id)
@@ -456,7 +456,7 @@ class ClusterChecker:
         return self._nodes[node_id].store_disk.logs
 
 
-def _has(log: DiskLog | None, batch: StoredBatch) -> bool:
+def _has(log: DiskLog | None, batch: SimulatedBatch) -> bool:
     found = None if log is None else log.batch_at(batch.base_offset)
     return found is not None and found.crc == batch.crc and found.leader_epoch == batch.leader_epoch
 
@@ -465,7 +465,7 @@ def _name(log: DiskLog) -> str:
     return f"{log.topic_name}-{log.identity[1]}"
 
 
-def _plain_entries_of(batch: StoredBatch) -> list[tuple[bytes | None, bytes | None]]:
+def _plain_entries_of(batch: SimulatedBatch) -> list[tuple[bytes | None, bytes | None]]:
     """Keys and values of a batch outside of transactions."""
     entries = decode_entries(memoryview(batch.data), batch.base_offset)
     return [

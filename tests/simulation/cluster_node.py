@@ -52,8 +52,8 @@ from tests.simulation.node_parts import Channel, NodeSettings
 from tests.simulation.raft_host import STATE_BYTES, Observer, RaftHost
 from tests.simulation.share_host import ShareAnswer, ShareAsk
 from tests.simulation.simulation import Simulation
-from tests.simulation.store import Identity, StoredBatch, StoreDisk
-from tests.simulation.transaction_ends import Asked, Told
+from tests.simulation.store import Identity, SimulatedBatch, StoreDisk
+from tests.simulation.transaction_ends import Asked, TransactionResponse
 from tests.simulation.wires import Wires
 
 CLUSTER_ID = "simulated"
@@ -173,7 +173,7 @@ class ClusterNode(RaftHost):
         self.worker.end(is_silent=False)
         self.router.end()
 
-    def lose_power(self) -> list[tuple[Identity, StoredBatch]]:
+    def lose_power(self) -> list[tuple[Identity, SimulatedBatch]]:
         """To be called before the crash. The batches that are lost."""
         self.worker.end(is_silent=True)
         if self.previous_broker_epoch is not None:
@@ -200,7 +200,7 @@ class ClusterNode(RaftHost):
         return int((first - self.clock_lead_ms) / self.clock_rate) + 1
 
     def receive(self, message: object) -> None:
-        if isinstance(message, Asked | Told):
+        if isinstance(message, Asked | TransactionResponse):
             self.router.ends.receive(message)
             return
         if isinstance(message, ShareAsk | ShareAnswer):

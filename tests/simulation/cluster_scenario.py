@@ -28,7 +28,7 @@ from odradek.coordinator.share.requests import ShareKey
 from odradek.coordinator.share.state import ShareState
 from odradek.protocol.errors import ApiError
 from tests.simulation.broker import GROUP_TOPIC, TRANSACTION_TOPIC
-from tests.simulation.clients import TOPIC, Consumer, Member, Producer
+from tests.simulation.clients import TOPIC, Producer, SimulatedConsumer, SimulatedMember
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.consumers import (
@@ -106,9 +106,9 @@ class ClusterScenario:
         self.producers += [
             Producer(self, 200 + number, place, acks[number]) for number, place in enumerate(places)
         ]
-        self.consumers = [Consumer(self, place) for place in places]
+        self.consumers = [SimulatedConsumer(self, place) for place in places]
         self.members = [
-            Member(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
+            SimulatedMember(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
             for _ in range(trouble.member_count)
         ]
         self.ledger = Ledger()
@@ -502,7 +502,7 @@ class ClusterScenario:
             self._settle_payments()
         self._check_end()
 
-    def _everybody(self) -> list[Member | ConsumerMember]:
+    def _everybody(self) -> list[SimulatedMember | ConsumerMember]:
         return [*self.members, *self.consumer_members]
 
     def _unread(self) -> set[Place]:

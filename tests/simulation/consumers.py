@@ -31,7 +31,7 @@ from odradek.protocol.messages.streams import (
     TaskOffset,
     TopicInfo,
 )
-from tests.simulation.clients import TOPIC, Client, Cluster
+from tests.simulation.clients import TOPIC, ClientCluster, SimulatedClient
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.ownership import CONSUMER_GROUP, Place
 
@@ -49,7 +49,7 @@ _TELLING_SHARE = 0.3
 _FAR_BEHIND = 50_000
 
 
-class Told(NamedTuple):
+class AssignmentResponse(NamedTuple):
     """What an answer says; `assigned` is None if it says nothing of that."""
 
     error_code: int
@@ -66,7 +66,7 @@ class Dialect(Protocol):
         self, member_id: str, epoch: int, owned: frozenset[Place], *, is_full: bool
     ) -> object: ...
 
-    def told(self, response: object) -> Told: ...
+    def told(self, response: object) -> AssignmentResponse: ...
 
 
 class ConsumerDialect:
@@ -93,7 +93,7 @@ class ConsumerDialect:
             )
         )
 
-    def told(self, response: object) -> Told:
+    def told(self, response: object) -> AssignmentResponse:
         """What the coordinator's answer says."""
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         assigned = None
@@ -103,7 +103,7 @@ class ConsumerDialect:
                 for topic in response.assignment.topic_partitions
                 for index in topic.partitions
             )
-        return Told(response.error_code, response.member_epoch, assigned)
+        return AssignmentResponse(response.error_code, response.member_epoch, assigned)
 
 
 class StreamsDialect:
@@ -147,7 +147,7 @@ class StreamsDialect:
                 request.task_end_offsets.append(_offset(place.number, _FAR_BEHIND))
         return request
 
-    def told(self, response: object) -> Told:
+    def told(self, response: object) -> AssignmentResponse:
         """What the coordinator's answer says."""
         assert isinstance(response, StreamsHeartbeatResult)
         answer: StreamsGroupHeartbeatResponse = response.response
@@ -160,7 +160,7 @@ class StreamsDialect:
                 for tasks in told or ()
                 for index in tasks.partitions
             )
-        return Told(answer.error_code, answer.member_epoch, assigned)
+        return AssignmentResponse(answer.error_code, answer.member_epoch, assigned)
 
 
 def _offset(partition: int, offset: int) -> TaskOffset:
@@ -176,10 +176,12 @@ def _topology() -> StreamsGroupHeartbeatTopology:
     return StreamsGroupHeartbeatTopology(epoch=0, subtopologies=[part])
 
 
-class ConsumerMember(Client):
+class ConsumerMember(SimulatedClient):
     """See the module's docstring. When it has left it comes back under another id."""
 
-    def __init__(self, cluster: Cluster, number: int, dialect: Dialect, group_topic: bytes) -> None:
+    def __init__(
+        self, cluster: ClientCluster, number: int, dialect: Dialect, group_topic: bytes
+    ) -> None:
         super().__init__(cluster)
         self.number = number
         self.owned: frozenset[Place] = frozenset()

@@ -43,7 +43,7 @@ from odradek.protocol.messages.transactions import (
 )
 from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
 from tests.simulation.broker import Fetch, Fetched, Produce, Produced
-from tests.simulation.clients import TOPIC, Client, Cluster
+from tests.simulation.clients import TOPIC, ClientCluster, SimulatedClient
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.ledger import Ledger, Payment
 from tests.simulation.store import Identity
@@ -80,12 +80,12 @@ class _Step(Enum):
     END = auto()
 
 
-class Payer(Client):
+class Payer(SimulatedClient):
     """See the module's docstring. `places` are the partitions of the topic, by index."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClientCluster,
         ledger: Ledger,
         number: int,
         topic_id: bytes,
@@ -381,10 +381,10 @@ class Payer(Client):
         self.ask(node_id, what, answered, patience_ms=_PATIENCE_MS)
 
 
-class Auditor(Client):
+class Auditor(SimulatedClient):
     """Reads what is committed in one partition, again and again from the beginning."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger, identity: Identity) -> None:
+    def __init__(self, cluster: ClientCluster, ledger: Ledger, identity: Identity) -> None:
         super().__init__(cluster)
         self.ledger = ledger
         self.identity = identity

@@ -43,7 +43,7 @@ _HEALING_STEP_MS = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class QuorumTrouble:
     """What befalls a quorum, and how often. Intervals are means; 0 is never."""
 
     voter_count: int = 3
@@ -72,12 +72,12 @@ class Trouble:
 
 _ONE_AT_A_TIME = msgspec.structs.replace(SETTINGS, append_bytes_max=1, window_requests_max=1)
 
-PROFILES: Final[tuple[Trouble, ...]] = (
-    Trouble(),
-    Trouble(voter_count=5, observer_count=0),
+PROFILES: Final[tuple[QuorumTrouble, ...]] = (
+    QuorumTrouble(),
+    QuorumTrouble(voter_count=5, observer_count=0),
     # Leaders that are cut off from everybody as soon as they have begun, requests that arrive when
     # everything has changed, one entry in each: what the paper's figure 8 is made of.
-    Trouble(
+    QuorumTrouble(
         voter_count=5,
         observer_count=0,
         settings=_ONE_AT_A_TIME,
@@ -94,7 +94,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         leader_share=0.9,
     ),
     # Everybody falls over and is back at once, while votes are under way.
-    Trouble(
+    QuorumTrouble(
         voter_count=5,
         observer_count=0,
         crash_interval_ms=120,
@@ -108,12 +108,16 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         leader_share=0.5,
     ),
     # Disks break for good, and those who had them are replaced.
-    Trouble(voter_count=3, observer_count=2, wipe_interval_ms=1_000, membership_interval_ms=200),
+    QuorumTrouble(
+        voter_count=3, observer_count=2, wipe_interval_ms=1_000, membership_interval_ms=200
+    ),
     # A quorum that grows from one and shrinks again.
-    Trouble(voter_count=1, observer_count=3, membership_interval_ms=400),
-    Trouble(voter_count=3, observer_count=2, membership_interval_ms=150, transfer_interval_ms=600),
+    QuorumTrouble(voter_count=1, observer_count=3, membership_interval_ms=400),
+    QuorumTrouble(
+        voter_count=3, observer_count=2, membership_interval_ms=150, transfer_interval_ms=600
+    ),
     # Everybody is behind, and what they need is gone.
-    Trouble(
+    QuorumTrouble(
         propose_interval_ms=20,
         snapshot_interval_ms=150,
         crash_interval_ms=800,
@@ -129,7 +133,7 @@ FIGURE_8, RESTARTS, WIPES, GROWTH, MEMBERSHIP, SNAPSHOTS = PROFILES[2:]
 class RaftScenario:
     """One run of one seed."""
 
-    def __init__(self, seed: int, trouble: Trouble) -> None:
+    def __init__(self, seed: int, trouble: QuorumTrouble) -> None:
         self.simulation = Simulation(seed)
         self.trouble = trouble
         self.hosts: dict[int, RaftHost] = {}

@@ -15,7 +15,7 @@ from odradek.coordinator.ownership import shard_of
 from odradek.node.bus.reply import Reply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import ZERO_UUID, Uuid
-from tests.simulation.clients import PATIENCE_MS, TOPIC, Client, Cluster
+from tests.simulation.clients import PATIENCE_MS, TOPIC, ClientCluster, SimulatedClient
 from tests.simulation.cluster_node import ClusterNode
 
 LEAP: Final = 1_000_000
@@ -25,12 +25,12 @@ _LAG_MS: Final = 2 * PATIENCE_MS
 rewind would be a rewind of its own."""
 
 
-class Rewinder(Client):
+class Rewinder(SimulatedClient):
     """See the module's docstring. A rewind is asked for until it is answered."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClientCluster,
         group_id: str,
         group_topic_id: bytes,
         count: int,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PRODUCE_TIMEOUT_MS = 1_500
 
 
-class Node(Protocol):
+class ShardNode(Protocol):
     """What shards know of the node that they are on."""
 
     own_id: int
@@ -41,13 +41,13 @@ class Node(Protocol):
     def clock_ms(self) -> int: ...
 
 
-class Router(Protocol):
+class ShardRouter(Protocol):
     """And of its router."""
 
     image: MetadataImage
 
     @property
-    def node(self) -> Node: ...
+    def node(self) -> ShardNode: ...
 
     def locate(self, identity: Identity) -> int | None: ...
 
@@ -59,7 +59,7 @@ class Router(Protocol):
 class Loop:
     """What `ShardHost` asks of asyncio's loop, with the node's clock."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ShardNode) -> None:
         self._node = node
         self.is_closed = False
 
@@ -97,7 +97,7 @@ class Handle:
 class SimulatedShardLog:
     """`ShardLog` of one partition, by the router's way."""
 
-    def __init__(self, router: Router, identity: Identity) -> None:
+    def __init__(self, router: ShardRouter, identity: Identity) -> None:
         self._router = router
         self._identity = identity
 
@@ -155,7 +155,7 @@ class SimulatedShards:
 
     def __init__(
         self,
-        router: Router,
+        router: ShardRouter,
         topic_name: str,
         new_shard: Callable[[], Shard[Any]],
         loop: Loop,

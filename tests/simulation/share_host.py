@@ -28,7 +28,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import share_state as messages
 from odradek.storage.reader import ReadResult
-from tests.simulation.shards import Loop, Router, SimulatedShards
+from tests.simulation.shards import Loop, ShardRouter, SimulatedShards
 from tests.simulation.store import DiskLog, Identity, read_log
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class _Partitions(SharePartitions):
 class _Logs:
     """The logs of the node, and the reader and the status table of its one store."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: ShardRouter) -> None:
         self._router = router
         self.status = self
 
@@ -187,7 +187,7 @@ class _Nobody:
 class ShareHost:
     """See the module's docstring. Made at every start of the router's process."""
 
-    def __init__(self, router: Router, loop: Loop, watcher: ShareWatcher) -> None:
+    def __init__(self, router: ShardRouter, loop: Loop, watcher: ShareWatcher) -> None:
         self.node_id = router.node.own_id
         self._router = router
         self._loop = loop

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from odradek.coordinator.share.acknowledgements import AcknowledgeType
 from odradek.coordinator.share.acquisition import AcquiredRange
 from odradek.protocol.errors import ErrorCode
-from tests.simulation.clients import Client, Cluster
+from tests.simulation.clients import ClientCluster, SimulatedClient
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.share_host import Acknowledgement, ShareAcknowledged, ShareFetched
 from tests.simulation.store import Identity
@@ -18,10 +18,10 @@ _TYPES = (AcknowledgeType.ACCEPT,) * 7 + (
 )
 
 
-class ShareMember(Client):
+class ShareMember(SimulatedClient):
     """One consumer of a share group."""
 
-    def __init__(self, cluster: Cluster, number: int, identity: Identity) -> None:
+    def __init__(self, cluster: ClientCluster, number: int, identity: Identity) -> None:
         super().__init__(cluster)
         self.name = f"share-{number}"
         self.identity = identity

@@ -35,7 +35,7 @@ HEADER_BYTES = 61
 Identity = tuple[Uuid, int]
 
 
-class StoredBatch(NamedTuple):
+class SimulatedBatch(NamedTuple):
     """A batch as it stands in a log. Its CRC is what no broker changes: it is known by that."""
 
     base_offset: int
@@ -50,7 +50,7 @@ class StoreWatcher(Protocol):
     """Who sees everything that happens to the logs of a node. It must not change anything."""
 
     def appended(
-        self, node_id: int, log: "DiskLog", batch: StoredBatch, *, leads: bool
+        self, node_id: int, log: "DiskLog", batch: SimulatedBatch, *, leads: bool
     ) -> None: ...
 
     def cut(self, node_id: int, log: "DiskLog", end_offset: int) -> None: ...
@@ -69,7 +69,7 @@ class DiskLog:
         self.topic_name = new.topic_name
         self.settings: LogSettings = new.settings
         self.log_start_offset = 0
-        self.batches: list[StoredBatch] = []
+        self.batches: list[SimulatedBatch] = []
         self.high_watermark = 0
         self.synced_count = 0
 
@@ -88,7 +88,7 @@ class DiskLog:
                 high = middle
         return low
 
-    def batch_at(self, offset: int) -> StoredBatch | None:
+    def batch_at(self, offset: int) -> SimulatedBatch | None:
         """The batch that contains `offset`."""
         index = self.index_of(offset)
         if index == len(self.batches) or self.batches[index].base_offset > offset:
@@ -109,9 +109,9 @@ class StoreDisk:
         self.is_torn = False
         self._random = random
 
-    def lose_power(self, now_ms: int) -> list[tuple[Identity, StoredBatch]]:
+    def lose_power(self, now_ms: int) -> list[tuple[Identity, SimulatedBatch]]:
         """The batches that are gone."""
-        lost: list[tuple[Identity, StoredBatch]] = []
+        lost: list[tuple[Identity, SimulatedBatch]] = []
         self.is_torn = True
         synced_ms = now_ms - now_ms % self.sync_interval_ms
         for identity, log in self.logs.items():
@@ -373,7 +373,7 @@ class SimulatedTurn:
                 rest = data[LEADER_EPOCH_AT + 4 :]
                 data = b"".join((head, data[8:12], epoch.to_bytes(4, "big", signed=True), rest))
             _advance(state, data, base_offset, epoch)
-            batch = StoredBatch(
+            batch = SimulatedBatch(
                 base_offset, state.log_end_offset, epoch, header.crc, self._now_ms, data
             )
             log.batches.append(batch)

@@ -13,8 +13,8 @@ from tests.simulation.raft_scenario import (
     RESTARTS,
     SNAPSHOTS,
     WIPES,
+    QuorumTrouble,
     RaftScenario,
-    Trouble,
 )
 from tests.simulation.simulation import SimulationFailure
 
@@ -22,15 +22,19 @@ _SEEDS_MAX = 200
 _SUCCESSION = dataclasses.replace(
     FIGURE_8, crash_interval_ms=200, cut_interval_ms=80, delay_ms_max=60
 )
-_LATE = Trouble(double_share=0.2, delay_ms_max=60, propose_interval_ms=10)
+_LATE = QuorumTrouble(double_share=0.2, delay_ms_max=60, propose_interval_ms=10)
 _HASTE = dataclasses.replace(GROWTH, membership_interval_ms=100, cut_interval_ms=300)
 
 
 @pytest.mark.parametrize(
     ("core", "trouble", "finding"),
     [
-        (planted.VotesBeforeTheDisk, Trouble(), "votes in term .* before it is on its disk"),
-        (planted.AcknowledgesBeforeTheDisk, Trouble(), "acknowledges .* and has .* on its disk"),
+        (planted.VotesBeforeTheDisk, QuorumTrouble(), "votes in term .* before it is on its disk"),
+        (
+            planted.AcknowledgesBeforeTheDisk,
+            QuorumTrouble(),
+            "acknowledges .* and has .* on its disk",
+        ),
         (planted.ForgetsItsVote, RESTARTS, "votes twice in term"),
         (planted.CommitsOldTerms, _SUCCESSION, "without entry .* which was committed"),
         (planted.CountsStaleVotes, FIGURE_8, "without a rehearsal|both lead"),
@@ -38,15 +42,15 @@ _HASTE = dataclasses.replace(GROWTH, membership_interval_ms=100, cut_interval_ms
         (planted.TruncatesOnLateRequests, _LATE, "acknowledges .* and has .* on its disk"),
         (planted.CommitsWhatWasNotConfirmed, FIGURE_8, "another (state|entry)"),
         (planted.TakesAnyChunk, SNAPSHOTS, "a chunk at .* after"),
-        (planted.RehearsesNothing, Trouble(), "without a rehearsal"),
-        (planted.RehearsesForTermsThatAreOver, Trouble(), "rehearses .* a term that is over"),
+        (planted.RehearsesNothing, QuorumTrouble(), "without a rehearsal"),
+        (planted.RehearsesForTermsThatAreOver, QuorumTrouble(), "rehearses .* a term that is over"),
         (planted.CountsObservers, MEMBERSHIP, "commits .* which .* voters have"),
-        (planted.CountsItselfBeforeTheDisk, Trouble(), "commits .* which .* voters have"),
+        (planted.CountsItselfBeforeTheDisk, QuorumTrouble(), "commits .* which .* voters have"),
         (planted.CountsItselfAfterItsRemoval, MEMBERSHIP, "commits .* which .* voters have"),
         (planted.ChangesManyVotersAtOnce, _HASTE, "without entry|both lead|another|not whole"),
     ],
 )
-def test_a_planted_bug_is_found(core: type[RaftNode], trouble: Trouble, finding: str) -> None:
+def test_a_planted_bug_is_found(core: type[RaftNode], trouble: QuorumTrouble, finding: str) -> None:
     with pytest.raises(SimulationFailure, match=finding):
         run_many(dataclasses.replace(trouble, core=core))
 
@@ -58,7 +62,7 @@ def test_a_wiped_disk_under_the_old_id_is_found() -> None:
         run_many(trouble)
 
 
-def run_many(trouble: Trouble) -> None:
+def run_many(trouble: QuorumTrouble) -> None:
     """Seed after seed, until one fails."""
     for seed in range(_SEEDS_MAX):
         RaftScenario(seed, trouble).run()

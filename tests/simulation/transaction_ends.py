@@ -52,7 +52,7 @@ class Asked(NamedTuple):
     request: object
 
 
-class Told(NamedTuple):
+class TransactionResponse(NamedTuple):
     """Its answer."""
 
     incarnation: int
@@ -60,7 +60,7 @@ class Told(NamedTuple):
     response: object
 
 
-class Node(Protocol):
+class TransactionNode(Protocol):
     """The node that it is on."""
 
     own_id: int
@@ -68,13 +68,13 @@ class Node(Protocol):
     simulation: Simulation
 
 
-class Router(Protocol):
+class TransactionRouter(Protocol):
     """What is needed of the router that this is a part of."""
 
     image: MetadataImage
 
     @property
-    def node(self) -> Node: ...
+    def node(self) -> TransactionNode: ...
 
     def locate(self, identity: Identity) -> int | None: ...
 
@@ -104,7 +104,7 @@ class _Coordinators:
 
 
 class _Fanout:
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: TransactionRouter) -> None:
         self._router = router
 
     def write_marker(
@@ -136,7 +136,7 @@ class _Fanout:
 
 
 class _Logs:
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: TransactionRouter) -> None:
         self._router = router
 
     def locate(self, topic_id: bytes, partition: int) -> tuple[int, int] | None:
@@ -147,7 +147,7 @@ class _Logs:
 class _ProducerIds:
     """Blocks that no other start of a node has."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: TransactionNode) -> None:
         self._next = (node.incarnation * 100 + node.own_id) * _IDS_OF_A_NODE
 
     async def next_id(self) -> int:
@@ -159,7 +159,7 @@ class _Services:
     """As far as the handlers of transactions use them."""
 
     def __init__(
-        self, router: Router, groups: SimulatedShards, transactions: SimulatedShards
+        self, router: TransactionRouter, groups: SimulatedShards, transactions: SimulatedShards
     ) -> None:
         self._router = router
         self.node_id = router.node.own_id
@@ -182,7 +182,7 @@ class TransactionEnds:
 
     def __init__(
         self,
-        router: Router,
+        router: TransactionRouter,
         loop: Loop,
         groups: SimulatedShards,
         transactions: SimulatedShards,
@@ -239,10 +239,10 @@ class TransactionEnds:
         self._loop.call_later(ASK_TIMEOUT_S, self._give_up, number)
         return reply
 
-    def receive(self, message: Asked | Told) -> None:
+    def receive(self, message: Asked | TransactionResponse) -> None:
         """From another node's router."""
         node = self._router.node
-        if isinstance(message, Told):
+        if isinstance(message, TransactionResponse):
             reply = self._pending.pop(message.number, None)
             if reply is not None and message.incarnation == node.incarnation:
                 reply.resolve(message.response)
@@ -258,7 +258,7 @@ class TransactionEnds:
             )
 
         def tell() -> None:
-            told = Told(message.incarnation, message.number, handled.result())
+            told = TransactionResponse(message.incarnation, message.number, handled.result())
             node.simulation.send(node.own_id, message.sender, told)
 
         handled.on_done(tell)

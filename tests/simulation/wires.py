@@ -98,7 +98,7 @@ class Socket:
         self.identity = b""
         self.inbox: deque[Frames] = deque()
         self.monitor = Monitor()
-        self.connections: dict[bytes, Connection] = {}
+        self.connections: dict[bytes, SimulatedConnection] = {}
         """Of a listening socket, by the identity of the other side."""
         self._link: Link | None = None
         self._is_listening = kind == zmq.ROUTER
@@ -159,7 +159,7 @@ class Link:
     """The wish of a DEALER to be connected."""
 
     def __init__(self, socket: Socket, address: str) -> None:
-        self.connection: Connection | None = None
+        self.connection: SimulatedConnection | None = None
         self._socket = socket
         self._address = address
         self._retry_ms = _RETRY_MS
@@ -196,7 +196,7 @@ class Link:
         former = other.connections.get(socket.identity)
         if former is not None:
             former.is_broken = True  # the handover of identities
-        self.connection = Connection(self, socket, other)
+        self.connection = SimulatedConnection(self, socket, other)
         other.connections[socket.identity] = self.connection
         socket.monitor.count += 1
         socket.wake()
@@ -208,7 +208,7 @@ class Link:
             self._again()
 
 
-class Connection:
+class SimulatedConnection:
     """Two directions of messages in order."""
 
     def __init__(self, link: Link, asking: Socket, listening: Socket) -> None:

@@ -15,7 +15,7 @@ from tests.support.group_cases import (
     leave_classic,
     offsets_of,
 )
-from tests.support.group_playbook import NO_DELAY, REBALANCE_MS, SESSION_MS, Call, Playbook
+from tests.support.group_playbook import NO_DELAY, REBALANCE_MS, SESSION_MS, GroupCall, Playbook
 from tests.support.transition_table import NOTHING, TransitionKey
 
 
@@ -111,7 +111,7 @@ class ClassicGroupScenario:
                 condition = "the log has nothing"
             yield "the coordinator moves", condition, self.move
 
-    def _delete(self) -> Call:
+    def _delete(self) -> GroupCall:
         request_id = len(self.play.calls)
         self.play.delete_group()
         return self.play.calls[request_id]
@@ -154,7 +154,7 @@ class ClassicGroupScenario:
 
         def once(act: Act) -> Act:
             # It is known, or gone, from then on.
-            def acted() -> Call | None:
+            def acted() -> GroupCall | None:
                 self.lost.remove(who)
                 return act()
 
@@ -273,7 +273,7 @@ class ClassicGroupScenario:
                 lambda: self._unwritten(lambda: play.sync(who, generation, {who: b"all"})),
             )
 
-    def _unwritten(self, act: Act) -> Call | None:
+    def _unwritten(self, act: Act) -> GroupCall | None:
         self.play.hold_log()
         call = act()
         self.play.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)

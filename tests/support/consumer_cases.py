@@ -18,7 +18,7 @@ from tests.support.group_cases import (
     leave_classic,
     offsets_of,
 )
-from tests.support.group_playbook import Call
+from tests.support.group_playbook import GroupCall
 from tests.support.transition_table import NOTHING, TransitionKey
 
 SLOW = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=1_000)
@@ -79,7 +79,7 @@ class ConsumerGroupScenario:
         )
         return "assigned at once" if is_due else "assigned later"
 
-    def _ask(self, member: Consumer) -> Call:
+    def _ask(self, member: Consumer) -> GroupCall:
         """Its next heartbeat, and what it makes of the answer."""
         call = member.call()
         member.hear(call.response(ConsumerGroupHeartbeatResponse))
@@ -146,7 +146,7 @@ class ConsumerGroupScenario:
             yield "a topic that is read grows", self._due(), self._grow
         yield "another topic grows", NOTHING, lambda: self._resize("unread")
 
-    def _delete(self) -> Call:
+    def _delete(self) -> GroupCall:
         request_id = len(self.play.calls)
         self.play.delete_group()
         return self.play.calls[request_id]
@@ -304,7 +304,7 @@ class ConsumerGroupScenario:
                 named.setdefault(self.play.name_of(topic_id), []).extend(epochs)
         return named
 
-    def _subscribe(self, member: Consumer) -> Call:
+    def _subscribe(self, member: Consumer) -> GroupCall:
         member.topics = ["b"] if member.topics == ["a"] else ["a"]
         owned = {name: sorted(indexes) for name, indexes in member.owned.items() if indexes}
         call = self.play.beat_call(
@@ -313,15 +313,15 @@ class ConsumerGroupScenario:
         member.hear(call.response(ConsumerGroupHeartbeatResponse))
         return call
 
-    def _leave(self, member: Consumer) -> Call:
+    def _leave(self, member: Consumer) -> GroupCall:
         self.members.pop(member.member_id)
         return self.play.beat_call(member.member_id, -1, instance=member.given.get("instance"))
 
-    def _remove(self, member: Consumer) -> Call:
+    def _remove(self, member: Consumer) -> GroupCall:
         self.members.pop(member.member_id)
         return leave_classic(self.play, member.member_id)
 
-    def _replace(self, member: Consumer) -> Call:
+    def _replace(self, member: Consumer) -> GroupCall:
         self.members.pop(member.member_id)
         return self._ask(self.member(**member.given))
 

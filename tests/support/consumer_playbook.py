@@ -24,7 +24,7 @@ from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatTopicPartitions,
 )
 from odradek.protocol.types import Uuid
-from tests.support.group_playbook import NO_DELAY, START_MS, Call, Playbook
+from tests.support.group_playbook import NO_DELAY, START_MS, GroupCall, Playbook
 
 NO_INTERVAL = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0)
 REBALANCE_TIMEOUT_MS = 30_000
@@ -111,7 +111,7 @@ class Stage(Playbook):
         timeout_ms: int = -1,
         version: int = 1,
         connection: int = 1,
-    ) -> Call:
+    ) -> GroupCall:
         request = ConsumerGroupHeartbeatRequest(
             group_id=group,
             member_id=member_id,
@@ -204,7 +204,7 @@ class Consumer:
         self.connection = 1
         self._said: Owned | None = None
 
-    def call(self) -> Call:
+    def call(self) -> GroupCall:
         """Send what a client sends: everything when it joins, what it owns always."""
         is_join = self.epoch == 0
         return self.stage.beat_call(

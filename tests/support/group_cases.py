@@ -43,13 +43,13 @@ from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponse,
 )
-from tests.support.group_playbook import Call, Playbook
+from tests.support.group_playbook import GroupCall, Playbook
 from tests.support.transition_table import NOTHING, TransitionKey, TransitionRow
 
 NONE = "none"
 STRANGER = "stranger"
 
-Act = Callable[[], Call | None]
+Act = Callable[[], GroupCall | None]
 """Does what a place's event says; the call whose answer counts, if it is a request."""
 Told = tuple[str, str, Act]
 """An event, its condition, and how to have it happen."""
@@ -119,7 +119,7 @@ def kinds_of(log: list[tuple[bytes, bytes | None]]) -> str:
     return ", ".join(found) or NOTHING
 
 
-def code_of(call: Call) -> str:
+def code_of(call: GroupCall) -> str:
     """The answer's error code by name; `waits` without one."""
     if call.answer is None:
         return "waits"
@@ -173,6 +173,6 @@ def offsets_of(play: Playbook, state: str) -> str:
     return "it has offsets" if play.shard.offsets.has_any("g") else "it has none"
 
 
-def leave_classic(play: Playbook, member_id: str) -> Call:
+def leave_classic(play: Playbook, member_id: str) -> GroupCall:
     """LeaveGroup of one member."""
     return play.leave_call(MemberIdentity(member_id=member_id))

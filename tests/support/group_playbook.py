@@ -58,7 +58,7 @@ REBALANCE_MS = 60_000
 RANGE: tuple[tuple[str, bytes], ...] = (("range", b"range metadata"),)
 
 
-class Call(shard_playbook.Call):
+class GroupCall(shard_playbook.Call):
     """One request to a group and what became of it."""
 
     @property
@@ -70,7 +70,7 @@ class Call(shard_playbook.Call):
         return self.response(SyncGroupResponse)
 
 
-class Playbook(ShardPlaybook[GroupShard, Call]):
+class Playbook(ShardPlaybook[GroupShard, GroupCall]):
     """See the module's docstring."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Playbook(ShardPlaybook[GroupShard, Call]):
         self._settings = settings
         super().__init__(
             lambda: GroupShard(self._settings),
-            Call,
+            GroupCall,
             log=log,
             now_ms=now_ms,
             batch_bytes_max=batch_bytes_max,
@@ -110,7 +110,7 @@ class Playbook(ShardPlaybook[GroupShard, Call]):
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
         reason: str | None = None,
-    ) -> Call:
+    ) -> GroupCall:
         request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=session_ms,
@@ -136,7 +136,7 @@ class Playbook(ShardPlaybook[GroupShard, Call]):
         instance: str | None = None,
         protocol_type: str | None = "consumer",
         protocol_name: str | None = "range",
-    ) -> Call:
+    ) -> GroupCall:
         request = SyncGroupRequest(
             group_id=group,
             generation_id=generation_id,
@@ -153,7 +153,7 @@ class Playbook(ShardPlaybook[GroupShard, Call]):
 
     def heartbeat_call(
         self, member_id: str, generation_id: int, *, group: str = "g", instance: str | None = None
-    ) -> Call:
+    ) -> GroupCall:
         request = HeartbeatRequest(
             group_id=group,
             generation_id=generation_id,
@@ -168,7 +168,7 @@ class Playbook(ShardPlaybook[GroupShard, Call]):
         call = self.heartbeat_call(member_id, generation_id, group=group, instance=instance)
         return call.response(HeartbeatResponse).error_code
 
-    def leave_call(self, *identities: MemberIdentity, group: str = "g") -> Call:
+    def leave_call(self, *identities: MemberIdentity, group: str = "g") -> GroupCall:
         request = LeaveGroupRequest(group_id=group, members=list(identities))
         return self.ask(request, version=5)
 
@@ -188,7 +188,7 @@ class Playbook(ShardPlaybook[GroupShard, Call]):
         leader_epoch: int = -1,
         retention_ms: int = -1,
         topic_id: Uuid = ZERO_UUID,
-    ) -> Call:
+    ) -> GroupCall:
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for (topic, partition), offset in offsets.items():
             entry = topics.setdefault(

@@ -4,8 +4,8 @@ A `RewindMember` is a member as client libraries have it, of the eager or the co
 protocol or of the consumer protocol. A silent one goes on where it was in what it is given once
 more, and has no words to say so in advance (version 0 of the subscription; kafka-python from 3.0
 on). It commits what it has read before it gives a partition up, and reads from the committed offset
-when it is given one. So every record is delivered once, until somebody rewinds: `Ledger` says which
-record of a partition must come next.
+when it is given one. So every record is delivered once, until somebody rewinds: `DeliveryLedger`
+says which record of a partition must come next.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ from odradek.protocol.messages.groups import (
 )
 from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.support.consumer_playbook import NO_INTERVAL, Consumer, Stage, id_of
-from tests.support.group_playbook import Call
+from tests.support.group_playbook import GroupCall
 from tests.support.subscriptions import encode_subscription
 
 EAGER, SILENT, COOPERATIVE, CONSUMER = "eager", "silent", "cooperative", "consumer"
@@ -78,7 +78,7 @@ class RewindStage(Stage):
         timeout_ms: int = 30_000,
         start: int = 0,
         end: int = END,
-    ) -> Call:
+    ) -> GroupCall:
         positions = tuple(
             RewindPosition(
                 topic=topic,
@@ -105,7 +105,7 @@ class RewindStage(Stage):
         """A rewind that is over at once."""
         return self.rewind_call(to, **given).response(RewindResult)  # type: ignore[arg-type]  # as rewind_call has them
 
-    def undo_call(self, group: str = "g") -> Call:
+    def undo_call(self, group: str = "g") -> GroupCall:
         """Undo the last rewind, as the router would have it."""
         points = self.shard.rewinds.undo_points(group)
         number = max(points)
@@ -113,7 +113,7 @@ class RewindStage(Stage):
         return self.rewind_call(to, undoes=number, group=group)
 
 
-class Ledger:
+class DeliveryLedger:
     """Which record of each partition is to be delivered next."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Ledger:
 class RewindMember:
     """See the module's docstring."""
 
-    def __init__(self, stage: RewindStage, ledger: Ledger, kind: str, name: str) -> None:
+    def __init__(self, stage: RewindStage, ledger: DeliveryLedger, kind: str, name: str) -> None:
         self.stage = stage
         self.ledger = ledger
         self.kind = kind
@@ -151,7 +151,7 @@ class RewindMember:
         # How often it passes over what it is given and joins again, as if it had not heard. A
         # member of the consumer protocol loses as many answers.
         self.deaf_count = 0
-        self._call: Call | None = None
+        self._call: GroupCall | None = None
         self._is_member = False
 
     def _new_consumer(self) -> Consumer:
@@ -268,7 +268,7 @@ class RewindMember:
         protocols = [(self.kind, encode_subscription(subscription, version))]
         self._call = self.stage.join(self.member_id, protocols=protocols, client=self.name)
 
-    def _hear(self, call: Call) -> None:
+    def _hear(self, call: GroupCall) -> None:
         self._call = None
         if call.refused_with is not None:
             # The coordinator has moved: the next heartbeat tells how things stand.

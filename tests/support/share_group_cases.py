@@ -9,7 +9,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import ShareGroupHeartbeatResponse
 from tests.support.consumer_playbook import id_of
 from tests.support.group_cases import NONE, STRANGER, Told, TransitionCase
-from tests.support.group_playbook import Call
+from tests.support.group_playbook import GroupCall
 from tests.support.share_group_playbook import AT_ONCE, SESSION_MS, ShareConsumerMember, ShareStage
 from tests.support.transition_table import NOTHING, TransitionKey
 
@@ -77,15 +77,15 @@ class ShareGroupScenario:
 
     # -- anybody ----------------------------------------------------------------------------------
 
-    def ask(self, member: ShareConsumerMember) -> Call:
+    def ask(self, member: ShareConsumerMember) -> GroupCall:
         """Its next heartbeat, and what it makes of the answer."""
         topics = member.topics if member.epoch == 0 else None
         return self._hear(member, self._call(member.member_id, member.epoch, topics))
 
-    def _call(self, member_id: str, epoch: int = 0, topics: list[str] | None = None) -> Call:
+    def _call(self, member_id: str, epoch: int = 0, topics: list[str] | None = None) -> GroupCall:
         return self.play.share_call(member_id, epoch, group=GROUP, topics=topics)
 
-    def _hear(self, member: ShareConsumerMember, call: Call) -> Call:
+    def _hear(self, member: ShareConsumerMember, call: GroupCall) -> GroupCall:
         member.epoch = call.response(ShareGroupHeartbeatResponse).member_epoch
         return call
 
@@ -103,7 +103,7 @@ class ShareGroupScenario:
             condition = self._due() + self._missing("a")
             yield "heartbeat of a new member", condition, lambda: self.ask(self.member())
         else:
-            join: Callable[[], Call] = lambda: self._call("late", 0, ["a"])  # noqa: E731
+            join: Callable[[], GroupCall] = lambda: self._call("late", 0, ["a"])  # noqa: E731
             yield "heartbeat of a new member", "there is no room", join
         yield "heartbeat that breaks a rule", NOTHING, lambda: self._call("new")
         if count < play.shard.settings.share_size_max:
@@ -244,11 +244,11 @@ class ShareGroupScenario:
                 return ", states are missing"
         return ""
 
-    def _subscribe(self, member: ShareConsumerMember, topic: str) -> Call:
+    def _subscribe(self, member: ShareConsumerMember, topic: str) -> GroupCall:
         member.topics = [topic]
         return self._hear(member, self._call(member.member_id, member.epoch, [topic]))
 
-    def _leave(self, member: ShareConsumerMember) -> Call:
+    def _leave(self, member: ShareConsumerMember) -> GroupCall:
         self.members.pop(member.member_id)
         return self._call(member.member_id, -1)
 

@@ -29,7 +29,7 @@ from odradek.protocol.messages.share import (
 )
 from odradek.protocol.types import Uuid
 from tests.support.consumer_playbook import Stage
-from tests.support.group_playbook import START_MS, Call
+from tests.support.group_playbook import START_MS, GroupCall
 
 AT_ONCE = GroupSettings(initial_rebalance_delay_ms=0, share_assignment_interval_ms=0)
 SESSION_MS = 45_000
@@ -95,7 +95,7 @@ class ShareStage(Stage):
         group: str = "s",
         topics: Sequence[str] | None = None,
         rack: str | None = None,
-    ) -> Call:
+    ) -> GroupCall:
         request = ShareGroupHeartbeatRequest(
             group_id=group,
             member_id=member_id,
@@ -118,7 +118,7 @@ class ShareStage(Stage):
         call = self.share_call(member_id, epoch, group=group, topics=topics)
         return call.response(ShareGroupHeartbeatResponse)
 
-    def alter(self, offsets: Mapping[str, Mapping[int, int]], *, group: str = "s") -> Call:
+    def alter(self, offsets: Mapping[str, Mapping[int, int]], *, group: str = "s") -> GroupCall:
         request = AlterShareGroupOffsetsRequest(
             group_id=group,
             topics=[
@@ -136,7 +136,7 @@ class ShareStage(Stage):
         )
         return self.ask(request)
 
-    def forget(self, *topics: str, group: str = "s") -> Call:
+    def forget(self, *topics: str, group: str = "s") -> GroupCall:
         """DeleteShareGroupOffsets."""
         request = DeleteShareGroupOffsetsRequest(
             group_id=group,
@@ -144,7 +144,7 @@ class ShareStage(Stage):
         )
         return self.ask(request)
 
-    def delete_call(self, group: str = "s") -> Call:
+    def delete_call(self, group: str = "s") -> GroupCall:
         return self.ask(DeleteGroup(group), version=3)
 
     def shares(self, group: str = "s") -> ShareGroup:

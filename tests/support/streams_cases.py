@@ -11,7 +11,7 @@ from odradek.coordinator.group.streams.records import (
     TasksTuple,
 )
 from tests.support.group_cases import NONE, STRANGER, Told, TransitionCase, offsets_of
-from tests.support.group_playbook import Call
+from tests.support.group_playbook import GroupCall
 from tests.support.streams_playbook import (
     REBALANCE_TIMEOUT_MS,
     STREAMS,
@@ -81,7 +81,7 @@ class StreamsGroupScenario:
         epoch: int | None = None,
         owned: TasksTuple | None = None,
         endpoint: tuple[str, int] | None = None,
-    ) -> Call:
+    ) -> GroupCall:
         at = member.epoch if epoch is None else epoch
         return self.play.streams_call(
             member.member_id,
@@ -94,13 +94,13 @@ class StreamsGroupScenario:
             endpoint=endpoint,
         )
 
-    def ask(self, member: StreamsThread) -> Call:
+    def ask(self, member: StreamsThread) -> GroupCall:
         """Its next heartbeat, and what it makes of the answer."""
         call = self._call(member, owned=member.tasks)
         member.hear(self.play.streams_answer(call).response)
         return call
 
-    def _join(self, member_id: str, instance: str | None = None) -> Call:
+    def _join(self, member_id: str, instance: str | None = None) -> GroupCall:
         return self.play.streams_call(
             member_id, plan=PLAN, process="late", timeout_ms=1, instance=instance
         )
@@ -166,7 +166,7 @@ class StreamsGroupScenario:
                 yield "the missing topic comes", self._due(), lambda: self._resize("in", 3)
         yield "another topic grows", NOTHING, lambda: self._resize("unread", 1)
 
-    def _delete(self) -> Call:
+    def _delete(self) -> GroupCall:
         request_id = len(self.play.calls)
         self.play.delete_group()
         return self.play.calls[request_id]
@@ -301,17 +301,17 @@ class StreamsGroupScenario:
                 ),
             )
 
-    def _move(self, member: StreamsThread) -> Call:
+    def _move(self, member: StreamsThread) -> GroupCall:
         call = self._call(member, owned=member.tasks, endpoint=("host", len(self.play.calls)))
         member.hear(self.play.streams_answer(call).response)
         return call
 
-    def leave(self, member: StreamsThread) -> Call:
+    def leave(self, member: StreamsThread) -> GroupCall:
         """It goes."""
         self.members.pop(member.member_id)
         return self._call(member, epoch=-1)
 
-    def _replace(self, member: StreamsThread) -> Call:
+    def _replace(self, member: StreamsThread) -> GroupCall:
         self.members.pop(member.member_id)
         return self.ask(self.member(member.instance))
 

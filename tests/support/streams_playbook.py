@@ -24,7 +24,7 @@ from odradek.protocol.messages.streams import (
     TopicInfo,
 )
 from tests.support.consumer_playbook import Stage
-from tests.support.group_playbook import Call
+from tests.support.group_playbook import GroupCall
 
 REBALANCE_TIMEOUT_MS = 30_000
 AT_ONCE = StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0)
@@ -104,7 +104,7 @@ class StreamsStage(Stage):
         shutdown: bool = False,
         offsets: Sequence[TaskOffset] | None = None,
         rack: str | None = None,
-    ) -> Call:
+    ) -> GroupCall:
         request = StreamsGroupHeartbeatRequest(
             group_id=group,
             member_id=member_id,
@@ -163,7 +163,7 @@ class StreamsStage(Stage):
         ).response
 
     @staticmethod
-    def streams_answer(call: Call) -> StreamsHeartbeatResult:
+    def streams_answer(call: GroupCall) -> StreamsHeartbeatResult:
         return call.response(StreamsHeartbeatResult)
 
     def streams(self, group: str = "g") -> StreamsGroup:

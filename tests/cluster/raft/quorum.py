@@ -1,9 +1,9 @@
 """Members on stage: real cores, disks and a network in memory, a clock that is moved by hand.
 
-A `Member` carries out what its core's Ready values say, at once or, while its disk is held, only up
-to the sync. A `Quorum` carries messages between members until nobody has anything to say; whom the
-network cuts off is decided by the test. `jitter` of member n is n milliseconds unless told
-otherwise, so the lowest number stands for election first.
+A `QuorumMember` carries out what its core's Ready values say, at once or, while its disk is held,
+only up to the sync. A `LocalQuorum` carries messages between members until nobody has anything to
+say; whom the network cuts off is decided by the test. `jitter` of member n is n milliseconds unless
+told otherwise, so the lowest number stands for election first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ SETTINGS = RaftSettings(election_timeout_ms=ELECTION_MS, heartbeat_ms=HEARTBEAT_
 START_MS = 1_000
 
 
-class Member:
+class QuorumMember:
     """One core with its disk."""
 
     def __init__(
@@ -182,7 +182,7 @@ class Member:
         return [entry.data for entry in self.applied if entry.is_command]
 
 
-class Quorum:
+class LocalQuorum:
     """Members 1 to n and the network between them."""
 
     def __init__(
@@ -197,12 +197,12 @@ class Quorum:
         self.bootstrap = configuration_of(range(1, member_count + 1))
         self.settings = settings
         self.now_ms = START_MS
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, QuorumMember] = {}
         self.silenced: set[tuple[int, int]] = set()
         self.drops: Callable[[Message], bool] = lambda message: False
         for own_id in range(1, member_count + 1):
             entries = (logs or {}).get(own_id, ())
-            self.members[own_id] = Member(
+            self.members[own_id] = QuorumMember(
                 own_id,
                 bootstrap=self.bootstrap,
                 settings=settings,
@@ -210,12 +210,12 @@ class Quorum:
                 entries=entries,
             )
 
-    def __getitem__(self, own_id: int) -> Member:
+    def __getitem__(self, own_id: int) -> QuorumMember:
         return self.members[own_id]
 
-    def join(self, own_id: int) -> Member:
+    def join(self, own_id: int) -> QuorumMember:
         """Somebody new, with an empty disk and no idea who votes."""
-        self.members[own_id] = Member(
+        self.members[own_id] = QuorumMember(
             own_id, bootstrap=Configuration(), settings=self.settings, now_ms=self.now_ms
         )
         return self.members[own_id]
@@ -273,7 +273,7 @@ class Quorum:
                     member.settle()
             self.deliver()
 
-    def elect(self, own_id: int) -> Member:
+    def elect(self, own_id: int) -> QuorumMember:
         """Let time pass until this member leads, which it does if the others let it."""
         jitters = {other: member.jitter_ms for other, member in self.members.items()}
         for other, member in self.members.items():
@@ -292,7 +292,7 @@ class Quorum:
         return [own_id for own_id, member in self.members.items() if member.role is Role.LEADER]
 
 
-def _filled(message: SnapshotChunk, sender: Member) -> SnapshotChunk:
+def _filled(message: SnapshotChunk, sender: QuorumMember) -> SnapshotChunk:
     assert message.snapshot == sender.snapshot
     data = sender.snapshot_content[message.offset : message.offset + message.length]
     return SnapshotChunk(
@@ -320,14 +320,14 @@ def entries_of(*terms: int) -> list[Entry]:
     return [Entry(index, term, b"x") for index, term in enumerate(terms, start=1)]
 
 
-def follower(*terms: int, term: int = 0, vote: int | None = None) -> Member:
+def follower(*terms: int, term: int = 0, vote: int | None = None) -> QuorumMember:
     """Member 2 of three, with entries of these terms on its disk."""
     entries = entries_of(*terms)
     hard_state = HardState(max(term, *terms, 0), vote)
-    return Member(2, bootstrap=THREE, hard_state=hard_state, entries=entries)
+    return QuorumMember(2, bootstrap=THREE, hard_state=hard_state, entries=entries)
 
 
-def candidate(*terms: int) -> Member:
+def candidate(*terms: int) -> QuorumMember:
     """Member 2 of three, after a rehearsal that it has won."""
     member = follower(*terms)
     member.elapse(ELECTION_MS + 2)
@@ -337,7 +337,7 @@ def candidate(*terms: int) -> Member:
     return member
 
 
-def leader(*terms: int) -> Member:
+def leader(*terms: int) -> QuorumMember:
     """Member 2 of three, elected by member 1; its no-op is not committed yet."""
     member = candidate(*terms)
     member.hear(VoteResponse(1, 2, member.node.term, True))

@@ -18,8 +18,8 @@ from tests.cluster.raft.quorum import (
     ELECTION_MS,
     HEARTBEAT_MS,
     THREE,
-    Member,
-    Quorum,
+    LocalQuorum,
+    QuorumMember,
     candidate,
     entries_of,
     follower,
@@ -150,7 +150,7 @@ def test_a_heartbeat_keeps_elections_away() -> None:
 
 def test_election_timeouts_are_jittered_by_what_the_caller_gives() -> None:
     """5.2: "Raft uses randomized election timeouts"."""
-    member = Member(2, bootstrap=THREE)
+    member = QuorumMember(2, bootstrap=THREE)
     member.jitter_ms = 300
     member.hear(heartbeat(1))
     assert only(VoteRequest, member.elapse(ELECTION_MS + 299)) == []
@@ -240,7 +240,7 @@ def test_a_vote_survives_a_restart() -> None:
 
 def test_a_vote_is_on_the_disk_before_it_is_given() -> None:
     """Figure 2, persistent state: "Updated on stable storage before responding to RPCs"."""
-    member = Member(2, bootstrap=THREE)
+    member = QuorumMember(2, bootstrap=THREE)
     member.is_disk_held = True
     assert member.hear(VoteRequest(1, 2, 4, 0, 0)) == []
     assert member.hard_state == HardState()
@@ -249,7 +249,7 @@ def test_a_vote_is_on_the_disk_before_it_is_given() -> None:
 
 
 def test_a_vote_that_a_crash_overtakes_was_never_given() -> None:
-    member = Member(2, bootstrap=THREE)
+    member = QuorumMember(2, bootstrap=THREE)
     member.is_disk_held = True
     member.hear(VoteRequest(1, 2, 4, 0, 0))
     member.start()
@@ -258,7 +258,7 @@ def test_a_vote_that_a_crash_overtakes_was_never_given() -> None:
 
 
 def test_a_log_that_was_written_before_there_were_votes_gives_none_in_its_term() -> None:
-    member = Member(2, bootstrap=THREE, entries=entries_of(1, 1))
+    member = QuorumMember(2, bootstrap=THREE, entries=entries_of(1, 1))
     assert (member.hard_state.term, member.hard_state.vote) == (1, 2)
     assert member.hear(VoteRequest(1, 2, 1, 2, 1)) == [VoteResponse(2, 1, 1, False)]
 
@@ -270,7 +270,7 @@ def test_a_member_that_was_cut_off_comes_back_without_disturbing_anybody() -> No
     """Thesis 9.6: "a candidate only increments its term if it first learns from a majority of the
     cluster that they would be willing to grant the candidate their votes".
     """
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     quorum.elect(1)
     term = quorum[1].node.term
     quorum.isolate(3)
@@ -326,7 +326,7 @@ def test_a_leader_without_a_majority_steps_down() -> None:
     """Thesis 6.2: "a leader in Raft steps down if an election timeout elapses without a successful
     round of heartbeats to a majority of its cluster".
     """
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     quorum.elect(1)
     quorum.isolate(1)
     quorum.elapse(ELECTION_MS + 2 * HEARTBEAT_MS)

@@ -22,7 +22,14 @@ from odradek.cluster.raft.messages import (
 )
 from odradek.cluster.raft.ready import Proposal, Role
 from odradek.cluster.raft.settings import RaftSettings
-from tests.cluster.raft.quorum import ELECTION_MS, HEARTBEAT_MS, Member, Quorum, follower, heartbeat
+from tests.cluster.raft.quorum import (
+    ELECTION_MS,
+    HEARTBEAT_MS,
+    LocalQuorum,
+    QuorumMember,
+    follower,
+    heartbeat,
+)
 
 TERM = 3
 SETTINGS = RaftSettings()
@@ -99,7 +106,7 @@ def test_who_has_lost_its_vote_may_stand_until_that_is_committed() -> None:
 
 
 def test_an_observer_catches_up_is_made_a_voter_and_counts() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     one = quorum.elect(1)
     one.propose(b"before")
     four = quorum.join(4)
@@ -123,7 +130,7 @@ def test_an_observer_catches_up_is_made_a_voter_and_counts() -> None:
 
 
 def test_an_observer_never_stands_and_is_told_who_leads() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     quorum.elect(1)
     four = quorum.join(4)
     quorum.cut([4], [1])
@@ -135,7 +142,7 @@ def test_an_observer_never_stands_and_is_told_who_leads() -> None:
 
 
 def test_a_hint_is_followed_once() -> None:
-    newcomer = Member(4, bootstrap=configuration_of([]))
+    newcomer = QuorumMember(4, bootstrap=configuration_of([]))
     asked = newcomer.elapse(2 * HEARTBEAT_MS)
     assert asked == [FollowRequest(4, ALL_MEMBERS, 0, 0)]
     assert newcomer.hear(LeaderHint(2, 4, 1, 1)) == [FollowRequest(4, 1, 0, 0)]
@@ -146,7 +153,7 @@ def test_a_leader_removes_itself_and_leads_until_that_is_committed() -> None:
     """Thesis 4.2.2: "a leader that is removed from the configuration steps down once the C_new
     entry is committed".
     """
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     one = quorum.elect(1)
     assert isinstance(one.node.propose_membership_change(RemoveVoter(1), one.now_ms), Proposal)
     assert quorum.leaders == [1]
@@ -160,7 +167,7 @@ def test_a_leader_removes_itself_and_leads_until_that_is_committed() -> None:
 
 
 def test_a_leader_that_removes_itself_does_not_count_itself() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     one = quorum.elect(1)
     quorum.cut([1, 2], [3])
     one.node.propose_membership_change(RemoveVoter(1), one.now_ms)
@@ -171,7 +178,7 @@ def test_a_leader_that_removes_itself_does_not_count_itself() -> None:
 
 
 def test_no_change_before_an_entry_of_the_term_is_committed() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     quorum.elect(1)
     quorum.isolate(1)
     quorum.drops = lambda message: isinstance(message, AppendAccepted)
@@ -188,7 +195,7 @@ def test_no_change_before_an_entry_of_the_term_is_committed() -> None:
 
 
 def test_who_was_removed_while_it_was_away_finds_out() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     one = quorum.elect(1)
     quorum.isolate(3)
     one.node.propose_membership_change(RemoveVoter(3), one.now_ms)
@@ -202,7 +209,7 @@ def test_who_was_removed_while_it_was_away_finds_out() -> None:
 
 
 def test_a_voters_context_can_be_changed() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     one = quorum.elect(1)
     one.node.propose_membership_change(UpdateVoter(Voter(2, b"moved")), one.now_ms)
     one.settle()

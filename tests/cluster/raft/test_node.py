@@ -31,8 +31,8 @@ from tests.cluster.raft.quorum import (
     ELECTION_MS,
     HEARTBEAT_MS,
     THREE,
-    Member,
-    Quorum,
+    LocalQuorum,
+    QuorumMember,
     candidate,
     follower,
     heartbeat,
@@ -114,7 +114,7 @@ def test_figure_8_an_old_entry_on_a_majority_can_be_overwritten_until_a_new_one_
     """
     old = [Entry(1, 1, b"1"), Entry(2, 2, b"2")]
     logs = {1: old, 2: old, 3: old[:1], 4: old[:1], 5: [Entry(1, 1, b"1"), Entry(2, 3, b"3")]}
-    quorum = Quorum(5, settings=RaftSettings(append_bytes_max=1), logs=logs, term=3)
+    quorum = LocalQuorum(5, settings=RaftSettings(append_bytes_max=1), logs=logs, term=3)
     quorum.isolate(5)
     quorum.drops = lambda message: (
         isinstance(message, AppendRequest) and any(entry.index > 2 for entry in message.entries)
@@ -136,7 +136,7 @@ def test_what_was_acknowledged_survives_the_loss_of_the_leader() -> None:
     """Figure 3, leader completeness: a committed entry "will be present in the logs of the leaders
     for all higher-numbered terms".
     """
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     quorum.elect(1)
     quorum.cut([1], [3])
     quorum[1].propose(b"x")
@@ -153,7 +153,7 @@ def test_what_was_acknowledged_survives_the_loss_of_the_leader() -> None:
 
 
 def test_three_members_agree_and_one_may_be_away() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     quorum.elect(1)
     quorum.isolate(3)
     for number in range(5):
@@ -192,7 +192,7 @@ def test_a_leader_sends_entries_while_its_own_disk_is_busy_but_counts_itself_aft
 
 
 def test_a_proposal_that_was_lost_shows_by_the_term_of_what_stands_in_its_place() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     quorum.elect(1)
     quorum.isolate(1)
     lost = quorum[1].propose(b"lost")
@@ -206,7 +206,7 @@ def test_a_proposal_that_was_lost_shows_by_the_term_of_what_stands_in_its_place(
 
 
 def test_uncommitted_proposals_are_bounded() -> None:
-    quorum = Quorum(3, settings=RaftSettings(uncommitted_bytes_max=200))
+    quorum = LocalQuorum(3, settings=RaftSettings(uncommitted_bytes_max=200))
     quorum.elect(1)
     quorum.isolate(1)
     answers = [quorum[1].node.propose(b"x" * 50) for _ in range(4)]
@@ -240,7 +240,7 @@ def test_a_leader_begins_its_term_with_an_entry_that_does_nothing() -> None:
     """8: "Raft handles this by having each leader commit a blank no-op entry into the log at the
     start of its term".
     """
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     quorum.elect(1)
     quorum.isolate(1)
     quorum.elapse(4 * ELECTION_MS)
@@ -249,7 +249,7 @@ def test_a_leader_begins_its_term_with_an_entry_that_does_nothing() -> None:
 
 
 def test_the_first_leader_of_all_writes_down_who_votes() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     quorum.elect(1)
     assert quorum[2].applied[0].data == encode_configuration(THREE)
 
@@ -258,7 +258,7 @@ def test_the_first_leader_of_all_writes_down_who_votes() -> None:
 
 
 def test_a_quorum_of_one_elects_itself_at_once_and_commits_when_its_disk_has_it() -> None:
-    alone = Member(1, bootstrap=configuration_of([1]))
+    alone = QuorumMember(1, bootstrap=configuration_of([1]))
     assert alone.node.next_deadline_ms() <= alone.now_ms
     alone.elapse(1)
     assert alone.role is Role.LEADER
@@ -271,7 +271,7 @@ def test_a_quorum_of_one_elects_itself_at_once_and_commits_when_its_disk_has_it(
 
 
 def test_a_quorum_of_one_does_not_lead_before_its_vote_is_on_the_disk() -> None:
-    alone = Member(1, bootstrap=configuration_of([1]))
+    alone = QuorumMember(1, bootstrap=configuration_of([1]))
     alone.is_disk_held = True
     alone.elapse(1)
     assert alone.node.leadership is None
@@ -289,7 +289,7 @@ def test_leadership_is_handed_over_without_waiting_for_a_timeout() -> None:
     """Thesis 3.10: "This request has the same effect as the target server's election timer
     firing".
     """
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     one = quorum.elect(1)
     term = one.node.term
     assert one.node.transfer_leadership(3, one.now_ms) is None
@@ -302,7 +302,7 @@ def test_leadership_is_handed_over_without_waiting_for_a_timeout() -> None:
 
 
 def test_a_transfer_that_fails_is_given_up() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     one = quorum.elect(1)
     quorum.isolate(3)
     one.node.transfer_leadership(3, one.now_ms)
@@ -319,7 +319,7 @@ def test_leadership_goes_to_voters_only() -> None:
 
 
 def test_a_leader_that_resigns_is_replaced_at_once() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     one = quorum.elect(1)
     one.node.resign(one.now_ms)
     one.settle()
@@ -341,7 +341,7 @@ def test_only_the_leader_may_call_an_election() -> None:
 
 def test_a_follower_that_is_far_behind_is_sent_the_snapshot_and_goes_on_from_there() -> None:
     """7: "the leader must occasionally send snapshots to followers that lag behind"."""
-    quorum = Quorum(3, settings=SMALL_CHUNKS)
+    quorum = LocalQuorum(3, settings=SMALL_CHUNKS)
     one = quorum.elect(1)
     quorum.isolate(3)
     for number in range(10):
@@ -358,7 +358,7 @@ def test_a_follower_that_is_far_behind_is_sent_the_snapshot_and_goes_on_from_the
 
 
 def test_a_transfer_of_a_snapshot_survives_losses_and_is_resumed() -> None:
-    quorum = Quorum(3, settings=SMALL_CHUNKS)
+    quorum = LocalQuorum(3, settings=SMALL_CHUNKS)
     one = quorum.elect(1)
     quorum.isolate(3)
     one.propose(b"x")
@@ -399,7 +399,7 @@ def test_a_spoiled_snapshot_is_received_anew() -> None:
 
 
 def test_a_member_restarts_from_its_snapshot() -> None:
-    quorum = Quorum(3)
+    quorum = LocalQuorum(3)
     one = quorum.elect(1)
     for number in range(6):
         one.propose(b"%d" % number)
@@ -416,7 +416,7 @@ def test_a_member_restarts_from_its_snapshot() -> None:
 
 def test_no_snapshot_is_made_while_one_is_received_or_before_it_is_known_who_votes() -> None:
     assert follower().node.can_take_snapshot
-    assert not Member(4, bootstrap=configuration_of([])).node.can_take_snapshot
+    assert not QuorumMember(4, bootstrap=configuration_of([])).node.can_take_snapshot
     member = follower()
     mark = SnapshotMetadata(9, 1, 10, 77, THREE)
     member.hear(SnapshotChunk(1, 2, 1, mark, 0, 4, b"abcd"))
@@ -455,7 +455,7 @@ def test_an_answer_of_a_term_that_ended_during_a_sync_is_not_given() -> None:
 
 
 def test_a_change_of_standing_is_told_once() -> None:
-    member = Member(1, bootstrap=configuration_of([1]))
+    member = QuorumMember(1, bootstrap=configuration_of([1]))
     member.is_disk_held = True
     member.node.tick(member.now_ms)
     told = []

@@ -12,7 +12,7 @@ from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.loader import CoordinatorLoader
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import DeletableGroupResult, MemberIdentity
-from tests.support.group_playbook import NO_DELAY, Call, Playbook
+from tests.support.group_playbook import NO_DELAY, GroupCall, Playbook
 
 # -- DescribeGroups, ListGroups, DeleteGroups -----------------------------------------------------
 
@@ -166,7 +166,7 @@ class Walk:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.play = Playbook(GroupSettings(initial_rebalance_delay_ms=500, size_max=6))
-        self.parked: dict[int, tuple[Call, int]] = {}
+        self.parked: dict[int, tuple[GroupCall, int]] = {}
         self.states: dict[int, object] = {0: hard_state(self.play.shard)}
         self.newest_generation: dict[str, int] = {}
         self.assigned: dict[tuple[str, int], dict[str, str]] = {}
@@ -231,7 +231,7 @@ class Walk:
         found = self.play.shard.group(group)
         return 0 if found is None else found.generation_id - (self.chance.random() < 0.05)
 
-    def _sync(self, group: str, member: str, generation: int) -> Call:
+    def _sync(self, group: str, member: str, generation: int) -> GroupCall:
         found = self.play.shard.group(group)
         assignments = {}
         if found is not None:
@@ -243,7 +243,7 @@ class Walk:
             member, generation, assignments, group=group, protocol_name=name, protocol_type=None
         )
 
-    def _note(self, call: Call) -> None:
+    def _note(self, call: GroupCall) -> None:
         # The longest any request may wait: a new member's patience, and the log.
         self.parked[call.request_id] = (call, self.play.now_ms + 300_000)
 

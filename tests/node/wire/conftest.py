@@ -19,7 +19,7 @@ T = TypeVar("T")
 PATIENCE_S = 10.0
 
 
-class Client:
+class RawConnection:
     """A client that sends what it is told to and reads whole frames."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
@@ -74,7 +74,7 @@ class WireWorld:
         self.waiting: list[tuple[Slot, bytes]] = []
         self.disconnected: list[Connection] = []
         self.frames_seen = 0
-        self._clients: list[Client] = []
+        self._clients: list[RawConnection] = []
         self.open_arena(64 * UNIT_BYTES)
 
     def open_arena(self, size: int) -> None:
@@ -89,7 +89,7 @@ class WireWorld:
         )
         self.listener = Acceptor(self.wire, name="PLAINTEXT", host="127.0.0.1", port=0)
 
-    async def connect(self, *, receive_buffer: int = 0) -> Client:
+    async def connect(self, *, receive_buffer: int = 0) -> RawConnection:
         """A new client."""
         if self.listener.port == 0:
             await self.listener.start()
@@ -98,7 +98,7 @@ class WireWorld:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         sock.setblocking(False)
         await self.loop.sock_connect(sock, ("127.0.0.1", self.listener.port))
-        client = Client(self.loop, sock)
+        client = RawConnection(self.loop, sock)
         self._clients.append(client)
         return client
 

@@ -7,7 +7,7 @@ from odradek.coordinator.group.records import decode
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import MemberIdentity
-from tests.support.group_playbook import NO_DELAY, REBALANCE_MS, SESSION_MS, Call, Playbook
+from tests.support.group_playbook import NO_DELAY, REBALANCE_MS, SESSION_MS, GroupCall, Playbook
 
 DELAY = GroupSettings(initial_rebalance_delay_ms=3_000)
 
@@ -150,7 +150,7 @@ def test_members_that_start_together_wait_for_one_initial_delay() -> None:
 
 def test_the_initial_delay_is_capped_by_the_rebalance_timeout() -> None:
     play = Playbook(DELAY)
-    calls: list[Call] = [play.join(play.give_id(), rebalance_ms=7_000, session_ms=600_000)]
+    calls: list[GroupCall] = [play.join(play.give_id(), rebalance_ms=7_000, session_ms=600_000)]
     for _ in range(6):
         play.tick(1_000)
         calls.append(play.join(play.give_id(), rebalance_ms=7_000, session_ms=600_000))

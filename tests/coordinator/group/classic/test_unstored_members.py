@@ -21,7 +21,7 @@ from odradek.protocol.messages.groups import (
 from tests.coordinator.group.consumer.test_classic_members import Classic, rest
 from tests.coordinator.group.consumer.test_migration import classic_group
 from tests.support.consumer_playbook import Consumer, Stage, settle
-from tests.support.group_playbook import SESSION_MS, START_MS, Call, Playbook
+from tests.support.group_playbook import SESSION_MS, START_MS, GroupCall, Playbook
 
 UUID = "-5f0c8a8e-2f5b-4e0e-9d0c-8b1f9b1c2d3e"
 ID = "client" + UUID
@@ -32,7 +32,7 @@ AGAIN = ErrorCode.REBALANCE_IN_PROGRESS
 FENCED = ErrorCode.FENCED_INSTANCE_ID
 
 
-def code_of(joining: Call) -> int:
+def code_of(joining: GroupCall) -> int:
     return joining.joined.error_code
 
 
@@ -387,8 +387,8 @@ class Joiner:
         self.told: list[int] = []
         self.generation_id = -1
         self.others: list[str] = []
-        self.ask: Callable[[], Call] = self._join
-        self.call: Call | None = None
+        self.ask: Callable[[], GroupCall] = self._join
+        self.call: GroupCall | None = None
 
     @property
     def is_at_rest(self) -> bool:
@@ -403,7 +403,7 @@ class Joiner:
                 self._hear(self.call)
         self.call = self.ask()
 
-    def _hear(self, call: Call) -> None:
+    def _hear(self, call: GroupCall) -> None:
         assert call.answer is not None
         assert not isinstance(call.answer, ErrorReply)
         response = call.answer.response
@@ -420,13 +420,13 @@ class Joiner:
         else:
             self.ask = self._sync if isinstance(response, JoinGroupResponse) else self._beat
 
-    def _join(self) -> Call:
+    def _join(self) -> GroupCall:
         return self.play.join(self.ids[-1] if self.ids else "")
 
-    def _sync(self) -> Call:
+    def _sync(self) -> GroupCall:
         return self.play.sync(self.ids[-1], self.generation_id, dict.fromkeys(self.others, b"some"))
 
-    def _beat(self) -> Call:
+    def _beat(self) -> GroupCall:
         return self.play.heartbeat_call(self.ids[-1], self.generation_id)
 
 

@@ -21,7 +21,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import OffsetCommitResponse
 from odradek.protocol.types import ZERO_UUID
 from tests.support.consumer_playbook import id_of
-from tests.support.group_playbook import Call
+from tests.support.group_playbook import GroupCall
 from tests.support.rewind_playbook import (
     CONSUMER,
     COOPERATIVE,
@@ -29,7 +29,7 @@ from tests.support.rewind_playbook import (
     END,
     SILENT,
     TOPIC,
-    Ledger,
+    DeliveryLedger,
     RewindMember,
     RewindStage,
     settle,
@@ -44,7 +44,7 @@ class Scene:
 
     def __init__(self, kind: str, count: int = 2, *, read: int = 10) -> None:
         self.stage = RewindStage()
-        self.ledger = Ledger()
+        self.ledger = DeliveryLedger()
         self.readers = [
             RewindMember(self.stage, self.ledger, kind, f"r{number}") for number in range(count)
         ]
@@ -61,7 +61,7 @@ class Scene:
         """Rewind and let everybody find out."""
         return self.until_answered(self.stage.rewind_call(to))
 
-    def until_answered(self, call: Call) -> RewindResult:
+    def until_answered(self, call: GroupCall) -> RewindResult:
         for _ in range(40):
             if not call.is_parked:
                 break
@@ -508,7 +508,7 @@ def test_a_member_that_passes_over_what_it_is_given_has_not_given_anything_up(ti
 def test_a_classic_member_among_consumers_has_given_up_what_it_has_been_told_to() -> None:
     """One that cannot say what it keeps: that it has joined is not enough, as it may be told to
     join again before it hears what it was given."""
-    stage, ledger = RewindStage(3), Ledger()
+    stage, ledger = RewindStage(3), DeliveryLedger()
     consumer = RewindMember(stage, ledger, CONSUMER, "c")
     silent = RewindMember(stage, ledger, SILENT, "s")
     settle(stage, consumer)

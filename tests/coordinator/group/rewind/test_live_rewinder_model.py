@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from odradek.coordinator.group.rewind.requests import RewindResult
 from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import id_of
-from tests.support.group_playbook import Call
+from tests.support.group_playbook import GroupCall
 from tests.support.rewind_playbook import (
     CONSUMER,
     COOPERATIVE,
@@ -15,7 +15,7 @@ from tests.support.rewind_playbook import (
     END,
     SILENT,
     TOPIC,
-    Ledger,
+    DeliveryLedger,
     RewindMember,
     RewindStage,
     settle,
@@ -45,9 +45,9 @@ class Crowd(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stage = RewindStage(3)
-        self.ledger = Ledger()
+        self.ledger = DeliveryLedger()
         self.readers: list[RewindMember] = []
-        self.rewind: Call | None = None
+        self.rewind: GroupCall | None = None
         self.request: dict[tuple[str, int], int | None] = {}
         self.undoes = 0
         self.stale: list[tuple[str, int, tuple[str, int], int]] = []

@@ -11,7 +11,7 @@ from odradek.coordinator.group.share.requests import RestartStates, StatesRestar
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import ZERO_UUID
 from tests.support.consumer_playbook import id_of
-from tests.support.group_playbook import Call
+from tests.support.group_playbook import GroupCall
 from tests.support.rewind_playbook import (
     END,
 )
@@ -25,7 +25,7 @@ def share_stage() -> ShareStage:
     return stage
 
 
-def share_rewind(stage: ShareStage, to: int) -> Call:
+def share_rewind(stage: ShareStage, to: int) -> GroupCall:
     positions = (
         RewindPosition(
             topic="a",
@@ -85,7 +85,7 @@ def test_a_share_group_tells_that_it_was_rewound() -> None:
     assert any(event.reason.endswith(": live rewind") for event in events)
 
 
-def share_rewind_back(stage: ShareStage, number: int) -> Call:
+def share_rewind_back(stage: ShareStage, number: int) -> GroupCall:
     (move,) = stage.shard.rewinds.undo_points("s")[number].moves
     at = RewindPosition(
         topic="a",

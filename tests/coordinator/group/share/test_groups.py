@@ -22,7 +22,7 @@ from odradek.protocol.messages.share import (
 )
 from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 from tests.support.consumer_playbook import id_of, image_of
-from tests.support.group_playbook import Call
+from tests.support.group_playbook import GroupCall
 from tests.support.share_group_playbook import SESSION_MS, ShareConsumerMember, ShareStage, settle
 
 A = id_of("a")
@@ -470,7 +470,7 @@ class Remembering(ShareStage):
 
     def ask(
         self, request: object, *, version: int = 0, client: str = "client", connection: int = 1
-    ) -> Call:
+    ) -> GroupCall:
         call = super().ask(request, version=version, client=client, connection=connection)
         if not hasattr(self, "states_at"):
             self.states_at: dict[int, object] = {0: {}}
