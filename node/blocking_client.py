@@ -1,10 +1,11 @@
-"""One question at a time to one broker, in the newest version both sides know.
+"""One request at a time to one broker, in the newest version that both sides know.
 
-For the few commands that must see what a client library hides or does not ask for, and for programs
-that have no client library (embedded.py). PLAINTEXT only.
+For the command line (node/cli), and for programs that have no client library (embedded.py). Speaks
+PLAINTEXT, or TLS if it is given a context; node/cli/security.py authenticates with SASL.
 """
 
 import socket
+import ssl
 from struct import Struct
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -31,6 +32,10 @@ class NotABrokerError(Exception):
     """Whoever answers does not speak Kafka's protocol, or not the part that was asked for."""
 
 
+class UnsupportedApiError(NotABrokerError):
+    """The broker does not serve the API in any version that we know."""
+
+
 class TlsExpectedError(NotABrokerError):
     """The answer was a TLS alert."""
 
@@ -46,8 +51,16 @@ class UnencodableRequestError(ProtocolError):
 class BlockingClient:
     """A connection to a broker. Raises OSError, NotABrokerError and ProtocolError."""
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+    def __init__(
+        self, host: str, port: int, timeout_s: float, *, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
+        if tls is not None:
+            try:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+            except OSError:
+                self._socket.close()
+                raise
         self._ranges: dict[int, tuple[int, int]] = {}
 
     def __enter__(self) -> Self:
@@ -82,7 +95,7 @@ class BlockingClient:
         if APIS[key].is_private:
             return self._ask_privately(key, request, response)
         if not self.serves(key):
-            raise NotABrokerError(f"it serves no {APIS[key].name} request that we know")
+            raise UnsupportedApiError(f"it does not support {APIS[key].name} requests")
         version = min(APIS[key].max_version, self._ranges[key][1])
         answer = self._exchange(key, version, request)
         assert isinstance(answer, response)
@@ -92,9 +105,9 @@ class BlockingClient:
         try:
             answer = self._exchange(key, APIS[key].max_version, request)
         except ConnectionEndedError as error:
-            # Whom a broker does not understand, it hangs up on.
-            raise NotABrokerError(
-                f"it serves no {APIS[key].name} request, which only Odradek's brokers do"
+            # A broker closes the connection on a request that it does not know.
+            raise UnsupportedApiError(
+                f"it does not support {APIS[key].name} requests, only Odradek's brokers do"
             ) from error
         assert isinstance(answer, response)
         return answer

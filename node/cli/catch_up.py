@@ -10,13 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from odradek.node.blocking_client import BlockingClient, NotABrokerError
-from odradek.protocol.errors import ProtocolError
-from odradek.protocol.messages.cluster import (
-    DescribableLogDirTopic,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.replica_placement import PartitionId, log_dir_usage
 from odradek.protocol.messages.metadata import MetadataResponse
 
 SAMPLE_INTERVAL_S = 0.5
@@ -59,7 +54,7 @@ def under_replicated_partitions(metadata: MetadataResponse) -> list[UnderReplica
 
 def catch_up_progress(
     metadata: MetadataResponse,
-    timeout_s: float,
+    client: ClusterClient,
     wait: Callable[[float], None] = time.sleep,
 ) -> list[ReplicaCatchUp]:
     """Of each node that has replicas to bring up; empty if there are none. Takes SAMPLE_INTERVAL_S
@@ -67,14 +62,13 @@ def catch_up_progress(
     wanted = under_replicated_partitions(metadata)
     if not wanted:
         return []
-    addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
     begin = time.monotonic()
-    before = _sizes(wanted, addresses, timeout_s)
+    before = _sizes(wanted, client)
     if not any(gap for gap in gaps(wanted, before).values()):
         return estimate(wanted, before, before, 1.0)
     wait(SAMPLE_INTERVAL_S)
     elapsed_s = time.monotonic() - begin
-    return estimate(wanted, before, _sizes(wanted, addresses, timeout_s), elapsed_s)
+    return estimate(wanted, before, _sizes(wanted, client), elapsed_s)
 
 
 def gaps(wanted: list[UnderReplicatedPartition], sizes: Sizes) -> dict[int, int | None]:
@@ -113,34 +107,15 @@ def estimate(
     return found
 
 
-def _sizes(
-    wanted: list[UnderReplicatedPartition],
-    addresses: Mapping[int, tuple[str, int]],
-    timeout_s: float,
-) -> dict[Replica, int]:
-    """What every node concerned has of these partitions; nothing of one that does not answer."""
-    asked: dict[int, dict[str, list[int]]] = {}
+def _sizes(wanted: list[UnderReplicatedPartition], client: ClusterClient) -> dict[Replica, int]:
+    """The size of each replica concerned; none of a node that does not answer."""
+    by_node: dict[int, list[PartitionId]] = {}
     for topic, partition, leader, replicas in wanted:
         for node in (leader, *replicas):
-            asked.setdefault(node, {}).setdefault(topic, []).append(partition)
+            by_node.setdefault(node, []).append((topic, partition))
     sizes: dict[Replica, int] = {}
-    for node, topics in asked.items():
-        if node not in addresses:
-            continue
-        request = DescribeLogDirsRequest(
-            topics=[
-                DescribableLogDirTopic(topic=name, partitions=partitions)
-                for name, partitions in topics.items()
-            ]
-        )
-        try:
-            with BlockingClient(*addresses[node], timeout_s) as asker:
-                answer = asker.ask(request, DescribeLogDirsResponse)
-        except (OSError, NotABrokerError, ProtocolError):
-            continue
-        for directory in answer.results:
-            for held in directory.topics:
-                for log in held.partitions:
-                    if not log.is_future_key:
-                        sizes[node, held.name, log.partition_index] = log.partition_size
+    for node, names in by_node.items():
+        usage = log_dir_usage(client, node, names)
+        for (topic, partition), size in usage.sizes.items() if usage is not None else ():
+            sizes[node, topic, partition] = size
     return sizes

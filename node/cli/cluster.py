@@ -15,23 +15,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.node.blocking_client import BlockingClient, NotABrokerError
 from odradek.node.cli.catch_up import catch_up_progress
-from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.connection import ClusterConnection, split_address, with_connection
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
+from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.node_membership import promote_to_voters
 from odradek.node.cli.output import Output, Row, with_output
-from odradek.node.cli.quorum import describe_quorum_of
+from odradek.node.cli.quorum import quorum_state
 from odradek.node.cli.rebalance import rebalance
 from odradek.node.cli.serve import with_settings
-from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.cluster import (
     DescribeQuorumResponsePartitionData,
 )
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
-    MetadataRequest,
     MetadataResponse,
 )
 
@@ -134,8 +131,8 @@ def up(
                 local = ClusterConnection(
                     bootstrap=nodes.bootstrap_servers, timeout_s=30.0, properties={}
                 )
-                with ClusterClient(local) as session:
-                    for node_id in promote_to_voters(sorted(nodes.nodes), session, output):
+                with ClusterClient(local) as client:
+                    for node_id in promote_to_voters(sorted(nodes.nodes), client, output):
                         output.hint(f"Node {node_id} has joined, and votes.")
             _print_addresses(nodes, folder, output)
             _restart_ended_nodes(nodes, output)
@@ -218,10 +215,12 @@ def status(connection: ClusterConnection, output: Output) -> None:
     """Show nodes, the metadata quorum, and partitions that lack replicas or a leader. Of replicas
     that catch up it is said how many bytes they are behind, and about how long they will take.
 
-    Works with any Kafka that has a PLAINTEXT listener at the bootstrap address. Exits with 1 if a
+    Works with any Kafka. Exits with 1 if a
     partition has no leader or the quorum has none.
     """
-    health = _ask(connection)
+    with ClusterClient(connection) as client:
+        health = _cluster_health(client)
+        progress = catch_up_progress(health.metadata, client)
     health.count()
     nodes = nodes_of(health)
     catching_up: list[Row] = [
@@ -231,7 +230,7 @@ def status(connection: ClusterConnection, output: Output) -> None:
             "bytes_behind": each.bytes_behind,
             "rest_s": None if each.rest_s is None else round(each.rest_s, 1),
         }
-        for each in catch_up_progress(health.metadata, connection.timeout_s)
+        for each in progress
     ]
     quorum = health.quorum
     facts: dict[str, str | int | None] = {
@@ -288,29 +287,11 @@ def controller_of(health: ClusterHealth) -> int:
     return -1 if quorum.error_code else quorum.leader_id
 
 
-def _ask(connection: ClusterConnection) -> ClusterHealth:
-    """Ask the first bootstrap broker that answers."""
-    connection.check_reachable()
-    reasons = []
-    for address in connection.bootstrap.split(","):
-        host, port = split_address(address.strip())
-        try:
-            with BlockingClient(host, port, connection.timeout_s) as asker:
-                return _ask_one(asker)
-        except (OSError, NotABrokerError, ProtocolError) as error:
-            reasons.append(f"{host}:{port}: {error}")
-    raise click.ClickException(f"no broker answers ({'; '.join(reasons)})")
-
-
-def _ask_one(asker: BlockingClient) -> ClusterHealth:
-    cluster = asker.ask(
-        DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse
-    )
-    if cluster.error_code:
-        name = ErrorCode(cluster.error_code).name
-        raise click.ClickException(f"{name}: {cluster.error_message or 'no word about why'}")
-    metadata = asker.ask(MetadataRequest(topics=None), MetadataResponse)
-    return ClusterHealth(cluster, metadata, describe_quorum_of(asker))
+def _cluster_health(client: ClusterClient) -> ClusterHealth:
+    request = DescribeClusterRequest(include_fenced_brokers=True)
+    cluster = client.ask(request, DescribeClusterResponse)
+    raise_on_error(cluster.error_code, cluster.error_message, "the cluster cannot be described")
+    return ClusterHealth(cluster, client.metadata(None), quorum_state(client))
 
 
 def nodes_of(health: ClusterHealth) -> Sequence[Row]:

@@ -1,107 +1,143 @@
-"""Questions to a cluster over minutes or hours: nodes may go and come back meanwhile.
+"""Requests to a cluster over minutes or hours: brokers may go and come back meanwhile.
 
-What any broker can answer is asked of whoever answers, beginning with the one that did last; what
-only one broker knows is asked of that one. Every question may reach the cluster twice if a broker
-is lost while it answers, so only such may be asked as do no harm then. PLAINTEXT only.
+A request that any broker can answer goes to one that answers, beginning with the last that did; a
+request for one broker goes to that one. A request may reach the cluster twice if a broker is lost
+while it answers, so only such requests are sent as do no harm then.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Self, TypeVar
 
 import click
 
-from odradek.node.blocking_client import BlockingClient, NotABrokerError, UnencodableRequestError
-from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection, split_address
-from odradek.protocol.errors import ProtocolError
+from odradek.node.blocking_client import (
+    BlockingClient,
+    NotABrokerError,
+    UnencodableRequestError,
+    UnsupportedApiError,
+)
+from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 
 R = TypeVar("R")
 
 Address = tuple[str, int]
 
 PAUSE_S: Final = 0.2
-"""Between two rounds of questions to brokers of which none could answer."""
+"""Between two attempts to reach brokers of which none answered."""
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""Key types of FindCoordinator."""
+COORDINATOR_ERRORS: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""The coordinator moves: another attempt may find it."""
 _FAILURES: Final = (OSError, NotABrokerError, ProtocolError)
+
+
+def error_text(code: int, message: str | None) -> str:
+    """The broker's message, or the error's usual one, with the error's name."""
+    error = ErrorCode(code)
+    return f"{message or error.message} ({error.name})"
+
+
+def raise_on_error(code: int, message: str | None, what: str) -> None:
+    """ClickException, beginning with `what`, if there is an error."""
+    if code:
+        raise click.ClickException(f"{what}: {error_text(code, message)}")
 
 
 class ClusterClient:
     """Connections to the brokers of one cluster, made when they are needed."""
 
     def __init__(self, connection: ClusterConnection) -> None:
-        if not connection.is_plain:
-            raise click.ClickException(
-                "this command asks brokers over PLAINTEXT only, and security.protocol is"
-                f" {connection.properties['security.protocol']}: name a PLAINTEXT listener with"
-                " --bootstrap, and leave that property out"
-            )
         connection.check_reachable()
-        self._timeout_s = connection.timeout_s
-        self._bootstrap = [split_address(part.strip()) for part in connection.bootstrap.split(",")]
+        self._connection = connection
+        self._bootstrap = connection.addresses
         self._addresses: dict[int, Address] = {}
-        self._askers: dict[Address, BlockingClient] = {}
+        self._clients: dict[Address, BlockingClient] = {}
         self._answered_last = self._bootstrap[0]
 
     @property
     def timeout_s(self) -> float:
         """The longest wait for an answer."""
-        return self._timeout_s
+        return self._connection.timeout_s
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The brokers whose addresses are known."""
+        return sorted(self._addresses)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.hang_up()
+        self.close()
 
-    def hang_up(self) -> None:
-        """Close all connections; the next question makes new ones. Needed after an interruption,
-        when answers may be on their way to questions that nobody asks any more."""
-        for asker in self._askers.values():
-            asker.close()
-        self._askers.clear()
+    def close(self) -> None:
+        """Close all connections; the next request opens new ones. Needed after an interruption: an
+        answer to the interrupted request may still arrive on an open one."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
 
     def learn(self, addresses: Mapping[int, Address]) -> None:
-        """These are the brokers' addresses."""
+        """Remember the addresses of brokers."""
         self._addresses.update(addresses)
 
     def ask(
         self, request: object, response: type[R], *, again: Callable[[R], bool] = lambda _: False
     ) -> R:
-        """The answer of any broker. While `again` says that it is none yet, and while nobody
-        answers, it is asked again until the connection's timeout has passed.
+        """The answer of any broker. The request is repeated until the connection's timeout while no
+        broker answers, and while `again` says so of the answer.
 
-        Raises ClickException if nobody answers, or if that cannot be asked.
+        Raises ClickException if no broker answers or supports it, or if it cannot be encoded.
         """
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         while True:
-            reasons = []
-            for address in self._everybody():
+            failures: dict[Address, Exception] = {}
+            for address in self._known_addresses():
                 try:
-                    answer = self._asker(address).ask(request, response)
+                    answer = self._client(address).ask(request, response)
                 except UnencodableRequestError as error:
                     raise click.ClickException(str(error)) from error
                 except _FAILURES as error:
                     self._drop(address)
-                    reasons.append(f"{address[0]}:{address[1]}: {error}")
+                    failures[address] = error
                     continue
                 self._answered_last = address
                 if not again(answer) or time.monotonic() > deadline:
                     return answer
                 break
-            if reasons and time.monotonic() > deadline:
-                raise click.ClickException(f"no broker answers ({'; '.join(reasons)})")
+            is_supported = any(not isinstance(e, UnsupportedApiError) for e in failures.values())
+            if failures and (not is_supported or time.monotonic() > deadline):
+                told = "; ".join(f"{host}:{port}: {e}" for (host, port), e in failures.items())
+                raise click.ClickException(f"no broker answers ({told})")
             time.sleep(PAUSE_S)
 
     def ask_node(self, node_id: int, request: object, response: type[R]) -> R | None:
-        """The answer of one broker; None if it does not answer or has no address. Raises
-        ClickException if that cannot be asked."""
+        """The answer of one broker; None if it does not answer, does not support the request, or
+        has no known address. Raises ClickException if the request cannot be encoded."""
         address = self._addresses.get(node_id)
         if address is None:
             return None
-        # A connection that has been idle may be closed at the other end.
+        # The broker may have closed a connection that was idle.
         for _ in range(2):
-            was_open = address in self._askers
+            was_open = address in self._clients
             try:
-                return self._asker(address).ask(request, response)
+                return self._client(address).ask(request, response)
             except UnencodableRequestError as error:
                 raise click.ClickException(str(error)) from error
             except _FAILURES:
@@ -110,19 +146,77 @@ class ClusterClient:
                     break
         return None
 
-    def _everybody(self) -> list[Address]:
+    def ask_broker(self, node_id: int, request: object, response: type[R]) -> R:
+        """As `ask_node`; ClickException if the broker does not answer."""
+        answer = self.ask_node(node_id, request, response)
+        if answer is None:
+            raise click.ClickException(f"broker {node_id} does not answer")
+        return answer
+
+    def serves(self, key: ApiKey) -> bool:
+        """Whether the broker that answered last supports an API of Kafka's."""
+        try:
+            return self._client(self._answered_last).serves(key)
+        except _FAILURES:
+            self._drop(self._answered_last)
+            return False
+
+    def metadata(self, topics: Iterable[str] | None = ()) -> MetadataResponse:
+        """The brokers, whose addresses are remembered, and these topics, or all for None."""
+        named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        answer = self.ask(request, MetadataResponse)
+        self.learn({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})
+        return answer
+
+    def coordinators(self, keys: Iterable[str], key_type: int = GROUP) -> dict[str, int]:
+        """The coordinator of each group or transactional id, without those that have none now.
+        ClickException if one may not be asked for."""
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
+        found: dict[str, int] = {}
+        for each in self.ask(request, FindCoordinatorResponse).coordinators:
+            if not each.error_code:
+                self.learn({each.node_id: (each.host, each.port)})
+                found[each.key] = each.node_id
+            elif each.error_code not in COORDINATOR_ERRORS:
+                raise_on_error(each.error_code, each.error_message, each.key)
+        return found
+
+    def ask_coordinator(
+        self,
+        key: str,
+        request: object,
+        response: type[R],
+        error_of: Callable[[R], int],
+        *,
+        key_type: int = GROUP,
+        retried: frozenset[ErrorCode] = COORDINATOR_ERRORS,
+    ) -> R | None:
+        """The answer of a group's or transactional id's coordinator, repeated until the timeout
+        while it is an error that is `retried`; None if no coordinator answered."""
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            node_id = self.coordinators([key], key_type).get(key)
+            answer = None if node_id is None else self.ask_node(node_id, request, response)
+            if answer is not None and error_of(answer) not in retried:
+                return answer
+            if time.monotonic() > deadline:
+                return answer
+            time.sleep(PAUSE_S)
+
+    def _known_addresses(self) -> list[Address]:
         known = [self._answered_last, *self._bootstrap, *self._addresses.values()]
         return list(dict.fromkeys(known))
 
-    def _asker(self, address: Address) -> BlockingClient:
-        asker = self._askers.get(address)
-        if asker is None:
-            asker = BlockingClient(*address, min(self._timeout_s, CONNECT_TIMEOUT_S))
-            asker.wait(self._timeout_s)
-            self._askers[address] = asker
-        return asker
+    def _client(self, address: Address) -> BlockingClient:
+        client = self._clients.get(address)
+        if client is None:
+            client = self._connection.connect(*address, min(self.timeout_s, CONNECT_TIMEOUT_S))
+            client.wait(self.timeout_s)
+            self._clients[address] = client
+        return client
 
     def _drop(self, address: Address) -> None:
-        asker = self._askers.pop(address, None)
-        if asker is not None:
-            asker.close()
+        client = self._clients.pop(address, None)
+        if client is not None:
+            client.close()

@@ -1,10 +1,8 @@
 """The command line's way to a Kafka cluster: connection options, clients, and what errors mean.
 
-Built on confluent-kafka, which is imported inside functions only: commands that need no client
-(`serve`, `--help`) must not pay for it. Every command that talks to a cluster takes the same
-options through `with_connection`, so TLS and SASL work by `-X` or `--client-config` for all that
-confluent-kafka can ask; what only we can ask goes over PLAINTEXT, and is refused where that is not
-what was said.
+Every command that talks to a cluster takes the same options through `with_connection`. TLS and SASL
+are set by librdkafka's properties (`-X`, `--client-config`): confluent-kafka, which is imported
+inside functions only, reads them by itself, the command line's own connections by security.py.
 """
 
 from __future__ import annotations
@@ -20,6 +18,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
+from odradek.node.blocking_client import BlockingClient
+from odradek.node.cli.security import Security
+
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -30,7 +31,6 @@ R = TypeVar("R")
 K = TypeVar("K")
 V = TypeVar("V")
 
-PLAINTEXT = "PLAINTEXT"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # Longest wait for a TCP connection before an address counts as not reachable.
 CONNECT_TIMEOUT_S = 3.0
@@ -45,11 +45,19 @@ class ClusterConnection:
     properties: Mapping[str, str] = field(default_factory=dict)
     # Held for as long as the connection: dropping an admin client fails what it was asked.
     _admin: AdminClient | None = None
+    _security: Security | None = None
 
     @property
-    def is_plain(self) -> bool:
-        """Whether nobody has asked for TLS or SASL."""
-        return self.properties.get("security.protocol", PLAINTEXT).upper() == PLAINTEXT
+    def addresses(self) -> list[tuple[str, int]]:
+        """The bootstrap servers."""
+        return [split_address(each.strip()) for each in self.bootstrap.split(",")]
+
+    def connect(self, host: str, port: int, timeout_s: float | None = None) -> BlockingClient:
+        """A connection to one broker, authenticated. Raises OSError, NotABrokerError,
+        ProtocolError; ClickException if the properties or the credentials are wrong."""
+        if self._security is None:
+            self._security = Security.of(self.properties)
+        return self._security.connect(host, port, timeout_s or self.timeout_s)
 
     def admin(self) -> AdminClient:
         """The admin client, made once somebody is known to listen at the bootstrap address."""
@@ -80,8 +88,7 @@ class ClusterConnection:
         librdkafka keeps trying for ever, which is right for a service and wrong for a person.
         """
         reasons = []
-        for address in self.bootstrap.split(","):
-            host, port = split_address(address.strip())
+        for host, port in self.addresses:
             try:
                 with socket.create_connection((host, port), CONNECT_TIMEOUT_S):
                     return
@@ -102,55 +109,68 @@ class ClusterConnection:
         }
 
 
-def with_connection(command: Callable[P, R]) -> Callable[..., R]:
-    """Give a click command the connection options and pass it a `connection`."""
-
-    @click.option(
-        "--bootstrap",
-        "-b",
-        envvar="ODRADEK_BOOTSTRAP",
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
-        show_envvar=True,
-        metavar="HOST:PORT[,...]",
-        help="Any broker of the cluster.",
-    )
-    @click.option(
+_client_properties = (
+    click.option(
         "--property",
         "-X",
         "properties",
         multiple=True,
         metavar="KEY=VALUE",
         help="A librdkafka client property, e.g. security.protocol=SASL_SSL.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--client-config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         envvar="ODRADEK_CLIENT_CONFIG",
         show_envvar=True,
         help="A file of client properties, one KEY=VALUE a line.",
-    )
-    @click.option(
+    ),
+)
+_bootstrap = click.option(
+    "--bootstrap",
+    "-b",
+    envvar="ODRADEK_BOOTSTRAP",
+    default=DEFAULT_BOOTSTRAP,
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT[,...]",
+    help="Any broker of the cluster.",
+)
+
+
+def timeout_option(default: float, what: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """`--timeout SECONDS`."""
+    return click.option(
         "--timeout",
-        default=30.0,
+        default=default,
         show_default=True,
         metavar="SECONDS",
         type=click.FloatRange(min=0.1),
-        help="Longest wait for an answer.",
+        help=what,
     )
+
+
+def takes_connection(command: Callable[P, R]) -> Callable[..., R]:
+    """Give a click command that has `bootstrap` and `timeout` the options for client properties,
+    and pass it a `connection` in place of all of them."""
+
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        file = kwargs.pop("client_config")
-        assert file is None or isinstance(file, Path)
-        given = kwargs.pop("properties")
-        assert isinstance(given, tuple)
-        bootstrap, timeout = kwargs.pop("bootstrap"), kwargs.pop("timeout")
-        assert isinstance(bootstrap, str)
-        assert isinstance(timeout, float)
-        kwargs["connection"] = make_connection(bootstrap, timeout, file, given)
+        names = ("bootstrap", "timeout", "client_config", "properties")
+        given = [kwargs.pop(name) for name in names]
+        kwargs["connection"] = make_connection(*given)  # type: ignore[arg-type]  # click's types
         return command(*args, **kwargs)
 
-    return wrapper
+    whole: Callable[..., R] = wrapper
+    for option in reversed(_client_properties):
+        whole = option(whole)
+    return whole
+
+
+def with_connection(command: Callable[P, R]) -> Callable[..., R]:
+    """Give a click command the connection options and pass it a `connection`."""
+    timeout = timeout_option(30.0, "Longest wait for an answer.")
+    return _bootstrap(timeout(takes_connection(command)))
 
 
 def make_connection(

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.node.cli.connection import ClusterConnection
-from odradek.node.cli.quorum import raise_on_error
 from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -39,8 +38,8 @@ def read_defaults(connection: ClusterConnection) -> list[ConfigEntry]:
     """What was set for all brokers, by key. ClickException if nobody answers."""
     resource = DescribeConfigsResource(resource_type=_BROKER, resource_name="")
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-    with ClusterClient(connection) as session:
-        answer = session.ask(request, DescribeConfigsResponse)
+    with ClusterClient(connection) as client:
+        answer = client.ask(request, DescribeConfigsResponse)
     [found] = answer.results
     raise_on_error(found.error_code, found.error_message, "the default of all brokers")
     return sorted(map(_entry, found.configs), key=lambda entry: entry.name)
@@ -62,8 +61,8 @@ def alter_defaults(
         ],
     )
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=is_dry_run)
-    with ClusterClient(connection) as session:
-        answer = session.ask(request, IncrementalAlterConfigsResponse)
+    with ClusterClient(connection) as client:
+        answer = client.ask(request, IncrementalAlterConfigsResponse)
     [done] = answer.responses
     raise_on_error(done.error_code, done.error_message, "the default of all brokers")
 

@@ -13,7 +13,12 @@ from ipaddress import ip_address
 
 import click
 
-from odradek.node.cli.connection import DEFAULT_BOOTSTRAP, split_address
+from odradek.node.cli.connection import (
+    DEFAULT_BOOTSTRAP,
+    ClusterConnection,
+    takes_connection,
+    timeout_option,
+)
 from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.probe import Address, ProbeResult, probe
 
@@ -25,6 +30,9 @@ _WORDS = {
     "unreachable": "unreachable",
     "closed": "closes the connection",
     "tls": "wants TLS",
+    "not_tls": "does not speak TLS",
+    "certificate": "certificate not trusted",
+    "login": "refuses the login",
     "stranger": "not a Kafka broker",
 }
 
@@ -41,29 +49,24 @@ class Problem:
 
 @click.command()
 @click.argument("bootstrap", default=DEFAULT_BOOTSTRAP, metavar="[HOST:PORT[,...]]")
-@click.option(
-    "--timeout",
-    default=3.0,
-    show_default=True,
-    metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
-    help="Longest wait for each address.",
-)
+@timeout_option(3.0, "Longest wait for each address.")
+@takes_connection
 @with_output
-def doctor(bootstrap: str, timeout: float, output: Output) -> None:
-    """Try every address that a cluster tells its clients, from here.
+def doctor(connection: ClusterConnection, output: Output) -> None:
+    """Connect to every address that a cluster advertises to its clients, from here.
 
-    Says of each that cannot be used what is wrong and what to change. Works with any Kafka that has
-    a PLAINTEXT listener at BOOTSTRAP.
+    Reports for each address that cannot be used what is wrong and what to change. Works with any
+    Kafka.
     """
-    asked = [Address(*split_address(each.strip())) for each in bootstrap.split(",")]
-    bootstrap_probes = [probe(address, timeout) for address in asked]
+    asked = [Address(*address) for address in connection.addresses]
+    bootstrap_probes = [probe(address, connection) for address in asked]
     bootstrap_probe = next((each for each in bootstrap_probes if not each.failure), None)
     rows: list[Row] = [_row("bootstrap", None, each) for each in bootstrap_probes]
     problems = [problem for each in bootstrap_probes for problem in bootstrap_problems(each)]
     if bootstrap_probe is not None:
         visits = {
-            node_id: probe(address, timeout) for node_id, address in bootstrap_probe.brokers.items()
+            node_id: probe(address, connection)
+            for node_id, address in bootstrap_probe.brokers.items()
         }
         rows += [_row("advertised", node_id, found) for node_id, found in sorted(visits.items())]
         problems += cluster_problems(bootstrap_probe)
@@ -106,8 +109,13 @@ def bootstrap_problems(found: ProbeResult) -> Iterator[Problem]:
             "silent": "A firewall may be in between, or the address belongs to a machine that is"
             " off.",
             "unreachable": "There is no route from here to there.",
-            "closed": "The listener may want TLS or a login; or it is no Kafka at all.",
-            "tls": "That listener speaks TLS. Name a PLAINTEXT listener of the cluster.",
+            "closed": "The listener may want TLS or a login (-X security.protocol=...), or it is no"
+            " Kafka broker.",
+            "tls": "That listener speaks TLS: set -X security.protocol=SSL or SASL_SSL.",
+            "not_tls": "That listener may be a PLAINTEXT one: leave security.protocol out.",
+            "certificate": "Name the authority of its certificate: -X ssl.ca.location=FILE. The"
+            " certificate has to be for the name that you connect to.",
+            "login": "Check sasl.mechanism, sasl.username and sasl.password.",
             "stranger": "Something else listens there. Is it the right port?",
         }[found.failure]
         yield Problem(None, address, f"{address}: {_told(found)}", advice)
@@ -193,9 +201,11 @@ def broker_problems(
         )
     elif found.failure == "tls":
         advice = (
-            "That listener speaks TLS, which is right for clients that do. If these are not to,"
-            f" correct {setting}."
+            "That listener speaks TLS. Set -X security.protocol=SSL or SASL_SSL, or correct"
+            f" {setting}."
         )
+    elif found.failure in ("certificate", "not_tls", "login"):
+        advice = f"It does not accept what the bootstrap address accepts. Correct {setting}."
     else:
         advice = f"Something else answers there. Correct {setting}."
     yield Problem(node_id, address, what, advice)

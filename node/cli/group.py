@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.cluster.metadata.group_policy_configs import PROTOCOLS
-from odradek.node.blocking_client import BlockingClient, NotABrokerError
+from odradek.node.blocking_client import NotABrokerError
 from odradek.node.cli import offsets, share_group, streams_group
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.completion import complete_group
@@ -391,8 +391,8 @@ def _check_known(
     """Kafka answers for a group that never was with a dead, empty one."""
     if not found.members and not partition_ids and found.state.name in ("DEAD", "UNKNOWN"):
         if is_odradek_cluster(connection):
-            with ClusterClient(connection) as session:
-                if name in configured_groups(session):
+            with ClusterClient(connection) as client:
+                if name in configured_groups(client):
                     raise click.ClickException(configured_only_message(name))
         raise click.ClickException(f"there is no group {name!r}")
 
@@ -478,7 +478,7 @@ def _kip_848_states(admin: AdminClient, connection: ClusterConnection) -> dict[s
     request = ListGroupsRequest(types_filter=["consumer"])
     for broker in admin.list_topics(timeout=connection.timeout_s).brokers.values():
         try:
-            with BlockingClient(str(broker.host), broker.port, connection.timeout_s) as asker:
+            with connection.connect(str(broker.host), broker.port) as asker:
                 groups = asker.ask(request, ListGroupsResponse).groups
         except (OSError, NotABrokerError, ProtocolError):
             continue

@@ -96,23 +96,23 @@ def create(
         wanted["group.ephemeral"] = "false"
     if protocols:
         wanted["group.protocol.allow"] = ",".join(dict.fromkeys(protocols))
-    with ClusterClient(connection) as session:
-        [group] = GroupQueries(session).groups([name])
-        if not group.told.error_code or name in configured_groups(session):
+    with ClusterClient(connection) as client:
+        [group] = GroupQueries(client).groups([name])
+        if not group.told.error_code or name in configured_groups(client):
             if if_not_exists:
                 output.done(f"Group {name} exists", {"group": name, "created": False})
                 return
             raise click.ClickException(
                 f"group {name} exists; change it with `odradek config set group {name} ...`"
             )
-        _alter(session, name, [(key, SET, value) for key, value in wanted.items()])
+        _alter(client, name, [(key, SET, value) for key, value in wanted.items()])
     output.done(
         f"Created {name}: {', '.join(f'{key}={value}' for key, value in wanted.items())}",
         {"group": name, "created": True, "configs": wanted},
     )
 
 
-def _alter(session: ClusterClient, name: str, changes: list[tuple[str, int, str | None]]) -> None:
+def _alter(client: ClusterClient, name: str, changes: list[tuple[str, int, str | None]]) -> None:
     resource = IncrementalAlterConfigsResource(
         resource_type=_GROUP,
         resource_name=name,
@@ -122,18 +122,18 @@ def _alter(session: ClusterClient, name: str, changes: list[tuple[str, int, str 
         ],
     )
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    [answer] = session.ask(request, IncrementalAlterConfigsResponse).responses
+    [answer] = client.ask(request, IncrementalAlterConfigsResponse).responses
     if answer.error_code:
         message = answer.error_message or ErrorCode(answer.error_code).message
         raise click.ClickException(f"group {name}: {message}")
 
 
-def _own_configs(session: ClusterClient, name: str) -> list[str]:
+def _own_configs(client: ClusterClient, name: str) -> list[str]:
     """The keys that were set on a group."""
     asked = DescribeConfigsResource(
         resource_type=_GROUP, resource_name=name, configuration_keys=None
     )
-    [result] = session.ask(
+    [result] = client.ask(
         DescribeConfigsRequest(resources=[asked]), DescribeConfigsResponse
     ).results
     return [config.name for config in result.configs if config.config_source == OWN_CONFIG]
@@ -149,10 +149,10 @@ def print_groups(
 
     Every coordinator is asked: any broker names them.
     """
-    with ClusterClient(connection) as session:
-        facts = GroupQueries(session)
+    with ClusterClient(connection) as client:
+        facts = GroupQueries(client)
         groups = facts.all_groups()
-        configured = configured_groups(session)
+        configured = configured_groups(client)
         unused = configured - {group.name for group in groups}
         coordinators = {
             group.name: group.coordinator for group in (facts.groups(unused) if unused else ())
@@ -223,15 +223,15 @@ def delete_groups(
     it `is_forced`."""
     refusals: dict[str, str] = {}
     deleted: list[str] = []
-    with ClusterClient(connection) as session:
-        facts = GroupQueries(session)
-        configured = configured_groups(session)
+    with ClusterClient(connection) as client:
+        facts = GroupQueries(client)
+        configured = configured_groups(client)
         for name in dict.fromkeys(names):
-            complaint = _delete(facts, session, name, is_forced=is_forced)
+            complaint = _delete(facts, client, name, is_forced=is_forced)
             is_only_configured = complaint is not None and complaint[0] == _UNKNOWN
             if name in configured and (complaint is None or is_only_configured):
-                keys = _own_configs(session, name)
-                _alter(session, name, [(key, DELETE, None) for key in keys])
+                keys = _own_configs(client, name)
+                _alter(client, name, [(key, DELETE, None) for key in keys])
                 complaint = None
             if complaint is None:
                 deleted.append(name)
@@ -254,15 +254,15 @@ _AGAIN: Final = frozenset(
 
 
 def _delete(
-    facts: GroupQueries, session: ClusterClient, name: str, *, is_forced: bool
+    facts: GroupQueries, client: ClusterClient, name: str, *, is_forced: bool
 ) -> tuple[int, str] | None:
     """Why the group was not deleted, as (error code, sentence); None if it was."""
-    deadline = time.monotonic() + session.timeout_s
+    deadline = time.monotonic() + client.timeout_s
     while True:
         [group] = facts.groups([name])
         if is_forced:
-            remove_members(session, group.coordinator, group.told)
-        code, message = _delete_once(session, group)
+            remove_members(client, group.coordinator, group.told)
+        code, message = _delete_once(client, group)
         may_try_again = code in _AGAIN or (is_forced and code == ErrorCode.NON_EMPTY_GROUP)
         if not code:
             return None
@@ -278,8 +278,8 @@ def _delete(
         time.sleep(PAUSE_S)
 
 
-def _delete_once(session: ClusterClient, group: GroupDescription) -> tuple[int, str]:
-    answer = session.ask_node(
+def _delete_once(client: ClusterClient, group: GroupDescription) -> tuple[int, str]:
+    answer = client.ask_node(
         group.coordinator, DeleteGroupsRequest(groups_names=[group.name]), DeleteGroupsResponse
     )
     if answer is None:

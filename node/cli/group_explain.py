@@ -48,7 +48,7 @@ def print_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
 
 
 def findings_of(
-    session: ClusterClient, facts: GroupQueries, group: GroupDescription
+    client: ClusterClient, facts: GroupQueries, group: GroupDescription
 ) -> list[Finding]:
     """All that is found about a group, and about the partitions that it reads."""
     owned = {
@@ -63,7 +63,7 @@ def findings_of(
     if group.told.group_type == SHARE:
         # Its members may be given records of any partition that they subscribe to.
         partition_ids |= set(facts.partitions)
-    views = collect_partition_views(session, facts, partition_ids, group.now_ms)
+    views = collect_partition_views(client, facts, partition_ids, group.now_ms)
     return [
         *group_findings(group.told, group.now_ms),
         *missing_topic_findings(topic for topic in group.told.topics if topic not in there),
@@ -111,10 +111,10 @@ def _event_rows(group: GroupDescription) -> list[dict[str, Json]]:
 @with_output
 def explain(name: str, connection: ClusterConnection, output: Output) -> None:
     """Say what a group does, why it stands still, and what lately happened to it."""
-    with ClusterClient(connection) as session:
-        facts = GroupQueries(session)
+    with ClusterClient(connection) as client:
+        facts = GroupQueries(client)
         [group] = facts.existing_groups([name], with_events=True)
-        findings = findings_of(session, facts, group)
+        findings = findings_of(client, facts, group)
         lags = sum_lags(
             map(lag_row, partition_lags(facts, [group], waits_for_leaders=False)), ("group",)
         )

@@ -166,8 +166,8 @@ def lag(
     """
     if bool(names) == is_all:
         raise click.UsageError("Name groups, or say --all.")
-    with ClusterClient(connection) as session:
-        facts = GroupQueries(session)
+    with ClusterClient(connection) as client:
+        facts = GroupQueries(client)
         groups = facts.all_groups() if is_all else facts.existing_groups(names)
         rows = [lag_row(found) for found in partition_lags(facts, groups, frozenset(topics))]
     by = by or ("group" if is_all else "partition")
@@ -225,9 +225,9 @@ def wait(
     if lag_max is None and seconds_max is None:
         lag_max = 0
     deadline = time.monotonic() + connection.timeout_s
-    with ClusterClient(connection) as session:
+    with ClusterClient(connection) as client:
         waiting = LagMonitor(
-            GroupQueries(session), name, frozenset(topics), is_committed_only=committed_only
+            GroupQueries(client), name, frozenset(topics), is_committed_only=committed_only
         )
         with output.labelled_progress(f"Waiting for {name}", 0) as show:
             while True:
@@ -354,13 +354,13 @@ def add_lag_columns(connection: ClusterConnection, documents: Iterable[dict[str,
         for row in offsets
         if isinstance(row, dict)
     ]
-    with ClusterClient(connection) as session:
+    with ClusterClient(connection) as client:
         wanted = {
             ((row["topic"], row["partition"]), row["committed"])
             for row in rows
             if row["committed"] is not None
         }
-        found = GroupQueries(session).lag(sorted(wanted), waits_for_leaders=False)
+        found = GroupQueries(client).lag(sorted(wanted), waits_for_leaders=False)
     for row in rows:
         partition_id = row["topic"], row["partition"]
         lag = found.get((partition_id, row["committed"]))

@@ -16,9 +16,9 @@ import click
 
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
-from odradek.node.blocking_client import BlockingClient, NotABrokerError
-from odradek.node.cli.cluster_client import PAUSE_S, ClusterClient
-from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection, split_address
+from odradek.node.blocking_client import NotABrokerError
+from odradek.node.cli.cluster_client import COORDINATOR_ERRORS, PAUSE_S, ClusterClient
+from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection
 from odradek.node.cli.group_types import SHARE, share_offsets
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.configs import (
@@ -35,11 +35,7 @@ from odradek.protocol.messages.diagnostics import (
     ExplainGroupRequest,
     ExplainGroupResponse,
 )
-from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
     MetadataResponsePartition,
 )
 
@@ -47,13 +43,6 @@ PartitionId: TypeAlias = tuple[str, int]
 _GROUP: Final = ConfigResourceType.GROUP
 LEADERLESS_S: Final = 10.0
 """How long a partition without a leader is asked for, as a new one is for a moment."""
-_MOVING: Final = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
 _LEADERLESS: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -64,13 +53,10 @@ _LEADERLESS: Final = frozenset(
 
 
 def is_odradek_cluster(connection: ClusterConnection) -> bool:
-    """Whether the cluster's brokers explain groups: whether they are Odradek's, and speak to us
-    without TLS."""
-    if not connection.is_plain:
-        return False
-    for address in connection.bootstrap.split(","):
+    """Whether the cluster's brokers are Odradek's: whether they serve ExplainGroup."""
+    for address in connection.addresses:
         try:
-            with BlockingClient(*split_address(address.strip()), CONNECT_TIMEOUT_S) as asker:
+            with connection.connect(*address, CONNECT_TIMEOUT_S) as asker:
                 asker.ask(ExplainGroupRequest(group_ids=[]), ExplainGroupResponse)
                 return True
         except (OSError, NotABrokerError, ProtocolError):
@@ -78,10 +64,10 @@ def is_odradek_cluster(connection: ClusterConnection) -> bool:
     return False
 
 
-def configured_groups(session: ClusterClient) -> set[str]:
+def configured_groups(client: ClusterClient) -> set[str]:
     """Groups of which something was set."""
     request = ListConfigResourcesRequest(resource_types=[_GROUP])
-    answer = session.ask(request, ListConfigResourcesResponse)
+    answer = client.ask(request, ListConfigResourcesResponse)
     return {resource.resource_name for resource in answer.config_resources}
 
 
@@ -128,8 +114,8 @@ class GroupDescription:
 class GroupQueries:
     """Questions about groups, over one session."""
 
-    def __init__(self, session: ClusterClient) -> None:
-        self._session = session
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
         self.brokers: list[int] = []
         self.partitions: dict[PartitionId, MetadataResponsePartition] = {}
         """Of the topics that were looked up last."""
@@ -139,10 +125,7 @@ class GroupQueries:
 
     def fetch_metadata(self, topics: Iterable[str]) -> None:
         """Learn who leads these topics' partitions; topics that are gone have none."""
-        asked = [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        metadata = self._session.ask(request, MetadataResponse)
-        self._session.learn({b.node_id: (b.host, b.port) for b in metadata.brokers})
+        metadata = self._client.metadata(topics)
         self.brokers = sorted(broker.node_id for broker in metadata.brokers)
         self.partitions = {
             (topic.name, partition.partition_index): partition
@@ -176,7 +159,7 @@ class GroupQueries:
                 coordinator=broker,
                 now_ms=answer.now,
                 told=told,
-                share=share_offsets(self._session, broker, told.group_id)
+                share=share_offsets(self._client, broker, told.group_id)
                 if told.group_type == SHARE
                 else {},
             )
@@ -202,9 +185,9 @@ class GroupQueries:
         self, broker: int, request: ExplainGroupRequest
     ) -> ExplainGroupResponse | None:
         """A whole answer; None if the broker has gone."""
-        deadline = time.monotonic() + self._session.timeout_s
+        deadline = time.monotonic() + self._client.timeout_s
         while True:
-            answer = self._session.ask_node(broker, request, ExplainGroupResponse)
+            answer = self._client.ask_node(broker, request, ExplainGroupResponse)
             if answer is not None and not answer.error_code:
                 return answer
             self.fetch_metadata(())
@@ -219,14 +202,14 @@ class GroupQueries:
         """These groups, in this order; one that does not exist carries its error."""
         wanted = list(dict.fromkeys(names))
         found: dict[str, GroupDescription] = {}
-        deadline = time.monotonic() + self._session.timeout_s
+        deadline = time.monotonic() + self._client.timeout_s
         while True:
             missing = [name for name in wanted if name not in found]
-            for broker, here in self._coordinators(missing).items():
+            for broker, here in self._by_coordinator(missing).items():
                 request = ExplainGroupRequest(group_ids=here, include_events=with_events)
-                answer = self._session.ask_node(broker, request, ExplainGroupResponse)
+                answer = self._client.ask_node(broker, request, ExplainGroupResponse)
                 for group in self._groups_of(broker, answer) if answer is not None else ():
-                    if group.told.error_code not in _MOVING:
+                    if group.told.error_code not in COORDINATOR_ERRORS:
                         found[group.name] = group
             if len(found) == len(wanted):
                 return [found[name] for name in wanted]
@@ -242,23 +225,16 @@ class GroupQueries:
         groups = self.groups(names, with_events=with_events)
         for group in groups:
             if group.told.error_code:
-                if group.name in configured_groups(self._session):
+                if group.name in configured_groups(self._client):
                     raise click.ClickException(configured_only_message(group.name))
                 message = group.told.error_message or ErrorCode(group.told.error_code).message
                 raise click.ClickException(f"group {group.name}: {message}")
         return groups
 
-    def _coordinators(self, names: list[str]) -> dict[int, list[str]]:
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=names)
-        answer = self._session.ask(request, FindCoordinatorResponse)
+    def _by_coordinator(self, names: list[str]) -> dict[int, list[str]]:
         by_broker: dict[int, list[str]] = {}
-        for found in answer.coordinators:
-            if not found.error_code:
-                self._session.learn({found.node_id: (found.host, found.port)})
-                by_broker.setdefault(found.node_id, []).append(found.key)
-            elif found.error_code not in _MOVING:
-                message = found.error_message or ErrorCode(found.error_code).message
-                raise click.ClickException(f"group {found.key}: {message}")
+        for name, broker in self._client.coordinators(names).items():
+            by_broker.setdefault(broker, []).append(name)
         return by_broker
 
     # -- lag --------------------------------------------------------------------------------------
@@ -270,7 +246,7 @@ class GroupQueries:
         `waits_for_leaders`, without a leader are told so."""
         wanted = dict.fromkeys(positions)
         found: dict[tuple[PartitionId, int], Lag] = {}
-        leader_timeout_s = min(self._session.timeout_s, LEADERLESS_S) if waits_for_leaders else 0.0
+        leader_timeout_s = min(self._client.timeout_s, LEADERLESS_S) if waits_for_leaders else 0.0
         deadline = time.monotonic() + leader_timeout_s
         while True:
             left = [position for position in wanted if position not in found]
@@ -315,7 +291,7 @@ class GroupQueries:
             )
             for name, positions in topics.items()
         ]
-        answer = self._session.ask_node(
+        answer = self._client.ask_node(
             leader, DescribeLagRequest(topics=asked), DescribeLagResponse
         )
         if answer is None:

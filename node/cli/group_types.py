@@ -38,11 +38,11 @@ REASON: Final = "put out by odradek group delete --force"
 
 
 def share_offsets(
-    session: ClusterClient, coordinator: int, name: str
+    client: ClusterClient, coordinator: int, name: str
 ) -> dict[PartitionId, tuple[int, int]]:
     """Where a share group begins to read, and how many records it has before it (KIP-1226)."""
     asked = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
-    answer = session.ask_node(
+    answer = client.ask_node(
         coordinator,
         DescribeShareGroupOffsetsRequest(groups=[asked]),
         DescribeShareGroupOffsetsResponse,
@@ -56,7 +56,7 @@ def share_offsets(
     }
 
 
-def remove_members(session: ClusterClient, coordinator: int, group: ExplainedGroup) -> None:
+def remove_members(client: ClusterClient, coordinator: int, group: ExplainedGroup) -> None:
     """Have every member leave, whatever comes of it: who looks again sees who is still there."""
     name = group.group_id
     for member in group.members:
@@ -68,12 +68,12 @@ def remove_members(session: ClusterClient, coordinator: int, group: ExplainedGro
                     instance_id=member.instance_id,
                     member_epoch=LEAVE,
                 )
-                session.ask_node(coordinator, consumer, ConsumerGroupHeartbeatResponse)
+                client.ask_node(coordinator, consumer, ConsumerGroupHeartbeatResponse)
             case "share":
                 share = ShareGroupHeartbeatRequest(
                     group_id=name, member_id=member.member_id, member_epoch=LEAVE
                 )
-                session.ask_node(coordinator, share, ShareGroupHeartbeatResponse)
+                client.ask_node(coordinator, share, ShareGroupHeartbeatResponse)
             case "streams":
                 streams = StreamsGroupHeartbeatRequest(
                     group_id=name,
@@ -81,10 +81,10 @@ def remove_members(session: ClusterClient, coordinator: int, group: ExplainedGro
                     instance_id=member.instance_id,
                     member_epoch=LEAVE,
                 )
-                session.ask_node(coordinator, streams, StreamsGroupHeartbeatResponse)
+                client.ask_node(coordinator, streams, StreamsGroupHeartbeatResponse)
             case _:
                 identity = MemberIdentity(
                     member_id=member.member_id, group_instance_id=member.instance_id, reason=REASON
                 )
                 request = LeaveGroupRequest(group_id=name, members=[identity])
-                session.ask_node(coordinator, request, LeaveGroupResponse)
+                client.ask_node(coordinator, request, LeaveGroupResponse)

@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Output, with_output
-from odradek.node.cli.quorum import Quorum, add_voter, describe, raise_on_error, remove_voter
+from odradek.node.cli.quorum import Quorum, add_voter, describe, remove_voter
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     DescribeQuorumReplicaState,
@@ -55,11 +55,11 @@ def add(node_id: int, connection: ClusterConnection, output: Output) -> None:
     a vote as well; with three or five votes the cluster decides on as long as one or two of these
     nodes are lost.
     """
-    with ClusterClient(connection) as session:
-        quorum = _quorum_with_leader(session)
+    with ClusterClient(connection) as client:
+        quorum = _quorum_with_leader(client)
         is_new = quorum.voter(node_id) is None or quorum.observer(node_id) is not None
         if is_new:
-            quorum = promote_to_voter(node_id, session, output)
+            quorum = promote_to_voter(node_id, client, output)
     _print_votes(node_id, quorum, output, is_new=is_new)
 
 
@@ -76,24 +76,24 @@ def remove(node_id: int, force: bool, connection: ClusterConnection, output: Out
     Move its replicas away first (odradek node drain). A node that runs is to be stopped when it has
     lost its vote; the command waits for that as long as --timeout says, and can be given again.
     """
-    with ClusterClient(connection) as session:
-        _remove(node_id, session, output, is_forced=force)
+    with ClusterClient(connection) as client:
+        _remove(node_id, client, output, is_forced=force)
 
 
-def _remove(node_id: int, session: ClusterClient, output: Output, *, is_forced: bool) -> None:
-    quorum = _quorum_with_leader(session)
+def _remove(node_id: int, client: ClusterClient, output: Output, *, is_forced: bool) -> None:
+    quorum = _quorum_with_leader(client)
     voter, observer = quorum.voter(node_id), quorum.observer(node_id)
-    broker = _broker(node_id, session)
+    broker = _broker(node_id, client)
     if voter is None and observer is None and broker is None:
         raise click.ClickException(
             f"there is no node {node_id}; odradek cluster status shows those that there are"
         )
     is_replaced = voter is not None and observer is not None
     if not is_replaced and not is_forced:
-        _refuse_if_hosting(node_id, session)
+        _refuse_if_hosting(node_id, client)
     if voter is not None:
-        remove_voter(session, voter)
-        quorum = _quorum_with_leader(session)
+        remove_voter(client, voter)
+        quorum = _quorum_with_leader(client)
     if is_replaced:
         output.done(
             f"Node {node_id}'s replica in its old data folder votes no more; {_votes(quorum)}."
@@ -102,7 +102,7 @@ def _remove(node_id: int, session: ClusterClient, output: Output, *, is_forced: 
         )
         return
     if broker is not None:
-        _unregister(node_id, session, output)
+        _unregister(node_id, client, output)
     output.done(
         f"Node {node_id} is not in the cluster any more; {_votes(quorum)}.",
         _result(
@@ -111,21 +111,21 @@ def _remove(node_id: int, session: ClusterClient, output: Output, *, is_forced: 
     )
 
 
-def promote_to_voter(node_id: int, session: ClusterClient, output: Output) -> Quorum:
+def promote_to_voter(node_id: int, client: ClusterClient, output: Output) -> Quorum:
     """Wait until a node follows and has caught up, then give it a vote; the quorum with it.
 
     ClickException if it does not come, does not come nearer, or is refused.
     """
     observer = _poll_until(
-        lambda: _observer(node_id, session),
-        session,
+        lambda: _observer(node_id, client),
+        client,
         f"node {node_id} does not follow the metadata: start it with join=HOST:PORT of a node of"
         " the cluster, peer.listen, and the cluster's cluster.id and cluster.secret; if it runs,"
         " its log says why it is not taken in",
     )
     output.hint(f"Node {node_id} follows the metadata; it gets a vote when it has caught up.")
-    _catch_up(observer, session, output)
-    quorum = _quorum_with_leader(session)
+    _catch_up(observer, client, output)
+    quorum = _quorum_with_leader(client)
     old = quorum.voter(node_id)
     if old is not None and old.replica_directory_id != observer.replica_directory_id:
         raise click.ClickException(
@@ -136,7 +136,7 @@ def promote_to_voter(node_id: int, session: ClusterClient, output: Output) -> Qu
 
     def is_added() -> bool:
         # The old replica of a node may follow still, as far as the leader knows.
-        answer = add_voter(session, _observer(node_id, session) or observer)
+        answer = add_voter(client, _observer(node_id, client) or observer)
         if answer.error_code == ErrorCode.DUPLICATE_VOTER:
             return True  # an answer was lost: it has the vote
         if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
@@ -145,9 +145,9 @@ def promote_to_voter(node_id: int, session: ClusterClient, output: Output) -> Qu
         return not answer.error_code
 
     reasons: list[str] = []
-    _poll_until(is_added, session, lambda: f"node {node_id} has no vote yet: {reasons[-1]}")
+    _poll_until(is_added, client, lambda: f"node {node_id} has no vote yet: {reasons[-1]}")
     return _poll_until(
-        lambda: _with_voter(node_id, session), session, f"node {node_id} has no vote yet"
+        lambda: _with_voter(node_id, client), client, f"node {node_id} has no vote yet"
     )
 
 
@@ -157,54 +157,54 @@ def target_voter_count(node_count: int) -> int:
     return min(VOTERS_MAX, node_count - 1 + node_count % 2)
 
 
-def promote_to_voters(node_ids: Sequence[int], session: ClusterClient, output: Output) -> list[int]:
+def promote_to_voters(node_ids: Sequence[int], client: ClusterClient, output: Output) -> list[int]:
     """Give the first of these nodes, in this order, votes as `target_voter_count` has it; who got
     one."""
-    quorum = _quorum_with_leader(session)
+    quorum = _quorum_with_leader(client)
     missing = target_voter_count(len(node_ids)) - len(quorum.voters)
     without = [node_id for node_id in node_ids if quorum.voter(node_id) is None]
     chosen = without[: max(0, missing)]
     for node_id in chosen:
-        promote_to_voter(node_id, session, output)
+        promote_to_voter(node_id, client, output)
     return chosen
 
 
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _quorum_with_leader(session: ClusterClient) -> Quorum:
+def _quorum_with_leader(client: ClusterClient) -> Quorum:
     return _poll_until(
-        lambda: describe(session),
-        session,
+        lambda: describe(client),
+        client,
         "the quorum has no leader: a majority of its voters must be there; odradek cluster status"
         " shows who is",
     )
 
 
-def _observer(node_id: int, session: ClusterClient) -> DescribeQuorumReplicaState | None:
-    quorum = describe(session)
+def _observer(node_id: int, client: ClusterClient) -> DescribeQuorumReplicaState | None:
+    quorum = describe(client)
     return None if quorum is None else quorum.observer(node_id)
 
 
-def _with_voter(node_id: int, session: ClusterClient) -> Quorum | None:
-    quorum = describe(session)
+def _with_voter(node_id: int, client: ClusterClient) -> Quorum | None:
+    quorum = describe(client)
     return None if quorum is None or quorum.voter(node_id) is None else quorum
 
 
-def _catch_up(observer: DescribeQuorumReplicaState, session: ClusterClient, output: Output) -> None:
+def _catch_up(observer: DescribeQuorumReplicaState, client: ClusterClient, output: Output) -> None:
     """Show how far a node is until it has what there was when this began."""
-    node_id, end = observer.replica_id, _quorum_with_leader(session).end
+    node_id, end = observer.replica_id, _quorum_with_leader(client).end
     begin = done = max(0, observer.log_end_offset)
     if done >= end:
         return
     with output.progress(f"Node {node_id} catches up", end - begin) as advance:
-        deadline = time.monotonic() + session.timeout_s
+        deadline = time.monotonic() + client.timeout_s
         while done < end:
-            found = _observer(node_id, session)
+            found = _observer(node_id, client)
             if found is not None and found.log_end_offset > done:
                 advance(found.log_end_offset - done)
                 done = found.log_end_offset
-                deadline = time.monotonic() + session.timeout_s
+                deadline = time.monotonic() + client.timeout_s
             if time.monotonic() > deadline:
                 raise click.ClickException(
                     f"node {node_id} does not come nearer: it has {done} of {end} entries; is it"
@@ -213,8 +213,8 @@ def _catch_up(observer: DescribeQuorumReplicaState, session: ClusterClient, outp
             time.sleep(POLL_S)
 
 
-def _refuse_if_hosting(node_id: int, session: ClusterClient) -> None:
-    metadata = session.ask(MetadataRequest(topics=None), MetadataResponse)
+def _refuse_if_hosting(node_id: int, client: ClusterClient) -> None:
+    metadata = client.ask(MetadataRequest(topics=None), MetadataResponse)
     hosted = sorted(
         f"{topic.name}-{partition.partition_index}"
         for topic in metadata.topics
@@ -230,37 +230,37 @@ def _refuse_if_hosting(node_id: int, session: ClusterClient) -> None:
         )
 
 
-def _broker(node_id: int, session: ClusterClient) -> DescribeClusterBroker | None:
+def _broker(node_id: int, client: ClusterClient) -> DescribeClusterBroker | None:
     request = DescribeClusterRequest(include_fenced_brokers=True)
-    answer = session.ask(request, DescribeClusterResponse)
+    answer = client.ask(request, DescribeClusterResponse)
     raise_on_error(answer.error_code, answer.error_message, "the cluster is not described")
     return next((broker for broker in answer.brokers if broker.broker_id == node_id), None)
 
 
-def _unregister(node_id: int, session: ClusterClient, output: Output) -> None:
+def _unregister(node_id: int, client: ClusterClient, output: Output) -> None:
     def is_stopped() -> bool:
-        broker = _broker(node_id, session)
+        broker = _broker(node_id, client)
         return broker is None or broker.is_fenced
 
     if not is_stopped():
         output.hint(f"Stop node {node_id} now: it is forgotten as soon as it is gone.")
         _poll_until(
             is_stopped,
-            session,
+            client,
             f"node {node_id} has no vote any more, but it runs still and would register itself"
             " again: stop it, then give this command again",
         )
     request = UnregisterBrokerRequest(broker_id=node_id)
-    answer = session.ask(request, UnregisterBrokerResponse)
+    answer = client.ask(request, UnregisterBrokerResponse)
     if answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
         raise_on_error(answer.error_code, answer.error_message, f"node {node_id} is not forgotten")
 
 
 def _poll_until(
-    look: Callable[[], T | None], session: ClusterClient, complaint: str | Callable[[], str]
+    look: Callable[[], T | None], client: ClusterClient, complaint: str | Callable[[], str]
 ) -> T:
     """What `look` finds, as soon as it finds something; ClickException when time is up."""
-    deadline = time.monotonic() + session.timeout_s
+    deadline = time.monotonic() + client.timeout_s
     while True:
         found = look()
         if found:

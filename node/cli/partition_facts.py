@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient
 from odradek.node.cli.findings import BlockingTransaction, PartitionId, PartitionView
 from odradek.node.cli.group_queries import GroupQueries
 from odradek.protocol.messages.diagnostics import (
@@ -20,7 +20,6 @@ from odradek.protocol.messages.diagnostics import (
     ExplainTopicRequestTopic,
     ExplainTopicResponse,
 )
-from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.protocol.messages.metadata import MetadataResponsePartition
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
@@ -29,11 +28,9 @@ from odradek.protocol.messages.transactions import (
     ListTransactionsResponse,
 )
 
-KEY_TYPE_TRANSACTION = 1
-
 
 def collect_partition_views(
-    session: ClusterClient, facts: GroupQueries, partition_ids: Iterable[PartitionId], now_ms: int
+    client: ClusterClient, facts: GroupQueries, partition_ids: Iterable[PartitionId], now_ms: int
 ) -> dict[PartitionId, PartitionView]:
     """These partitions, but those that do not exist. `now_ms` is by what ages are told."""
     wanted = set(partition_ids)
@@ -43,16 +40,16 @@ def collect_partition_views(
         for partition_id in wanted
         if partition_id in facts.partitions
     }
-    told = _told(session, states)
+    told = _told(client, states)
     views = {
         partition_id: _view(partition_id, state, told.get(partition_id, {}))
         for partition_id, state in sorted(states.items())
     }
-    return _with_transactions(session, facts, views, now_ms)
+    return _with_transactions(client, facts, views, now_ms)
 
 
 def _told(
-    session: ClusterClient, states: dict[PartitionId, MetadataResponsePartition]
+    client: ClusterClient, states: dict[PartitionId, MetadataResponsePartition]
 ) -> dict[PartitionId, dict[int, ExplainedPartition]]:
     """What each broker says of the partitions of which it has a replica."""
     asked: dict[int, dict[str, list[int]]] = {}
@@ -67,7 +64,7 @@ def _told(
                 for name, indexes in topics.items()
             ]
         )
-        answer = session.ask_node(broker, request, ExplainTopicResponse)
+        answer = client.ask_node(broker, request, ExplainTopicResponse)
         for topic in answer.topics if answer is not None else ():
             for partition in topic.partitions:
                 partition_id = topic.name, partition.partition_index
@@ -111,7 +108,7 @@ def _view(
 
 
 def _with_transactions(
-    session: ClusterClient,
+    client: ClusterClient,
     facts: GroupQueries,
     views: dict[PartitionId, PartitionView],
     now_ms: int,
@@ -119,7 +116,7 @@ def _with_transactions(
     producer_ids = {v.transaction.producer_id for v in views.values() if v.transaction is not None}
     if not producer_ids:
         return views
-    known = _transactions(session, facts, sorted(producer_ids), now_ms)
+    known = _transactions(client, facts, sorted(producer_ids), now_ms)
     named = dict(views)
     for partition_id, view in views.items():
         found = view.transaction
@@ -137,26 +134,23 @@ def _with_transactions(
 
 
 def _transactions(
-    session: ClusterClient, facts: GroupQueries, producer_ids: list[int], now_ms: int
+    client: ClusterClient, facts: GroupQueries, producer_ids: list[int], now_ms: int
 ) -> dict[int, tuple[str, str, int | None, int]]:
     """(transactional id, state, age, timeout) by producer id, of those that a coordinator knows."""
     known: dict[int, tuple[str, str, int | None, int]] = {}
     names: dict[str, int] = {}
     listing = ListTransactionsRequest(state_filters=[], producer_id_filters=producer_ids)
     for broker in facts.brokers:
-        answer = session.ask_node(broker, listing, ListTransactionsResponse)
+        answer = client.ask_node(broker, listing, ListTransactionsResponse)
         for listed in answer.transaction_states if answer is not None else ():
             names[listed.transactional_id] = broker
     if not names:
         return known
-    found = session.ask(
-        FindCoordinatorRequest(key_type=KEY_TYPE_TRANSACTION, coordinator_keys=sorted(names)),
-        FindCoordinatorResponse,
-    )
-    for coordinator in found.coordinators:
-        broker = names[coordinator.key] if coordinator.error_code else coordinator.node_id
-        request = DescribeTransactionsRequest(transactional_ids=[coordinator.key])
-        described = session.ask_node(broker, request, DescribeTransactionsResponse)
+    found = client.coordinators(sorted(names), TRANSACTION)
+    for transactional_id, listed_by in names.items():
+        broker = found.get(transactional_id, listed_by)
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        described = client.ask_node(broker, request, DescribeTransactionsResponse)
         for state in described.transaction_states if described is not None else ():
             if state.error_code:
                 continue

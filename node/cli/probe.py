@@ -1,20 +1,22 @@
-"""A visit to one address: does a name lead there, does somebody listen, is it a Kafka broker?
+"""Probes one address: does the name resolve, does somebody listen, is it a Kafka broker?
 
-Client libraries try again where this must tell what happened, so it speaks the protocol itself
-(blocking_client.py): ApiVersions, and Metadata without topics. PLAINTEXT only; a listener that
-wants TLS or a login is told as such as far as that can be seen.
+Client libraries retry where this must report what happened, so it speaks the protocol itself
+(blocking_client.py): ApiVersions, and Metadata without topics.
 """
 
 import socket
+import ssl
 import time
 from dataclasses import dataclass, field
 
+import click
+
 from odradek.node.blocking_client import (
-    BlockingClient,
     ConnectionEndedError,
     NotABrokerError,
     TlsExpectedError,
 )
+from odradek.node.cli.connection import ClusterConnection
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -34,8 +36,7 @@ class Address:
 class ProbeResult:
     """What was found at an address. `failure` is empty if a broker answered there.
 
-    `failure` is one of "name", "refused", "silent", "unreachable", "closed", "tls" and "stranger";
-    `detail` says it in the system's words.
+    `failure` is a key of doctor.py's texts; `detail` is the operating system's message.
     """
 
     address: Address
@@ -49,8 +50,8 @@ class ProbeResult:
     """Who is in the cluster and where, as told at this address."""
 
 
-def probe(address: Address, timeout_s: float) -> ProbeResult:
-    """Go there, ask who is in the cluster, leave. Never raises for what it meets."""
+def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
+    """Connect, ask who is in the cluster, disconnect. Failures are part of the result."""
     found = ProbeResult(address)
     try:
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
@@ -60,36 +61,39 @@ def probe(address: Address, timeout_s: float) -> ProbeResult:
     found.resolved = tuple(dict.fromkeys(str(info[4][0]) for info in infos))
     began = time.monotonic()
     try:
-        asker = BlockingClient(address.host, address.port, timeout_s)
-    except ConnectionRefusedError as error:
-        found.failure, found.detail = "refused", error.strerror or str(error)
-        return found
-    except TimeoutError:
-        found.failure, found.detail = "silent", f"no answer within {timeout_s:g} s"
-        return found
-    except OSError as error:
-        found.failure, found.detail = "unreachable", error.strerror or str(error)
-        return found
-    found.connected_ms = (time.monotonic() - began) * 1000
-    with asker:
-        try:
-            metadata = asker.ask(MetadataRequest(topics=[]), MetadataResponse)
-        except TimeoutError:
-            found.failure, found.detail = "silent", f"connected, no answer within {timeout_s:g} s"
-        except (NotABrokerError, ProtocolError) as error:
-            found.failure, found.detail = _failure_of(error), str(error)
-        except OSError as error:
-            found.failure, found.detail = "closed", error.strerror or str(error)
-        else:
-            found.cluster_id = metadata.cluster_id
-            found.controller_id = metadata.controller_id
-            found.brokers = {
-                broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers
-            }
+        with connection.connect(address.host, address.port) as client:
+            found.connected_ms = (time.monotonic() - began) * 1000
+            metadata = client.ask(MetadataRequest(topics=[]), MetadataResponse)
+    except (OSError, NotABrokerError, ProtocolError, click.ClickException) as error:
+        found.failure = _failure_of(error, is_connected=found.connected_ms is not None)
+        found.detail = str(error)
+        if isinstance(error, click.ClickException):
+            found.detail = error.message
+        elif isinstance(error, TimeoutError):
+            connected = "" if found.connected_ms is None else "connected, "
+            found.detail = f"{connected}no answer within {connection.timeout_s:g} s"
+        elif isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+            found.detail = error.strerror or str(error)
+    else:
+        found.cluster_id = metadata.cluster_id
+        found.controller_id = metadata.controller_id
+        found.brokers = {
+            broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers
+        }
     return found
 
 
-def _failure_of(error: Exception) -> str:
-    if isinstance(error, TlsExpectedError):
-        return "tls"
-    return "closed" if isinstance(error, ConnectionEndedError) else "stranger"
+def _failure_of(error: Exception, *, is_connected: bool) -> str:
+    for kind, failure in (
+        (click.ClickException, "login"),
+        (TlsExpectedError, "tls"),
+        (ssl.SSLCertVerificationError, "certificate"),
+        (ssl.SSLError, "not_tls"),
+        (ConnectionEndedError, "closed"),
+        ((NotABrokerError, ProtocolError), "stranger"),
+        (TimeoutError, "silent"),
+        (ConnectionRefusedError, "refused"),
+    ):
+        if isinstance(error, kind):
+            return failure
+    return "closed" if is_connected else "unreachable"

@@ -1,6 +1,6 @@
-"""Questions to the quorum of the metadata, and changes of who votes in it (KIP-853).
+"""The quorum of the metadata: its state, and changes of its voters (KIP-853).
 
-Any broker can be asked: it asks the quorum's leader. PLAINTEXT only.
+Any broker answers: it forwards the request to the leader of the quorum.
 """
 
 from __future__ import annotations
@@ -8,10 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import click
-
-from odradek.node.blocking_client import BlockingClient
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
@@ -70,19 +67,19 @@ def quorum_request() -> DescribeQuorumRequest:
     return DescribeQuorumRequest(topics=[topic])
 
 
-def describe_quorum_of(asker: BlockingClient) -> DescribeQuorumResponsePartitionData | None:
-    """How one broker says that the quorum stands; None if it does not say."""
-    if not asker.serves(ApiKey.DESCRIBE_QUORUM):
+def quorum_state(client: ClusterClient) -> DescribeQuorumResponsePartitionData | None:
+    """The state of the quorum as some broker reports it; None if it does not."""
+    if not client.serves(ApiKey.DESCRIBE_QUORUM):
         return None
-    answer = asker.ask(quorum_request(), DescribeQuorumResponse)
+    answer = client.ask(quorum_request(), DescribeQuorumResponse)
     if answer.error_code or not answer.topics:
         return None
     return answer.topics[0].partitions[0]
 
 
-def describe(session: ClusterClient) -> Quorum | None:
+def describe(client: ClusterClient) -> Quorum | None:
     """How the quorum stands; None while it has no leader."""
-    answer = session.ask(quorum_request(), DescribeQuorumResponse)
+    answer = client.ask(quorum_request(), DescribeQuorumResponse)
     raise_on_error(answer.error_code, answer.error_message, "the quorum is not described")
     (partition,) = answer.topics[0].partitions
     if partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
@@ -91,27 +88,27 @@ def describe(session: ClusterClient) -> Quorum | None:
     return Quorum(partition.leader_id, tuple(partition.current_voters), tuple(partition.observers))
 
 
-def add_voter(session: ClusterClient, replica: DescribeQuorumReplicaState) -> AddRaftVoterResponse:
+def add_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> AddRaftVoterResponse:
     """Have an observer made a voter; the answer, whatever it says."""
     request = AddRaftVoterRequest(
         cluster_id=None,
-        timeout_ms=_request_timeout_ms(session),
+        timeout_ms=_request_timeout_ms(client),
         voter_id=replica.replica_id,
         voter_directory_id=replica.replica_directory_id,
     )
-    return session.ask(request, AddRaftVoterResponse)
+    return client.ask(request, AddRaftVoterResponse)
 
 
-def remove_voter(session: ClusterClient, replica: DescribeQuorumReplicaState) -> None:
+def remove_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> None:
     """Have a vote taken away that was there a moment ago; ClickException if it is not taken."""
     request = RemoveRaftVoterRequest(
         cluster_id=None,
         voter_id=replica.replica_id,
         voter_directory_id=replica.replica_directory_id,
     )
-    answer = session.ask(request, RemoveRaftVoterResponse)
+    answer = client.ask(request, RemoveRaftVoterResponse)
     if answer.error_code == ErrorCode.VOTER_NOT_FOUND:
-        quorum = describe(session)
+        quorum = describe(client)
         voters = () if quorum is None else quorum.voters
         # If it is gone, an answer was lost.
         left = {(voter.replica_id, voter.replica_directory_id) for voter in voters}
@@ -124,13 +121,6 @@ def remove_voter(session: ClusterClient, replica: DescribeQuorumReplicaState) ->
     )
 
 
-def raise_on_error(error_code: int, message: str | None, what: str) -> None:
-    """ClickException, beginning with `what`, if there is an error."""
-    if error_code:
-        error = ErrorCode(error_code)
-        raise click.ClickException(f"{what}: {message or error.message} ({error.name})")
-
-
-def _request_timeout_ms(session: ClusterClient) -> int:
+def _request_timeout_ms(client: ClusterClient) -> int:
     """Milliseconds after which a broker is to answer, so that the answer is heard."""
-    return max(1, int(session.timeout_s * 800))
+    return max(1, int(client.timeout_s * 800))

@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.cluster.balance.model import PartitionMove
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
 from odradek.node.cli.output import size_text
 from odradek.node.cli.replica_placement import (
     PartitionId,
     describe_partitions,
-    error_text,
     list_reassignments,
     log_dir_usage,
-    raise_on_error,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
@@ -84,7 +82,7 @@ class ReassignmentRunner:
 
     def __init__(
         self,
-        session: ClusterClient,
+        client: ClusterClient,
         moves: Sequence[PartitionMove],
         *,
         in_progress: Sequence[PartitionMove] = (),
@@ -92,7 +90,7 @@ class ReassignmentRunner:
         on_progress: Callable[[ReassignmentProgress], None],
     ) -> None:
         self.outcome = ReassignmentOutcome()
-        self._session = session
+        self._client = client
         self._batch = batch
         self._on_progress = on_progress
         self._waiting = deque(moves)
@@ -135,7 +133,7 @@ class ReassignmentRunner:
         if not batch:
             return
         wanted = {(move.topic, move.number): list(move.after) for move in batch}
-        codes = reassign(self._session, wanted)
+        codes = reassign(self._client, wanted)
         for move in batch:
             name = (move.topic, move.number)
             code, message = codes.get(name, (ErrorCode.UNKNOWN_SERVER_ERROR, "no answer came"))
@@ -151,8 +149,8 @@ class ReassignmentRunner:
         if not self._in_progress:
             return True
         # In this order: what ends in between is seen as under way a little longer.
-        ongoing = list_reassignments(self._session)
-        known = describe_partitions(self._session)
+        ongoing = list_reassignments(self._client)
+        known = describe_partitions(self._client)
         now = time.monotonic()
         before = len(self._in_progress)
         for name, move in list(self._in_progress.items()):
@@ -175,7 +173,7 @@ class ReassignmentRunner:
                 wanted.setdefault(node, []).append(name)
         silent = []
         for node, names in sorted(wanted.items()):
-            found = log_dir_usage(self._session, node, names)
+            found = log_dir_usage(self._client, node, names)
             if found is None:
                 silent.append(node)
                 continue
@@ -214,7 +212,7 @@ class ReassignmentRunner:
 
 
 def reassign(
-    session: ClusterClient,
+    client: ClusterClient,
     wanted: dict[PartitionId, list[int] | None] | dict[PartitionId, list[int]],
 ) -> dict[PartitionId, tuple[int, str | None]]:
     """Begin reassignments, or with null replicas call them off; the error of each."""
@@ -222,7 +220,7 @@ def reassign(
     for (topic, number), replicas in wanted.items():
         entry = topics.setdefault(topic, ReassignableTopic(name=topic))
         entry.partitions.append(ReassignablePartition(partition_index=number, replicas=replicas))
-    answer = session.ask(
+    answer = client.ask(
         AlterPartitionReassignmentsRequest(topics=list(topics.values())),
         AlterPartitionReassignmentsResponse,
         again=lambda told: ErrorCode(told.error_code).is_retriable,
@@ -236,7 +234,7 @@ def reassign(
 
 
 def cancel_reassignments(
-    session: ClusterClient, names: Iterable[PartitionId]
+    client: ClusterClient, names: Iterable[PartitionId]
 ) -> tuple[list[PartitionId], dict[PartitionId, str]]:
     """Have partitions stay where they were before: which do, and why others do not. What has ended
     meanwhile is neither."""
@@ -244,7 +242,7 @@ def cancel_reassignments(
     wanted: dict[PartitionId, list[int] | None] = dict.fromkeys(names)
     if not wanted:
         return [], {}
-    for name, (code, message) in reassign(session, wanted).items():
+    for name, (code, message) in reassign(client, wanted).items():
         if not code:
             stopped.append(name)
         elif code not in (
@@ -256,7 +254,7 @@ def cancel_reassignments(
 
 
 def elect_preferred_leaders(
-    session: ClusterClient, names: Iterable[PartitionId]
+    client: ClusterClient, names: Iterable[PartitionId]
 ) -> dict[PartitionId, str]:
     """Give the lead to the first replica of each partition; why some did not get it."""
     topics: dict[str, ElectLeadersTopicPartitions] = {}
@@ -264,7 +262,7 @@ def elect_preferred_leaders(
         topics.setdefault(topic, ElectLeadersTopicPartitions(topic=topic)).partitions.append(number)
     if not topics:
         return {}
-    answer = session.ask(
+    answer = client.ask(
         ElectLeadersRequest(topic_partitions=list(topics.values())),
         ElectLeadersResponse,
         again=lambda told: ErrorCode(told.error_code).is_retriable,

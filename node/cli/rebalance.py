@@ -142,16 +142,16 @@ def rebalance(
     largest partition or a tenth; replicas stay spread over racks, and no more is copied than that
     takes. Nodes that were drained are left out until they are included. Clients notice nothing.
 
-    Works with any Kafka that has a PLAINTEXT listener at the bootstrap address. Ctrl-C calls off
+    Works with any Kafka. Ctrl-C calls off
     what is under way; what has moved stays, and another run does the rest.
     """
     if both := set(exclude) & set(include):
         raise click.UsageError(f"Node {min(both)} cannot be both excluded and included.")
-    with ClusterClient(connection) as session:
-        view = view_cluster(session, topics=topics)
+    with ClusterClient(connection) as client:
+        view = view_cluster(client, topics=topics)
         _check_nodes(view, (*exclude, *include))
         if options.cancel:
-            _cancel(session, view, output, set(topics))
+            _cancel(client, view, output, set(topics))
             return
         emptied = (view.cordoned | set(exclude)) - set(include)
         nodes = [
@@ -161,15 +161,15 @@ def rebalance(
         plan = plan_moves(nodes, view.partitions)
         if exclude and plan.unmovable:
             raise click.ClickException(_obstacles_message(exclude, plan))
-        work = _PlanExecution(session, view, plan, options, output, is_full_rebalance=True)
+        work = _PlanExecution(client, view, plan, options, output, is_full_rebalance=True)
         if not work.confirm():
             return
         for node_id in sorted(set(exclude) - view.cordoned):
-            _cordon(session, node_id, output)
+            _cordon(client, node_id, output)
         for node_id in sorted(set(include) & view.cordoned):
-            _uncordon(session, node_id)
+            _uncordon(client, node_id)
         outcome = work.execute()
-        _print_result(view_cluster(session, topics=topics), plan, outcome, output)
+        _print_result(view_cluster(client, topics=topics), plan, outcome, output)
 
 
 @click.command()
@@ -187,34 +187,34 @@ def drain(
     can be drained of what others have in sync. Ctrl-C calls off what is under way; another run
     does the rest.
     """
-    with ClusterClient(connection) as session:
-        view = view_cluster(session)
+    with ClusterClient(connection) as client:
+        view = view_cluster(client)
         _check_nodes(view, (node_id,))
         if options.cancel:
-            _cancel(session, view, output, {p.topic for p in view.on(node_id)})
-            _uncordon(session, node_id)
+            _cancel(client, view, output, {p.topic for p in view.on(node_id)})
+            _uncordon(client, node_id)
             return
         plan = _plan_drain(view, node_id)
         if plan.unmovable:
             raise click.ClickException(_obstacles_message([node_id], plan))
-        work = _PlanExecution(session, view, plan, options, output, is_full_rebalance=False)
+        work = _PlanExecution(client, view, plan, options, output, is_full_rebalance=False)
         if not work.confirm():
             if not options.dry_run and node_id not in view.cordoned:
-                _cordon(session, node_id, output)
+                _cordon(client, node_id, output)
             return
-        _cordon(session, node_id, output)
+        _cordon(client, node_id, output)
         total = ReassignmentOutcome()
         for _ in range(DRAIN_ROUNDS):
             outcome = work.execute()
             total.done += outcome.done
             total.deleted += outcome.deleted
             total.failed = outcome.failed
-            view = view_cluster(session)
+            view = view_cluster(client)
             if not view.on(node_id) or outcome.failed:
                 break
             plan_of_rest = _plan_drain(view, node_id)
             work = _PlanExecution(
-                session, view, plan_of_rest, options, output, is_full_rebalance=False
+                client, view, plan_of_rest, options, output, is_full_rebalance=False
             )
         _print_result(view, plan, total, output)
         if left := view.on(node_id):
@@ -253,7 +253,7 @@ class _PlanExecution:
 
     def __init__(
         self,
-        session: ClusterClient,
+        client: ClusterClient,
         view: ClusterView,
         plan: ReassignmentPlan,
         options: RebalanceOptions,
@@ -262,7 +262,7 @@ class _PlanExecution:
         is_full_rebalance: bool,
     ) -> None:
         self._levels = is_full_rebalance
-        self._session = session
+        self._client = client
         self._view = view
         self._plan = plan
         self._options = options
@@ -320,7 +320,7 @@ class _PlanExecution:
                     told(progress.bytes_done, progress.bytes, progress.text())
 
                 mover = ReassignmentRunner(
-                    self._session,
+                    self._client,
                     moves,
                     in_progress=ongoing,
                     batch=self._options.batch,
@@ -338,8 +338,8 @@ class _PlanExecution:
 
     def _cancel_ongoing(self, mover: ReassignmentRunner) -> None:
         self._output.hint("\nInterrupted: what is under way is called off. Once more leaves it.")
-        self._session.hang_up()
-        stopped, kept = cancel_reassignments(self._session, mover.in_progress)
+        self._client.close()
+        stopped, kept = cancel_reassignments(self._client, mover.in_progress)
         self._output.hint(
             f"{len(mover.outcome.done)} partitions have moved, {len(stopped)} were called off."
             " Run the command again for the rest."
@@ -350,7 +350,7 @@ class _PlanExecution:
     @contextmanager
     def _throttled(self, moves: Sequence[PartitionMove]) -> Iterator[None]:
         """Throttle the moves if that is wanted; in the end nothing is throttled."""
-        session, limit = self._session, self._options.throttle
+        client, limit = self._client, self._options.throttle
         self._remove_leftover_throttles()
         throttled = ThrottledResources(frozenset(), frozenset())
         try:
@@ -359,17 +359,17 @@ class _PlanExecution:
                 throttled = ThrottledResources(
                     frozenset(m.topic for m in moves), frozenset(serving)
                 )
-                throttle(session, moves, serving, limit)
+                throttle(client, moves, serving, limit)
             yield
         finally:
-            session.hang_up()
-            unthrottle(session, throttled)
+            client.close()
+            unthrottle(client, throttled)
 
     def _remove_leftover_throttles(self) -> None:
         if self._options.dry_run:
             return
-        if left := leftover_throttles(self._session, self._view):
-            unthrottle(self._session, left)
+        if left := leftover_throttles(self._client, self._view):
+            unthrottle(self._client, left)
             self._output.hint("Throttles that an earlier run had left were taken away.")
 
     def _non_preferred_leaders(self) -> list[PartitionId]:
@@ -387,19 +387,19 @@ class _PlanExecution:
 
     def _elect(self, outcome: ReassignmentOutcome) -> None:
         """Let preferred leaders lead: of what has moved, and where another leads."""
-        exist = describe_partitions(self._session)
+        exist = describe_partitions(self._client)
         moved = [(move.topic, move.number) for move in outcome.done]
         names = [n for n in dict.fromkeys((*moved, *self._non_preferred_leaders())) if n in exist]
         unpreferred = [n for n in names if exist[n].leader_id != exist[n].replica_nodes[0]]
-        for (topic, number), reason in elect_preferred_leaders(self._session, unpreferred).items():
+        for (topic, number), reason in elect_preferred_leaders(self._client, unpreferred).items():
             self._output.hint(f"{topic}-{number} keeps its leader: {reason}")
 
 
-def leftover_throttles(session: ClusterClient, view: ClusterView) -> ThrottledResources:
+def leftover_throttles(client: ClusterClient, view: ClusterView) -> ThrottledResources:
     """The throttles there are, of all topics and of the brokers that serve."""
-    topics = sorted({topic for topic, _ in describe_partitions(session)})
+    topics = sorted({topic for topic, _ in describe_partitions(client)})
     return find_throttles(
-        session, topics, [node.node_id for node in view.nodes if not node.is_fenced]
+        client, topics, [node.node_id for node in view.nodes if not node.is_fenced]
     )
 
 
@@ -462,12 +462,12 @@ def _print_result(
         )
 
 
-def _cancel(session: ClusterClient, view: ClusterView, output: Output, topics: set[str]) -> None:
+def _cancel(client: ClusterClient, view: ClusterView, output: Output, topics: set[str]) -> None:
     """Call off every reassignment, of these topics or of all, and take the throttles away."""
-    names = [name for name in list_reassignments(session) if not topics or name[0] in topics]
-    stopped, kept = cancel_reassignments(session, names)
-    left = leftover_throttles(session, view)
-    unthrottle(session, left)
+    names = [name for name in list_reassignments(client) if not topics or name[0] in topics]
+    stopped, kept = cancel_reassignments(client, names)
+    left = leftover_throttles(client, view)
+    unthrottle(client, left)
     output.done(
         f"{len(stopped)} reassignments called off; throttles of {len(left.topics)} topics and"
         f" {len(left.brokers)} nodes taken away.",
@@ -492,14 +492,14 @@ def _check_nodes(view: ClusterView, node_ids: Iterable[int]) -> None:
             )
 
 
-def _cordon(session: ClusterClient, node_id: int, output: Output) -> None:
-    refusal = cordon(session, node_id, is_cordoned=True)
+def _cordon(client: ClusterClient, node_id: int, output: Output) -> None:
+    refusal = cordon(client, node_id, is_cordoned=True)
     if refusal is not None:
         output.hint(f"New topics may still be placed on node {node_id}: {refusal}")
 
 
-def _uncordon(session: ClusterClient, node_id: int) -> None:
-    refusal = cordon(session, node_id, is_cordoned=False)
+def _uncordon(client: ClusterClient, node_id: int) -> None:
+    refusal = cordon(client, node_id, is_cordoned=False)
     if refusal is not None:
         raise click.ClickException(f"node {node_id} cannot be included: {refusal}")
 

@@ -9,11 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import click
-
 from odradek.cluster.balance.model import Partition, RegisteredBroker
-from odradek.node.cli.cluster_client import ClusterClient
-from odradek.protocol.errors import ErrorCode
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.protocol.messages.cluster import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -58,20 +55,20 @@ class ClusterView:
         return [p for p in self.partitions if node_id in p.replicas]
 
 
-def view_cluster(session: ClusterClient, *, topics: Iterable[str] = ()) -> ClusterView:
+def view_cluster(client: ClusterClient, *, topics: Iterable[str] = ()) -> ClusterView:
     """The cluster now; of the topics named, or of all. ClickException if one does not exist."""
-    brokers = session.ask(
+    brokers = client.ask(
         DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse
     )
     raise_on_error(brokers.error_code, brokers.error_message, "the cluster cannot be described")
-    session.learn({b.broker_id: (b.host, b.port) for b in brokers.brokers if b.host and b.port})
-    described, ongoing = _describe_consistently(session, topics)
+    client.learn({b.broker_id: (b.host, b.port) for b in brokers.brokers if b.host and b.port})
+    described, ongoing = _describe_consistently(client, topics)
     sizes: dict[PartitionId, dict[int, int]] = {}
     cordoned = set()
     for broker in brokers.brokers:
         if broker.is_fenced:
             continue
-        held = log_dir_usage(session, broker.broker_id)
+        held = log_dir_usage(client, broker.broker_id)
         if held is None:
             continue
         if held.is_cordoned:
@@ -92,7 +89,7 @@ def view_cluster(session: ClusterClient, *, topics: Iterable[str] = ()) -> Clust
 
 
 def _describe_consistently(
-    session: ClusterClient, topics: Iterable[str]
+    client: ClusterClient, topics: Iterable[str]
 ) -> tuple[
     dict[PartitionId, MetadataResponsePartition], dict[PartitionId, OngoingPartitionReassignment]
 ]:
@@ -100,10 +97,10 @@ def _describe_consistently(
     replicas are on their way out. What changes while one looks is looked at again."""
     found: dict[PartitionId, MetadataResponsePartition] = {}
     moving: dict[PartitionId, OngoingPartitionReassignment] = {}
-    after = list_reassignments(session)
+    after = list_reassignments(client)
     while True:
-        described = describe_partitions(session, topics)
-        before, after = after, list_reassignments(session)
+        described = describe_partitions(client, topics)
+        before, after = after, list_reassignments(client)
         is_settled = True
         for name, state in described.items():
             if name in found:
@@ -119,12 +116,12 @@ def _describe_consistently(
 
 
 def describe_partitions(
-    session: ClusterClient, topics: Iterable[str] = ()
+    client: ClusterClient, topics: Iterable[str] = ()
 ) -> dict[PartitionId, MetadataResponsePartition]:
     """The partitions of the topics named, or of all. ClickException if one does not exist."""
     named = [MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)]
     request = MetadataRequest(topics=named or None, allow_auto_topic_creation=False)
-    answer = session.ask(request, MetadataResponse)
+    answer = client.ask(request, MetadataResponse)
     found = {}
     for topic in answer.topics:
         assert topic.name is not None
@@ -135,9 +132,9 @@ def describe_partitions(
     return found
 
 
-def list_reassignments(session: ClusterClient) -> dict[PartitionId, OngoingPartitionReassignment]:
+def list_reassignments(client: ClusterClient) -> dict[PartitionId, OngoingPartitionReassignment]:
     """What is being reassigned, of all topics."""
-    answer = session.ask(
+    answer = client.ask(
         ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse
     )
     raise_on_error(answer.error_code, answer.error_message, "reassignments cannot be listed")
@@ -156,7 +153,7 @@ class LogDirUsage(NamedTuple):
 
 
 def log_dir_usage(
-    session: ClusterClient, node_id: int, names: Iterable[PartitionId] | None = None
+    client: ClusterClient, node_id: int, names: Iterable[PartitionId] | None = None
 ) -> LogDirUsage | None:
     """What a node holds of these partitions or of all; None if it does not answer."""
     topics = None
@@ -165,7 +162,7 @@ def log_dir_usage(
         for topic, number in names:
             numbers.setdefault(topic, []).append(number)
         topics = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in numbers.items()]
-    answer = session.ask_node(
+    answer = client.ask_node(
         node_id, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse
     )
     if answer is None or answer.error_code:
@@ -179,18 +176,6 @@ def log_dir_usage(
                     sizes[held.name, partition.partition_index] += partition.partition_size
     folders = [folder for folder in answer.results if not folder.error_code]
     return LogDirUsage(sizes, bool(folders) and all(folder.is_cordoned for folder in folders))
-
-
-def raise_on_error(code: int, message: str | None, what: str) -> None:
-    """ClickException if there is an error."""
-    if code:
-        raise click.ClickException(f"{what}: {error_text(code, message)}")
-
-
-def error_text(code: int, message: str | None) -> str:
-    """An error in the broker's words, with its name."""
-    error = ErrorCode(code)
-    return f"{message or error.message} ({error.name})"
 
 
 def _partition(

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.cluster.balance.model import PartitionMove
-from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.replica_placement import error_text, raise_on_error
+from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.configs import (
     AlterConfigsResourceResponse,
@@ -50,7 +49,7 @@ class ThrottledResources:
 
 
 def throttle(
-    session: ClusterClient, moves: Sequence[PartitionMove], brokers: Iterable[int], bytes_per_s: int
+    client: ClusterClient, moves: Sequence[PartitionMove], brokers: Iterable[int], bytes_per_s: int
 ) -> ThrottledResources:
     """Slow the copies that these moves need; what is throttled then."""
     leading: dict[str, list[str]] = {}
@@ -62,9 +61,9 @@ def throttle(
     throttled = ThrottledResources(frozenset(leading), frozenset(brokers))
     rates = dict.fromkeys(RATES, str(bytes_per_s))
     for broker in sorted(throttled.brokers):
-        _alter(session, [_resource(BROKER, str(broker), rates)], broker)
+        _alter(client, [_resource(BROKER, str(broker), rates)], broker)
     _alter(
-        session,
+        client,
         [
             _resource(
                 TOPIC,
@@ -78,7 +77,7 @@ def throttle(
 
 
 def find_throttles(
-    session: ClusterClient, topics: Iterable[str], brokers: Iterable[int]
+    client: ClusterClient, topics: Iterable[str], brokers: Iterable[int]
 ) -> ThrottledResources:
     """Which of these have throttles of their own, whoever has set them."""
     asked = [
@@ -89,7 +88,7 @@ def find_throttles(
     ]
     found_topics = set()
     if asked:
-        answer = session.ask(DescribeConfigsRequest(resources=asked), DescribeConfigsResponse)
+        answer = client.ask(DescribeConfigsRequest(resources=asked), DescribeConfigsResponse)
         for result in answer.results:
             if any(config.config_source == _DYNAMIC_TOPIC for config in result.configs or ()):
                 found_topics.add(result.resource_name)
@@ -99,7 +98,7 @@ def find_throttles(
         resource = DescribeConfigsResource(
             resource_type=BROKER, resource_name=str(broker), configuration_keys=list(RATES)
         )
-        told = session.ask_node(
+        told = client.ask_node(
             broker, DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse
         )
         for result in told.results if told is not None else ():
@@ -108,21 +107,21 @@ def find_throttles(
     return ThrottledResources(frozenset(found_topics), frozenset(found_brokers))
 
 
-def unthrottle(session: ClusterClient, throttled: ThrottledResources) -> None:
+def unthrottle(client: ClusterClient, throttled: ThrottledResources) -> None:
     """Take throttles away. Topics and brokers that are gone by now have none."""
     for broker in sorted(throttled.brokers):
-        _alter(session, [_resource(BROKER, str(broker), dict.fromkeys(RATES))], broker)
+        _alter(client, [_resource(BROKER, str(broker), dict.fromkeys(RATES))], broker)
     _alter(
-        session,
+        client,
         [_resource(TOPIC, topic, dict.fromkeys(REPLICAS)) for topic in sorted(throttled.topics)],
     )
 
 
-def cordon(session: ClusterClient, node_id: int, *, is_cordoned: bool) -> str | None:
+def cordon(client: ClusterClient, node_id: int, *, is_cordoned: bool) -> str | None:
     """Have a node given no new replicas, or given them again (KIP-1066). What speaks against it,
     or None: an older Kafka knows no such thing."""
     value = "*" if is_cordoned else None
-    (answer,) = _ask(session, [_resource(BROKER, str(node_id), {CORDON: value})], node_id)
+    (answer,) = _ask(client, [_resource(BROKER, str(node_id), {CORDON: value})], node_id)
     return error_text(answer.error_code, answer.error_message) if answer.error_code else None
 
 
@@ -143,11 +142,11 @@ def _resource(
 
 
 def _alter(
-    session: ClusterClient,
+    client: ClusterClient,
     resources: Sequence[IncrementalAlterConfigsResource],
     broker: int | None = None,
 ) -> None:
-    for answer in _ask(session, resources, broker):
+    for answer in _ask(client, resources, broker):
         is_gone = answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not is_gone:
             what = "topic" if answer.resource_type == TOPIC else "broker"
@@ -159,7 +158,7 @@ def _alter(
 
 
 def _ask(
-    session: ClusterClient,
+    client: ClusterClient,
     resources: Sequence[IncrementalAlterConfigsResource],
     broker: int | None,
 ) -> Sequence[AlterConfigsResourceResponse]:
@@ -170,9 +169,9 @@ def _ask(
     request = IncrementalAlterConfigsRequest(resources=list(resources))
     told = None
     if broker is not None:
-        told = session.ask_node(broker, request, IncrementalAlterConfigsResponse)
+        told = client.ask_node(broker, request, IncrementalAlterConfigsResponse)
     if told is None or any(ErrorCode(r.error_code).is_retriable for r in told.responses):
-        told = session.ask(
+        told = client.ask(
             request,
             IncrementalAlterConfigsResponse,
             again=lambda answer: any(_may_pass(r.error_code) for r in answer.responses),

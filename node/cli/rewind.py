@@ -2,18 +2,17 @@
 
 Only Odradek's brokers can do that (protocol/messages/rewinds.py). The group's coordinator is asked,
 and asked again until it is done: the same rewind, which is carried out once however often it is
-asked for. PLAINTEXT only.
+asked for.
 """
 
 import re
-import time
 import uuid
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
 import click
 
-from odradek.node.cli.cluster_client import PAUSE_S, ClusterClient
+from odradek.node.cli.cluster_client import COORDINATOR_ERRORS, ClusterClient
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Output, Row, with_output
@@ -25,8 +24,6 @@ from odradek.node.cli.parameters import (
     topic_selection,
 )
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from odradek.protocol.messages.rewinds import (
     AlterSnapshotRequest,
     AlterSnapshotResponse,
@@ -50,11 +47,8 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 ATTEMPT_TIMEOUT_MS: Final = 2_000
 """How long the coordinator lets one question wait; shorter than any connection's patience."""
-_AGAIN: Final = frozenset(
+_AGAIN: Final = COORDINATOR_ERRORS | frozenset(
     {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -174,14 +168,8 @@ def undo(name: str, dry_run: bool, connection: ClusterConnection, output: Output
 
     The last eight can be undone, one after the other.
     """
-    with ClusterClient(connection) as session:
-        known = _ask(
-            session,
-            name,
-            DescribeRewindsRequest(group_id=name),
-            DescribeRewindsResponse,
-            connection,
-        )
+    with ClusterClient(connection) as client:
+        known = _ask(client, name, DescribeRewindsRequest(group_id=name), DescribeRewindsResponse)
     if known.is_under_way and dry_run:
         output.rows([], COLUMNS, empty="A rewind is under way: it is what would be given up.")
         return
@@ -208,8 +196,8 @@ def create_snapshot(
 ) -> None:
     """Remember the committed offsets of a group under a name."""
     request = AlterSnapshotRequest(group_id=group_name, name=name)
-    with ClusterClient(connection) as session:
-        answer = _ask(session, group_name, request, AlterSnapshotResponse, connection)
+    with ClusterClient(connection) as client:
+        answer = _ask(client, group_name, request, AlterSnapshotResponse)
     count = sum(len(topic.partitions) for topic in answer.topics)
     output.done(
         f"Snapshot {name} of {group_name}: {count} offsets",
@@ -227,8 +215,8 @@ def list_snapshots(
 ) -> None:
     """Show the snapshots of a group, and the rewinds that can be undone."""
     request = DescribeRewindsRequest(group_id=group_name)
-    with ClusterClient(connection) as session:
-        answer = _ask(session, group_name, request, DescribeRewindsResponse, connection)
+    with ClusterClient(connection) as client:
+        answer = _ask(client, group_name, request, DescribeRewindsResponse)
     rows: list[Row] = []
     for kind, known in (("snapshot", answer.snapshots), ("undo", answer.undo_points)):
         for found in known:
@@ -254,8 +242,8 @@ def delete_snapshot(
 ) -> None:
     """Forget a snapshot."""
     request = AlterSnapshotRequest(group_id=group_name, name=name, is_deletion=True)
-    with ClusterClient(connection) as session:
-        _ask(session, group_name, request, AlterSnapshotResponse, connection)
+    with ClusterClient(connection) as client:
+        _ask(client, group_name, request, AlterSnapshotResponse)
     output.done(f"Deleted snapshot {name}", {"group": group_name, "snapshot": name})
 
 
@@ -281,8 +269,8 @@ def _topics(selections: Iterable[TopicSelection], place: Position) -> list[Rewin
 def _rewind(request: RewindGroupRequest, connection: ClusterConnection, output: Output) -> None:
     request.rewind_id = uuid.uuid4().bytes
     request.timeout_ms = ATTEMPT_TIMEOUT_MS
-    with ClusterClient(connection) as session:
-        answer = _ask(session, request.group_id, request, RewindGroupResponse, connection)
+    with ClusterClient(connection) as client:
+        answer = _ask(client, request.group_id, request, RewindGroupResponse)
     rows: list[Row] = [
         {
             "topic": topic.name,
@@ -310,36 +298,18 @@ def _offsets(topics: Iterable[SavedTopic]) -> list[Row]:
     ]
 
 
-def _ask(
-    session: ClusterClient,
-    group: str,
-    request: object,
-    response: type[R],
-    connection: ClusterConnection,
-) -> R:
-    """The answer of the group's coordinator, asked until it has one; ClickException if it refuses
-    or the connection's timeout passes."""
-    deadline = time.monotonic() + connection.timeout_s
-    metadata = session.ask(MetadataRequest(topics=[]), MetadataResponse)
-    session.learn({broker.node_id: (broker.host, broker.port) for broker in metadata.brokers})
-    while True:
-        answer = _ask_once(session, group, request, response)
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        message: str | None = "its coordinator does not answer, or is none of Odradek's"
-        if answer is not None:
-            code, message = ErrorCode(answer.error_code), answer.error_message
-            if code is ErrorCode.NONE:
-                return answer
-        if code not in _AGAIN or time.monotonic() > deadline:
-            raise click.ClickException(f"group {group!r}: {message or code.message}")
-        time.sleep(PAUSE_S)
-
-
-def _ask_once(session: ClusterClient, group: str, request: object, response: type[R]) -> R | None:
-    found = session.ask(
-        FindCoordinatorRequest(coordinator_keys=[group]), FindCoordinatorResponse
-    ).coordinators[0]
-    if found.error_code:
-        return None
-    session.learn({found.node_id: (found.host, found.port)})
-    return session.ask_node(found.node_id, request, response)
+def _ask(client: ClusterClient, group: str, request: object, response: type[R]) -> R:
+    """The answer of the group's coordinator, which is asked until the connection's timeout while
+    another answer may come soon. ClickException if it refuses."""
+    client.metadata()
+    answer = client.ask_coordinator(
+        group, request, response, lambda told: told.error_code, retried=_AGAIN
+    )
+    if answer is None:
+        raise click.ClickException(
+            f"group {group!r}: its coordinator does not answer, or is not an Odradek broker"
+        )
+    if answer.error_code:
+        message = answer.error_message or ErrorCode(answer.error_code).message
+        raise click.ClickException(f"group {group!r}: {message}")
+    return answer

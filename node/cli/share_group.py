@@ -66,7 +66,7 @@ def describe_share_groups(
     for broker in admin.list_topics(timeout=connection.timeout_s).brokers.values():
         address = str(broker.host), broker.port
         try:
-            with BlockingClient(*address, connection.timeout_s) as asker:
+            with connection.connect(*address) as asker:
                 if not asker.serves(ApiKey.SHARE_GROUP_DESCRIBE):
                     continue
                 for told in asker.ask(request, ShareGroupDescribeResponse).groups:
@@ -171,7 +171,7 @@ def alter_start_offsets(
     name = group.told.group_id
     request = AlterShareGroupOffsetsRequest(group_id=name, topics=list(topics.values()))
     try:
-        with BlockingClient(*group.address, connection.timeout_s) as asker:
+        with connection.connect(*group.address) as asker:
             answer = asker.ask(request, AlterShareGroupOffsetsResponse)
     except _FAILURES as error:
         raise click.ClickException(f"group {name!r}: {error}") from None

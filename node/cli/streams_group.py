@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.node.blocking_client import BlockingClient, NotABrokerError
+from odradek.node.blocking_client import NotABrokerError
 from odradek.node.cli import offsets
 from odradek.node.cli.connection import ClusterConnection
 from odradek.node.cli.offsets import PartitionId
@@ -38,7 +38,7 @@ def describe_streams_groups(
     found: dict[str, tuple[int, StreamsGroupDescribedGroup]] = {}
     for broker in admin.list_topics(timeout=connection.timeout_s).brokers.values():
         try:
-            with BlockingClient(str(broker.host), broker.port, connection.timeout_s) as asker:
+            with connection.connect(str(broker.host), broker.port) as asker:
                 if not asker.serves(ApiKey.STREAMS_GROUP_DESCRIBE):
                     continue
                 groups = asker.ask(request, StreamsGroupDescribeResponse).groups

@@ -57,8 +57,8 @@ def explain(
     name: str, numbers: tuple[int, ...], connection: ClusterConnection, output: Output
 ) -> None:
     """Say how partitions stand, who reads them, and what holds them up."""
-    with ClusterClient(connection) as session:
-        facts = GroupQueries(session)
+    with ClusterClient(connection) as client:
+        facts = GroupQueries(client)
         facts.fetch_metadata([name])
         partition_ids = [
             partition_id
@@ -69,7 +69,7 @@ def explain(
             what = "no such partition" if facts.partitions else "no such topic"
             raise click.ClickException(f"topic {name!r}: {what}")
         now_ms = time.time_ns() // 1_000_000
-        views = collect_partition_views(session, facts, partition_ids, now_ms)
+        views = collect_partition_views(client, facts, partition_ids, now_ms)
         findings: list[Finding] = [
             finding for view in views.values() for finding in partition_findings(view)
         ]

@@ -15,7 +15,7 @@ from odradek.coordinator.transaction.hanging_transactions import (
     is_unknown,
 )
 from odradek.coordinator.transaction.transaction_metadata import Partition
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient
 from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import duration
@@ -24,12 +24,6 @@ from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
-)
-from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from odradek.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
 )
 from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
@@ -46,7 +40,6 @@ from odradek.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 
-KEY_TYPE_TRANSACTION: Final = 1
 TIMEOUT_MAX_MS: Final = 900_000
 """As long as a broker lets a transaction take by default."""
 STATES: Final = (
@@ -65,18 +58,15 @@ UNFINISHED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 class TransactionQueries:
     """The brokers of the cluster and their partitions, as one of them tells them."""
 
-    def __init__(self, session: ClusterClient, topic: str | None = None) -> None:
-        self._session = session
-        topics = None if topic is None else [MetadataRequestTopic(name=topic)]
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-        self._metadata = session.ask(request, MetadataResponse)
+    def __init__(self, client: ClusterClient, topic: str | None = None) -> None:
+        self._client = client
+        self._metadata = client.metadata(None if topic is None else [topic])
         for found in self._metadata.topics:
             if found.error_code:
                 raise click.ClickException(
                     f"topic {found.name}: {ErrorCode(found.error_code).message}"
                 )
         self.broker_ids = sorted(broker.node_id for broker in self._metadata.brokers)
-        session.learn({b.node_id: (b.host, b.port) for b in self._metadata.brokers})
 
     def transactions(
         self,
@@ -91,9 +81,7 @@ class TransactionQueries:
             duration_filter=-1 if older_than_ms is None else older_than_ms,
         )
         for broker_id in self.broker_ids:
-            answer = self._session.ask_node(broker_id, request, ListTransactionsResponse)
-            if answer is None:
-                raise click.ClickException(f"broker {broker_id} does not answer")
+            answer = self._client.ask_broker(broker_id, request, ListTransactionsResponse)
             if answer.error_code:
                 message = ErrorCode(answer.error_code).message
                 raise click.ClickException(f"broker {broker_id}: {message}; try again")
@@ -103,20 +91,13 @@ class TransactionQueries:
 
     def describe(self, transactional_id: str) -> DescribeTransactionsTransactionState:
         """One transactional id, from its coordinator."""
-        request = FindCoordinatorRequest(
-            key_type=KEY_TYPE_TRANSACTION, coordinator_keys=[transactional_id]
+        answer = self._client.ask_coordinator(
+            transactional_id,
+            DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+            DescribeTransactionsResponse,
+            lambda told: told.transaction_states[0].error_code,
+            key_type=TRANSACTION,
         )
-        found = self._session.ask(
-            request,
-            FindCoordinatorResponse,
-            again=lambda answer: (
-                answer.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            ),
-        ).coordinators[0]
-        question = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        answer = None
-        if not found.error_code:
-            answer = self._session.ask_node(found.node_id, question, DescribeTransactionsResponse)
         if answer is None:
             raise click.ClickException(f"{transactional_id}: its coordinator does not answer")
         [state] = answer.transaction_states
@@ -137,9 +118,7 @@ class TransactionQueries:
                     for name, indexes in topics.items()
                 ]
             )
-            answer = self._session.ask_node(leader, request, DescribeProducersResponse)
-            if answer is None:
-                raise click.ClickException(f"broker {leader} does not answer")
+            answer = self._client.ask_broker(leader, request, DescribeProducersResponse)
             for described in answer.topics:
                 for found in described.partitions:
                     for producer in found.active_producers:
@@ -203,7 +182,7 @@ class TransactionQueries:
             configuration_keys=list(parts),
         )
         request = DescribeConfigsRequest(resources=[resource])
-        answer = self._session.ask_node(broker_id, request, DescribeConfigsResponse)
+        answer = self._client.ask_node(broker_id, request, DescribeConfigsResponse)
         for result in answer.results if answer is not None else ():
             for config in result.configs:
                 if config.value is not None and config.name in parts:
@@ -227,7 +206,7 @@ def list_transactions(
     states: tuple[str, ...], older_than: int | None, connection: ClusterConnection, output: Output
 ) -> None:
     """List the transactional ids of all coordinators."""
-    with ClusterClient(connection) as session:
+    with ClusterClient(connection) as client:
         rows: list[Row] = [
             {
                 "transactional_id": transactional_id,
@@ -236,7 +215,7 @@ def list_transactions(
                 "coordinator": coordinator,
             }
             for coordinator, transactional_id, producer_id, state in TransactionQueries(
-                session
+                client
             ).transactions(states, older_than)
         ]
     rows.sort(key=lambda row: str(row["transactional_id"]))
@@ -251,8 +230,8 @@ def list_transactions(
 @with_output
 def describe(names: tuple[str, ...], connection: ClusterConnection, output: Output) -> None:
     """Show owner, state, age and partitions."""
-    with ClusterClient(connection) as session:
-        cluster = TransactionQueries(session)
+    with ClusterClient(connection) as client:
+        cluster = TransactionQueries(client)
         documents = [_document(cluster.describe(name)) for name in names]
     if output.is_json:
         output.document(list(documents))
@@ -291,8 +270,8 @@ def hanging(
     topic: str | None, older_than: int | None, connection: ClusterConnection, output: Output
 ) -> None:
     """Find transactions that are open in a partition and that no coordinator will ever end."""
-    with ClusterClient(connection) as session:
-        cluster = TransactionQueries(session, topic)
+    with ClusterClient(connection) as client:
+        cluster = TransactionQueries(client, topic)
         limit_ms = cluster.silence_max_ms() if older_than is None else older_than
         rows: list[Row] = [
             {
@@ -336,8 +315,8 @@ def abort(
     output: Output,
 ) -> None:
     """End a transaction in one partition: its records there count as aborted."""
-    with ClusterClient(connection) as session:
-        cluster = TransactionQueries(session, topic)
+    with ClusterClient(connection) as client:
+        cluster = TransactionQueries(client, topic)
         found = next(
             (
                 each
@@ -366,9 +345,7 @@ def abort(
             ]
         )
         leader = cluster.leaders()[found.partition]
-        answer = session.ask_node(leader, request, WriteTxnMarkersResponse)
-    if answer is None:
-        raise click.ClickException(f"broker {leader} does not answer")
+        answer = client.ask_broker(leader, request, WriteTxnMarkersResponse)
     code = answer.markers[0].topics[0].partitions[0].error_code
     if code:
         raise click.ClickException(f"{topic}:{partition}: {ErrorCode(code).message}")

@@ -72,6 +72,6 @@ def test_who_hangs_up_on_an_api_of_our_own_does_not_serve_it() -> None:
     with (
         answering(b"") as address,
         BlockingClient(address.host, address.port, 10.0) as asker,
-        pytest.raises(NotABrokerError, match="it serves no RewindGroup request"),
+        pytest.raises(NotABrokerError, match="it does not support RewindGroup requests"),
     ):
         asker.ask(RewindGroupRequest(), RewindGroupResponse)

@@ -8,28 +8,28 @@ from odradek.node.cli.catch_up import (
     gaps,
     under_replicated_partitions,
 )
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import make_connection
 from odradek.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.support.ports import free_port
+from tests.support.stand_in_cluster import stand_in_cluster
 
 T0 = UnderReplicatedPartition("t", 0, 1, (2, 3))
 T1 = UnderReplicatedPartition("t", 1, 1, (2,))
 
 
-def metadata(*isr: list[int], port: int = 1) -> MetadataResponse:
+def metadata(*isr: list[int]) -> MetadataResponse:
     partitions = [
         MetadataResponsePartition(
             partition_index=index, leader_id=1, replica_nodes=[1, 2, 3], isr_nodes=nodes
         )
         for index, nodes in enumerate(isr)
     ]
-    brokers = [
-        MetadataResponseBroker(node_id=node, host="127.0.0.1", port=port) for node in (1, 2, 3)
-    ]
+    brokers = [MetadataResponseBroker(node_id=node, host="127.0.0.1", port=1) for node in (1, 2, 3)]
     topics = [MetadataResponseTopic(name="t", partitions=partitions)]
     return MetadataResponse(brokers=brokers, topics=topics)
 
@@ -39,7 +39,6 @@ def test_replicas_are_lacking_that_are_not_in_sync() -> None:
         UnderReplicatedPartition("t", 0, 1, (2, 3)),
         UnderReplicatedPartition("t", 2, 1, (2,)),
     ]
-    assert catch_up_progress(metadata([3, 2, 1]), 1.0) == []
 
 
 def test_a_node_lacks_what_its_leaders_have_more() -> None:
@@ -68,8 +67,11 @@ def test_what_is_there_already_only_has_to_be_taken_in() -> None:
 
 
 def test_nodes_that_do_not_answer_are_behind_nobody_knows_how_far() -> None:
-    silent = metadata([1, 2], [1], port=free_port())
-    assert catch_up_progress(silent, 1.0) == [
-        ReplicaCatchUp(2, 1, None, None),
-        ReplicaCatchUp(3, 2, None, None),
-    ]
+    with stand_in_cluster(1) as cluster:
+        client = ClusterClient(make_connection(cluster.bootstrap, 1.0, None, ()))
+        assert catch_up_progress(metadata([3, 2, 1]), client) == []
+        assert catch_up_progress(metadata([1, 2], [1]), client) == [
+            ReplicaCatchUp(2, 1, None, None),
+            ReplicaCatchUp(3, 2, None, None),
+        ]
+        client.close()

@@ -12,7 +12,9 @@ import pytest
 from odradek.node.blocking_client import BlockingClient
 from odradek.node.child import python_command
 from odradek.node.cli.cluster import ClusterHealth, controller_of, is_unhealthy, nodes_of
-from odradek.node.cli.quorum import describe_quorum_of
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.connection import make_connection
+from odradek.node.cli.quorum import quorum_state
 from odradek.node.local_cluster import ClusterLayout, LocalNode, new_layout, write_layout
 from odradek.protocol.messages.cluster import (
     DescribeQuorumReplicaState,
@@ -180,8 +182,9 @@ def test_a_cluster_of_one_grows_when_more_nodes_are_asked_for(tmp_path: Path) ->
             assert process.stdout is not None
             told = json.loads(process.stdout.readline())
             assert [node["node"] for node in told["nodes"]] == [0, 1, 2]
-            with BlockingClient("127.0.0.1", port, 10.0) as asker:
-                quorum = describe_quorum_of(asker)
+            local = make_connection(f"127.0.0.1:{port}", 10.0, None, ())
+            with ClusterClient(local) as client:
+                quorum = quorum_state(client)
             assert quorum is not None
             assert sorted(voter.replica_id for voter in quorum.current_voters) == [0, 1, 2]
             process.send_signal(signal.SIGTERM)

@@ -7,7 +7,6 @@ import pytest
 
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import ClusterConnection, make_connection
-from odradek.node.cli.group_queries import is_odradek_cluster
 from odradek.protocol.messages.cluster import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -17,6 +16,10 @@ from odradek.protocol.messages.metadata import (
     DescribeClusterResponse,
     MetadataRequest,
     MetadataResponse,
+)
+from odradek.protocol.messages.transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
 )
 from tests.support.ports import free_port
 from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
@@ -38,62 +41,58 @@ def asked(cluster: StandInCluster) -> list[int]:
 
 
 def test_whoever_answered_last_is_asked_first(three: StandInCluster) -> None:
-    with ClusterClient(connection_to(three)) as session:
+    with ClusterClient(connection_to(three)) as client:
         for _ in range(3):
-            session.ask(MetadataRequest(topics=[]), MetadataResponse)
+            client.ask(MetadataRequest(topics=[]), MetadataResponse)
     assert asked(three) == [0, 0, 0]
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "sasl_ssl", "SASL_PLAINTEXT"])
-def test_who_asks_for_more_than_plaintext_is_not_sent_over_it(
-    three: StandInCluster, protocol: str
-) -> None:
-    properties = [f"security.protocol={protocol}"]
-    connection = make_connection(three.bootstrap, 10.0, None, properties)
-    with pytest.raises(click.ClickException, match=f"security.protocol is {protocol}"):
-        ClusterClient(connection)
-    assert not is_odradek_cluster(connection)
-    assert three.requests == []
+def test_an_api_that_no_broker_supports_is_told_at_once(three: StandInCluster) -> None:
+    with (
+        ClusterClient(connection_to(three)) as client,
+        pytest.raises(click.ClickException, match="does not support ListTransactions"),
+    ):
+        client.ask(ListTransactionsRequest(), ListTransactionsResponse)
 
 
 def test_another_broker_is_asked_when_one_is_gone(three: StandInCluster) -> None:
-    with ClusterClient(connection_to(three)) as session:
-        session.ask(MetadataRequest(topics=[]), MetadataResponse)
+    with ClusterClient(connection_to(three)) as client:
+        client.ask(MetadataRequest(topics=[]), MetadataResponse)
         three.stop(0)
-        session.ask(MetadataRequest(topics=[]), MetadataResponse)
-        session.ask(MetadataRequest(topics=[]), MetadataResponse)
+        client.ask(MetadataRequest(topics=[]), MetadataResponse)
+        client.ask(MetadataRequest(topics=[]), MetadataResponse)
     assert asked(three) == [0, 1, 1]
 
 
 def test_brokers_that_the_cluster_told_of_are_asked_too(three: StandInCluster) -> None:
     first, second, _ = three.bootstrap.split(",")
     host, port = second.split(":")
-    with ClusterClient(make_connection(first, 10.0, None, ())) as session:
-        session.learn({1: (host, int(port))})
+    with ClusterClient(make_connection(first, 10.0, None, ())) as client:
+        client.learn({1: (host, int(port))})
         three.stop(0)
-        session.ask(MetadataRequest(topics=[]), MetadataResponse)
+        client.ask(MetadataRequest(topics=[]), MetadataResponse)
     assert asked(three) == [1]
 
 
 def test_a_connection_that_was_closed_meanwhile_is_made_again(three: StandInCluster) -> None:
     host, port = three.bootstrap.split(",")[2].split(":")
-    with ClusterClient(connection_to(three)) as session:
-        session.learn({2: (host, int(port))})
+    with ClusterClient(connection_to(three)) as client:
+        client.learn({2: (host, int(port))})
         for _ in range(2):
-            assert session.ask_node(2, MetadataRequest(topics=[]), MetadataResponse)
+            assert client.ask_node(2, MetadataRequest(topics=[]), MetadataResponse)
             three.hang_up(2)
     assert asked(three) == [2, 2]
 
 
 def test_a_broker_that_is_gone_does_not_answer(three: StandInCluster) -> None:
-    with ClusterClient(connection_to(three)) as session:
-        session.learn({7: ("127.0.0.1", free_port())})
-        assert session.ask_node(7, MetadataRequest(topics=[]), MetadataResponse) is None
-        assert session.ask_node(8, MetadataRequest(topics=[]), MetadataResponse) is None
+    with ClusterClient(connection_to(three)) as client:
+        client.learn({7: ("127.0.0.1", free_port())})
+        assert client.ask_node(7, MetadataRequest(topics=[]), MetadataResponse) is None
+        assert client.ask_node(8, MetadataRequest(topics=[]), MetadataResponse) is None
 
 
 def test_an_answer_that_is_none_yet_is_asked_for_again(three: StandInCluster) -> None:
-    with ClusterClient(connection_to(three)) as session:
+    with ClusterClient(connection_to(three)) as client:
         count = 0
 
         def is_third(_answer: MetadataResponse) -> bool:
@@ -101,24 +100,22 @@ def test_an_answer_that_is_none_yet_is_asked_for_again(three: StandInCluster) ->
             count += 1
             return count < 3
 
-        session.ask(MetadataRequest(topics=[]), MetadataResponse, again=is_third)
+        client.ask(MetadataRequest(topics=[]), MetadataResponse, again=is_third)
     assert len(asked(three)) == 3
 
 
 def test_what_stays_no_answer_is_given_back_when_time_is_up(three: StandInCluster) -> None:
-    with ClusterClient(connection_to(three, timeout_s=0.3)) as session:
-        answer = session.ask(
-            DescribeClusterRequest(), DescribeClusterResponse, again=lambda _: True
-        )
+    with ClusterClient(connection_to(three, timeout_s=0.3)) as client:
+        answer = client.ask(DescribeClusterRequest(), DescribeClusterResponse, again=lambda _: True)
     assert answer.cluster_id == "cluster"
 
 
 def test_when_nobody_answers_all_reasons_are_told(three: StandInCluster) -> None:
-    with ClusterClient(connection_to(three, timeout_s=0.3)) as session:
+    with ClusterClient(connection_to(three, timeout_s=0.3)) as client:
         for node in range(3):
             three.stop(node)
         with pytest.raises(click.ClickException) as caught:
-            session.ask(
+            client.ask(
                 ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse
             )
     assert caught.value.message.startswith("no broker answers")
@@ -126,19 +123,19 @@ def test_when_nobody_answers_all_reasons_are_told(three: StandInCluster) -> None
 
 
 def test_after_hanging_up_questions_go_on_over_new_connections(three: StandInCluster) -> None:
-    with ClusterClient(connection_to(three)) as session:
-        session.ask(MetadataRequest(topics=[]), MetadataResponse)
-        session.hang_up()
-        session.ask(MetadataRequest(topics=[]), MetadataResponse)
+    with ClusterClient(connection_to(three)) as client:
+        client.ask(MetadataRequest(topics=[]), MetadataResponse)
+        client.close()
+        client.ask(MetadataRequest(topics=[]), MetadataResponse)
     assert asked(three) == [0, 0]
 
 
 def test_what_no_request_can_carry_is_told_at_once(three: StandInCluster) -> None:
     request = ListPartitionReassignmentsRequest(timeout_ms=2**40)
-    with ClusterClient(connection_to(three)) as session:
+    with ClusterClient(connection_to(three)) as client:
         host, port = three.bootstrap.split(",")[0].split(":")
-        session.learn({0: (host, int(port))})
+        client.learn({0: (host, int(port))})
         with pytest.raises(click.ClickException, match="cannot carry"):
-            session.ask(request, ListPartitionReassignmentsResponse)
+            client.ask(request, ListPartitionReassignmentsResponse)
         with pytest.raises(click.ClickException, match="cannot carry"):
-            session.ask_node(0, request, ListPartitionReassignmentsResponse)
+            client.ask_node(0, request, ListPartitionReassignmentsResponse)

@@ -20,8 +20,8 @@ pytestmark = [
 
 @pytest.fixture
 def facts(bootstrap: str) -> Iterator[GroupQueries]:
-    with ClusterClient(make_connection(bootstrap, 10.0, None, ())) as session:
-        yield GroupQueries(session)
+    with ClusterClient(make_connection(bootstrap, 10.0, None, ())) as client:
+        yield GroupQueries(client)
 
 
 def test_a_groups_commits_and_topics_come_from_its_coordinator(

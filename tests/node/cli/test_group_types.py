@@ -24,22 +24,22 @@ pytestmark = [
 
 
 @pytest.fixture
-def session(bootstrap: str) -> Iterator[ClusterClient]:
-    with ClusterClient(make_connection(bootstrap, 10.0, None, ())) as session:
-        yield session
+def client(bootstrap: str) -> Iterator[ClusterClient]:
+    with ClusterClient(make_connection(bootstrap, 10.0, None, ())) as client:
+        yield client
 
 
-def coordinated(session: ClusterClient, group: str) -> GroupQueries:
+def coordinated(client: ClusterClient, group: str) -> GroupQueries:
     """There are coordinators, of whatever group: asking for one makes their topic."""
-    facts = GroupQueries(session)
+    facts = GroupQueries(client)
     facts.groups([group])
     return facts
 
 
 def test_consumers_are_put_out_one_and_all(
-    session: ClusterClient, bootstrap: str, topic: str, group_name: str
+    client: ClusterClient, bootstrap: str, topic: str, group_name: str
 ) -> None:
-    facts = coordinated(session, group_name)
+    facts = coordinated(client, group_name)
     with WireClient(bootstrap) as wire:
         for member in ("first", "second"):
             request = ConsumerGroupHeartbeatRequest(
@@ -56,15 +56,15 @@ def test_consumers_are_put_out_one_and_all(
             )
     [group] = facts.existing_groups([group_name])
     assert {member.member_id for member in group.told.members} == {"first", "second"}
-    remove_members(session, group.coordinator, group.told)
+    remove_members(client, group.coordinator, group.told)
     [left] = facts.existing_groups([group_name])
     assert (left.told.group_state, left.told.members) == ("Empty", [])
 
 
 def test_members_of_share_groups_are_seen_and_put_out(
-    session: ClusterClient, bootstrap: str, topic: str, group_name: str
+    client: ClusterClient, bootstrap: str, topic: str, group_name: str
 ) -> None:
-    facts = coordinated(session, group_name)
+    facts = coordinated(client, group_name)
     with WireClient(bootstrap) as wire:
         request = ShareGroupHeartbeatRequest(
             group_id=group_name, member_id="m", subscribed_topic_names=[topic]
@@ -73,12 +73,12 @@ def test_members_of_share_groups_are_seen_and_put_out(
     [group] = facts.existing_groups([group_name])
     assert (group.told.group_type, group.topics()) == ("share", [topic])
     assert [member.member_id for member in group.told.members] == ["m"]
-    remove_members(session, group.coordinator, group.told)
+    remove_members(client, group.coordinator, group.told)
     [left] = facts.existing_groups([group_name])
     assert (left.told.group_state, left.told.members) == ("Empty", [])
 
 
 def test_of_a_group_whose_coordinator_has_gone_no_offsets_are_told(
-    session: ClusterClient, group_name: str
+    client: ClusterClient, group_name: str
 ) -> None:
-    assert share_offsets(session, -1, group_name) == {}
+    assert share_offsets(client, -1, group_name) == {}

@@ -18,10 +18,10 @@ pytestmark = [
 
 def test_partitions_that_do_not_exist_are_left_out(kafka: Run, topic: str, bootstrap: str) -> None:
     kafka("produce", topic, "one", "-p", "0")
-    with ClusterClient(make_connection(bootstrap, 10.0, None, ())) as session:
-        facts = GroupQueries(session)
+    with ClusterClient(make_connection(bootstrap, 10.0, None, ())) as client:
+        facts = GroupQueries(client)
         partition_ids = [(topic, 0), (topic, 9), ("no-such-topic", 0)]
-        views = collect_partition_views(session, facts, partition_ids, 0)
+        views = collect_partition_views(client, facts, partition_ids, 0)
     assert set(views) == {(topic, 0)}
     view = views[topic, 0]
     assert (view.log_start_offset, view.high_watermark, view.log_end_offset) == (0, 1, 1)

@@ -7,11 +7,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from odradek.node.cli.connection import split_address
-from odradek.node.cli.probe import Address, probe
+from odradek.node.cli.connection import ClusterConnection, split_address
+from odradek.node.cli.probe import Address, ProbeResult
+from odradek.node.cli.probe import probe as probe_address
 from tests.support.ports import free_port
 
 TIMEOUT_S = 5.0
+
+
+def probe(address: Address, timeout_s: float, **properties: str) -> ProbeResult:
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    connection = ClusterConnection(bootstrap="", timeout_s=timeout_s, properties=named)
+    return probe_address(address, connection)
 
 
 @contextmanager
@@ -70,6 +77,11 @@ def test_a_name_that_nobody_has_is_told() -> None:
 def test_who_speaks_something_else_is_no_broker(reply: bytes, failure: str) -> None:
     with answering(reply) as address:
         assert probe(address, TIMEOUT_S).failure == failure
+
+
+def test_a_plaintext_listener_does_not_speak_tls() -> None:
+    with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
+        assert probe(address, TIMEOUT_S, security_protocol="SSL").failure == "not_tls"
 
 
 def test_silence_ends_with_the_timeout() -> None:

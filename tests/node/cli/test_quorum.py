@@ -3,15 +3,13 @@
 import click
 import pytest
 
-from odradek.node.blocking_client import BlockingClient
-from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.connection import ClusterConnection, split_address
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
+from odradek.node.cli.connection import ClusterConnection
 from odradek.node.cli.quorum import (
     Quorum,
     add_voter,
     describe,
-    describe_quorum_of,
-    raise_on_error,
+    quorum_state,
     remove_voter,
 )
 from odradek.protocol.errors import ErrorCode
@@ -56,30 +54,29 @@ def test_an_error_is_told_with_what_it_is_about() -> None:
 
 @pytest.mark.e2e
 def test_a_broker_describes_its_quorum(bootstrap: str) -> None:
-    with at(bootstrap) as session:
-        quorum = describe(session)
+    with at(bootstrap) as client:
+        quorum = describe(client)
+        described = quorum_state(client)
     assert quorum is not None
     assert quorum.voter_ids == [quorum.leader_id]
     assert quorum.observers == ()
     assert quorum.end > 0
-    with BlockingClient(*split_address(bootstrap), 10.0) as asker:
-        described = describe_quorum_of(asker)
     assert described is not None
     assert described.leader_id == quorum.leader_id
 
 
 @pytest.mark.e2e
 def test_a_vote_is_neither_given_to_who_is_absent_nor_taken_from_the_last(bootstrap: str) -> None:
-    with at(bootstrap) as session:
-        answer = add_voter(session, replica(77, folder=5))
+    with at(bootstrap) as client:
+        answer = add_voter(client, replica(77, folder=5))
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert answer.error_message is not None
         assert "does not follow the metadata" in answer.error_message
-        quorum = describe(session)
+        quorum = describe(client)
         assert quorum is not None
         with pytest.raises(click.ClickException, match="has the only vote"):
-            remove_voter(session, quorum.voters[0])
-        remove_voter(session, replica(quorum.leader_id, folder=5))  # it is gone already
-        after = describe(session)
+            remove_voter(client, quorum.voters[0])
+        remove_voter(client, replica(quorum.leader_id, folder=5))  # it is gone already
+        after = describe(client)
         assert after is not None
         assert after.voter_ids == quorum.voter_ids

@@ -32,10 +32,10 @@ def four() -> Iterator[StandInCluster]:
 
 
 @pytest.fixture
-def session(four: StandInCluster) -> Iterator[ClusterClient]:
-    with ClusterClient(make_connection(four.bootstrap, 10.0, None, ())) as session:
-        view_cluster(session)
-        yield session
+def client(four: StandInCluster) -> Iterator[ClusterClient]:
+    with ClusterClient(make_connection(four.bootstrap, 10.0, None, ())) as client:
+        view_cluster(client)
+        yield client
 
 
 def move(
@@ -53,15 +53,15 @@ def move(
 
 
 def mover(
-    session: ClusterClient, *moves: PartitionMove, batch: int = 10, **more: list[PartitionMove]
+    client: ClusterClient, *moves: PartitionMove, batch: int = 10, **more: list[PartitionMove]
 ) -> ReassignmentRunner:
     return ReassignmentRunner(
-        session, moves, batch=batch, on_progress=lambda _progress: None, **more
+        client, moves, batch=batch, on_progress=lambda _progress: None, **more
     )
 
 
-def test_every_move_is_done(session: ClusterClient, four: StandInCluster) -> None:
-    outcome = mover(session, move(0, 2, 1), move(1, 0, 3), move(2, 1, 0)).run()
+def test_every_move_is_done(client: ClusterClient, four: StandInCluster) -> None:
+    outcome = mover(client, move(0, 2, 1), move(1, 0, 3), move(2, 1, 0)).run()
     assert four.replicas("a") == [(2, 1), (0, 3), (1, 0)]
     assert len(outcome.done) == 3
     assert outcome.deleted == []
@@ -69,13 +69,13 @@ def test_every_move_is_done(session: ClusterClient, four: StandInCluster) -> Non
 
 
 def test_progress_is_told_in_partitions_and_bytes(
-    session: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
+    client: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reassignment, "SIZES_EVERY_S", 0.0)
     four.step_bytes = 300
     told: list[ReassignmentProgress] = []
     moves = (move(0, 2, 1), move(1, 0, 3))
-    ReassignmentRunner(session, moves, batch=10, on_progress=told.append).run()
+    ReassignmentRunner(client, moves, batch=10, on_progress=told.append).run()
     assert (told[-1].partitions_done, told[-1].partitions) == (2, 2)
     assert (told[-1].bytes_done, told[-1].bytes) == (2000, 2000)
     sizes = [progress.bytes_done for progress in told]
@@ -83,14 +83,14 @@ def test_progress_is_told_in_partitions_and_bytes(
     assert any(0 < size < 2000 for size in sizes)
 
 
-def test_what_has_begun_already_is_waited_for(session: ClusterClient, four: StandInCluster) -> None:
+def test_what_has_begun_already_is_waited_for(client: ClusterClient, four: StandInCluster) -> None:
     four.reassign("a", 0, 3, 1)
-    outcome = mover(session, in_progress=[move(0, 3, 1)]).run()
+    outcome = mover(client, in_progress=[move(0, 3, 1)]).run()
     assert [done.after for done in outcome.done] == [(3, 1)]
 
 
 def test_a_topic_that_is_deleted_before_its_turn_or_after_is_gone(
-    session: ClusterClient, four: StandInCluster
+    client: ClusterClient, four: StandInCluster
 ) -> None:
     four.has("b", [0, 1], size=1000)
     four.step_bytes = 0
@@ -102,21 +102,21 @@ def test_a_topic_that_is_deleted_before_its_turn_or_after_is_gone(
             four.step_bytes = 1000
 
     four.before = disturb
-    outcome = mover(session, move(0, 2, 1, topic="b"), move(0, 2, 1)).run()
+    outcome = mover(client, move(0, 2, 1, topic="b"), move(0, 2, 1)).run()
     assert [deleted.topic for deleted in outcome.deleted] == ["b"]
     assert [done.topic for done in outcome.done] == ["a"]
-    outcome = mover(session, move(0, 3, 1, topic="b")).run()
+    outcome = mover(client, move(0, 3, 1, topic="b")).run()
     assert [deleted.topic for deleted in outcome.deleted] == ["b"]
 
 
-def test_a_move_that_is_refused_does_not_keep_the_others_back(session: ClusterClient) -> None:
-    outcome = mover(session, move(0, 9, 1), move(1, 2, 1)).run()
+def test_a_move_that_is_refused_does_not_keep_the_others_back(client: ClusterClient) -> None:
+    outcome = mover(client, move(0, 9, 1), move(1, 2, 1)).run()
     assert [done.number for done in outcome.done] == [1]
     assert "broker 9 is not registered" in outcome.failed["a", 0]
 
 
 def test_a_move_that_somebody_calls_off_has_failed(
-    session: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
+    client: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reassignment, "CANCELLED_AFTER_S", 0.0)
     four.step_bytes = 0
@@ -127,13 +127,13 @@ def test_a_move_that_somebody_calls_off_has_failed(
             four.harness.do(CANCEL)
 
     four.before = disturb
-    outcome = mover(session, move(0, 2, 1)).run()
+    outcome = mover(client, move(0, 2, 1)).run()
     assert "called off" in outcome.failed["a", 0]
     assert set(four.replicas("a")[0]) == {0, 1}
 
 
 def test_a_node_that_is_away_is_named_and_waited_for(
-    session: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
+    client: ClusterClient, four: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reassignment, "CANCELLED_AFTER_S", 0.0)
     told: list[ReassignmentProgress] = []
@@ -146,28 +146,28 @@ def test_a_node_that_is_away_is_named_and_waited_for(
             four.reassign("a", 0, 1, 0)
 
     four.stop(3)
-    outcome = ReassignmentRunner(session, [move(0, 3, 1)], batch=1, on_progress=on_progress).run()
+    outcome = ReassignmentRunner(client, [move(0, 3, 1)], batch=1, on_progress=on_progress).run()
     assert any(progress.waiting_for == (3,) for progress in told)
     assert list(outcome.failed) == [("a", 0)]
 
 
-def test_what_is_under_way_can_be_called_off(session: ClusterClient, four: StandInCluster) -> None:
+def test_what_is_under_way_can_be_called_off(client: ClusterClient, four: StandInCluster) -> None:
     four.step_bytes = 0
-    reassign(session, {("a", 0): [2, 1], ("a", 1): [2, 1]})
-    stopped, kept = cancel_reassignments(session, [("a", 0), ("a", 1), ("a", 2), ("b", 0)])
+    reassign(client, {("a", 0): [2, 1], ("a", 1): [2, 1]})
+    stopped, kept = cancel_reassignments(client, [("a", 0), ("a", 1), ("a", 2), ("b", 0)])
     assert (stopped, kept) == ([("a", 0), ("a", 1)], {})
     assert [set(replicas) for replicas in four.replicas("a")] == [{0, 1}] * 3
-    assert cancel_reassignments(session, []) == ([], {})
+    assert cancel_reassignments(client, []) == ([], {})
 
 
-def test_the_lead_goes_to_the_first_replica(session: ClusterClient, four: StandInCluster) -> None:
-    reassign(session, {("a", 0): [1, 0]})
-    assert elect_preferred_leaders(session, [("a", 0), ("a", 1), ("gone", 0)]) == {}
+def test_the_lead_goes_to_the_first_replica(client: ClusterClient, four: StandInCluster) -> None:
+    reassign(client, {("a", 0): [1, 0]})
+    assert elect_preferred_leaders(client, [("a", 0), ("a", 1), ("gone", 0)]) == {}
     assert four.harness.partition("a", 0).leader == 1
     four.stop(1)
-    reassign(session, {("a", 1): [1, 0]})
-    assert "PREFERRED_LEADER" in elect_preferred_leaders(session, [("a", 1)])["a", 1]
-    assert elect_preferred_leaders(session, []) == {}
+    reassign(client, {("a", 1): [1, 0]})
+    assert "PREFERRED_LEADER" in elect_preferred_leaders(client, [("a", 1)])["a", 1]
+    assert elect_preferred_leaders(client, []) == {}
 
 
 def test_a_standing_says_how_far_how_fast_and_how_long() -> None:

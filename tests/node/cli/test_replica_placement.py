@@ -6,14 +6,13 @@ import click
 import pytest
 
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.node.cli.connection import make_connection
 from odradek.node.cli.replica_placement import (
     ClusterView,
     describe_partitions,
     list_reassignments,
     log_dir_usage,
-    raise_on_error,
     view_cluster,
 )
 from odradek.protocol.errors import ErrorCode
@@ -32,17 +31,17 @@ def four() -> Iterator[StandInCluster]:
 
 
 @pytest.fixture
-def session(four: StandInCluster) -> Iterator[ClusterClient]:
-    with ClusterClient(make_connection(four.bootstrap, 10.0, None, ())) as session:
-        yield session
+def client(four: StandInCluster) -> Iterator[ClusterClient]:
+    with ClusterClient(make_connection(four.bootstrap, 10.0, None, ())) as client:
+        yield client
 
 
 def names(view: ClusterView) -> list[tuple[str, int]]:
     return [(partition.topic, partition.number) for partition in view.partitions]
 
 
-def test_a_view_has_nodes_and_partitions_with_their_sizes(session: ClusterClient) -> None:
-    view = view_cluster(session)
+def test_a_view_has_nodes_and_partitions_with_their_sizes(client: ClusterClient) -> None:
+    view = view_cluster(client)
     assert [(node.node_id, node.rack) for node in view.nodes] == [
         (0, "a"),
         (1, "b"),
@@ -57,23 +56,23 @@ def test_a_view_has_nodes_and_partitions_with_their_sizes(session: ClusterClient
     assert view.cordoned == view.fenced == frozenset()
 
 
-def test_a_view_of_some_topics_knows_no_others(session: ClusterClient) -> None:
-    assert names(view_cluster(session, topics=["b"])) == [("b", 0)]
+def test_a_view_of_some_topics_knows_no_others(client: ClusterClient) -> None:
+    assert names(view_cluster(client, topics=["b"])) == [("b", 0)]
     with pytest.raises(click.ClickException, match=r"topic c: .*UNKNOWN_TOPIC_OR_PARTITION"):
-        view_cluster(session, topics=["b", "c"])
+        view_cluster(client, topics=["b", "c"])
 
 
-def test_what_is_under_way_is_told_apart(session: ClusterClient, four: StandInCluster) -> None:
+def test_what_is_under_way_is_told_apart(client: ClusterClient, four: StandInCluster) -> None:
     four.reassign("a", 0, 3, 1)
-    (moving,) = view_cluster(session).moving
+    (moving,) = view_cluster(client).moving
     assert (moving.replicas, moving.adding, moving.removing) == ((3, 1, 0), (3,), (0,))
     # The copy has not begun, so the leader says how large it is.
     assert moving.byte_count == 500
-    assert list(list_reassignments(session)) == [("a", 0)]
+    assert list(list_reassignments(client)) == [("a", 0)]
 
 
 def test_a_reassignment_that_ends_while_one_looks_leaves_no_replica_too_many(
-    session: ClusterClient, four: StandInCluster
+    client: ClusterClient, four: StandInCluster
 ) -> None:
     four.reassign("a", 0, 3, 1)
 
@@ -82,34 +81,34 @@ def test_a_reassignment_that_ends_while_one_looks_leaves_no_replica_too_many(
             four.step_bytes = 500
 
     four.before = finish
-    first = view_cluster(session).partitions[0]
+    first = view_cluster(client).partitions[0]
     assert (first.replicas, first.adding, first.removing) == ((3, 1), (), ())
     listed = [r for _, r in four.requests if isinstance(r, ListPartitionReassignmentsRequest)]
     assert len(listed) > 2
 
 
-def test_fenced_and_cordoned_nodes_are_known(session: ClusterClient, four: StandInCluster) -> None:
+def test_fenced_and_cordoned_nodes_are_known(client: ClusterClient, four: StandInCluster) -> None:
     four.harness.set_config(ConfigResourceType.BROKER, "1", cordoned_log_dirs="*")
     four.stop(3)
-    view = view_cluster(session)
+    view = view_cluster(client)
     assert (set(view.cordoned), set(view.fenced)) == ({1}, {3})
     # What the node that is away leads is as large as the others say.
     assert view.partitions[1].byte_count == 500
 
 
 def test_sizes_of_some_partitions_are_asked_of_one_node(
-    session: ClusterClient, four: StandInCluster
+    client: ClusterClient, four: StandInCluster
 ) -> None:
-    view_cluster(session)
-    held = log_dir_usage(session, 1, [("a", 0), ("a", 1)])
+    view_cluster(client)
+    held = log_dir_usage(client, 1, [("a", 0), ("a", 1)])
     assert held is not None
     assert held.sizes == {("a", 0): 500}
     four.stop(1)
-    assert log_dir_usage(session, 1, [("a", 0)]) is None
+    assert log_dir_usage(client, 1, [("a", 0)]) is None
 
 
-def test_topics_are_not_made_by_asking(session: ClusterClient, four: StandInCluster) -> None:
-    describe_partitions(session)
+def test_topics_are_not_made_by_asking(client: ClusterClient, four: StandInCluster) -> None:
+    describe_partitions(client)
     requests = [r for _, r in four.requests if isinstance(r, MetadataRequest)]
     assert not any(request.allow_auto_topic_creation for request in requests)
 

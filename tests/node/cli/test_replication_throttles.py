@@ -32,10 +32,10 @@ def three() -> Iterator[StandInCluster]:
 
 
 @pytest.fixture
-def session(three: StandInCluster) -> Iterator[ClusterClient]:
-    with ClusterClient(make_connection(three.bootstrap, 10.0, None, ())) as session:
-        view_cluster(session)
-        yield session
+def client(three: StandInCluster) -> Iterator[ClusterClient]:
+    with ClusterClient(make_connection(three.bootstrap, 10.0, None, ())) as client:
+        view_cluster(client)
+        yield client
 
 
 def move(topic: str, number: int, before: tuple[int, ...], *adding: int) -> PartitionMove:
@@ -54,9 +54,9 @@ MOVES = [move("a", 0, (0, 1), 2), move("a", 1, (1, 2), 0), move("b", 0, (0,))]
 
 
 def test_only_what_copies_is_throttled_on_both_sides(
-    session: ClusterClient, three: StandInCluster
+    client: ClusterClient, three: StandInCluster
 ) -> None:
-    throttled = throttle(session, MOVES, [0, 2], 1234)
+    throttled = throttle(client, MOVES, [0, 2], 1234)
     assert throttled == ThrottledResources(frozenset({"a"}), frozenset({0, 2}))
     assert three.configs(TOPIC, "a") == {
         f"{LEADER}.replicas": "0:0,0:1,1:1,1:2",
@@ -65,15 +65,15 @@ def test_only_what_copies_is_throttled_on_both_sides(
     assert three.configs(TOPIC, "b") == {}
     rates = {f"{LEADER}.rate": "1234", f"{FOLLOWER}.rate": "1234"}
     assert [three.configs(BROKER, str(node)) for node in range(3)] == [rates, {}, rates]
-    assert find_throttles(session, ["a", "b"], [0, 1, 2]) == throttled
-    unthrottle(session, throttled)
-    assert not find_throttles(session, ["a", "b"], [0, 1, 2])
+    assert find_throttles(client, ["a", "b"], [0, 1, 2]) == throttled
+    unthrottle(client, throttled)
+    assert not find_throttles(client, ["a", "b"], [0, 1, 2])
 
 
 def test_a_brokers_configs_are_changed_by_way_of_itself(
-    session: ClusterClient, three: StandInCluster
+    client: ClusterClient, three: StandInCluster
 ) -> None:
-    throttle(session, MOVES, [1, 2], 5)
+    throttle(client, MOVES, [1, 2], 5)
     asked = {
         resource.resource_name: node
         for node, request in three.requests
@@ -85,35 +85,35 @@ def test_a_brokers_configs_are_changed_by_way_of_itself(
 
 
 def test_throttles_go_also_from_a_broker_that_is_away(
-    session: ClusterClient, three: StandInCluster
+    client: ClusterClient, three: StandInCluster
 ) -> None:
-    throttled = throttle(session, MOVES, [0, 1, 2], 5)
+    throttled = throttle(client, MOVES, [0, 1, 2], 5)
     three.stop(2)
-    unthrottle(session, throttled)
+    unthrottle(client, throttled)
     assert three.configs(BROKER, "2") == {}
 
 
-def test_other_configs_stay(session: ClusterClient, three: StandInCluster) -> None:
+def test_other_configs_stay(client: ClusterClient, three: StandInCluster) -> None:
     three.harness.set_config(TOPIC, "a", retention_ms="5")
     three.harness.set_config(BROKER, "0", fetch_max_bytes="2000")
-    unthrottle(session, throttle(session, MOVES, [0], 5))
+    unthrottle(client, throttle(client, MOVES, [0], 5))
     assert three.configs(TOPIC, "a") == {"retention.ms": "5"}
     assert three.configs(BROKER, "0") == {"fetch.max.bytes": "2000"}
 
 
 def test_a_topic_that_is_gone_needs_no_throttle_taken_away(
-    session: ClusterClient, three: StandInCluster
+    client: ClusterClient, three: StandInCluster
 ) -> None:
-    throttled = throttle(session, MOVES, [], 5)
+    throttled = throttle(client, MOVES, [], 5)
     three.delete("a")
-    unthrottle(session, throttled)
+    unthrottle(client, throttled)
 
 
-def test_a_node_is_closed_and_opened(session: ClusterClient, three: StandInCluster) -> None:
-    assert cordon(session, 1, is_cordoned=True) is None
+def test_a_node_is_closed_and_opened(client: ClusterClient, three: StandInCluster) -> None:
+    assert cordon(client, 1, is_cordoned=True) is None
     assert three.configs(BROKER, "1") == {"cordoned.log.dirs": "*"}
-    assert cordon(session, 1, is_cordoned=False) is None
+    assert cordon(client, 1, is_cordoned=False) is None
     assert three.configs(BROKER, "1") == {}
-    refusal = cordon(session, 9, is_cordoned=True)
+    refusal = cordon(client, 9, is_cordoned=True)
     assert refusal is not None
     assert "there is no broker 9" in refusal
