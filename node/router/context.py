@@ -100,7 +100,7 @@ class Services:
     fetch_sessions: "FetchSessionCache"
     fetch_purgatory: "FetchPurgatory"
     patterns: TopicPatterns = field(default_factory=TopicPatterns)
-    readers: FetchActivity = field(default_factory=FetchActivity)
+    fetch_activity: FetchActivity = field(default_factory=FetchActivity)
     group_coordinator: "CoordinatorService" = field(init=False)
     """Of groups. Set once, right after, like the next ones: they are built upon these services."""
     transaction_coordinator: "CoordinatorService" = field(init=False)

@@ -59,15 +59,15 @@ class _ConnectionFetches:
 class FetchActivity:
     """All connections of one router."""
 
-    __slots__ = ("_readers",)
+    __slots__ = ("_connections",)
 
     def __init__(self) -> None:
-        self._readers: dict[int, _ConnectionFetches] = {}
+        self._connections: dict[int, _ConnectionFetches] = {}
 
     def __len__(self) -> int:
-        return len(self._readers)
+        return len(self._connections)
 
-    def note(
+    def record_fetch(
         self,
         connection_id: int,
         client_id: str,
@@ -81,9 +81,9 @@ class FetchActivity:
     ) -> None:
         """The connection fetches these partitions. They are all that the fetch session has (0: none
         goes on), which has lost some with this fetch if `is_reduced`."""
-        reader = self._readers.get(connection_id)
+        reader = self._connections.get(connection_id)
         if reader is None:
-            reader = self._readers[connection_id] = _ConnectionFetches()
+            reader = self._connections[connection_id] = _ConnectionFetches()
         reader.client_id, reader.client_host = client_id, client_host
         reader.is_read_committed = is_read_committed
         if is_reduced or not session_id or session_id != reader.session_id:
@@ -101,20 +101,20 @@ class FetchActivity:
         self, connection_id: int, topic: TopicKey, partition: int, error_code: int
     ) -> None:
         """The connection's latest fetch of the partition was refused."""
-        reader = self._readers.get(connection_id)
+        reader = self._connections.get(connection_id)
         if reader is not None:
             reader.errors[topic, partition] = error_code
 
-    def forget(self, connection_id: int) -> None:
+    def remove_connection(self, connection_id: int) -> None:
         """The connection has gone."""
-        self._readers.pop(connection_id, None)
+        self._connections.pop(connection_id, None)
 
-    def of(self, name: str, topic_id: bytes, now_ms: int) -> dict[int, list[LatestFetch]]:
+    def of_topic(self, name: str, topic_id: bytes, now_ms: int) -> dict[int, list[LatestFetch]]:
         """Who fetches the partitions of a topic; clients ask for it by name or by id. Costs a look
         at every note there is."""
         found: dict[int, list[LatestFetch]] = {}
         names = (name, topic_id)
-        for reader in self._readers.values():
+        for reader in self._connections.values():
             notes = {key: note for key, note in reader.earlier.items() if key[0] in names}
             for wanted in reader.last:
                 if wanted.topic in names:

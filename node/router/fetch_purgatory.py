@@ -1,18 +1,18 @@
-"""Long polls that cost nothing while they wait: who waits for which partition, and until when.
+"""The fetch purgatory: fetches that wait for `min_bytes`, by partition and deadline.
 
-A parked fetch is woken by the worker's notice that one of its partitions moved, by its deadline, or
-because its client is gone. The watch flag in the status table is what makes a worker send the
-notice; it is set before the last look at the log, so that an append between the look and the flag
-cannot be missed. Deadlines are kept in ticks, so that thousands of idle consumers share a timer
-and are answered together.
+A delayed fetch is completed by the worker's notice that one of its partitions advanced, by its
+deadline, or because its connection closed. The watch flag in the status table makes the worker send
+the notice. It is set before the last check of the log, so that an append between check and flag is
+not missed. Deadlines are rounded up to ticks: thousands of idle consumers share one timer and are
+answered together.
 
-Fetches that would take from each other (ShareFetch) wait in a `ExclusiveWatch`: when there is
-something for it, whoever has waited longest is woken, and the next one while there still is
-something when that one has looked. A notice or signal reaches everybody who waited at that moment,
-or nothing is left: so nobody sleeps beside what it could have, and nobody is woken for what others
-have taken. Long lines are passed in turns of the loop.
+Fetches that compete for records (ShareFetch) wait in a queue, under an `ExclusiveWatch`: when there
+is something to acquire, the fetch that has waited longest is woken, and the next one when that one
+has taken its share and there is still something. A notice reaches every fetch that waited at that
+moment unless the records run out first. Long queues are worked off over several iterations of the
+loop.
 
-Invariant: a fetch that is not waiting any more is nowhere in here.
+Invariant: a completed fetch is referenced nowhere here.
 """
 
 import asyncio
@@ -25,69 +25,68 @@ from typing import Final, NamedTuple
 from odradek.node.bus.reply import Reply
 
 Place = tuple[int, int]
-"""A partition as the stores know it: (store, store-local number)."""
+"""A partition in the stores: (store, store-local number)."""
 
 TICK_S = 0.01
-"""A long poll may end this much after its time: a thousand of them end in one turn together."""
-
+"""The resolution of deadlines: fetches that expire within a tick are answered together."""
 
 WAKES_PER_TURN: Final = 4
-"""Of one line: one that looks and takes something needs 0.2 ms, or ten where batches have a single
-record each."""
+"""Of one queue, per iteration of the loop: a fetch that acquires needs 0.2 ms, or 10 ms where
+batches have a single record each."""
 
 
 class ExclusiveWatch(NamedTuple):
-    """What a fetch waits for that would take it from others."""
+    """Records for which fetches compete: those of one share group in one partition."""
 
     key: Hashable
     place: Place
-    has_some: Callable[[], bool]
-    """Whether there may be something for who comes first. Cheap; never False where there is."""
+    has_records: Callable[[], bool]
+    """Whether there may be records for the next fetch. Cheap, and never False if there are."""
 
 
 class _DelayedFetch:
-    """One waiting fetch and where it is noted."""
+    """One waiting fetch and where it is registered."""
 
-    __slots__ = ("key", "lines", "owner", "places", "reply", "tick")
+    __slots__ = ("exclusive_watches", "key", "owner", "places", "reply", "tick")
 
     def __init__(
         self,
         key: int,
         owner: int,
         places: tuple[Place, ...],
-        lines: tuple[ExclusiveWatch, ...],
+        exclusive_watches: tuple[ExclusiveWatch, ...],
         tick: int,
     ) -> None:
         self.key = key
         self.owner = owner
         self.places = places
-        self.lines = lines
+        self.exclusive_watches = exclusive_watches
         self.tick = tick
         self.reply: Reply[bool] = Reply()
 
 
 class _WaitQueue:
-    """Who stands in a line, longest first. Keys grow: who came before `meant` is to be woken while
-    there is something."""
+    """The fetches under one watch, in order of arrival. Keys grow: fetches with a key up to
+    `wake_limit` are to be woken while there are records."""
 
-    __slots__ = ("has_some", "is_passing", "meant", "waiting")
+    __slots__ = ("has_records", "is_waking", "waiting", "wake_limit")
 
     def __init__(self) -> None:
         self.waiting: OrderedDict[int, _DelayedFetch] = OrderedDict()
-        self.has_some: Callable[[], bool] = bool
-        self.is_passing = False
-        self.meant = -1
+        self.has_records: Callable[[], bool] = bool
+        self.is_waking = False
+        self.wake_limit = -1
 
     def next(self) -> _DelayedFetch | None:
-        """Whom to wake now."""
+        """The fetch to wake now."""
         first = next(iter(self.waiting.values()), None)
-        if first is None or first.key > self.meant:
+        if first is None or first.key > self.wake_limit:
             return None
-        return first if self.has_some() else None
+        return first if self.has_records() else None
 
 
 class FetchPurgatory:
-    """Parked fetches. `set_watch(store, number)` arms the worker's notice for a partition."""
+    """The waiting fetches of one router. `set_watch` sets the watch flag of (store, number)."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, set_watch: Callable[[int, int], None]
@@ -115,33 +114,35 @@ class FetchPurgatory:
         self,
         places: Iterable[Place],
         timeout_ms: int,
-        has_high_watermark_moved: Callable[[], bool],
+        has_advanced: Callable[[], bool],
         *,
         owner: int = 0,
-        lines: Iterable[ExclusiveWatch] = (),
+        exclusive_watches: Iterable[ExclusiveWatch] = (),
     ) -> Reply[bool]:
-        """True when one of `places` may have moved or it is this one's turn in one of `lines`,
-        False after `timeout_ms`.
+        """Wait. True when one of `places` may have advanced, or it is this fetch's turn in one of
+        `exclusive_watches`; False after `timeout_ms`.
 
-        `has_high_watermark_moved` is asked once after the partitions have been flagged: an append
-        that came between the caller's reading and now is seen by it, a later one by the worker's
-        notice. `owner` is the connection, for `abandon`.
+        `has_advanced` is called once after the watch flags are set: it sees an append that came
+        after the caller's read, and the worker's notice reports later ones. `owner` is the
+        connection, for `abandon`.
         """
         tick = int((self._loop.time() + timeout_ms / 1000) / TICK_S) + 1
-        parked = _DelayedFetch(next(self._sequence), owner, tuple(places), tuple(lines), tick)
+        parked = _DelayedFetch(
+            next(self._sequence), owner, tuple(places), tuple(exclusive_watches), tick
+        )
         if self._is_ending:
             parked.reply.resolve(False)
             return parked.reply
         for place in parked.places:
             self._watch(place)[parked.key] = parked
-        for line in parked.lines:
-            self._watch(line.place)
-            self._exclusive_keys.setdefault(line.place, {})[line.key] = None
-            queue = self._queues.get(line.key)
+        for watch in parked.exclusive_watches:
+            self._watch(watch.place)
+            self._exclusive_keys.setdefault(watch.place, {})[watch.key] = None
+            queue = self._queues.get(watch.key)
             if queue is None:
-                queue = self._queues[line.key] = _WaitQueue()
+                queue = self._queues[watch.key] = _WaitQueue()
             queue.waiting[parked.key] = parked
-            queue.has_some = line.has_some
+            queue.has_records = watch.has_records
         self._parked[parked.key] = parked
         self._by_owner.setdefault(owner, {})[parked.key] = parked
         of_tick = self._by_tick.get(tick)
@@ -152,53 +153,53 @@ class FetchPurgatory:
                 self._schedule(tick)
         else:
             of_tick[parked.key] = parked
-        if has_high_watermark_moved():
+        if has_advanced():
             self._end(parked, True)
         return parked.reply
 
     def on_advanced(self, store: int, numbers: Iterable[int]) -> None:
-        """Wake whoever waits for these partitions. The flag has been taken: a new wait sets it
-        again."""
+        """Wake the fetches that wait for these partitions. The worker has cleared the watch flag; a
+        new wait sets it again."""
         for number in numbers:
             place = (store, number)
             waiting = self._by_place.pop(place, None)
-            lines = self._exclusive_keys.get(place)
-            if lines:
-                # Before anybody looks: who is not woken waits on.
+            exclusive_watches = self._exclusive_keys.get(place)
+            if exclusive_watches:
+                # Before a fetch is woken: those that are not woken keep waiting.
                 self._watch(place)
             for parked in list(waiting.values()) if waiting else ():
                 self._end(parked, True)
-            for key in list(lines) if lines else ():
+            for key in list(exclusive_watches) if exclusive_watches else ():
                 self.on_available(key)
 
     def on_available(self, key: Hashable) -> None:
-        """There may be something for who waits in a line."""
+        """There may be records for the fetches under a watch."""
         queue = self._queues.get(key)
         if queue is None:
             return
-        queue.meant = next(self._sequence)
-        if not queue.is_passing:
-            queue.is_passing = True
+        queue.wake_limit = next(self._sequence)
+        if not queue.is_waking:
+            queue.is_waking = True
             self._wake_in_order(queue)
 
     def abandon(self, owner: int) -> None:
-        """The connection is gone: nobody waits for its fetches any more."""
+        """Complete the fetches of a closed connection."""
         for parked in list(self._by_owner.get(owner, {}).values()):
             self._end(parked, False)
 
     def wake_all(self) -> None:
-        """Wake every parked fetch to look again: topics came, went or moved."""
+        """Wake every fetch to read again: topics were created or deleted, or partitions moved."""
         for parked in list(self._parked.values()):
             self._end(parked, True)
 
     def end_all(self) -> None:
-        """Answer every parked fetch as if its time were up, and park no more: the router stops."""
+        """Expire every fetch, and all later ones at once: the router stops."""
         self._is_ending = True
         for parked in list(self._parked.values()):
             self._end(parked, False)
 
     def _watch(self, place: Place) -> dict[int, _DelayedFetch]:
-        """Who waits for a partition, which is flagged."""
+        """The fetches that wait for a partition, whose watch flag is set."""
         waiting = self._by_place.get(place)
         if waiting is None:
             waiting = self._by_place[place] = {}
@@ -206,12 +207,11 @@ class FetchPurgatory:
         return waiting
 
     def _wake_in_order(self, queue: _WaitQueue) -> None:
-        """Wake one after the other: each has looked, and taken what it wants, when it is the next
-        one's turn."""
+        """Wake one after the other. Each has acquired its records before the next is woken."""
         for _ in range(WAKES_PER_TURN):
             parked = queue.next()
             if parked is None:
-                queue.is_passing = False
+                queue.is_waking = False
                 return
             self._end(parked, True)
         self._loop.call_soon(self._wake_in_order, queue)
@@ -222,30 +222,30 @@ class FetchPurgatory:
         for place in parked.places:
             waiting = self._by_place.get(place)
             if waiting is not None:
-                # An empty entry stays until the next notice: its flag in the table is still set.
+                # An empty entry stays until the next notice: the watch flag is still set.
                 waiting.pop(parked.key, None)
-        for line in parked.lines:
-            self._leave_queue(line, parked)
+        for watch in parked.exclusive_watches:
+            self._leave_queue(watch, parked)
         of_owner = self._by_owner[parked.owner]
         del of_owner[parked.key]
         if not of_owner:
             del self._by_owner[parked.owner]
-        # An empty tick stays until its time: it is one number.
+        # An empty tick stays until it expires: it is one number.
         self._by_tick[parked.tick].pop(parked.key, None)
         parked.reply.resolve(value)
 
-    def _leave_queue(self, line: ExclusiveWatch, parked: _DelayedFetch) -> None:
-        queue = self._queues.get(line.key)
+    def _leave_queue(self, watch: ExclusiveWatch, parked: _DelayedFetch) -> None:
+        queue = self._queues.get(watch.key)
         if queue is not None:
             queue.waiting.pop(parked.key, None)
             if queue.waiting:
                 return
-            del self._queues[line.key]
-        lines = self._exclusive_keys.get(line.place)
-        if lines is not None:
-            lines.pop(line.key, None)
-            if not lines:
-                del self._exclusive_keys[line.place]
+            del self._queues[watch.key]
+        exclusive_watches = self._exclusive_keys.get(watch.place)
+        if exclusive_watches is not None:
+            exclusive_watches.pop(watch.key, None)
+            if not exclusive_watches:
+                del self._exclusive_keys[watch.place]
 
     def _schedule(self, tick: int) -> None:
         if self._timer is not None:
@@ -255,7 +255,7 @@ class FetchPurgatory:
 
     def _expire(self) -> None:
         self._timer = None
-        # The loop's clock counts milliseconds: what is due within this one is due.
+        # The loop's clock counts milliseconds: a tick within this one has expired.
         now = (self._loop.time() + 0.001) / TICK_S
         while self._ticks and self._ticks[0] <= now:
             tick = heapq.heappop(self._ticks)

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import store_folder, store_index
@@ -21,6 +22,21 @@ log = logging.getLogger(__name__)
 
 StoreLocation = tuple[int, int]
 """(store, store-local partition number)"""
+
+
+class LocatedLog(NamedTuple):
+    """A partition's log: the reader of its store, and its number there."""
+
+    reader: StoreReader
+    store: int
+    number: int
+
+    def progress(self) -> int:
+        """Changes whenever a consumer can read further: the sum of high watermark and last stable
+        offset, neither of which moves back."""
+        status = self.reader.status
+        return status.high_watermark(self.number) + status.last_stable_offset(self.number)
+
 
 LET_GO_S = 5.0
 """How often dropped files are let go of; a look that finds nothing costs a word of each store."""
@@ -53,9 +69,9 @@ class Logs:
                 return None
         return reader
 
-    def locate(self, topic_id: bytes, partition: int) -> StoreLocation | None:
-        """Where a partition lies; None while the worker that owns it has not created it, and for
-        any number that no partition has."""
+    def open(self, topic_id: bytes, partition: int) -> LocatedLog | None:
+        """A partition's log. None while the worker that owns it has not created it, and for any
+        number that no partition has."""
         if partition < 0:
             return None
         store = store_index(topic_id, partition, self._store_count)
@@ -63,7 +79,12 @@ class Logs:
         if reader is None:
             return None
         number = reader.number_of(topic_id, partition)
-        return None if number is None else (store, number)
+        return None if number is None else LocatedLog(reader, store, number)
+
+    def locate(self, topic_id: bytes, partition: int) -> StoreLocation | None:
+        """Where a partition's log lies; None as for `open`."""
+        log_here = self.open(topic_id, partition)
+        return None if log_here is None else (log_here.store, log_here.number)
 
     def set_watch(self, store: int, number: int) -> None:
         """Ask the worker for a notice when this partition next moves."""

@@ -198,7 +198,7 @@ class RouterProcess:
         # Before its fetches end: what they would still acquire is nobody's.
         self._services.share_partitions.on_disconnected(connection.id)
         self._services.fetch_purgatory.abandon(connection.id)
-        self._services.readers.forget(connection.id)
+        self._services.fetch_activity.remove_connection(connection.id)
 
     async def run(self) -> None:
         """Serve until the supervisor says stop; then finish what has begun."""

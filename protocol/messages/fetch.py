@@ -6,6 +6,7 @@ may say only what has changed since the last one of its session (KIP-227).
 
 from __future__ import annotations
 
+from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.schema import (
     array,
     int8,
@@ -99,14 +100,6 @@ class FetchEpochEndOffset:
 
 
 @struct
-class LeaderIdAndEpoch:
-    """Who leads now, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951)."""
-
-    leader_id: int = int32(default=-1)
-    leader_epoch: int = int32(default=-1)
-
-
-@struct
 class SnapshotId:
     """A snapshot to fetch instead; only controllers among themselves use it."""
 
@@ -155,16 +148,6 @@ class FetchableTopicResponse:
     topic: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
-
-
-@struct
-class NodeEndpoint:
-    """Where to reach a leader that is named in this answer (KIP-951)."""
-
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable_since=0, default=None)
 
 
 @struct

@@ -6,6 +6,7 @@ records stay a view of the received frame; nothing in this family ever copies th
 
 from __future__ import annotations
 
+from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.schema import (
     array,
     int16,
@@ -61,14 +62,6 @@ class BatchIndexAndErrorMessage:
 
 
 @struct
-class ProduceLeaderIdAndEpoch:
-    """Who leads now, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951)."""
-
-    leader_id: int = int32(default=-1)
-    leader_epoch: int = int32(default=-1)
-
-
-@struct
 class PartitionProduceResponse:
     """What became of one partition's batch; `log_append_time_ms` is -1 unless the topic uses it.
 
@@ -85,8 +78,8 @@ class PartitionProduceResponse:
         BatchIndexAndErrorMessage, since=8, ignorable=True
     )
     error_message: str | None = string(nullable_since=0, default=None, since=8, ignorable=True)
-    current_leader: ProduceLeaderIdAndEpoch | None = optional(
-        ProduceLeaderIdAndEpoch, since=10, tag=0, ignorable=True
+    current_leader: LeaderIdAndEpoch | None = optional(
+        LeaderIdAndEpoch, since=10, tag=0, ignorable=True
     )
 
 
@@ -100,16 +93,6 @@ class TopicProduceResponse:
 
 
 @struct
-class ProduceNodeEndpoint:
-    """Where to reach a leader that is named in this answer (KIP-951)."""
-
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable_since=0, default=None)
-
-
-@struct
 class ProduceResponse:
     """The fate of every partition; never sent for acks=0.
 
@@ -118,6 +101,4 @@ class ProduceResponse:
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32(since=1, ignorable=True)
-    node_endpoints: list[ProduceNodeEndpoint] = array(
-        ProduceNodeEndpoint, since=10, tag=0, ignorable=True
-    )
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=10, tag=0, ignorable=True)

@@ -7,6 +7,7 @@ two APIs use one struct name for different things, it carries its API's name in 
 
 from __future__ import annotations
 
+from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -227,16 +228,6 @@ class ShareFetchableTopicResponse:
 
 
 @struct
-class ShareNodeEndpoint:
-    """Where to reach a leader that is named in this answer."""
-
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable_since=0, default=None)
-
-
-@struct
 class ShareFetchResponse:
     """What was acquired, and for how long the locks hold."""
 
@@ -245,7 +236,7 @@ class ShareFetchResponse:
     error_message: str | None = string(nullable_since=0, default=None)
     acquisition_lock_timeout_ms: int = int32()
     responses: list[ShareFetchableTopicResponse] = array(ShareFetchableTopicResponse)
-    node_endpoints: list[ShareNodeEndpoint] = array(ShareNodeEndpoint)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
 
 
 @struct
@@ -302,7 +293,7 @@ class ShareAcknowledgeResponse:
     error_message: str | None = string(nullable_since=0, default=None)
     acquisition_lock_timeout_ms: int = int32(since=2, ignorable=True)
     responses: list[ShareAcknowledgeTopicResponse] = array(ShareAcknowledgeTopicResponse)
-    node_endpoints: list[ShareNodeEndpoint] = array(ShareNodeEndpoint)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
 
 
 @struct

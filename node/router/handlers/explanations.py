@@ -130,7 +130,7 @@ async def _topic(
     else:
         known = range(len(topic.partitions))
         indexes = known if asked.partitions is None else asked.partitions
-        readers = services.readers.of(topic.name, topic.topic_id, services.now_ms())
+        readers = services.fetch_activity.of_topic(topic.name, topic.topic_id, services.now_ms())
         explained.partitions = [
             _partition(topic, index, readers.get(index, ()), services)
             if index in known
@@ -163,9 +163,8 @@ def _partition(
         for reading in readings
     ]
     if state.leader == services.node_id:
-        place = services.logs.locate(topic.topic_id, index)
-        reader = services.logs.reader(place[0]) if place is not None else None
-        if place is None or reader is None:
+        log = services.logs.open(topic.topic_id, index)
+        if log is None:
             explained.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             return explained
         here = TopicIdPartition(topic.topic_id, index)
@@ -175,7 +174,7 @@ def _partition(
             for group_id, machine in services.share_partitions.at(here)
         ]
         try:
-            _fill_from_log(explained, reader, place[1], services.now_ms())
+            _fill_from_log(explained, log.reader, log.number, services.now_ms())
         except StorageError:
             explained.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return explained

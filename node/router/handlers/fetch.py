@@ -1,15 +1,15 @@
 """Fetch (1): versions 0 to 18.
 
-v0-3 get message sets converted down; v4 isolation levels; v5 log start offsets; v7 incremental
-sessions (KIP-227); v9 leader epoch fencing (KIP-320); v11 rack and preferred replica (KIP-392); v12
-diverging epochs (KIP-595); v13 topic ids; v16 who leads instead (KIP-951). The router reads the
-stores itself: no worker takes part, and large batches go from the store's file to the socket
-without a copy.
+v0-3 return message sets, converted down. v4 adds isolation levels, v5 log start offsets, v7
+incremental sessions (KIP-227), v9 leader epoch fencing (KIP-320), v11 rack and preferred replica
+(KIP-392), v12 diverging epochs (KIP-595), v13 topic ids, v16 the current leader (KIP-951). The
+router reads the stores itself, without a worker. Large batches go from the store's file to the
+socket without a copy.
 
-Consumers of v11 and later may ask followers, which serve up to the high watermark that they have
-heard of. Between that and its log's end a follower gives nothing and waits, as Kafka does; outside
-of its log it says OFFSET_OUT_OF_RANGE without any offsets: upon that clients ask the leader, where
-librdkafka would begin anew if it were told a high watermark above its offset.
+Consumers of v11 and later may fetch from followers, up to the high watermark that the follower
+knows. Between that and its log end offset a follower returns nothing and waits, as Kafka does. An
+offset outside its log gets OFFSET_OUT_OF_RANGE without any offsets: clients then ask the leader,
+where librdkafka would reset if it saw a high watermark above its offset.
 """
 
 from dataclasses import dataclass, field
@@ -30,74 +30,60 @@ from odradek.node.router.fetch_sessions import (
     TopicKey,
     update_if_changed,
 )
+from odradek.node.router.logs import LocatedLog
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.legacy_records import down_convert
+from odradek.protocol.messages.current_leader import LeaderIdAndEpoch
 from odradek.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
 )
-from odradek.storage.reader import StoreReader
 
 READ_COMMITTED = 1
 _UNLIMITED = 2**31 - 1
-_NOT_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+NOT_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class _ReplicaSelection(NamedTuple):
-    """Where whoever asks may read (KIP-392)."""
+class _ReadEnd(NamedTuple):
+    """How far a partition was when it was read."""
 
-    may_follow: bool
-    """From followers too."""
-    rack: str
-    """Where it stands, if it is to be sent to replicas there; else empty."""
+    log: LocatedLog
+    progress: int
 
 
 @dataclass(slots=True)
 class _ReadResult:
-    """One look at all partitions of a fetch."""
+    """One pass over all partitions of a fetch."""
 
     answers: list[tuple[CachedPartition, PartitionData]] = field(default_factory=list)
-    ends: list[tuple[StoreReader, int, int, int]] = field(default_factory=list)
+    ends: list[_ReadEnd] = field(default_factory=list)
     record_bytes: int = 0
     must_respond: bool = False
-    """Something is to be told at once: an error, a divergence, another replica to read from."""
+    """Respond at once: there is an error, a diverging epoch or a preferred read replica."""
     has_more: bool = False
-    """Some partition gave less than it has: its segment ended, or a limit was reached."""
+    """A partition returned less than it has: its segment ended, or a limit was reached."""
     holds: list[object] = field(default_factory=list)
     leaders: set[int] = field(default_factory=set)
-    """Whom those shall ask who asked us in vain."""
+    """The leaders to name to a client that asked the wrong broker."""
 
 
 async def handle_fetch(
     request: FetchRequest, context: RequestContext, services: Services
 ) -> FetchResponse:
-    """Whole batches from the one that contains each offset; waits for `min_bytes` up to
+    """Whole batches from the one that contains each offset on. Waits for `min_bytes` up to
     `max_wait_ms`."""
-    version = context.api_version
     now_ms = services.now_ms()
-    fetch = services.fetch_sessions.new_context(request, version, now_ms)
+    fetch = services.fetch_sessions.new_context(request, context.api_version, now_ms)
     if fetch.error_code:
         return FetchResponse(error_code=fetch.error_code, session_id=0)
-    settings = broker_settings(services.image, services.node_id, services.static_configs)
-    asked_bytes_max = request.max_bytes if version >= 3 else _UNLIMITED
-    bytes_max = min(asked_bytes_max, settings.fetch_max_bytes)
-    state = request.replica_state
-    is_replica = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
-    consumer = _ReplicaSelection(
-        may_follow=version >= 11 and not is_replica,
-        rack=request.rack_id
-        if not is_replica and settings.replica_selector_class == RACK_AWARE_SELECTOR
-        else "",
-    )
+    read = _FetchRead(request, fetch, context, services)
     deadline_ms = now_ms + max(0, request.max_wait_ms)
-    if not is_replica:
-        services.readers.note(
+    if not read.is_replica:
+        services.fetch_activity.record_fetch(
             context.connection_id,
             context.client_id or "",
             context.client_host,
@@ -108,223 +94,235 @@ async def handle_fetch(
             now_ms=now_ms,
         )
     while True:
-        turn = _read_partitions(request, fetch, consumer, bytes_max, context, services)
+        result = read.read_partitions()
         remaining_ms = deadline_ms - services.now_ms()
         if (
-            turn.record_bytes >= request.min_bytes
-            or turn.must_respond
-            or turn.has_more
+            result.record_bytes >= request.min_bytes
+            or result.must_respond
+            or result.has_more
             or remaining_ms <= 0
-            or not turn.ends
+            or not result.ends
         ):
             break
-        places = [(store, number) for _, store, number, _ in turn.ends]
         if not await services.fetch_purgatory.park(
-            places, remaining_ms, partial(_has_advanced, turn), owner=context.connection_id
+            [(end.log.store, end.log.number) for end in result.ends],
+            remaining_ms,
+            partial(_has_advanced, result),
+            owner=context.connection_id,
         ):
-            # Nothing has moved, or nobody is there to be told: the last look is still true.
+            # No partition advanced, or the client is gone. The last result still holds.
             break
-    context.holds.extend(turn.holds)
-    response = _response(fetch, turn, version)
-    if turn.leaders:
-        response.node_endpoints = [
-            NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in endpoints_of(
-                turn.leaders, services.image, context, services.node_id
-            )
-        ]
+    context.holds.extend(result.holds)
+    response = _response(fetch, result, context.api_version)
+    if result.leaders:
+        response.node_endpoints = endpoints_of(
+            result.leaders, services.image, context, services.node_id
+        )
     return response
 
 
-def _has_advanced(turn: _ReadResult) -> bool:
-    for reader, _, number, end in turn.ends:  # noqa: SIM110 - a generator costs more than the rest
-        if _progress_of(reader, number) != end:
+def _has_advanced(result: _ReadResult) -> bool:
+    for log, progress in result.ends:  # noqa: SIM110 - a generator costs more than the rest
+        if log.progress() != progress:
             return True
     return False
 
 
-def _progress_of(reader: StoreReader, number: int) -> int:
-    # Whichever of the two ends a consumer waits for, it moves with or after the high watermark.
-    status = reader.status
-    return status.high_watermark(number) + status.last_stable_offset(number)
+class _FetchRead:
+    """The reads of one Fetch request. Waiting repeats them."""
 
+    __slots__ = (
+        "_bytes_max",
+        "_can_read_followers",
+        "_context",
+        "_fetch",
+        "_is_read_committed",
+        "_rack",
+        "_services",
+        "_version",
+        "is_replica",
+    )
 
-def _read_partitions(
-    request: FetchRequest,
-    fetch: FetchContext,
-    consumer: _ReplicaSelection,
-    bytes_max: int,
-    context: RequestContext,
-    services: Services,
-) -> _ReadResult:
-    turn = _ReadResult()
-    by_id = context.api_version >= 13
-    image = services.image
-    topics = image.topics_by_id if by_id else image.topics_by_name
-    allowed: dict[TopicKey, bool] = {}
-    for wanted in fetch.partitions:
-        topic: TopicImage | None = topics.get(wanted.topic)  # type: ignore[arg-type]  # key kind follows the version
-        name = topic.name if topic is not None else str(wanted.topic)
-        may_read = allowed.get(wanted.topic)
-        if may_read is None:
-            may_read = allowed[wanted.topic] = services.authorizer.is_topic_allowed(
-                context, AclOperation.READ, name
-            )
-        data = PartitionData(partition_index=wanted.partition, high_watermark=-1)
-        turn.answers.append((wanted, data))
-        data.error_code = _fill(
-            data,
-            wanted,
-            topic if may_read else None,
-            turn,
-            request,
-            consumer,
-            bytes_max,
-            context,
-            services,
-        )
-        if not may_read and not by_id:
-            data.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if data.error_code:
-            services.readers.record_error(
-                context.connection_id, wanted.topic, wanted.partition, data.error_code
-            )
-            turn.must_respond = True
-            if (
-                data.error_code in _NOT_LEADER_ERRORS
-                and topic is not None
-                and context.api_version >= 16
-            ):
-                state = topic.partitions[wanted.partition]
-                leader = leader_for_clients(state, services.controller.unreachable)
-                turn.leaders.add(leader)
-                data.current_leader = LeaderIdAndEpoch(
-                    leader_id=leader, leader_epoch=state.leader_epoch
+    def __init__(
+        self,
+        request: FetchRequest,
+        fetch: FetchContext,
+        context: RequestContext,
+        services: Services,
+    ) -> None:
+        self._fetch = fetch
+        self._context = context
+        self._services = services
+        self._version = version = context.api_version
+        settings = broker_settings(services.image, services.node_id, services.static_configs)
+        asked_bytes_max = request.max_bytes if version >= 3 else _UNLIMITED
+        self._bytes_max = min(asked_bytes_max, settings.fetch_max_bytes)
+        self._is_read_committed = version >= 4 and request.isolation_level == READ_COMMITTED
+        state = request.replica_state
+        self.is_replica = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
+        self._can_read_followers = version >= 11 and not self.is_replica
+        is_rack_aware = settings.replica_selector_class == RACK_AWARE_SELECTOR
+        # Empty unless the consumer is to be sent to a replica in its rack (KIP-392).
+        self._rack = request.rack_id if is_rack_aware and not self.is_replica else ""
+
+    def read_partitions(self) -> _ReadResult:
+        """Read every partition of the fetch once, in order."""
+        result = _ReadResult()
+        context, services = self._context, self._services
+        by_id = self._version >= 13
+        image = services.image
+        topics = image.topics_by_id if by_id else image.topics_by_name
+        allowed: dict[TopicKey, bool] = {}
+        for wanted in self._fetch.partitions:
+            topic: TopicImage | None = topics.get(wanted.topic)  # type: ignore[arg-type]  # key kind follows the version
+            may_read = allowed.get(wanted.topic)
+            if may_read is None:
+                name = topic.name if topic is not None else str(wanted.topic)
+                may_read = allowed[wanted.topic] = services.authorizer.is_topic_allowed(
+                    context, AclOperation.READ, name
                 )
-    return turn
+            data = PartitionData(partition_index=wanted.partition, high_watermark=-1)
+            result.answers.append((wanted, data))
+            error = self._read_partition(data, wanted, topic if may_read else None, result)
+            if not may_read and not by_id:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            data.error_code = error
+            if error:
+                result.must_respond = True
+                services.fetch_activity.record_error(
+                    context.connection_id, wanted.topic, wanted.partition, error
+                )
+                if error in NOT_LEADER_ERRORS and topic is not None and self._version >= 16:
+                    partition = topic.partitions[wanted.partition]
+                    leader = leader_for_clients(partition, services.controller.unreachable)
+                    result.leaders.add(leader)
+                    data.current_leader = LeaderIdAndEpoch(
+                        leader_id=leader, leader_epoch=partition.leader_epoch
+                    )
+        return result
 
+    def _read_partition(
+        self,
+        data: PartitionData,
+        wanted: CachedPartition,
+        topic: TopicImage | None,
+        result: _ReadResult,
+    ) -> ErrorCode:
+        """Check that this broker can serve the partition, then the offset; then read."""
+        if topic is None:
+            is_by_id = self._version >= 13
+            return ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not 0 <= wanted.partition < len(topic.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        services = self._services
+        partition = topic.partitions[wanted.partition]
+        is_leader = partition.leader == services.node_id
+        epoch = wanted.current_leader_epoch
+        if not is_leader or epoch not in (partition.leader_epoch, ANY_EPOCH):
+            refusal = check_read(
+                partition, services.node_id, epoch, may_follow=self._can_read_followers
+            )
+            if refusal:
+                return refusal
+        log = services.logs.open(topic.topic_id, wanted.partition)
+        if log is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        status = log.reader.status
+        data.high_watermark = high_watermark = status.high_watermark(log.number)
+        data.last_stable_offset = status.last_stable_offset(log.number)
+        data.log_start_offset = status.log_start_offset(log.number)
+        data.aborted_transactions = None
+        if not _is_in_range(data, wanted, log):
+            if not is_leader:
+                data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if data.diverging_epoch is not None:
+            result.must_respond = True
+            return ErrorCode.NONE
+        data.records = b""
+        if self._rack and is_leader and wanted.fetch_offset <= high_watermark:
+            data.preferred_read_replica = self._preferred_replica(partition, wanted.partition)
+            if data.preferred_read_replica != NO_REPLICA:
+                result.must_respond = True
+                return ErrorCode.NONE
+        return self._read_records(data, wanted, log, result)
 
-def _fill(
-    data: PartitionData,
-    wanted: CachedPartition,
-    topic: TopicImage | None,
-    turn: _ReadResult,
-    request: FetchRequest,
-    consumer: _ReplicaSelection,
-    bytes_max: int,
-    context: RequestContext,
-    services: Services,
-) -> ErrorCode:
-    version = context.api_version
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not 0 <= wanted.partition < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    partition = topic.partitions[wanted.partition]
-    is_leader = partition.leader == services.node_id
-    epoch = wanted.current_leader_epoch
-    if not is_leader or epoch not in (partition.leader_epoch, ANY_EPOCH):
-        refusal = check_read(partition, services.node_id, epoch, may_follow=consumer.may_follow)
-        if refusal:
-            return refusal
-    place = services.logs.locate(topic.topic_id, wanted.partition)
-    reader = services.logs.reader(place[0]) if place is not None else None
-    if place is None or reader is None:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    store, number = place
-    status = reader.status
-    high_watermark = status.high_watermark(number)
-    last_stable_offset = status.last_stable_offset(number)
-    # As _progress_of has it. Read before the records: what moves meanwhile is seen as a move.
-    end = high_watermark + last_stable_offset
-    data.high_watermark = high_watermark
-    data.last_stable_offset = last_stable_offset
-    data.log_start_offset = status.log_start_offset(number)
-    offset = wanted.fetch_offset
-    data.aborted_transactions = None
-    if offset < data.log_start_offset:
-        return _out_of_range(data, is_leader=is_leader)
-    if wanted.last_fetched_epoch >= 0:
-        # Before the log's end is looked at: who has more of an epoch than we do must hear of it.
-        end_epoch, end_offset = reader.end_offset_for_epoch(number, wanted.last_fetched_epoch)
-        if end_epoch < 0:
-            return _out_of_range(data, is_leader=is_leader)
-        if end_epoch != wanted.last_fetched_epoch or end_offset < offset:
-            data.diverging_epoch = FetchEpochEndOffset(epoch=end_epoch, end_offset=end_offset)
-            turn.must_respond = True
+    def _read_records(
+        self, data: PartitionData, wanted: CachedPartition, log: LocatedLog, result: _ReadResult
+    ) -> ErrorCode:
+        offset, high_watermark = wanted.fetch_offset, data.high_watermark
+        # As LocatedLog.progress: taken before the records are read, so that no advance is missed.
+        result.ends.append(_ReadEnd(log, high_watermark + data.last_stable_offset))
+        limit = high_watermark
+        if self._is_read_committed:
+            limit = min(high_watermark, data.last_stable_offset)
+            data.aborted_transactions = []
+        left = self._bytes_max - result.record_bytes
+        if offset >= limit or (left <= 0 and result.record_bytes):
+            result.has_more |= offset < limit and result.record_bytes > 0
             return ErrorCode.NONE
-    if offset > status.log_end_offset(number):
-        return _out_of_range(data, is_leader=is_leader)
-    data.records = b""
-    if consumer.rack and is_leader and offset <= high_watermark:
-        data.preferred_read_replica = _find_preferred_replica(
-            partition, wanted.partition, consumer, context, services
-        )
-        if data.preferred_read_replica != NO_REPLICA:
-            turn.must_respond = True
-            return ErrorCode.NONE
-    is_committed_only = version >= 4 and request.isolation_level == READ_COMMITTED
-    limit = min(high_watermark, last_stable_offset) if is_committed_only else high_watermark
-    turn.ends.append((reader, store, number, end))
-    if is_committed_only:
-        data.aborted_transactions = []
-    left = bytes_max - turn.record_bytes
-    reached = offset
-    if offset < limit and (left > 0 or turn.record_bytes == 0):
-        result = reader.read(
+        reader, _, number = log
+        read = reader.read(
             number,
             offset,
             max_bytes=max(0, min(left, wanted.partition_bytes_max)),
             end_offset=limit,
-            min_one_batch=turn.record_bytes == 0 or version < 3,
+            min_one_batch=result.record_bytes == 0 or self._version < 3,
         )
-        if result.buffers:
-            turn.record_bytes += result.byte_count
-            reached = result.next_offset
-            data.records = result.buffers
-            if result.hold is not None:
-                turn.holds.append(result.hold)
-            if is_committed_only:
+        reached = offset
+        if read.buffers:
+            result.record_bytes += read.byte_count
+            reached = read.next_offset
+            data.records = read.buffers
+            if read.hold is not None:
+                result.holds.append(read.hold)
+            if self._is_read_committed:
                 data.aborted_transactions = [
                     AbortedTransaction(
                         producer_id=aborted.producer_id, first_offset=aborted.first_offset
                     )
-                    for aborted in reader.aborted_transactions(number, offset, result.next_offset)
+                    for aborted in reader.aborted_transactions(number, offset, reached)
                 ]
-    turn.has_more |= reached < limit and turn.record_bytes > 0
-    if version < 4 and reached > offset:
-        return _convert_down(data, version, offset)
-    return ErrorCode.NONE
+        result.has_more |= reached < limit and result.record_bytes > 0
+        if self._version < 4 and reached > offset:
+            return _convert_down(data, self._version, offset)
+        return ErrorCode.NONE
+
+    def _preferred_replica(self, partition: PartitionImage, index: int) -> int:
+        """The replica that the consumer should read from (KIP-392), NO_REPLICA for this one. A
+        broker whose connection has just broken is not chosen."""
+        services = self._services
+        unreachable = services.controller.unreachable
+
+        def is_reachable(broker: BrokerImage) -> bool:
+            has_address = address_of(broker, self._context, services.node_id) is not None
+            return has_address and broker.broker_id not in unreachable
+
+        return preferred_read_replica(
+            partition,
+            services.image.brokers,
+            self._rack,
+            partition=index,
+            is_reachable=is_reachable,
+        )
 
 
-def _out_of_range(data: PartitionData, *, is_leader: bool) -> ErrorCode:
-    if not is_leader:
-        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-    return ErrorCode.OFFSET_OUT_OF_RANGE
-
-
-def _find_preferred_replica(
-    state: PartitionImage,
-    partition: int,
-    consumer: _ReplicaSelection,
-    context: RequestContext,
-    services: Services,
-) -> int:
-    """Who had better be asked, NO_REPLICA if nobody. Where a connection has just broken, nobody is
-    sent."""
-    unreachable = services.controller.unreachable
-
-    def is_reachable(broker: BrokerImage) -> bool:
-        has_address = address_of(broker, context, services.node_id) is not None
-        return has_address and broker.broker_id not in unreachable
-
-    return preferred_read_replica(
-        state,
-        services.image.brokers,
-        consumer.rack,
-        partition=partition,
-        is_reachable=is_reachable,
-    )
+def _is_in_range(data: PartitionData, wanted: CachedPartition, log: LocatedLog) -> bool:
+    """Whether the log contains the fetch offset. Sets `diverging_epoch` if the reader's log
+    diverges from this one (KIP-595)."""
+    offset, epoch = wanted.fetch_offset, wanted.last_fetched_epoch
+    if offset < data.log_start_offset:
+        return False
+    if epoch >= 0:
+        # Before the log end offset is compared: a reader that has more of an epoch must learn that
+        # it diverges.
+        end_epoch, end_offset = log.reader.end_offset_for_epoch(log.number, epoch)
+        if end_epoch < 0:
+            return False
+        if end_epoch != epoch or end_offset < offset:
+            data.diverging_epoch = FetchEpochEndOffset(epoch=end_epoch, end_offset=end_offset)
+            return True
+    return offset <= log.reader.status.log_end_offset(log.number)
 
 
 def _convert_down(data: PartitionData, version: int, offset: int) -> ErrorCode:
@@ -339,14 +337,14 @@ def _convert_down(data: PartitionData, version: int, offset: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _response(fetch: FetchContext, turn: _ReadResult, version: int) -> FetchResponse:
+def _response(fetch: FetchContext, result: _ReadResult, version: int) -> FetchResponse:
     by_id = version >= 13
     topics: list[FetchableTopicResponse] = []
     current: TopicKey | None = None
-    partitions = fetch.session.partitions if fetch.session is not None else None
-    for wanted, data in turn.answers:
-        if fetch.session is not None:
-            is_news = update_if_changed(
+    session = fetch.session
+    for wanted, data in result.answers:
+        if session is not None:
+            is_changed = update_if_changed(
                 wanted,
                 has_records=bool(data.records)
                 or data.diverging_epoch is not None
@@ -355,11 +353,12 @@ def _response(fetch: FetchContext, turn: _ReadResult, version: int) -> FetchResp
                 high_watermark=data.high_watermark,
                 log_start_offset=data.log_start_offset,
             )
-            if fetch.is_incremental and not is_news:
+            if fetch.is_incremental and not is_changed:
                 continue
-            if partitions is not None and data.records:
-                # Who was served goes to the end, so that a full response starves nobody for ever.
-                partitions.move_to_end((wanted.topic, wanted.partition))
+            if data.records:
+                # A partition that returned records goes to the end: a full response would starve
+                # those behind it.
+                session.partitions.move_to_end((wanted.topic, wanted.partition))
         if wanted.topic != current:
             current = wanted.topic
             topics.append(

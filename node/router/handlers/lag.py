@@ -92,11 +92,10 @@ def _fill(
     refusal = check_leader(topic.partitions[index], services.node_id, ANY_EPOCH)
     if refusal:
         return refusal
-    place = services.logs.locate(topic.topic_id, index)
-    reader = services.logs.reader(place[0]) if place is not None else None
-    if place is None or reader is None:
+    log = services.logs.open(topic.topic_id, index)
+    if log is None:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    number = place[1]
+    reader, _, number = log
     status = reader.status
     answer.log_start_offset = start = status.log_start_offset(number)
     answer.high_watermark = end = status.high_watermark(number)

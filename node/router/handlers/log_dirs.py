@@ -100,12 +100,11 @@ async def handle_describe_log_dirs(
             state = services.image.partition(topic.topic_id, index)
             if state is None or services.node_id not in state.replicas:
                 continue  # what is left of a replica that moved away is only to be deleted
-            place = services.logs.locate(topic.topic_id, index)
-            reader = services.logs.reader(place[0]) if place is not None else None
-            if place is not None and reader is not None:
+            log = services.logs.open(topic.topic_id, index)
+            if log is not None:
                 partitions.append(
                     DescribeLogDirsPartition(
-                        partition_index=index, partition_size=reader.size_bytes(place[1])
+                        partition_index=index, partition_size=log.reader.size_bytes(log.number)
                     )
                 )
         if partitions:

@@ -200,11 +200,10 @@ def _locate(
     is_here = is_any_replica and services.node_id in partition.replicas
     if refusal and not (is_here and refusal is ErrorCode.NOT_LEADER_OR_FOLLOWER):
         return refusal
-    place = services.logs.locate(topic.topic_id, index)
-    reader = services.logs.reader(place[0]) if place is not None else None
-    if place is None or reader is None:
+    log = services.logs.open(topic.topic_id, index)
+    if log is None:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return partition, reader, place[1]
+    return partition, log.reader, log.number
 
 
 async def handle_offset_for_leader_epoch(

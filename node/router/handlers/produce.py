@@ -1,16 +1,14 @@
 """Produce (0): versions 0 to 13.
 
-v0-2 carry message sets (magic 0 and 1), which are converted up here; v3 record batches of magic 2
-only; v7 zstd; v8 errors per record (KIP-467); v10 who leads instead (KIP-951); v13 topic ids
-(KIP-516). Batches stay in the arena: the worker that owns the partition appends the very bytes that
-the kernel delivered.
+v0-2 carry message sets (magic 0 and 1), which are converted here; v3 record batches of magic 2
+only; v7 zstd; v8 errors per record (KIP-467); v10 the current leader (KIP-951); v13 topic ids
+(KIP-516). Batches stay in the arena: the worker that owns the partition appends the bytes that were
+received.
 
-Transactional batches wait until the transaction's coordinator knows of their partition
-(transactions/partition_verification.py): clients of v12 and later leave that to us, others are
-verified (KIP-890).
+Transactional batches wait until the transaction coordinator has added or verified their partition
+(transactions/partition_verification.py, KIP-890): clients of v12 and later rely on the broker to
+add it, for others it is verified.
 """
-
-from struct import Struct
 
 from odradek.cluster.metadata.image import TopicImage
 from odradek.cluster.metadata.settings import broker_settings
@@ -28,32 +26,34 @@ from odradek.node.router.transactions.partition_verification import (
 from odradek.node.router.worker_client import Answer
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.legacy_records import up_convert
+from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
-    ProduceLeaderIdAndEpoch,
-    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from odradek.protocol.records import HEADER_BYTES, TRANSACTIONAL
+from odradek.protocol.records import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL,
+    unpack_header,
+)
 
-_MAGIC_AT = 16
-_TRANSACTIONAL_AT = 22
-_PRODUCER_AT = 43
-_PRODUCER = Struct(">qhi")
-_BATCH_BYTES_MIN = 17
+_ATTRIBUTES_LOW_AT = ATTRIBUTES_AT + 1
+_BATCH_BYTES_MIN = MAGIC_AT + 1
 _ADMINISTRATORS_CLIENT_ID = "__admin_client"
-"""As in Kafka, the one client that may write to the coordinators' topics, to repair them."""
+"""As in Kafka, the only client id that may write to internal topics, to repair them."""
 
 
 async def handle_produce(
     request: ProduceRequest, context: RequestContext, services: Services
 ) -> ProduceResponse | None:
-    """Append every partition's batches; answers when the last one is answered, not at all for
-    acks=0."""
+    """Append every partition's batches. Responds when all are answered; never for acks=0."""
     acks = request.acks
     version = context.api_version
     by_id = version >= 13
@@ -95,8 +95,8 @@ async def handle_produce(
         if any(
             p.error_code for topic_response in responses for p in topic_response.partition_responses
         ):
-            # There is no response to carry the error: losing the connection makes the client look
-            # again.
+            # There is no response for the error. As in Kafka, the closed connection makes the
+            # client refresh its metadata.
             context.close()
         return None
     endpoints = _set_current_leaders(responses, context, services) if version >= 10 else []
@@ -126,7 +126,7 @@ def _topic_error(
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if name in INTERNAL_TOPICS and context.client_id != _ADMINISTRATORS_CLIENT_ID:
-        # A record that no coordinator can read would keep its whole shard from loading.
+        # A record that the coordinator cannot read would keep the shard from loading.
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return ErrorCode.NONE
 
@@ -139,7 +139,7 @@ def _append(
     services: Services,
     stores: list[int],
 ) -> Reply[Answer] | ErrorCode:
-    """`stores`: where the partitions before this one in the frame went; it is added to."""
+    """`stores` has the stores of the partitions before this one in the frame; it is added to."""
     if not 0 <= data.index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic.partitions[data.index].leader != services.node_id:
@@ -153,42 +153,15 @@ def _append(
     if records is None or len(records) < _BATCH_BYTES_MIN:
         return ErrorCode.INVALID_RECORD if version >= 3 else ErrorCode.CORRUPT_MESSAGE
     store, number = place
-    if records[_MAGIC_AT] < 2:
-        if version >= 3:
-            return ErrorCode.INVALID_RECORD
-        try:
-            batches = b"".join(up_convert(records))
-        except ApiError as error:
-            return error.code
-        except ProtocolError:
-            return ErrorCode.CORRUPT_MESSAGE
-        return services.worker_client.append_bytes(
-            store=store,
-            number=number,
-            batches=batches,
-            is_client=True,
-            acks=acks,
-            version=version,
-            timeout_ms=timeout_ms,
-        )
-    if context.principal == CLUSTER_PRINCIPAL:
-        # Another node's router asks: what it sends does not lie in the arena.
-        return services.worker_client.append_bytes(
-            store=store,
-            number=number,
-            batches=bytes(records),
-            is_client=True,
-            acks=acks,
-            version=version,
-            timeout_ms=timeout_ms,
-        )
-    # The bytes before ours may be the tail of the partition before: then whoever writes that one
-    # must write ours too, and stores are what workers and their threads divide.
+    if records[MAGIC_AT] < MAGIC or context.principal == CLUSTER_PRINCIPAL:
+        return _append_copy(records, store, number, request, context, services)
+    # The bytes before this batch may be the tail of the previous partition's: then the worker that
+    # appends that one must append this one too. A store belongs to one worker and thread.
     has_headroom = not stores or store == stores[-1]
     stores.append(store)
     arena_offset, length = context.offset_of(records), len(records)
-    if length < HEADER_BYTES or not records[_TRANSACTIONAL_AT] & TRANSACTIONAL:
-        # Nearly all: nothing is made for these beyond the message itself.
+    if length < HEADER_BYTES or not records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
+        # The common path: no object but the message itself.
         return services.worker_client.append_reference(
             store=store,
             number=number,
@@ -215,15 +188,51 @@ def _append(
             leader_epoch=leader_epoch,
         )
 
-    if version < TRANSACTION_V2_MIN_VERSION and not _is_verified(services):
+    if version < TRANSACTION_V2_MIN_VERSION and not _is_verification_enabled(services):
         return append(ANY_EPOCH)
-    producer_id, producer_epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-    producer = TransactionalProducer(request.transactional_id, producer_id, producer_epoch)
+    header = unpack_header(records)
+    producer = TransactionalProducer(
+        request.transactional_id, header.producer_id, header.producer_epoch
+    )
     partition = topic.name, data.index
-    return services.partition_verification.append(producer, partition, append, version, sequence)
+    return services.partition_verification.append(
+        producer, partition, append, version, header.base_sequence
+    )
 
 
-def _is_verified(services: Services) -> bool:
+def _append_copy(
+    records: memoryview,
+    store: int,
+    number: int,
+    request: ProduceRequest,
+    context: RequestContext,
+    services: Services,
+) -> Reply[Answer] | ErrorCode:
+    """Append batches that are not in the arena: message sets, which are converted here, and what
+    another node's router sends."""
+    if records[MAGIC_AT] >= MAGIC:
+        batches = bytes(records)
+    elif context.api_version >= 3:
+        return ErrorCode.INVALID_RECORD
+    else:
+        try:
+            batches = b"".join(up_convert(records))
+        except ApiError as error:
+            return error.code
+        except ProtocolError:
+            return ErrorCode.CORRUPT_MESSAGE
+    return services.worker_client.append_bytes(
+        store=store,
+        number=number,
+        batches=batches,
+        is_client=True,
+        acks=request.acks,
+        version=context.api_version,
+        timeout_ms=request.timeout_ms,
+    )
+
+
+def _is_verification_enabled(services: Services) -> bool:
     settings = broker_settings(services.image, services.node_id, services.static_configs)
     return settings.transaction_partition_verification_enable
 
@@ -244,8 +253,8 @@ def _set_result(partition: PartitionProduceResponse, answer: Answer) -> None:
 
 def _set_current_leaders(
     responses: list[TopicProduceResponse], context: RequestContext, services: Services
-) -> list[ProduceNodeEndpoint]:
-    """Tell whoever asked the wrong broker who leads, and where the leaders are to be found."""
+) -> list[NodeEndpoint]:
+    """Name the current leader where this broker is not it. Returns the leaders' endpoints."""
     image = services.image
     leaders: set[int] = set()
     for response in responses:
@@ -259,10 +268,7 @@ def _set_current_leaders(
                 state = topic.partitions[partition.index]
                 leader = leader_for_clients(state, services.controller.unreachable)
                 leaders.add(leader)
-                partition.current_leader = ProduceLeaderIdAndEpoch(
+                partition.current_leader = LeaderIdAndEpoch(
                     leader_id=leader, leader_epoch=state.leader_epoch
                 )
-    return [
-        ProduceNodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in endpoints_of(leaders, image, context, services.node_id)
-    ]
+    return endpoints_of(leaders, image, context, services.node_id)

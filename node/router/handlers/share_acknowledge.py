@@ -1,21 +1,24 @@
-"""ShareAcknowledge (79): versions 1 and 2, and what is acknowledged along with ShareFetch.
+"""ShareAcknowledge (79): versions 1 and 2. Also the acknowledgements in ShareFetch.
 
-v2 renews locks (KIP-1222), in a request that says so. A partition's acknowledgements are taken as a
-whole or not at all, and answered when they are durable.
+v2 can renew locks (KIP-1222). The acknowledgements for a partition succeed or fail as a whole, and
+are answered when they are durable.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from odradek.cluster.metadata.image import PartitionImage, TopicImage
+from odradek.cluster.metadata.image import PartitionImage
 from odradek.coordinator.share.acknowledgements import batches_error
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.fetch import NOT_LEADER_ERRORS
+from odradek.node.router.logs import LocatedLog
 from odradek.node.router.share.sessions import FINAL_EPOCH, TopicIdPartition
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
     ShareAcknowledgePartitionData,
@@ -23,21 +26,20 @@ from odradek.protocol.messages.share import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
     ShareLeaderIdAndEpoch,
-    ShareNodeEndpoint,
 )
 from odradek.protocol.types import Uuid
 
 
 class PartitionLookup(NamedTuple):
-    """A partition that somebody asks for, or why it is not to be had here."""
+    """A partition that this node leads, with its log; or the error."""
 
-    topic: TopicImage | None
-    state: PartitionImage | None
+    partition: PartitionImage | None
+    log: LocatedLog | None
     error_code: ErrorCode
 
 
 class AcknowledgeOutcome(NamedTuple):
-    """The fate of one partition's acknowledgements: a code, or a reply that brings it."""
+    """The outcome of one partition's acknowledgements: an error code, or a reply with it."""
 
     place: TopicIdPartition
     outcome: ErrorCode | Reply[ErrorCode]
@@ -45,7 +47,7 @@ class AcknowledgeOutcome(NamedTuple):
 
 
 class PartitionAcknowledgements(Protocol):
-    """What ShareFetch and ShareAcknowledge have in common."""
+    """The acknowledgements for a partition in ShareFetch and ShareAcknowledge."""
 
     @property
     def partition_index(self) -> int: ...
@@ -55,7 +57,7 @@ class PartitionAcknowledgements(Protocol):
 
 
 class TopicAcknowledgements(Protocol):
-    """The same, of a topic."""
+    """The acknowledgements for a topic in ShareFetch and ShareAcknowledge."""
 
     @property
     def topic_id(self) -> Uuid: ...
@@ -77,7 +79,7 @@ class ShareMemberContext:
 async def handle_share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext, services: Services
 ) -> ShareAcknowledgeResponse:
-    """Take acknowledgements; with epoch -1 the session ends afterwards."""
+    """Process acknowledgements. With epoch -1 the session is closed afterwards."""
     caller = share_member_context(request.group_id, request.member_id, context, services)
     session = services.share_sessions.for_acknowledge(
         request, caller.group_id, caller.member_id, context.connection_id
@@ -110,9 +112,11 @@ async def handle_share_acknowledge(
 def share_member_context(
     group_id: str | None, member_id: str | None, context: RequestContext, services: Services
 ) -> ShareMemberContext:
-    """Who asks; ApiError if that is nobody, or one who may not read in the group's name."""
+    """The context of a member's request. ApiError without ids or READ on the group."""
     if not group_id or not member_id:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "A group id and a member id are needed.")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "The group id and the member id must not be empty."
+        )
     if not services.authorizer.is_group_allowed(context, AclOperation.READ, group_id):
         raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return ShareMemberContext(group_id, member_id, context, services)
@@ -121,7 +125,7 @@ def share_member_context(
 def process_acknowledgements(
     topics: Iterable[TopicAcknowledgements], caller: ShareMemberContext, *, is_renewal: bool
 ) -> Iterator[AcknowledgeOutcome]:
-    """Take all acknowledgements of a request, in its order."""
+    """Start to process all acknowledgements of a request, in its order."""
     partitions = caller.services.share_partitions
     may_renew = is_renewal and partitions.group_settings(caller.group_id).may_renew
     for topic in topics:
@@ -143,28 +147,28 @@ def process_acknowledgements(
 
 
 def find_led_partition(place: TopicIdPartition, caller: ShareMemberContext) -> PartitionLookup:
-    """The partition as this node leads it, or the code that says why it does not."""
+    """The partition, if this node leads it and the client may read it."""
     services = caller.services
     topic = services.image.topics_by_id.get(place.topic_id)
     if topic is None:
         return PartitionLookup(None, None, ErrorCode.UNKNOWN_TOPIC_ID)
     if not services.authorizer.is_topic_allowed(caller.context, AclOperation.READ, topic.name):
-        return PartitionLookup(topic, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return PartitionLookup(None, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not 0 <= place.partition < len(topic.partitions):
-        return PartitionLookup(topic, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    state = topic.partitions[place.partition]
-    if state.leader != services.node_id or services.share_partitions.place(place) is None:
-        return PartitionLookup(topic, state, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return PartitionLookup(topic, state, ErrorCode.NONE)
+        return PartitionLookup(None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = topic.partitions[place.partition]
+    log = services.logs.open(*place)
+    if partition.leader != services.node_id or log is None:
+        return PartitionLookup(None, None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return PartitionLookup(partition, log, ErrorCode.NONE)
 
 
 def current_leader_for(
     place: TopicIdPartition, code: int, leaders: set[int], services: Services
 ) -> ShareLeaderIdAndEpoch:
-    """Whom to ask instead, and note who that is; nobody where the error is another one."""
+    """The current leader, which is added to `leaders`. Nobody if the error is another one."""
     topic = services.image.topics_by_id.get(place.topic_id)
-    is_elsewhere = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-    if not is_elsewhere or topic is None or place.partition >= len(topic.partitions):
+    if code not in NOT_LEADER_ERRORS or topic is None or place.partition >= len(topic.partitions):
         return ShareLeaderIdAndEpoch()
     state = topic.partitions[place.partition]
     leader = leader_for_clients(state, services.controller.unreachable)
@@ -172,11 +176,7 @@ def current_leader_for(
     return ShareLeaderIdAndEpoch(leader_id=leader, leader_epoch=state.leader_epoch)
 
 
-def leader_endpoints(leaders: set[int], caller: ShareMemberContext) -> list[ShareNodeEndpoint]:
-    """Where those are that were named."""
+def leader_endpoints(leaders: set[int], caller: ShareMemberContext) -> list[NodeEndpoint]:
+    """Where the named leaders listen."""
     services = caller.services
-    found = endpoints_of(leaders, services.image, caller.context, services.node_id)
-    return [
-        ShareNodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in found
-    ]
+    return endpoints_of(leaders, services.image, caller.context, services.node_id)

@@ -1,12 +1,12 @@
 """ShareFetch (78): versions 1 and 2.
 
-A member acquires records from the partitions of its share session, in turn, and gets the batches
-of the log that hold them: as they lie there, without a copy of large ones, and without those of
-which nothing was acquired. Acknowledgements ride along and are taken first. v2 adds the acquire
-mode (KIP-1206) and the renewal of locks (KIP-1222), which fetches nothing.
+A member acquires records from the partitions of its share session, in result, and gets the batches
+that hold them as they are in the log: without a copy of large ones, and without batches of which
+nothing was acquired. Acknowledgements in the request are processed first. v2 adds the acquire mode
+(KIP-1206) and the renewal of locks (KIP-1222), which fetches nothing.
 
-What is not there yet is waited for as in Fetch, but in line: what comes, and what others release,
-wakes as many of those who wait as it is enough for.
+A fetch waits for records as in Fetch, but in order of arrival: new and released records wake only
+as many waiting fetches as there are records for (fetch_purgatory.py).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from odradek.node.router.handlers.share_acknowledge import (
     process_acknowledgements,
     share_member_context,
 )
-from odradek.node.router.logs import StoreLocation
+from odradek.node.router.logs import LocatedLog
 from odradek.node.router.share.partitions import HostedSharePartition
 from odradek.node.router.share.sessions import (
     FINAL_EPOCH,
@@ -43,27 +43,26 @@ from odradek.protocol.messages.share import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from odradek.storage.reader import StoreReader
 
 BATCH_OPTIMIZED = 0
 RECORD_LIMIT = 1
-"""The acquire mode in which the number of records is a limit and not a wish (KIP-1206)."""
+"""The acquire mode in which the number of records is a strict limit (KIP-1206)."""
 
 
 @dataclass(slots=True)
 class _ReadResult:
-    """One look at all partitions of a session."""
+    """One pass over all partitions of a session."""
 
-    readings: list[tuple[HostedSharePartition, SharePartitionRead]] = field(default_factory=list)
+    reads: list[tuple[HostedSharePartition, SharePartitionRead]] = field(default_factory=list)
     errors: dict[TopicIdPartition, ErrorCode] = field(default_factory=dict)
-    ends: list[tuple[StoreReader, StoreLocation, int]] = field(default_factory=list)
-    lines: list[ExclusiveWatch] = field(default_factory=list)
+    ends: list[tuple[LocatedLog, int]] = field(default_factory=list)
+    watches: list[ExclusiveWatch] = field(default_factory=list)
     byte_count: int = 0
 
 
 @dataclass(slots=True)
 class _AcquireResult:
-    """What was acquired, by partition in the order in which it was, and why not."""
+    """What was acquired, by partition in the order of acquisition, and the errors."""
 
     acquired: dict[TopicIdPartition, ShareFetchPartitionData] = field(default_factory=dict)
     errors: dict[TopicIdPartition, ErrorCode] = field(default_factory=dict)
@@ -73,13 +72,14 @@ class _AcquireResult:
 async def handle_share_fetch(
     request: ShareFetchRequest, context: RequestContext, services: Services
 ) -> ShareFetchResponse:
-    """Take acknowledgements, then acquire records; waits for `min_bytes` up to `max_wait_ms`."""
+    """Process acknowledgements, then acquire records; waits up to `max_wait_ms`."""
     caller = share_member_context(request.group_id, request.member_id, context, services)
     _check(request)
     is_first = request.share_session_epoch == INITIAL_EPOCH
     if is_first and any(_has_acknowledgements(request)):
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, "A new session holds nothing that could be acknowledged."
+            ErrorCode.INVALID_REQUEST,
+            "A new share session has no records to acknowledge (epoch 0).",
         )
     session = services.share_sessions.for_fetch(
         request, caller.group_id, caller.member_id, context.connection_id
@@ -96,17 +96,19 @@ async def handle_share_fetch(
 
 
 def _check(request: ShareFetchRequest) -> None:
-    """Whether the request is one at all; else ApiError, and the session stays as it is."""
+    """ApiError if the request is invalid. The session does not change then."""
     limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records)
     if request.is_renew_ack and any(limits):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            "Who renews locks fetches nothing: the wait, bytes and records must be 0.",
+            "A request that renews locks fetches nothing: MaxWaitMs, MinBytes, MaxBytes and"
+            " MaxRecords must be 0.",
         )
     if request.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"{request.share_acquire_mode} is no acquire mode: 0 is by batch, 1 by record limit.",
+            f"Unknown share acquire mode {request.share_acquire_mode}; use 0 (batch optimized)"
+            " or 1 (record limit).",
         )
 
 
@@ -119,91 +121,83 @@ async def _acquire_records(
     deadline_ms = services.now_ms() + max(0, request.max_wait_ms)
     acquisition = _AcquireResult()
     while session.is_open:
-        turn = _read_partitions(session, request.max_records, bytes_max, caller)
+        result = _read_partitions(session, request.max_records, bytes_max, caller)
         remaining_ms = deadline_ms - services.now_ms()
-        is_over = remaining_ms <= 0 or not turn.ends
-        if turn.byte_count >= request.min_bytes or turn.errors or is_over:
-            is_any = _acquire(turn, request, session, acquisition, caller)
-            if acquisition.record_count or turn.errors or is_over or request.min_bytes <= 0:
+        is_over = remaining_ms <= 0 or not result.ends
+        if result.byte_count >= request.min_bytes or result.errors or is_over:
+            is_any = _acquire(result, request, session, acquisition, caller)
+            if acquisition.record_count or result.errors or is_over or request.min_bytes <= 0:
                 break
             if is_any:
-                # Nothing but markers and holes: there may be more behind them. Others have a turn.
+                # Only markers and gaps: records may follow. Yield to the event loop first.
                 await asyncio.sleep(0)
                 continue
         if not await services.fetch_purgatory.park(
             (),
             remaining_ms,
-            partial(_has_advanced, turn),
+            partial(_has_advanced, result),
             owner=context.connection_id,
-            lines=turn.lines,
+            exclusive_watches=result.watches,
         ):
-            # Nothing has moved. There may be something all the same, though less than was wanted.
+            # No partition advanced. There may still be less than `min_bytes`.
             deadline_ms = 0
     return acquisition
 
 
-def _has_advanced(turn: _ReadResult) -> bool:
-    return any(_progress_of(reader, place[1]) != end for reader, place, end in turn.ends)
-
-
-def _progress_of(reader: StoreReader, number: int) -> int:
-    return reader.status.high_watermark(number) + reader.status.last_stable_offset(number)
+def _has_advanced(result: _ReadResult) -> bool:
+    return any(log.progress() != progress for log, progress in result.ends)
 
 
 def _read_partitions(
     session: ShareSession, records_max: int, bytes_max: int, caller: ShareMemberContext
 ) -> _ReadResult:
-    services = caller.services
-    partitions = services.share_partitions
-    turn = _ReadResult()
+    partitions = caller.services.share_partitions
+    result = _ReadResult()
     record_count = 0
     for place in list(session.partitions):
-        found = find_led_partition(place, caller)
-        if found.error_code or found.state is None:
-            turn.errors[place] = found.error_code
+        partition, log, error = find_led_partition(place, caller)
+        if partition is None or log is None:
+            result.errors[place] = error
             continue
-        hosted = partitions.get(caller.group_id, place, found.state)
+        hosted = partitions.get(caller.group_id, place, partition)
         if hosted.error_code:
-            turn.errors[place] = hosted.error_code
+            result.errors[place] = hosted.error_code
             continue
-        at = partitions.place(place)
-        reader = services.logs.reader(at[0]) if at is not None else None
-        if at is None or reader is None:
-            turn.errors[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            continue
-        # Read before the records: what moves meanwhile is seen as a move.
-        turn.ends.append((reader, at, _progress_of(reader, at[1])))
-        turn.lines.append(
-            ExclusiveWatch(hosted.key, at, partial(partitions.has_acquirable_records, hosted.key))
+        # Taken before the records are read, so that no advance is missed.
+        result.ends.append((log, log.progress()))
+        result.watches.append(
+            ExclusiveWatch(
+                hosted.key,
+                (log.store, log.number),
+                partial(partitions.has_acquirable_records, hosted.key),
+            )
         )
-        if record_count >= records_max or (turn.byte_count and turn.byte_count >= bytes_max):
+        if record_count >= records_max or (result.byte_count and result.byte_count >= bytes_max):
             continue
-        reading = partitions.read(
+        read = partitions.read(
             hosted,
             records_max - record_count,
-            max(0, bytes_max - turn.byte_count),
-            min_one_batch=turn.byte_count == 0,
+            max(0, bytes_max - result.byte_count),
+            min_one_batch=result.byte_count == 0,
         )
-        if reading is not None:
-            turn.readings.append((hosted, reading))
-            turn.byte_count += reading.result.byte_count
-            record_count += sum(
-                batch.end - max(batch.start, reading.offset) for batch in reading.batches
-            )
-    return turn
+        if read is not None:
+            result.reads.append((hosted, read))
+            result.byte_count += read.result.byte_count
+            record_count += sum(batch.end - max(batch.start, read.offset) for batch in read.batches)
+    return result
 
 
 def _acquire(
-    turn: _ReadResult,
+    result: _ReadResult,
     request: ShareFetchRequest,
     session: ShareSession,
     acquisition: _AcquireResult,
     caller: ShareMemberContext,
 ) -> bool:
-    """Acquire from what was read; whether anything was read at all."""
-    acquisition.errors = turn.errors
+    """Acquire from what was read. Returns whether anything was read."""
+    acquisition.errors = result.errors
     is_exact = request.share_acquire_mode == RECORD_LIMIT
-    for hosted, reading in turn.readings:
+    for hosted, read in result.reads:
         left = request.max_records - acquisition.record_count
         if left <= 0:
             break
@@ -213,13 +207,13 @@ def _acquire(
             is_exact=is_exact,
         )
         partitions = caller.services.share_partitions
-        acquired = partitions.acquire(hosted, reading, caller.member_id, options)
+        acquired = partitions.acquire(hosted, read, caller.member_id, options)
         if not acquired:
             continue
         place = hosted.key.place
         acquisition.acquired[place] = ShareFetchPartitionData(
             partition_index=place.partition,
-            records=_records(reading, acquired),
+            records=_records(read, acquired),
             acquired_records=[
                 AcquiredRecords(
                     first_offset=found.start,
@@ -230,23 +224,22 @@ def _acquire(
             ],
         )
         acquisition.record_count += sum(found.end - found.start for found in acquired)
-        if reading.result.hold is not None:
-            caller.context.holds.append(reading.result.hold)
-        # Who was served goes to the end, so that a full response starves nobody for ever.
+        if read.result.hold is not None:
+            caller.context.holds.append(read.result.hold)
+        # A partition that returned records goes to the end: a full response would starve those
+        # behind it.
         session.partitions.move_to_end(place)
-    return bool(turn.readings)
+    return bool(result.reads)
 
 
-def _records(
-    reading: SharePartitionRead, acquired: list[AcquiredRange]
-) -> list[bytes | memoryview]:
-    """The batches that hold acquired records; neighbours stay one buffer, and nothing is copied."""
+def _records(read: SharePartitionRead, acquired: list[AcquiredRange]) -> list[bytes | memoryview]:
+    """The batches that hold acquired records, without a copy. Adjacent batches stay one buffer."""
     pieces: list[bytes | memoryview] = []
-    buffers = reading.result.buffers
+    buffers = read.result.buffers
     current, start, end = -1, 0, 0
     ranges = iter(acquired)
     wanted = next(ranges, None)
-    for index, span in reading.spans:
+    for index, span in read.spans:
         while wanted is not None and wanted.end <= span.start:
             wanted = next(ranges, None)
         if wanted is None:

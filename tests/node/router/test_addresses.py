@@ -12,6 +12,7 @@ from odradek.cluster.metadata.image import (
     PartitionImage,
 )
 from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
+from odradek.protocol.messages.current_leader import NodeEndpoint
 
 
 @dataclass
@@ -59,6 +60,6 @@ def test_brokers_are_named_with_an_address_or_not_at_all() -> None:
     }
     image = msgspec.structs.replace(MetadataImage.empty(), brokers=brokers)
     assert endpoints_of({9, 3, 2, 1, -1, 77}, image, Caller(), 9) == [
-        (1, "out", 2, "r"),
-        (9, "reached", 7, None),
+        NodeEndpoint(node_id=1, host="out", port=2, rack="r"),
+        NodeEndpoint(node_id=9, host="reached", port=7, rack=None),
     ]

@@ -18,7 +18,7 @@ def fetch(
     session: int = 0,
     is_reduced: bool = False,
 ) -> None:
-    readers.note(
+    readers.record_fetch(
         connection,
         "client",
         "host",
@@ -31,7 +31,7 @@ def fetch(
 
 
 def of(readers: FetchActivity, partition: int = 0, now_ms: int = 0) -> list[LatestFetch]:
-    return readers.of("t", TOPIC_ID, now_ms).get(partition, [])
+    return readers.of_topic("t", TOPIC_ID, now_ms).get(partition, [])
 
 
 def test_a_partition_that_is_left_out_of_fetches_grows_idle_while_its_client_is_not() -> None:
@@ -62,8 +62,8 @@ def test_what_a_fetch_was_refused_with_counts_until_the_next_one() -> None:
 def test_a_connection_that_goes_takes_its_notes_along() -> None:
     readers = FetchActivity()
     fetch(readers, wanted("t", 0, 5))
-    readers.forget(1)
-    readers.forget(1)
+    readers.remove_connection(1)
+    readers.remove_connection(1)
     assert of(readers) == []
     assert len(readers) == 0
 

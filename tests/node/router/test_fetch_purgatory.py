@@ -65,11 +65,11 @@ def test_append_between_the_look_and_the_flag_is_not_missed() -> None:
     async def scenario(waits: FetchPurgatory, flags: list[tuple[int, int]]) -> None:
         order: list[str] = []
 
-        def has_high_watermark_moved() -> bool:
+        def has_advanced() -> bool:
             order.append(f"asked after {len(flags)} flags")
             return True
 
-        reply = waits.park([(0, 1), (3, 4)], 60_000, has_high_watermark_moved)
+        reply = waits.park([(0, 1), (3, 4)], 60_000, has_advanced)
         assert reply.result() is True
         assert order == ["asked after 2 flags"]
         assert waits.parked_count == 0
@@ -162,7 +162,9 @@ class Basket:
 
     async def _fetch(self, who: int, needs: int) -> None:
         while self.count < needs:
-            if not await self._waits.park((), 60_000, _never, owner=who, lines=[self.line]):
+            if not await self._waits.park(
+                (), 60_000, _never, owner=who, exclusive_watches=[self.line]
+            ):
                 return
         self.count -= needs
         self.takers.append(who)
@@ -255,8 +257,8 @@ def test_a_signal_is_for_one_line_and_for_nobody_else_at_the_partition() -> None
         def line(key: str) -> ExclusiveWatch:
             return ExclusiveWatch(key, (0, 1), lambda: True)
 
-        mine = waits.park((), 60_000, _never, lines=[line("a"), line("b")])
-        other = waits.park((), 60_000, _never, lines=[line("c")])
+        mine = waits.park((), 60_000, _never, exclusive_watches=[line("a"), line("b")])
+        other = waits.park((), 60_000, _never, exclusive_watches=[line("c")])
         plain = waits.park([(0, 1)], 60_000, _never)
         waits.on_available("b")
         waits.on_available("nobody's")

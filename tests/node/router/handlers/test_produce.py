@@ -15,11 +15,10 @@ from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.produce import handle_produce
 from odradek.protocol.compression import Codec, compress
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
-    ProduceLeaderIdAndEpoch,
-    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -380,9 +379,9 @@ def test_whoever_asks_a_former_leader_is_told_the_present_one(tmp_path: Path, ve
     answer = answers(response)[0]
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if version >= 10:
-        assert answer.current_leader == ProduceLeaderIdAndEpoch(leader_id=1, leader_epoch=6)
+        assert answer.current_leader == LeaderIdAndEpoch(leader_id=1, leader_epoch=6)
         assert response.node_endpoints == [
-            ProduceNodeEndpoint(node_id=1, host="host-1", port=9093, rack="rack-1")
+            NodeEndpoint(node_id=1, host="host-1", port=9093, rack="rack-1")
         ]
     else:
         assert (answer.current_leader, response.node_endpoints) == (None, [])
