@@ -1,0 +1,95 @@
+"""The verdict over two runs of tests: what failed, and what failed once and then passed (flaky).
+
+    python -m tests.support.flaky_tests FIRST.xml [SECOND.xml]
+
+The files are pytest's JUnit XML of the whole run and of a second run of its failures. Every flaky
+test is printed with the output of both runs. Exits with 1 if a test failed in both runs, or if more
+than FLAKY_MAX are flaky. Called by .ci/run.
+"""
+
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FLAKY_MAX = 2
+OUTPUT_LINES_MAX = 200
+"""The last ones of each output are printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run reports of one test."""
+
+    is_failed: bool
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Names of tests; `flaky` with the outputs of the failure and of the pass."""
+
+    failed: tuple[str, ...]
+    flaky: Mapping[str, tuple[str, str]]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.failed and len(self.flaky) <= FLAKY_MAX
+
+
+def read_run(path: Path) -> dict[str, Outcome]:
+    """The outcome of each test by its name; empty if the run ended without a report."""
+    if not path.exists():
+        return {}
+    outcomes: dict[str, Outcome] = {}
+    for case in ET.parse(path).iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
+        problems = [part for part in case if part.tag in ("failure", "error")]
+        texts = [part.text or part.get("message") or "" for part in problems]
+        texts += [part.text or "" for part in case if part.tag in ("system-out", "system-err")]
+        before = outcomes.get(name)
+        is_failed = bool(problems) or (before is not None and before.is_failed)
+        outcomes[name] = Outcome(is_failed, "\n".join(text for text in texts if text.strip()))
+    return outcomes
+
+
+def judge(first: Mapping[str, Outcome], second: Mapping[str, Outcome]) -> Verdict:
+    """A failure that was not run again, or not to its end, counts as one."""
+    failed, flaky = [], {}
+    for name, outcome in first.items():
+        if not outcome.is_failed:
+            continue
+        again = second.get(name)
+        if again is None or again.is_failed:
+            failed.append(name)
+        else:
+            flaky[name] = (outcome.output, again.output)
+    return Verdict(tuple(failed), flaky)
+
+
+def render(verdict: Verdict) -> str:
+    """The verdict as text; each flaky test with both outputs."""
+    lines = []
+    for name, outputs in verdict.flaky.items():
+        for title, output in zip(("failed", "then passed"), outputs, strict=True):
+            lines.append(f"---- {name} {title} ----")
+            lines += output.splitlines()[-OUTPUT_LINES_MAX:] or ["(no output)"]
+    lines += (f"failed twice: {name}" for name in verdict.failed)
+    lines += (f"flaky: {name}" for name in verdict.flaky)
+    lines.append(
+        f"{len(verdict.failed)} failed, {len(verdict.flaky)} flaky (at most {FLAKY_MAX} may be)"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    runs = [read_run(Path(name)) for name in arguments]
+    verdict = judge(runs[0], runs[1] if len(runs) > 1 else {})
+    sys.stdout.write(render(verdict))
+    return 0 if runs[0] and verdict.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
