@@ -42,11 +42,11 @@ def spans_of(view: bytes | memoryview) -> list[BatchSpan]:
     size_of_view = len(view)
     while at < size_of_view:
         if at + HEADER_BYTES > size_of_view:
-            raise ProtocolError("a batch's header is cut")
+            raise ProtocolError("truncated batch header")
         start, length, attributes, last_delta, producer_id = _unpack(view, at)
         size = length + LENGTH_OVERHEAD
         if length <= 0 or at + size > size_of_view:
-            raise ProtocolError(f"a batch of {size} bytes where {size_of_view - at} are left")
+            raise ProtocolError(f"batch size {size} exceeds the {size_of_view - at} bytes left")
         spans.append(BatchSpan(start, start + last_delta + 1, at, size, attributes, producer_id))
         at += size
     return spans

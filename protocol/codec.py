@@ -78,7 +78,7 @@ def decode_request_header(view: memoryview | bytes) -> RequestHeader:
     except _MALFORMED as error:
         raise ProtocolError(f"malformed request header: {error}") from error
     if at > len(view):
-        raise ProtocolError("the request header is cut short")
+        raise ProtocolError("truncated request header")
     fields = (api_key, api_version, correlation_id, client_id, at)
     return _new_tuple(RequestHeader, fields)
 
@@ -113,7 +113,7 @@ def decode_response_header(
     except _MALFORMED as error:
         raise ProtocolError(f"malformed response header: {error}") from error
     if at > len(view):
-        raise ProtocolError("the response header is cut short")
+        raise ProtocolError("truncated response header")
     return correlation_id, at
 
 
@@ -175,7 +175,7 @@ def encode_response(api_key: int, api_version: int, message: object) -> list[byt
 def _served(api_key: int, api_version: int) -> Api:
     api = APIS.get(api_key)
     if api is None or not api.min_version <= api_version <= api.max_version:
-        raise ProtocolError(f"API {api_key} version {api_version} is not served")
+        raise ProtocolError(f"API {api_key} version {api_version} is not supported")
     return api
 
 

@@ -133,7 +133,7 @@ def with_lz4_header_checksum(data: Bytes) -> bytes:
         + (4 if flags & _LZ4_DICTIONARY_FLAG else 0)
     )
     if len(data) <= end:
-        raise ProtocolError("the lz4 frame header is cut")
+        raise ProtocolError("truncated lz4 frame header")
     checksum = (xxhash32_short(bytes(data[4:end])) >> 8) & 0xFF
     return b"".join((data[:end], bytes((checksum,)), data[end + 1 :]))
 
@@ -163,7 +163,7 @@ def _cramjam() -> ModuleType:
 
 
 def _too_large(limit: int) -> ProtocolError:
-    return ProtocolError(f"the compressed data unfolds to more than {limit} bytes")
+    return ProtocolError(f"the decompressed data exceeds {limit} bytes")
 
 
 def _decompress_gzip(data: Bytes, limit: int) -> bytes:
@@ -180,7 +180,7 @@ def _decompress_gzip(data: Bytes, limit: int) -> bytes:
         if len(part) > room:
             raise _too_large(limit)
         if not member.eof:
-            raise ProtocolError("the gzip data is cut")
+            raise ProtocolError("truncated gzip data")
         parts.append(part)
         room -= len(part)
         rest = member.unused_data
@@ -206,14 +206,14 @@ def _decompress_snappy(data: Bytes, limit: int) -> bytes:
     room = limit
     at = len(_XERIAL_HEADER)
     if len(view) < at:
-        raise ProtocolError("the snappy header is cut")
+        raise ProtocolError("truncated snappy header")
     while at < len(view):
         if len(view) - at < 4:
-            raise ProtocolError("a snappy block length is cut")
+            raise ProtocolError("truncated snappy block length")
         (size,) = _INT32.unpack_from(view, at)
         at += 4
         if not 0 < size <= len(view) - at:
-            raise ProtocolError(f"a snappy block of {size} bytes where {len(view) - at} are left")
+            raise ProtocolError(f"snappy block size {size} exceeds the {len(view) - at} bytes left")
         part = _decompress_snappy_block(view[at : at + size], room, limit)
         parts.append(part)
         room -= len(part)
@@ -279,4 +279,6 @@ def _decompress_into(codec: ModuleType, data: Bytes, limit: int) -> bytes:
         try:
             return pages[: codec.decompress_into(data, pages)]
         except Exception as error:
-            raise ProtocolError(f"corrupt data or more than {limit} bytes: {error}") from None
+            raise ProtocolError(
+                f"corrupt compressed data, or more than {limit} bytes: {error}"
+            ) from None

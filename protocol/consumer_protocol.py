@@ -135,7 +135,7 @@ class _Reader:
     def version(self) -> int:
         version = self._int16()
         if version < 0:
-            raise ProtocolError(f"consumer protocol version {version}")
+            raise ProtocolError(f"invalid consumer protocol version {version}")
         return version
 
     def int32(self) -> int:
@@ -146,13 +146,13 @@ class _Reader:
         """An array's length, which the bytes left must be able to hold."""
         count = self.int32()
         if not 0 <= count <= (len(self._data) - self._at) // item_bytes_min:
-            raise ProtocolError(f"an array of {count} items")
+            raise ProtocolError(f"invalid array length {count}")
         return count
 
     def string(self) -> str:
         value = self.nullable_string()
         if value is None:
-            raise ProtocolError("null where a string was expected")
+            raise ProtocolError("a non-nullable string is null")
         return value
 
     def nullable_string(self) -> str | None:
@@ -184,7 +184,7 @@ class _Reader:
         end = self._at + size
         if end > len(self._data):
             raise ProtocolError(
-                f"{size} bytes expected where {len(self._data) - self._at} are left"
+                f"a field of {size} bytes exceeds the {len(self._data) - self._at} bytes left"
             )
         taken = self._data[self._at : end]
         self._at = end

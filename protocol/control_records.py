@@ -71,17 +71,17 @@ def parse_control_record(record: Record) -> EndTransactionMarker | None:
     Newer versions of key and value only append fields, so what stands behind ours is ignored.
     """
     if record.key is None or len(record.key) < _KEY.size:
-        raise ProtocolError("a control record's key is cut")
+        raise ProtocolError("truncated control record key")
     version, number = _KEY.unpack_from(record.key)
     if version < 0:
-        raise ProtocolError(f"a control record's key of version {version}")
+        raise ProtocolError(f"invalid control record key version {version}")
     if number not in (ControlType.ABORT, ControlType.COMMIT):
         return None
     if record.value is None or len(record.value) < _VALUE.size:
-        raise ProtocolError("an end-transaction marker's value is cut")
+        raise ProtocolError("truncated end-transaction marker value")
     version, coordinator_epoch = _VALUE.unpack_from(record.value)
     if version < 0:
-        raise ProtocolError(f"an end-transaction marker of version {version}")
+        raise ProtocolError(f"invalid end-transaction marker version {version}")
     return EndTransactionMarker(ControlType(number), coordinator_epoch)
 
 
@@ -93,5 +93,5 @@ def read_control_batch(
         raise ProtocolError("not a control batch")
     records = list(iter_records(batch, header, limit=1024))
     if len(records) != 1:
-        raise ProtocolError(f"a control batch of {len(records)} records")
+        raise ProtocolError(f"a control batch must have one record, not {len(records)}")
     return parse_control_record(records[0])

@@ -44,12 +44,12 @@ _UUID_SIZE: Final = 16
 
 def refuse_end(message: str, excess: int) -> None:
     """Bytes are missing, or left over where none may be."""
-    raise ProtocolError(f"{message} is {'cut short' if excess > 0 else 'followed by other bytes'}")
+    raise ProtocolError(f"{message} is {'truncated' if excess > 0 else 'followed by other bytes'}")
 
 
 def refuse_count() -> NoReturn:
     """Arrays that are to hold more than may be made of one message."""
-    raise ProtocolError("its arrays have too many elements")
+    raise ProtocolError("the arrays of the request have too many elements")
 
 
 def compile_decoder(

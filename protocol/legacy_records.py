@@ -112,7 +112,7 @@ def down_convert(
             if codec is Codec.ZSTD:
                 raise ApiError(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                    "the batch is compressed with zstd: fetch with version 10 or newer",
+                    "The batch is compressed with zstd. Use Fetch version 10 or newer.",
                 )
             type_flag = LOG_APPEND_TIME if header.is_log_append_time else 0
             records = iter_records(view[start:], header, limit=limit)
@@ -133,17 +133,17 @@ def _iter_shallow(view: Bytes) -> Iterator[Message]:
     at = 0
     while at < len(data):
         if len(data) - at <= MAGIC_AT:
-            raise ProtocolError("a message is cut")
+            raise ProtocolError("truncated message")
         offset, size = _OFFSET_AND_SIZE.unpack_from(data, at)
         magic = data[at + MAGIC_AT]
         if magic not in (0, 1):
-            raise ProtocolError(f"message format {magic} in a message set")
+            raise ProtocolError(f"invalid message format {magic} in a message set")
         end = at + _LOG_OVERHEAD + size
         if size < _SIZE_MIN[magic] or end > len(data):
-            raise ProtocolError(f"a message of {size} bytes where {len(data) - at} are left")
+            raise ProtocolError(f"message size {size} exceeds the {len(data) - at} bytes left")
         (crc,) = _CRC.unpack_from(data, at + _LOG_OVERHEAD)
         if crc32(data[at + MAGIC_AT : end]) != crc:
-            raise ProtocolError("a message's CRC does not match")
+            raise ProtocolError("the CRC of a message does not match")
         attributes = data[at + MAGIC_AT + 1]
         at += MAGIC_AT + 2
         timestamp = NO_TIMESTAMP
@@ -153,23 +153,25 @@ def _iter_shallow(view: Bytes) -> Iterator[Message]:
         key, at = _read_bytes(data, at, end)
         value, at = _read_bytes(data, at, end)
         if at != end:
-            raise ProtocolError("a message's fields do not end where its size says")
+            raise ProtocolError("the fields of a message do not match its size")
         codec = compression_of(attributes)
         if codec is Codec.ZSTD:
-            raise ProtocolError("zstd in a message of a format that never knew it")
+            raise ProtocolError("zstd is not supported in message formats 0 and 1")
         has_append_time = magic == 1 and attributes & LOG_APPEND_TIME != 0
         yield Message(offset, magic, codec, has_append_time, timestamp, key, value)
 
 
 def _read_bytes(data: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
     if end - at < 4:
-        raise ProtocolError("a message is cut")
+        raise ProtocolError("truncated message")
     (size,) = _INT32.unpack_from(data, at)
     at += 4
     if size < 0:
         return None, at
     if size > end - at:
-        raise ProtocolError(f"a field of {size} bytes where {end - at} are left in the message")
+        raise ProtocolError(
+            f"a field of {size} bytes exceeds the {end - at} bytes left in the message"
+        )
     return bytes(data[at : at + size]), at + size
 
 
@@ -181,7 +183,7 @@ def _unfold(wrapper: Message, limit: int) -> tuple[list[Message], int]:
     plain = decompress(wrapper.codec, wrapper.value, limit=limit, is_format_0=is_format_0)
     inner = list(_iter_shallow(plain))
     if not inner:
-        raise ProtocolError("a compressed message with no message inside")
+        raise ProtocolError("a compressed message contains no message")
     for message in inner:
         if message.codec is not Codec.NONE or message.magic != wrapper.magic:
             raise ProtocolError("a compressed message or another format inside a wrapper")

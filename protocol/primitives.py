@@ -34,7 +34,7 @@ def finish_uvarint(data: Buffer, at: int, first: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-    raise ProtocolError("a varint is longer than 32 bits")
+    raise ProtocolError("a varint exceeds 32 bits")
 
 
 def uvarint(value: int) -> bytes:
@@ -60,12 +60,12 @@ def skip_tags(data: Buffer, at: int, count: int) -> int:
 
 def refuse_null(field: str) -> NoReturn:
     """A null, or a negative length, where the version allows none."""
-    raise ProtocolError(f"{field} is null, or of a negative length")
+    raise ProtocolError(f"{field} is null or has a negative length")
 
 
 def refuse_tag_size(field: str) -> NoReturn:
     """A tagged field that is longer or shorter than its own size says."""
-    raise ProtocolError(f"{field} does not fill its tagged field")
+    raise ProtocolError(f"the size of the tagged field {field} is wrong")
 
 
 def refuse_value(field: str, version: int) -> NoReturn:

@@ -60,7 +60,7 @@ def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
             body = at
             end = at + number
             if number < 6 or end > size_of_data:
-                raise ProtocolError(f"a record of {number} bytes at {start} of {size_of_data}")
+                raise ProtocolError(f"invalid record size {number} at {start} of {size_of_data}")
             at += 1  # attributes
             delta_ms = data[at]
             at += 1
@@ -87,7 +87,7 @@ def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
                 key = data[at : at + number]
                 at += number
             if at >= end:
-                raise ProtocolError(f"the key of the record at {start} leaves it")
+                raise ProtocolError(f"the key of the record at {start} exceeds the record")
             has_value = data[at] != _NULL
             spans.append(
                 new(
@@ -97,9 +97,9 @@ def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
             )
             at = end
     except IndexError:
-        raise ProtocolError("a record is cut") from None
+        raise ProtocolError("truncated record") from None
     if at != size_of_data:
-        raise ProtocolError(f"{size_of_data - at} bytes are left behind the last record")
+        raise ProtocolError(f"{size_of_data - at} bytes follow the last record")
     return spans
 
 

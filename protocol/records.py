@@ -122,9 +122,9 @@ class Record(NamedTuple):
 class RecordFault(Enum):
     """What `check_records` can hold against one record of a batch that is otherwise sound."""
 
-    KEY_MISSING = "a compacted topic cannot accept a record without a key"
-    OFFSET_NOT_CONSECUTIVE = "the offsets inside the batch must count up by one"
-    TIMESTAMP_OUT_OF_RANGE = "the timestamp lies outside what the topic accepts"
+    KEY_MISSING = "Compacted topic cannot accept message without key."
+    OFFSET_NOT_CONSECUTIVE = "The offsets inside the batch are not consecutive."
+    TIMESTAMP_OUT_OF_RANGE = "The timestamp is out of the range that the topic accepts."
 
 
 class RecordProblem(NamedTuple):
@@ -149,10 +149,12 @@ def read_header(view: Bytes, at: int = 0) -> BatchHeader:
         raise ProtocolError(f"{len(view) - at} bytes are too few for a record batch")
     header = unpack_header(view, at)
     if header.magic != MAGIC:
-        raise ProtocolError(f"message format {header.magic} where a batch of format 2 was expected")
+        raise ProtocolError(
+            f"unsupported message format {header.magic}; a batch of format 2 is required"
+        )
     length = header.batch_length
     if not HEADER_BYTES - LENGTH_OVERHEAD <= length <= len(view) - at - LENGTH_OVERHEAD:
-        raise ProtocolError(f"a batch length of {length} in {len(view) - at} bytes")
+        raise ProtocolError(f"batch length {length} does not match {len(view) - at} bytes")
     return header
 
 
@@ -162,7 +164,7 @@ def batch_size(view: Bytes, at: int = 0) -> int:
         raise ProtocolError(f"{len(view) - at} bytes are too few for a record batch")
     length: int = _unpack_length(view, at + BATCH_LENGTH_AT)[0]
     if length < HEADER_BYTES - LENGTH_OVERHEAD:
-        raise ProtocolError(f"a batch length of {length}")
+        raise ProtocolError(f"invalid batch length {length}")
     return length + LENGTH_OVERHEAD
 
 
@@ -263,17 +265,17 @@ def iter_records(
             else:
                 at += 1
         except IndexError:
-            raise ProtocolError("a record is cut") from None
+            raise ProtocolError("truncated record") from None
         # A field that reaches over the end, or a wrong length, shows here: no slice is trusted
         # before the record ends where it says.
         if at != end:
-            raise ProtocolError("a record's fields do not end where its length says")
+            raise ProtocolError("the fields of a record do not match its length")
         timestamp = base_timestamp + delta_ms if append_time is None else append_time
         if not (0 <= offset_delta <= offset_delta_max and -_INT64 <= timestamp < _INT64):
-            raise ProtocolError(f"offset delta {offset_delta} and timestamp {timestamp}")
+            raise ProtocolError(f"invalid offset delta {offset_delta} or timestamp {timestamp}")
         yield _new_tuple(Record, (base_offset + offset_delta, timestamp, key, value, headers))
     if at != len(data):
-        raise ProtocolError(f"{len(data) - at} bytes are left behind the last record")
+        raise ProtocolError(f"{len(data) - at} bytes follow the last record")
 
 
 def iter_timestamps(
@@ -294,16 +296,16 @@ def iter_timestamps(
             delta_ms, at = read_varint(data, at)
             offset_delta, at = read_varint(data, at)
         except IndexError:
-            raise ProtocolError("a record is cut") from None
+            raise ProtocolError("truncated record") from None
         if at >= end:
-            raise ProtocolError("a record's fields do not end where its length says")
+            raise ProtocolError("the fields of a record do not match its length")
         at = end
         timestamp = base_timestamp + delta_ms if append_time is None else append_time
         if not (0 <= offset_delta <= offset_delta_max and -_INT64 <= timestamp < _INT64):
-            raise ProtocolError(f"offset delta {offset_delta} and timestamp {timestamp}")
+            raise ProtocolError(f"invalid offset delta {offset_delta} or timestamp {timestamp}")
         yield base_offset + offset_delta, timestamp
     if at != len(data):
-        raise ProtocolError(f"{len(data) - at} bytes are left behind the last record")
+        raise ProtocolError(f"{len(data) - at} bytes follow the last record")
 
 
 def check_records(
@@ -363,13 +365,13 @@ def build_batch(
         elif timestamp > latest:
             latest = timestamp
         if offset - base_offset <= delta:
-            raise ValueError(f"offset {offset} in a batch from {base_offset} does not rise")
+            raise ValueError(f"offset {offset} in a batch from {base_offset} is not ascending")
         delta = offset - base_offset
         count += 1
         _write_record(payload, timestamp - base_timestamp, delta, key, value, headers)
     if last_offset is not None:
         if last_offset - base_offset < delta:
-            raise ValueError(f"last offset {last_offset} lies before that of the last record")
+            raise ValueError(f"last offset {last_offset} is before that of the last record")
         delta = last_offset - base_offset
     if delta > 0x7FFFFFFF:
         raise ValueError(f"a batch cannot span {delta} offsets")
@@ -410,9 +412,9 @@ def decompress_records(
     `bytes` costs half of indexing a memoryview."""
     end = LENGTH_OVERHEAD + header.batch_length
     if not HEADER_BYTES <= end <= len(batch):
-        raise ProtocolError(f"a batch length of {header.batch_length} in {len(batch)} bytes")
+        raise ProtocolError(f"batch length {header.batch_length} does not match {len(batch)} bytes")
     if header.record_count < 0:
-        raise ProtocolError(f"a batch of {header.record_count} records")
+        raise ProtocolError(f"invalid record count {header.record_count}")
     body = memoryview(batch)[HEADER_BYTES:end]
     codec = compression_of(header.attributes)
     if codec is Codec.NONE:
@@ -430,7 +432,7 @@ def _read_record_end(data: bytes, at: int) -> tuple[int, int]:
         size = (size >> 1) ^ -(size & 1)
     # Attributes (of which none is defined), two deltas, two lengths and a header count.
     if not 6 <= size <= len(data) - at:
-        raise ProtocolError(f"a record of {size} bytes where {len(data) - at} are left")
+        raise ProtocolError(f"record size {size} exceeds the {len(data) - at} bytes left")
     return at + size, at + 1
 
 
@@ -445,7 +447,9 @@ def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
         return None, at
     stop = at + size
     if stop > end:
-        raise ProtocolError(f"a field of {size} bytes where {end - at} are left in the record")
+        raise ProtocolError(
+            f"a field of {size} bytes exceeds the {end - at} bytes left in the record"
+        )
     return data[at:stop], stop
 
 
@@ -453,7 +457,7 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[Header, ...], i
     count, at = read_varint(data, at)
     # A header is two bytes at least.
     if not 0 <= count <= (end - at) // 2:
-        raise ProtocolError(f"{count} headers where {end - at} bytes are left in the record")
+        raise ProtocolError(f"{count} headers exceed the {end - at} bytes left in the record")
     headers: list[Header] = []
     for _ in range(count):
         key, at = _read_bytes(data, at, end)
@@ -462,7 +466,7 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[Header, ...], i
         try:
             name = key.decode()
         except UnicodeDecodeError:
-            raise ProtocolError("a header's key is not UTF-8") from None
+            raise ProtocolError("a header key is not UTF-8") from None
         value, at = _read_bytes(data, at, end)
         headers.append((name, value))
     return tuple(headers), at
@@ -485,7 +489,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         result |= (byte & 0x7F) << shift
         if byte < 128:
             return (result >> 1) ^ -(result & 1), at
-    raise ProtocolError("a varint of more than ten bytes")
+    raise ProtocolError("a varint exceeds ten bytes")
 
 
 def write_varint(out: bytearray, value: int) -> None:

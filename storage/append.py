@@ -288,7 +288,7 @@ class Turn:
             raise
         return Commit(set(grown), synced)
 
-    def abort(self, reason: str = "the turn was given up") -> None:
+    def abort(self, reason: str = "the turn was aborted") -> None:
         """Undo the turn; every result of it turns into KAFKA_STORAGE_ERROR."""
         if self._transaction is not None:
             self._transaction.abort()

@@ -263,7 +263,7 @@ class Catalog:
         if may_use_reserve:
             self._rows_reserve.spend_if_needed()
         elif is_disk_space_low(self.directory):
-            raise StorageError("catalog: the disk has no room left")
+            raise StorageError("catalog: the disk is full")
         try:
             transaction = self.file.lmdb.begin(write=True)
         except lmdb.Error as error:

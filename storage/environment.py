@@ -90,11 +90,11 @@ def open_environment(
         known = _OPEN.get(_identity(path))
         if known is not None:
             if known.is_read_only and not read_only:
-                raise StorageError(f"{path.name} is open for reading in this process")
+                raise StorageError(f"{path.name} is already open read-only in this process")
             return known
     except FileNotFoundError:
         if not create:
-            raise StorageError(f"{path.name}: no such file") from None
+            raise StorageError(f"{path.name}: file not found") from None
     try:
         if create:
             _make_lock_room(path)

@@ -105,7 +105,7 @@ class Journal:
         except OSError as error:
             raise StorageError(f"{self._path.name}: {error}") from error
         if written != size:
-            raise StorageError(f"{self._path.name}: {written} of {size} bytes were written")
+            raise StorageError(f"{self._path.name}: only {written} of {size} bytes were written")
         self._end += size
         self._collected.clear()
         self._collected_bytes = 0

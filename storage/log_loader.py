@@ -58,7 +58,7 @@ def lock_store(directory: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise StorageError(f"{directory} is in use by another process") from None
+        raise StorageError(f"{directory} is in use by another process; stop it first") from None
     return descriptor
 
 

@@ -94,7 +94,11 @@ class Maintenance:
                 yield from self._reclaim(now_ms)
                 self._seen_changes = self._catalog.change_count
         except StorageError as error:
-            log.warning("maintenance of %s stopped: %s", self._catalog.directory, error)
+            log.warning(
+                "maintenance of %s stopped and starts over later: %s",
+                self._catalog.directory,
+                error,
+            )
         finally:
             self._running = None
 
@@ -181,7 +185,11 @@ class Maintenance:
             fault = compaction.failures.get(plan.number)
             if fault is not None:
                 self._uncleanable[plan.number] = plan.clean + plan.dirty
-                log.error("partition %d cannot be compacted: %s", plan.number, fault)
+                log.error(
+                    "partition %d is not compacted, its records are malformed: %s",
+                    plan.number,
+                    fault,
+                )
 
     def _plans(self, now_ms: int) -> list[CompactionPlan]:
         """Who is due, the dirtiest first, as many as make one segment."""

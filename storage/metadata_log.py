@@ -133,7 +133,9 @@ class MetadataLog:
             fcntl.flock(lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(lock_descriptor)
-            raise MetadataLogError(f"{directory} is in use by another process") from error
+            raise MetadataLogError(
+                f"{directory} is in use by another process; stop it first"
+            ) from error
         environment: lmdb.Environment | None = None
         try:
             path = directory / "log.mdb"
@@ -208,7 +210,9 @@ class MetadataLog:
             if may_use_reserve:
                 self._reserve.spend_if_needed()
             elif is_disk_space_low(self._directory):
-                raise MetadataLogFullError(f"the metadata log in {self._directory}: no room left")
+                raise MetadataLogFullError(
+                    f"the metadata log in {self._directory}: the disk is full"
+                )
         try:
             self._write_entries(entries, hard_state)
         except MetadataLogFullError:
@@ -265,7 +269,7 @@ class MetadataLog:
         LookupError when `from_index` has been dropped behind a snapshot.
         """
         if from_index < self.first_index:
-            raise LookupError(f"entry {from_index} lies behind the snapshot")
+            raise LookupError(f"entry {from_index} has been replaced by the snapshot")
         end = self._last_index + 1 if to_index is None else min(to_index, self._last_index + 1)
         entries: list[MetadataLogEntry] = []
         total = 0
@@ -379,14 +383,18 @@ class MetadataLog:
             return
         path = self._snapshot_path(mark.index, mark.term)
         if not path.exists():
-            raise MetadataLogError(f"{path} is missing: restore it or let the node join anew")
+            raise MetadataLogError(
+                f"{path} is missing. Restore it, or format the node and let it join again."
+            )
         checksum = 0
         size = 0
         for chunk in self.iter_snapshot():
             checksum = crc32c(chunk, checksum)
             size += len(chunk)
         if (size, checksum) != (mark.size, mark.checksum):
-            raise MetadataLogError(f"{path} is spoiled: restore it or let the node join anew")
+            raise MetadataLogError(
+                f"{path} is corrupt. Restore it, or format the node and let it join again."
+            )
 
     # -----------------------------------------------------------------------------------------
 

@@ -90,15 +90,15 @@ class PageFile:
         """(flags, lower, upper) of a page that is where it says it is. Raises PageError."""
         at = number * self.page_size
         if at + PAGE_HEAD_SIZE > len(self.view):
-            raise PageError(f"page {number} lies beyond the end of the file")
+            raise PageError(f"page {number} is beyond the end of the file")
         own_number, _, flags, lower, upper = PAGE_HEAD.unpack_from(self.view, at)
         if own_number != number:
-            raise PageError(f"page {number} says it is page {own_number}")
+            raise PageError(f"page {number} has the header of page {own_number}")
         return flags, lower, upper
 
     def _require_whole(self, number: int) -> None:
         if (number + 1) * self.page_size > len(self.view):
-            raise PageError(f"the file ends before page {number} does")
+            raise PageError(f"page {number} is truncated")
 
     def overflow(self, number: int) -> tuple[int, memoryview]:
         """(pages, content) of an overflow run. If the file ends within it, so does the content; no
@@ -107,7 +107,7 @@ class PageFile:
         at = number * self.page_size
         (count,) = _OVERFLOW_COUNT.unpack_from(self.view, at + 12)
         if flags != OVERFLOW or count == 0:
-            raise PageError(f"page {number} is no overflow run")
+            raise PageError(f"page {number} is not an overflow page")
         return count, self.view[at + PAGE_HEAD_SIZE : at + count * self.page_size]
 
     def meta(self) -> Meta:
@@ -120,10 +120,10 @@ class PageFile:
         at = number * self.page_size + PAGE_HEAD_SIZE
         magic, version, _, _ = _META.unpack_from(self.view, at)
         if flags != META or magic != _MAGIC or version != _DATA_VERSION:
-            raise PageError(f"page {number} is no meta page")
+            raise PageError(f"page {number} is not a meta page")
         page_size = _TREE.unpack_from(self.view, at + _META.size)[0]
         if page_size != self.page_size:
-            raise PageError(f"meta page {number} tells of pages of {page_size} bytes")
+            raise PageError(f"meta page {number} has page size {page_size}")
         at += _META.size + _TREE.size
         main = _tree_from(self.view, at)
         last_page, transaction_id = _META_TAIL.unpack_from(self.view, at + _TREE.size)
@@ -135,7 +135,7 @@ class PageFile:
         trees = {}
         for node in self.walk(meta.main, meta.last_page):
             if node.flags != _SUBTREE or len(node.data) != _TREE.size:
-                raise PageError(f"the main tree holds {node.key!r}, which is no database")
+                raise PageError(f"the main tree holds {node.key!r}, which is not a database")
             trees[node.key] = _tree_from(node.data, 0)
         return trees
 
@@ -150,7 +150,7 @@ class PageFile:
                 raise PageError(f"a tree of {tree.entries} entries has no root")
             return
         if not 0 < tree.depth <= _DEPTH_MAX:
-            raise PageError(f"a tree is {tree.depth} deep")
+            raise PageError(f"invalid tree depth {tree.depth}")
         found = 0
         previous: bytes | None = None
         for node in self._walk_page(tree.root, tree.depth, b"", None, last_page):
@@ -160,17 +160,17 @@ class PageFile:
             found += 1
             yield node
         if found != tree.entries:
-            raise PageError(f"a tree of {tree.entries} entries holds {found}")
+            raise PageError(f"a tree has {found} entries instead of {tree.entries}")
 
     def _walk_page(
         self, number: int, depth: int, lowest: bytes, end: bytes | None, last_page: int
     ) -> "Iterator[LeafNode]":
         if number > last_page:
-            raise PageError(f"page {number} lies beyond the last page")
+            raise PageError(f"page {number} is beyond the last page")
         if depth == 1:
             for node in self.leaf_nodes(number):
                 if node.key < lowest or (end is not None and node.key >= end):
-                    raise PageError(f"page {number} holds key {node.key.hex()} of another range")
+                    raise PageError(f"key {node.key.hex()} in page {number} is out of range")
                 yield node if not node.flags & _BIG else self._follow(node)
             return
         children = self._branch_nodes(number)
@@ -185,7 +185,7 @@ class PageFile:
         count, content = self.overflow(number)
         self._require_whole(number + count - 1)
         if node.size > len(content):  # it may be much smaller: LMDB reuses a run in place
-            raise PageError(f"overflow page {number} does not fit {node.size} bytes")
+            raise PageError(f"overflow page {number} is too small for {node.size} bytes")
         position = number * self.page_size + PAGE_HEAD_SIZE
         return node._replace(position=position, data=content[: node.size])
 
@@ -194,7 +194,7 @@ class PageFile:
         flags, lower, upper = self.head(number)
         self._require_whole(number)
         if flags != LEAF:
-            raise PageError(f"page {number} is no leaf")
+            raise PageError(f"page {number} is not a leaf page")
         view = self.view[number * self.page_size : (number + 1) * self.page_size]
         for offset in self._node_offsets(number, lower, upper):
             size, node_flags, key_size = _NODE.unpack_from(view, offset)
@@ -202,7 +202,7 @@ class PageFile:
             data_at = key_at + key_size
             data_size = _PAGE_NUMBER.size if node_flags & _BIG else size
             if data_at + data_size > len(view) or node_flags & _DUPLICATES:
-                raise PageError(f"a node of page {number} leaves its page")
+                raise PageError(f"a node exceeds page {number}")
             data = view[data_at : data_at + data_size]
             position = number * self.page_size + data_at
             yield LeafNode(bytes(view[key_at:data_at]), node_flags, size, position, data)
@@ -211,14 +211,14 @@ class PageFile:
         flags, lower, upper = self.head(number)
         self._require_whole(number)
         if flags != BRANCH:
-            raise PageError(f"page {number} is no branch")
+            raise PageError(f"page {number} is not a branch page")
         view = self.view[number * self.page_size : (number + 1) * self.page_size]
         nodes = []
         for offset in self._node_offsets(number, lower, upper):
             low, high, key_size = _BRANCH_NODE.unpack_from(view, offset)
             key_at = offset + _BRANCH_NODE.size
             if key_at + key_size > len(view):
-                raise PageError(f"a node of page {number} leaves its page")
+                raise PageError(f"a node exceeds page {number}")
             nodes.append((bytes(view[key_at : key_at + key_size]), low | high << 32))
         if len(nodes) < 2:
             raise PageError(f"branch page {number} has {len(nodes)} children")
@@ -226,12 +226,12 @@ class PageFile:
 
     def _node_offsets(self, number: int, lower: int, upper: int) -> memoryview:
         if not (PAGE_HEAD_SIZE <= lower <= upper <= self.page_size) or lower % 2:
-            raise PageError(f"page {number} is filled from {upper} to {lower}")
+            raise PageError(f"page {number} has invalid bounds {lower} and {upper}")
         at = number * self.page_size
         offsets = self.view[at + _OFFSETS_AT : at + lower].cast("H")
         for offset in offsets:
             if offset < upper or offset + _NODE.size > self.page_size:
-                raise PageError(f"a node of page {number} stands at {offset}")
+                raise PageError(f"invalid node offset {offset} in page {number}")
         return offsets
 
 

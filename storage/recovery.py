@@ -98,12 +98,12 @@ class Examination:
             for node in nodes:
                 value = parse_whole_value(node.data, is_exact=True)
                 if value is None or len(node.key) != KEY_SIZE:
-                    raise PageError(f"the batch under key {node.key.hex()} is not whole")
+                    raise PageError(f"the batch under key {node.key.hex()} is corrupt")
                 number, _, log_end_before, base_offset, end_offset, _ = value
                 if KEY.unpack(node.key) != (number, base_offset):
-                    raise PageError(f"key {node.key.hex()} leads to another batch")
+                    raise PageError(f"key {node.key.hex()} has the value of another batch")
                 if ends.get(number, self._log_ends.get(number, 0)) != log_end_before:
-                    raise PageError(f"no batch leads to {base_offset} of partition {number}")
+                    raise PageError(f"partition {number} has a gap before offset {base_offset}")
                 ends[number] = end_offset
         return ends
 
@@ -116,7 +116,9 @@ class Examination:
             beyond = self._salvage.chain(number, start)
             if beyond:
                 end_offset = beyond[-1].end_offset
-                return f"partition {number} goes on to {end_offset} that the tree does not know"
+                return (
+                    f"partition {number} has batches up to {end_offset} that the tree does not have"
+                )
         return None
 
     def salvaged_batches(self) -> Iterator[SalvagedBatch]:

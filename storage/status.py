@@ -100,7 +100,7 @@ class StatusTable:
             raise StorageError(f"{path.name}: {error}") from error
         try:
             if os.fstat(descriptor).st_size < _HEAD_BYTES:
-                raise StorageError(f"{path.name} is being made")
+                raise StorageError(f"{path.name} is incomplete; try again")
             mapping = mmap.mmap(descriptor, 0)
         finally:
             os.close(descriptor)
@@ -109,7 +109,7 @@ class StatusTable:
         words.release()
         if magic != _MAGIC:
             mapping.close()
-            raise StorageError(f"{path.name} is no status table")
+            raise StorageError(f"{path.name} is not a status table")
         return cls(mapping)
 
     @property

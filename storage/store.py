@@ -147,7 +147,9 @@ class Store:
                     fresh.add(identity)
                     number = change.new_number()
                     if number >= self.status.slot_count:
-                        raise StorageError(f"all {self.status.slot_count} slots are in use")
+                        raise StorageError(
+                            f"all {self.status.slot_count} partition slots of the store are in use"
+                        )
                     self.status.allocate_slots(number + 1)
                     # A follower learns the epochs of its records with the records.
                     leads = new.role is ReplicaRole.LEADER and new.leader_epoch >= 0

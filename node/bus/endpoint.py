@@ -28,7 +28,8 @@ def ipc_address(run_folder: Path, name: str) -> str:
     path = run_folder / f"{name}.sock"
     if len(str(path)) > 100:
         raise ValueError(
-            f"run folder {run_folder} is too long for a Unix socket; choose one under 80 characters"
+            f"run folder {run_folder} is too long for a Unix socket."
+            " Choose a path under 80 characters."
         )
     return f"ipc://{path}"
 

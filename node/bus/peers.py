@@ -238,7 +238,7 @@ class PeerBus:
             try:
                 messages = self._decode(body)
             except msgspec.DecodeError as error:
-                self._refuse(connection, PeerRejected(f"its messages make no sense here: {error}"))
+                self._refuse(connection, PeerRejected(f"its messages cannot be decoded: {error}"))
                 continue
             yield header, messages
 
@@ -251,8 +251,8 @@ class PeerBus:
             if not event & _UNAUTHENTICATED:
                 continue  # whoever it was has gone in the middle of it
             log.error(
-                "somebody spoke to our peer address %s without the cluster's secret: turned away;"
-                " if it is a node of ours, give it the same cluster.secret",
+                "rejected a connection to the peer address %s: wrong or missing cluster secret."
+                " If it is a node of this cluster, set the same `cluster.secret` on it.",
                 address,
             )
         connected = []
@@ -298,8 +298,8 @@ class PeerBus:
         if is_timeout:
             if self._handshake_timeouts.get(member, 0) % _FAILURES_PER_LOG_LINE == 0:
                 log.warning(
-                    "%s takes connections but has said nothing for %d ms: it is frozen or very"
-                    " busy, or the way there is cut",
+                    "%s accepts connections but did not answer for %d ms: it is frozen or"
+                    " overloaded, or packets are lost",
                     self._name(member),
                     _HANDSHAKE_MS,
                 )
@@ -308,8 +308,8 @@ class PeerBus:
         self._failures[member] = self._failures.get(member, 0) + 1
         if self._failures[member] % _FAILURES_PER_LOG_LINE == 0:
             log.error(
-                "%s does not take our handshake: cluster.secret must be the same on every node; if"
-                " it is, something between us ends our connections",
+                "the handshake with %s failed. Set the same `cluster.secret` on every node. If it"
+                " is the same, something on the network closes the connections.",
                 self._name(member),
             )
 
@@ -336,28 +336,30 @@ class PeerBus:
         try:
             header = self._decode_header(head)
         except msgspec.DecodeError:
-            return "it does not say who it is"
+            return "its header cannot be decoded"
         found: PeerHeader | str = header
         if header.version != PEER_VERSION:
             found = (
-                f"node {header.node_id} speaks version {header.version} between nodes, node"
-                f" {self._own.node_id} speaks {PEER_VERSION}: run releases that fit"
+                f"node {header.node_id} has peer protocol version {header.version}, node"
+                f" {self._own.node_id} has {PEER_VERSION}. Run compatible releases."
             )
         elif header.cluster_id != self._own.cluster_id:
             found = (
                 f"node {header.node_id} belongs to cluster {header.cluster_id}, node"
-                f" {self._own.node_id} to {self._own.cluster_id}: format all nodes of a cluster"
-                " with the same cluster.id"
+                f" {self._own.node_id} to {self._own.cluster_id}. Format all nodes of a cluster"
+                " with the same `cluster.id`."
             )
         elif header.node_id == self._own.node_id:
-            found = f"another node says that it is node {header.node_id}: give each its own node.id"
+            found = (
+                f"another node has node id {header.node_id}, too. Give each node its own `node.id`."
+            )
         elif node_id_of(header.member) != header.node_id:
-            found = f"node {header.node_id} says that it is another node's replica"
+            found = f"node {header.node_id} claims to be a metadata replica of another node"
         elif header.store_count != self._own.store_count:
             found = (
                 f"node {header.node_id} was formatted with {header.store_count} stores, node"
-                f" {self._own.node_id} with {self._own.store_count}: format all nodes of a cluster"
-                " with as many"
+                f" {self._own.node_id} with {self._own.store_count}. Format all nodes of a cluster"
+                " with the same number of stores."
             )
         if len(self._headers) >= _HEADERS_MAX:
             self._headers.clear()
@@ -372,7 +374,7 @@ class PeerBus:
         if len(self._refused_at) >= _HEADERS_MAX:
             self._refused_at.clear()
         self._refused_at[reason] = now
-        log.error("a node is refused: %s", reason)
+        log.error("rejected a node: %s", reason)
         try:
             self._router.send_multipart((connection, _encode(refused)), zmq.NOBLOCK)
         except zmq.ZMQError:
@@ -387,7 +389,7 @@ class PeerBus:
                 return
             except msgspec.DecodeError:
                 continue
-            log.error("%s refuses us: %s", self._name(member), refused.reason)
+            log.error("%s rejects this node: %s", self._name(member), refused.reason)
             if refused.is_replaced:
                 self.replaced_by.add(member)
 
@@ -410,8 +412,8 @@ class PeerBus:
         except (zmq.ZMQError, OSError) as error:
             self._context.destroy(0)
             raise PeerBusError(
-                f"peer.listen={listen}: {error}; choose another address or stop the process that"
-                " uses it"
+                f"peer.listen={listen}: {error}. Choose another address, or stop the process that"
+                " uses it."
             ) from error
         return router
 

@@ -73,8 +73,8 @@ def bind_replica_listener(
     except zmq.ZMQError as error:
         socket.close(0)
         raise ReplicaLinkError(
-            f"{address}: {error}; workers listen on the ports behind that of peer.listen, one each:"
-            " choose another in peers, or stop the process that uses it"
+            f"{address}: {error}. Each worker listens on a port of its own after that of"
+            " peer.listen. Choose another port in `peers`, or stop the process that uses this one."
         ) from error
     return socket
 

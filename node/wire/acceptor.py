@@ -41,8 +41,8 @@ class Acceptor:
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"listener {self.name} cannot bind {self.host}:{self.port}: {error.strerror};"
-                " choose another port or stop the process that uses it",
+                f"listener {self.name} cannot bind {self.host}:{self.port}: {error.strerror}."
+                " Choose another port, or stop the process that uses it.",
             ) from error
         self.port = listening.getsockname()[1]
         self._server = await self.wire.loop.create_server(
@@ -121,7 +121,7 @@ class ConnectionReaper:
             counters.connections_idle_closed += 1
             connection.close()
             return
-        log.warning("%s is closed: it is %s", connection, reason)
+        log.warning("closing the connection of %s: it is %s", connection, reason)
         if reason == "stalled":
             counters.connections_stalled_closed += 1
         else:

@@ -82,7 +82,7 @@ class FlushQueue:
                     connection.flush()
                 except Exception:
                     # The others' responses must leave whatever is wrong with this one's.
-                    log.exception("writing to %s failed; its connection is closed", connection)
+                    log.exception("writing to %s failed; closing its connection", connection)
                     connection.abort()
 
 
@@ -295,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
         refusal = self.wire.admit(self)
         if refusal is not None:
             self.is_closed = True
-            log.warning("%s was turned away: %s", self, refusal)
+            log.warning("refused the connection of %s: %s", self, refusal)
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             except Exception:
                 self.input.discard(end)
-                log.exception("a request of %s failed; its connection is closed", self)
+                log.exception("a request of %s failed; closing its connection", self)
                 self.abort()
                 return
             finally:
@@ -422,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, message: str) -> None:
         """End the connection for what its client sent. What was answered before still leaves."""
         self.wire.counters.protocol_errors += 1
-        log.warning("the connection of %s is closed: %s", self, message)
+        log.warning("closing the connection of %s: %s", self, message)
         self._write()
         self._close_transport()
 

@@ -25,16 +25,16 @@ def describe_foreign_protocol(start: bytes) -> str | None:
     """
     if start[:4] in _HTTP_STARTS:
         return (
-            "these are the first bytes of an HTTP request: this port speaks the Kafka protocol,"
-            " probes and metrics have a port of their own"
+            "received an HTTP request on a Kafka listener. Probes and metrics have a port of"
+            " their own."
         )
     if start[:2] == _TLS_HANDSHAKE:
         return (
-            "these are the first bytes of a TLS handshake: this listener has no TLS;"
-            " use security.protocol=PLAINTEXT or the port of a TLS listener"
+            "received a TLS handshake on a listener without TLS. Use"
+            " security.protocol=PLAINTEXT or the port of a TLS listener."
         )
     if start[:4] == b"SSH-":
-        return "these are the first bytes of an SSH client"
+        return "received an SSH handshake on a Kafka listener"
     return None
 
 
@@ -44,8 +44,8 @@ def explain_bad_frame(start: bytes, length: int) -> str:
     if foreign is not None:
         return foreign
     if length < 0:
-        return f"a frame of negative length {length}"
-    return f"a frame of {length} bytes is longer than socket.request.max.bytes"
+        return f"invalid frame length {length}"
+    return f"a frame of {length} bytes exceeds socket.request.max.bytes"
 
 
 def frame(buffers: Sequence[Buffer]) -> list[Buffer]:

@@ -236,7 +236,11 @@ class HostedPartitions:
             for number, held in store.partitions().items():
                 state = image.partition(held.topic_id, held.partition)
                 if state is None or self._node_id not in state.replicas:
-                    log.info("%s-%d is not ours any more", held.topic_name, held.partition)
+                    log.info(
+                        "deleting %s-%d: it is not assigned to this node any more",
+                        held.topic_name,
+                        held.partition,
+                    )
                     locations.add((index, number))
         return locations
 

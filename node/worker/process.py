@@ -180,7 +180,7 @@ class WorkerProcess:
         finally:
             self._replication.close()
             self._partitions.close()
-            log.info("stores are closed")
+            log.info("the stores are closed")
 
     def _finish(self) -> None:
         """Answer what routers have sent. What they have not, having heard, waits for whoever is
@@ -201,20 +201,20 @@ class WorkerProcess:
 
     def _register_metrics(self) -> None:
         metrics, turns = self._supervisor.metrics, self._turns
+        metrics.counter("odradek_appends", "Appends committed", lambda: turns.appended_count)
         metrics.counter(
-            "odradek_appends", "Appends that were committed", lambda: turns.appended_count
-        )
-        metrics.counter(
-            "odradek_appended_bytes", "Bytes of batches committed", lambda: turns.appended_bytes
+            "odradek_appended_bytes",
+            "Bytes of record batches committed",
+            lambda: turns.appended_bytes,
         )
         metrics.counter(
             "odradek_storage_errors",
-            "Appends that the disk did not take",
+            "Appends that failed with a storage error",
             lambda: turns.failed_count,
         )
         metrics.gauge(
             "odradek_partitions",
-            "Partitions in the stores of this worker",
+            "Partition replicas of this worker",
             lambda: sum(len(store.partitions()) for store in self._partitions.stores.values()),
         )
         replication = self._replication
@@ -225,17 +225,17 @@ class WorkerProcess:
         )
         metrics.counter(
             "odradek_replication_fetched_bytes",
-            "Bytes of batches appended that came from leaders",
+            "Bytes of batches fetched from leaders",
             lambda: replication.fetched_bytes,
         )
         metrics.gauge(
             "odradek_replication_lag",
-            "Records that leaders have and the followers here have not",
+            "Records by which the followers of this worker lag behind their leaders",
             lambda: replication.lag,
         )
         metrics.gauge(
             "odradek_under_replicated_partitions",
-            "Partitions led here whose ISR is not complete",
+            "Partitions led by this worker that have fewer in-sync replicas than replicas",
             lambda: replication.under_replicated_count,
         )
 
@@ -328,7 +328,7 @@ class WorkerProcess:
         try:
             self._controller.socket.send(encode([message]), zmq.NOBLOCK)
         except zmq.Again:
-            log.info("the controller is away")
+            log.info("the controller process is not connected; the message is dropped")
 
     def _receive_metadata(self) -> None:
         image = self._image
@@ -354,7 +354,9 @@ class WorkerProcess:
         try:
             vanished = self._partitions.follow(self._image)
         except StorageError as error:
-            log.error("the stores cannot follow the metadata: %s; trying again", error)
+            log.error(
+                "cannot apply the metadata to the stores, retrying in %d ms: %s", _RETRY_MS, error
+            )
             self._retry_ms = self._replication_ms() + _RETRY_MS
             return
         self._retry_ms = NEVER

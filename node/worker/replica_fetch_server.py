@@ -246,7 +246,11 @@ class ReplicaFetchServer:
     def _on_fetch(self, identity: bytes, fetch: ReplicaFetchRequest, now_ms: int) -> None:
         key = identity, fetch.store
         if fetch.cluster_id != self._cluster_id:
-            log.error("node %d is of cluster %r", fetch.broker_id, fetch.cluster_id)
+            log.error(
+                "refused a fetch of node %d: it belongs to cluster %r",
+                fetch.broker_id,
+                fetch.cluster_id,
+            )
             self._refuse(identity, fetch, ErrorCode.INCONSISTENT_CLUSTER_ID)
             return
         session = self._sessions.get(key)
@@ -417,7 +421,7 @@ class ReplicaFetchServer:
                     min_one_batch=not batches,
                 )
             except StorageError as error:
-                log.error("store %d cannot be read: %s", location[0], error)
+                log.error("cannot read store %d for a follower: %s", location[0], error)
                 del session.ready[handle]
                 cached.awaits_position = True
                 code = ErrorCode.KAFKA_STORAGE_ERROR

@@ -167,7 +167,7 @@ class ReplicaFetchers:
                 if result is None or result.error_code:
                     if not followed.failures:
                         # A full disk refuses all of them, many times a second.
-                        log.warning("a leader's batches are not appended: %s", result)
+                        log.warning("cannot append batches fetched from a leader: %s", result)
                     conversation.failed(followed, now_ms)
                     continue
                 self.fetched_bytes += append.length
@@ -233,7 +233,7 @@ class ReplicaFetchers:
             own = state.epochs.end_offset(divergence.epoch, state.log_end_offset)
             end = truncation_offset(divergence, *own, state.log_end_offset)
             log.warning(
-                "%s-%d is cut from %d to %d: its leader's epoch %d ends at %d",
+                "truncating %s-%d from %d to %d: the leader's epoch %d ends at %d",
                 state.topic_name,
                 state.partition,
                 state.log_end_offset,
@@ -246,7 +246,7 @@ class ReplicaFetchers:
             for store, numbers in ends.items():
                 self._partitions.stores[store].truncate(numbers, now_ms)
         except StorageError as error:
-            log.error("a log could not be cut: %s", error)
+            log.error("cannot truncate a log: %s", error)
             for divergence in divergences:
                 conversation.failed(divergence.followed, now_ms)
             return
@@ -258,7 +258,7 @@ class ReplicaFetchers:
         store, number = self._locations[followed]
         state = self._log((store, number))
         log.warning(
-            "%s-%d begins anew at %d: its leader has nothing from %d on",
+            "%s-%d restarts at offset %d: its leader has no record at the log end %d",
             state.topic_name,
             state.partition,
             start_offset,
@@ -267,7 +267,7 @@ class ReplicaFetchers:
         try:
             self._partitions.stores[store].truncate_fully_and_start_at(number, start_offset, now_ms)
         except StorageError as error:
-            log.error("a log could not be begun anew: %s", error)
+            log.error("cannot restart a log: %s", error)
             conversation.failed(followed, now_ms)
             return
         self._report_position(conversation, followed)
@@ -301,7 +301,7 @@ class ReplicaFetchers:
             try:
                 self._partitions.stores[store].move_log_starts(numbers)
             except StorageError as error:
-                log.warning("log starts could not follow their leaders': %s", error)
+                log.warning("cannot move log start offsets to their leaders': %s", error)
         for followed in moved:
             location = self._locations[followed]
             self._followed[location][0].log_start_changed(
@@ -313,7 +313,7 @@ class ReplicaFetchers:
     def _conversation(self, node_id: int, store: int) -> ReplicaFetchSession | None:
         address = self._addresses(node_id, store)
         if address is None:
-            log.warning("nobody said where node %d can be reached", node_id)
+            log.warning("node %d has not registered an address for replication", node_id)
             return None
         leader = self._leaders.get(address)
         if leader is None:

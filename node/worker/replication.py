@@ -412,7 +412,7 @@ class Replication:
             try:
                 store.move_log_starts({number: start})
             except StorageError as error:
-                log.warning("a log start could not follow a former leader's: %s", error)
+                log.warning("cannot move a log start offset to a former leader's: %s", error)
         if location in self._deletions:
             self._settle_deletions(location)
 

@@ -192,7 +192,7 @@ class RouterLinks:
         try:
             router.link.socket.send(self._greeting, zmq.NOBLOCK)
         except zmq.Again:
-            log.info("a router went away at once")
+            log.info("a router disconnected before the greeting was sent")
 
     def _open(self, router: _RouterLink, greeting: RouterGreeting) -> None:
         if router.arena is not None:

@@ -232,7 +232,13 @@ def test_who_cannot_join_is_told_why_and_so_is_the_cluster(tmp_path: Path) -> No
             (1, "cluster.id", "another-cluster", "belongs to cluster another-cluster", ""),
             (2, "stores", "4", "formatted with 4 stores", "formatted with 4 stores"),
             (3, "node.id", "0", "its own node.id", "its own node.id"),
-            (4, "cluster.secret.file", str(guessed), "must be the same", "without the cluster's"),
+            (
+                4,
+                "cluster.secret.file",
+                str(guessed),
+                "Set the same `cluster.secret`",
+                "missing cluster secret",
+            ),
         ):
             nodes.join(node_id).settings[key] = value
             nodes.start_in_vain(node_id, told_there, told_here or told_there)

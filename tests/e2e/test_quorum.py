@@ -198,7 +198,7 @@ def test_a_stranger_without_the_secret_does_not_take_part(tmp_path: Path) -> Non
         guessed.write_text("another secret that somebody guessed")
         nodes[2].settings["cluster.secret.file"] = str(guessed)
         nodes.start(0, 1)
-        nodes.start_in_vain(2, "cluster.secret must be the same", "without the cluster's secret")
+        nodes.start_in_vain(2, "Set the same `cluster.secret`", "missing cluster secret")
         assert nodes.brokers(0) == {0, 1}
         assert nodes.create(0, "t") == ErrorCode.NONE
 
@@ -207,7 +207,7 @@ def test_a_node_of_another_cluster_does_not_take_part(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
         nodes[2].settings["cluster.id"] = "another-cluster"
         nodes.start(0, 1)
-        nodes.start_in_vain(2, "refuses us", "belongs to cluster another-cluster")
+        nodes.start_in_vain(2, "rejects this node", "belongs to cluster another-cluster")
         assert nodes.brokers(0) == {0, 1}
 
 

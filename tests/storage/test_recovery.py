@@ -140,7 +140,7 @@ def test_batches_of_turns_whose_meta_page_was_lost_are_found(tmp_path: Path) -> 
     (tmp_path / "torn").write_bytes(torn)
     examination = Examination(tmp_path / "torn", log_ends={})
     assert examination.fault is not None
-    assert "the tree does not know" in examination.fault
+    assert "the tree does not have" in examination.fault
     assert salvaged(examination) == {1: [first, second]}
 
 

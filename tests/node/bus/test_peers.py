@@ -105,7 +105,7 @@ def is_refused(sender: PeerBus, receiver: PeerBus, to: int, log: pytest.LogCaptu
         sender.send(to, ForwardRequest(1, b"", 1))
         sender.flush()
         assert hears(receiver, sender) == []
-        texts = [r.getMessage() for r in log.records if "refuses us" in r.getMessage()]
+        texts = [r.getMessage() for r in log.records if "rejects this node" in r.getMessage()]
         return texts[0] if texts else ""
 
     return wait_until(told, what="the sender is told")
@@ -187,7 +187,7 @@ def test_who_has_another_secret_is_not_heard_and_both_sides_say_so(
         stranger.flush()
         assert hears(a, stranger) == []
         text = caplog.text
-        return "without the cluster's secret" in text and "does not take our handshake" in text
+        return "wrong or missing cluster secret" in text and "Set the same `cluster.secret`" in text
 
     wait_until(both_told, what="both sides say what is wrong")
     assert a.refused_count > 0
@@ -208,7 +208,7 @@ def test_who_says_nothing_is_not_said_to_have_another_secret(
         wait_until(is_told, what="it is told that node 1 is silent")
     (record,) = [record for record in caplog.records if "node 1" in record.getMessage()]
     assert record.levelno == logging.WARNING
-    assert "has said nothing" in record.getMessage()
+    assert "did not answer" in record.getMessage()
     assert "secret" not in record.getMessage()
     say(a, town.node(1), 1, ENTRY)
 
@@ -277,7 +277,7 @@ def test_a_node_of_another_cluster_is_refused_with_the_reason(
     a, stranger = town.node(0), town.node(1, cluster_id="theirs")
     text = is_refused(stranger, a, 0, caplog)
     assert "belongs to cluster theirs" in text
-    assert "same cluster.id" in text
+    assert "same `cluster.id`" in text
 
 
 def test_a_node_with_another_number_of_stores_is_refused(
@@ -340,19 +340,19 @@ def test_who_is_given_up_hears_nothing_more_and_its_sockets_are_told_of(town: To
 
 def test_a_replica_of_another_node_is_refused(town: Town, caplog: pytest.LogCaptureFixture) -> None:
     a, liar = town.node(0), town.node(1, member=2)
-    assert "another node's replica" in is_refused(liar, a, 0, caplog)
+    assert "metadata replica of another node" in is_refused(liar, a, 0, caplog)
 
 
 def test_a_second_node_of_our_own_id_is_refused(
     town: Town, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, double = town.node(0), town.node(1, claims=0)
-    assert "give each its own node.id" in is_refused(double, a, 0, caplog)
+    assert "Give each node its own `node.id`" in is_refused(double, a, 0, caplog)
 
 
 def test_another_version_is_refused(town: Town, caplog: pytest.LogCaptureFixture) -> None:
     a, newer = town.node(0), town.node(1, version=PEER_VERSION + 1)
-    assert "run releases that fit" in is_refused(newer, a, 0, caplog)
+    assert "Run compatible releases" in is_refused(newer, a, 0, caplog)
 
 
 def test_the_owner_may_refuse_a_peer(town: Town, caplog: pytest.LogCaptureFixture) -> None:

@@ -400,8 +400,8 @@ def test_idle_and_half_open_connections_cost_almost_no_memory(world: World) -> N
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (struct.pack(">i", 2**31 - 1), "longer than socket.request.max.bytes"),
-        (struct.pack(">i", -1), "negative length"),
+        (struct.pack(">i", 2**31 - 1), "exceeds socket.request.max.bytes"),
+        (struct.pack(">i", -1), "invalid frame length"),
         (b"GET /metrics HTTP/1.1\r\n\r\n", "HTTP"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS"),
     ],
