@@ -85,7 +85,7 @@ fix: .venv/.test
 	$(BIN)/ruff check --fix .
 
 docs: .venv/.test
-	$(BIN)/python -m odradek.node.compatibility docs/compatibility.md
+	$(BIN)/python -m tests.support.compatibility_page docs/compatibility.md
 
 bench: .venv/.test
 	$(BIN)/python -m bench.side_by_side $(ARGS)

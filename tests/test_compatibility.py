@@ -2,18 +2,16 @@
 
 from pathlib import Path
 
-from odradek.node.compatibility import INTERNAL, NOT_SERVED, compatibility_page, main
+from tests.support.compatibility_page import INTERNAL, NOT_SERVED, compatibility_page, main
 from odradek.node.router.dispatch import HANDLERS
 from odradek.protocol.apis import APIS, ApiKey
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "compatibility.md"
+PAGE = Path(__file__).parent.parent / "docs" / "compatibility.md"
 
 
 def test_the_page_is_the_one_that_the_tables_make(tmp_path: Path) -> None:
     main([str(tmp_path / "page.md")])
-    assert (tmp_path / "page.md").read_text() == PAGE.read_text(), (
-        "run: python -m odradek.node.compatibility docs/compatibility.md"
-    )
+    assert (tmp_path / "page.md").read_text() == PAGE.read_text(), "run: make docs"
 
 
 def test_every_api_is_served_or_has_exactly_one_reason() -> None:
