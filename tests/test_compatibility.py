@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tests.support.compatibility_page import INTERNAL, NOT_SERVED, compatibility_page, main
 from odradek.node.router.dispatch import HANDLERS
 from odradek.protocol.apis import APIS, ApiKey
+from tests.support.compatibility_page import INTERNAL, NOT_SERVED, compatibility_page, main
 
 PAGE = Path(__file__).parent.parent / "docs" / "compatibility.md"
 

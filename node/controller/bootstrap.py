@@ -1,8 +1,7 @@
-"""The first words of a cluster's metadata, and of a node's start.
+"""The first records of a new cluster, and this broker's registration.
 
-A new cluster's log begins with its id and the levels of features that a new cluster has; one that
-was made before there were levels goes on without. Every start of the node registers it anew, so
-that the broker epoch rises and the address that clients are told follows the configuration.
+A new cluster's log begins with its id and the initial feature levels. Every start registers the
+broker again: its epoch rises, and its listeners are those of the configuration.
 """
 
 import uuid
@@ -19,7 +18,7 @@ from odradek.protocol.types import Uuid
 
 
 def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:
-    """What the log of a new cluster begins with."""
+    """The records of the first entry of a new cluster's log."""
     return (
         ClusterCreated(config.cluster_id),
         *(FeatureLevelChanged(name, level) for name, level in INITIAL_LEVELS.items()),
@@ -28,30 +27,29 @@ def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:
 
 
 def min_insync_warning(config: NodeConfig, image: MetadataImage) -> str | None:
-    """What to tell about a min.insync.replicas in the node's own configuration that the cluster's
-    overrules: one with eligible leader replicas keeps the one it began with (KIP-966)."""
+    """A warning if the cluster's min.insync.replicas overrides this node's: a cluster with eligible
+    leader replicas keeps the value that it was bootstrapped with (KIP-966)."""
     key = "min.insync.replicas"
     own = config.static_configs.get(key)
     clusters = image.configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER).get(key)
     if own is None or clusters in (None, own):
         return None
     return (
-        f"{key}={own} of this node's configuration is without effect: the cluster's is {clusters};"
-        " change it for all brokers at once, for example with kafka-configs.sh --entity-type"
-        " brokers --entity-default"
+        f"{key}={own} in this node's configuration has no effect: the cluster has {clusters}."
+        " Change it for all brokers, for example with kafka-configs.sh --entity-type brokers"
+        " --entity-default."
     )
 
 
 def registration(
     config: NodeConfig, incarnation_id: Uuid, previous_broker_epoch: int | None = None
 ) -> RegisterBroker:
-    """This node's registration. `previous_broker_epoch` is what `last_run` says; it matters to
-    others only.
+    """This broker's registration. `previous_broker_epoch` is that of `clean_shutdown`; only a
+    cluster needs it.
 
-    On its own, a listener without an advertised address has an empty host there, and clients are
-    told the address at which they reached us. One of several must be found by those who reached
-    another: then it is the listener's own host, or, where that is every address of the machine, the
-    host at which the other nodes find this one.
+    A listener without an advertised address gets, on a single node, an empty host: clients are told
+    the address to which they connected. In a cluster clients come from other brokers: then it is
+    the listener's own host or, for a wildcard address, the host of peer.listen.
     """
     return RegisterBroker(
         broker_id=config.node_id,
@@ -78,8 +76,8 @@ def registration(
 
 
 def _workers(config: NodeConfig) -> tuple[BrokerListener, ...]:
-    """Found behind the port at which the others find this node, as they listen behind its own: a
-    range of ports that is mapped to another is mapped as a whole."""
+    """One listener for each worker, at the ports after the advertised peer port. Workers bind the
+    ports after that of peer.listen: a mapped range of ports is mapped as a whole."""
     own = config.own_peer
     if own is None or not config.is_clustered:
         return ()
@@ -97,5 +95,5 @@ def _host_for_others(config: NodeConfig, listener: ListenerConfig) -> str:
     if not is_wildcard_address(listener.host):
         return listener.host
     own = config.own_peer
-    assert own is not None, "one of several listens for the others"
+    assert own is not None, "a node of a cluster has peer.listen"
     return own.host

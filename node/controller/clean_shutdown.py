@@ -1,22 +1,21 @@
-"""What a node remembers of its last run: under which broker epoch, and whether its logs may miss
-their ends.
+"""The clean shutdown file (KIP-966): may this broker's logs lack acknowledged records?
 
-The controller takes a replica out of the ISR and of the eligible leaders when its broker comes back
-with less than it had acknowledged (KIP-966). A process that is killed tears nothing: what it wrote
-is the system's. Only with the system itself may the last second go, unless every append was on the
-disk before its answer. So the file says which start of the system (boot id) the run belonged to,
-and whether it ended in order, with all stores synced:
+A broker that returns with less than it had acknowledged has to leave the ISR and the eligible
+leader replicas. A killed process loses nothing: its writes are in the page cache. A crash of the
+operating system may lose the last second, unless every append was synced before its response. So
+the file holds the broker epoch, the boot id of the system, and whether all stores were synced at
+the end:
 
-    what is found                                           what the node says
+    file                                          previous_broker_epoch in the registration
     ---------------------------------------------------------------------------------
-    nothing                                                 nothing
-    a run that ended in order                               its broker epoch
-    a run of this start of the system                       its broker epoch
-    any run, with durability=commit                         its broker epoch
-    a run of another start of the system, or nonsense       -1: do not count upon my logs
+    none                                          none
+    clean shutdown                                the broker epoch
+    same boot id                                  the broker epoch
+    any, with durability=commit                   the broker epoch
+    another boot id, or a damaged file            -1: an unclean shutdown
 
-Written when a registration is answered, which is before the node can be in any ISR under that
-epoch; marked by the supervisor when its workers have closed their stores.
+Written when a registration is answered, before the node can be in any ISR under that epoch; marked
+as clean by the supervisor when the workers have closed their stores.
 """
 
 import logging
@@ -42,7 +41,7 @@ class _LastRun(msgspec.Struct, frozen=True):
 
 
 def boot_id() -> str:
-    """Which start of the system this is; empty where it does not say."""
+    """The kernel's boot id; empty where there is none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -50,14 +49,14 @@ def boot_id() -> str:
 
 
 def previous_broker_epoch(folder: Path, boot: str, durability: Durability) -> int | None:
-    """The broker epoch of the last run if the logs have all that was acknowledged under it, LOST if
-    they may not, None if nothing is known of a last run."""
+    """The last broker epoch if the logs have all that was acknowledged under it, UNCLEAN if they
+    may not, None without a file."""
     try:
         run = msgspec.json.decode((folder / NAME).read_bytes(), type=_LastRun)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
-        log.warning("%s makes no sense, so this node's logs are not counted upon: %s", NAME, error)
+        log.warning("%s is damaged; treated as an unclean shutdown: %s", NAME, error)
         return UNCLEAN
     is_same_start = bool(boot) and run.boot_id == boot
     if run.is_clean or is_same_start or durability is Durability.COMMIT:
@@ -66,12 +65,12 @@ def previous_broker_epoch(folder: Path, boot: str, durability: Durability) -> in
 
 
 def record_run(folder: Path, broker_epoch: int, boot: str) -> None:
-    """This run's registration has been answered."""
+    """Record the broker epoch of this run."""
     _write(folder, _LastRun(broker_epoch, boot))
 
 
 def record_clean_shutdown(folder: Path) -> None:
-    """The stores are synced and closed."""
+    """Record that all stores are synced and closed."""
     try:
         run = msgspec.json.decode((folder / NAME).read_bytes(), type=_LastRun)
     except (OSError, msgspec.MsgspecError):
@@ -80,7 +79,7 @@ def record_clean_shutdown(folder: Path) -> None:
 
 
 def _write(folder: Path, run: _LastRun) -> None:
-    """Complete and on the disk, or as it was, and then the next start counts upon less."""
+    """A failure is logged only: the next start is then treated as unclean."""
     unfinished = folder / f"{NAME}.new"
     try:
         with unfinished.open("wb") as stream:
@@ -94,4 +93,4 @@ def _write(folder: Path, run: _LastRun) -> None:
         finally:
             os.close(directory)
     except OSError as error:
-        log.warning("cannot write %s: %s", NAME, error.strerror)
+        log.warning("Cannot write %s: %s", NAME, error.strerror)

@@ -1,13 +1,13 @@
-"""The processes of this node that follow the metadata: what they are told, how far they have come.
+"""Publishes the committed metadata to the processes of this node, and knows what they have applied.
 
-A process greets with what it has and is told what is missing, as records or as a whole snapshot;
-from then on it hears of every committed entry. Entries that are none of the application's (a new
-leader's first, a change of who votes) are told as empty ones, so that the offset of an image is the
-place in the log everywhere.
+A process subscribes with the offset that it has. It gets what is missing, as records or as a
+snapshot, and then every committed entry. Entries without records (a new leader's first, a change of
+the voters) are published as empty ones, so that an image's offset is the same in every process.
 """
 
 import logging
 from collections.abc import Container, Iterable, Sequence, Set
+from dataclasses import dataclass
 
 import zmq
 
@@ -34,25 +34,21 @@ NO_RECORDS = encode_records(())
 _PUBLISH_BYTES_MAX = 4 << 20
 
 
+@dataclass(slots=True)
 class _Subscriber:
-    """A process of this node and how far it has come."""
+    """A process of this node, and the offset that it has applied."""
 
-    __slots__ = ("identity", "incarnation", "name", "offset")
-
-    def __init__(self, identity: bytes, name: str, incarnation: int, offset: int) -> None:
-        self.identity = identity
-        self.name = name
-        self.incarnation = incarnation
-        self.offset = offset
+    name: str
+    offset: int
 
 
 class MetadataPublisher:
-    """See the module's docstring. `socket` is where they connect.
+    """See the module's docstring. Processes connect to `socket`.
 
-    Nobody is served before `is_serving` is set. A process may know more than a controller that was
-    just started and has not heard of the leader yet: it is told nothing until the controller has
-    come as far, for a worker that was set back would drop the partitions of what it is not told of.
-    Only a quorum of one, which has all there is (`sets_back`), corrects it.
+    Nothing is published before `is_serving` is set. A process may be ahead of a controller that was
+    just started and knows no leader yet: it has to wait until the controller has caught up, since a
+    worker that is set back drops the partitions it does not find. Only a quorum of one, whose log
+    is complete (`sets_back`), sets a process back.
     """
 
     def __init__(
@@ -74,26 +70,25 @@ class MetadataPublisher:
 
     @property
     def names(self) -> set[str]:
-        """Who follows now."""
-        return {follower.name for follower in self._subscribers.values()}
+        """The processes that subscribe now."""
+        return {subscriber.name for subscriber in self._subscribers.values()}
 
     @property
     def unresponsive(self) -> Set[str]:
-        """Who does not answer any more."""
+        """The processes that do not respond."""
         return self._liveness.unresponsive
 
     def reached(self, image: MetadataImage) -> int:
-        """The offset up to which everybody has carried the metadata out, but those who are silent:
-        a node that has one leads nothing, and need not keep others waiting."""
+        """The offset that all processes have applied. Unresponsive ones do not count: a node that
+        has one is fenced and leads nothing."""
         unresponsive = self._liveness.unresponsive
         return min(
-            (f.offset for f in self._subscribers.values() if f.name not in unresponsive),
+            (each.offset for each in self._subscribers.values() if each.name not in unresponsive),
             default=image.offset,
         )
 
     def tick(self, now_ms: int) -> None:
-        """Ask who is there, if it is time to: nobody before anybody is served, for they could not
-        answer."""
+        """Send liveness checks if they are due; none before `is_serving`."""
         if self.is_serving and self._liveness.look(now_ms):
             self.tell(LivenessCheck())
 
@@ -102,15 +97,15 @@ class MetadataPublisher:
         return self._liveness.next_deadline_ms() if self.is_serving else None
 
     def still_there(self, message: LivenessReply) -> None:
-        """A process has answered."""
+        """A process has responded to a liveness check."""
         self._liveness.heard(message.process)
 
     def follow(self, identity: bytes, message: SubscribeMetadata, image: MetadataImage) -> None:
-        """A process has (re)connected: tell it what it misses."""
+        """A process has (re)connected: send it what it lacks."""
         self._liveness.heard(message.process)
         if message.cluster_id and image.cluster_id and message.cluster_id != image.cluster_id:
             log.error(
-                "%s belongs to cluster %s, we are %s: it is not served",
+                "%s has metadata of cluster %s, but this is cluster %s: rejected",
                 message.process,
                 message.cluster_id,
                 image.cluster_id,
@@ -120,7 +115,7 @@ class MetadataPublisher:
         self.admit(image)
 
     def admit(self, image: MetadataImage) -> None:
-        """Serve those who have come too early and need not wait any more."""
+        """Send metadata to the processes that had to wait for this image."""
         if not self._early or not self.is_serving:
             return
         for identity, message in list(self._early.items()):
@@ -130,9 +125,7 @@ class MetadataPublisher:
 
     def _admit(self, identity: bytes, message: SubscribeMetadata, image: MetadataImage) -> None:
         have = message.offset
-        self._subscribers[identity] = _Subscriber(
-            identity, message.process, message.incarnation, have
-        )
+        self._subscribers[identity] = _Subscriber(message.process, have)
         if have > image.offset or have == 0 or have < self._driver.first_index - 1:
             self.send(identity, [snapshot_of(image)])
             return
@@ -142,45 +135,45 @@ class MetadataPublisher:
             have += len(entries)
 
     def applied(self, identity: bytes, message: MetadataApplied) -> None:
-        """A process has carried metadata out."""
-        follower = self._subscribers.get(identity)
-        if follower is not None:
-            follower.offset = max(follower.offset, message.offset)
+        """A process has applied the metadata up to an offset."""
+        subscriber = self._subscribers.get(identity)
+        if subscriber is not None:
+            subscriber.offset = max(subscriber.offset, message.offset)
 
     def dismiss(self, names: Container[str]) -> None:
-        """These processes end and do not come back: nobody waits for them."""
-        for identity, follower in list(self._subscribers.items()):
-            if follower.name in names:
+        """Forget processes that end for good: nothing waits for them."""
+        for identity, subscriber in list(self._subscribers.items()):
+            if subscriber.name in names:
                 del self._subscribers[identity]
 
     def expect(self, names: Iterable[str]) -> None:
-        """From now on these are asked whether they are there."""
+        """Send liveness checks to these processes from now on."""
         self._liveness.expect(names)
 
     def publish(self, entries: Sequence[Entry]) -> None:
-        """Tell everybody of committed entries."""
+        """Send committed entries to every process."""
         if entries and self._subscribers:
-            message = _records(entries)
-            for identity in list(self._subscribers):
-                self.send(identity, [message])
-
-    def tell(self, message: FromController) -> None:
-        """Say the same to everybody."""
-        for identity in list(self._subscribers):
-            self.send(identity, [message])
+            self.tell(_records(entries))
 
     def replace(self, image: MetadataImage) -> None:
-        """Tell everybody everything: the log has begun anew from a snapshot."""
-        message = snapshot_of(image)
+        """Send the whole image to every process: the log starts from a snapshot."""
+        self.tell(snapshot_of(image))
+
+    def tell(self, message: FromController) -> None:
+        """Send a message to every process."""
+        payload = encode([message])
         for identity in list(self._subscribers):
-            self.send(identity, [message])
+            self._send(identity, payload)
 
     def send(self, identity: bytes, messages: "list[FromController]") -> None:
-        """Say something to one process."""
+        """Send messages to one process."""
+        self._send(identity, encode(messages))
+
+    def _send(self, identity: bytes, payload: bytes) -> None:
         try:
-            self.socket.send_multipart((identity, encode(messages)), zmq.NOBLOCK)
+            self.socket.send_multipart((identity, payload), zmq.NOBLOCK)
         except zmq.ZMQError:
-            # It is away. It will say where it stands when it returns; nobody waits for it till
+            # It is disconnected. It subscribes again when it returns; nothing waits for it until
             # then.
             self._subscribers.pop(identity, None)
             self._early.pop(identity, None)

@@ -1,17 +1,16 @@
-"""The members that this node knows, and where they are: whom the peers' bus speaks to.
+"""The known members of the quorum and their addresses; keeps the peer bus connected to them.
 
-    source                       counts
+    source of an address            used
     ---------------------------------------------------------------------------
-    `peers` of the configuration  always: an operator has said so
-    what a member says of itself  over what others say; every frame has it
-    voters of the log             where nobody has been heard yet, as after a start
-    hearsay (`PeerDirectoryUpdate`)          where nothing else is known
-    `join` of the configuration   while no member is known that listens there
+    `peers` of the configuration    always: set by an operator
+    the member's own header         before the sources below; every frame has one
+    the voters in the log           if the member was not heard from, as after a start
+    `PeerDirectoryUpdate` of others if nothing else is known
+    `join` of the configuration     while no known member has that address
 
-So a node finds the quorum by any node that is there at its first start, and by its own log ever
-after: who came later, or has moved, need not be named anywhere. Whoever asks to be fed is told of
-the others. A member that has no vote and is no broker is forgotten when it has been silent for a
-while.
+At its first start a node needs the address of any running node; later its log is enough. A member
+that sends a FollowRequest gets the addresses of all others. A member that is neither voter nor
+broker expires when it is not heard from for EXPIRY_MS.
 """
 
 import time
@@ -35,7 +34,7 @@ EXPIRY_MS = 30_000
 
 
 class PeerDirectory:
-    """See the module's docstring. Times are of a clock that does not go back, in milliseconds."""
+    """See the module's docstring. Times are milliseconds of a clock that does not go back."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class PeerDirectory:
         refuses: Callable[[PeerHeader], PeerRejected | None],
         watch: Callable[[Socket, bool], None],
     ) -> None:
-        """`own_id` is this node's member id; `refuses` and `watch` are as PeerBus has them. Raises
+        """`own_id` is this node's member id; `refuses` and `watch` are those of PeerBus. Raises
         PeerBusError if peer.listen cannot be bound."""
         self._own = own = _header(config, own_id)
         self._bus = _bus(config, own, refuses, watch)
@@ -58,20 +57,20 @@ class PeerDirectory:
         self._own_address = PeerAddress(own.host, own.port)
         self._seeds = {-1 - at: seed for at, seed in enumerate(seeds) if seed != self._own_address}
         self._headers: dict[int, PeerHeader] = {}
-        self._heard_ms: dict[int, int] = {}
+        self._contact_ms: dict[int, int] = {}
         self._voters: dict[int, PeerAddress] = {}
         self._reported: dict[int, PeerAddress] = {}
         self.has_news = True
-        """Whether somebody has said something new of itself. To be taken back by who heeds it."""
+        """Whether a header is new or has changed. The reader resets it."""
         self._connect()
 
     @property
     def bus(self) -> PeerBus | None:
-        """To hear them; None for a node on its own."""
+        """The bus; None on a single node."""
         return self._bus
 
     def send(self, to: int, message: PeerMessage) -> None:
-        """Say something to a member or, with EVERYBODY, to all that can be reached."""
+        """Send to a member or, with ALL_MEMBERS, to all that can be reached."""
         if self._bus is None:
             return
         for member in self._bus.others if to == ALL_MEMBERS else (to,):
@@ -79,20 +78,19 @@ class PeerDirectory:
 
     @property
     def headers(self) -> Collection[PeerHeader]:
-        """What members have said of themselves since our start, this one included if others may
-        find it."""
+        """The headers received since the start, and our own on a node of a cluster."""
         return (
             [*self._headers.values()] if self._bus is None else [self._own, *self._headers.values()]
         )
 
     def header_of(self, member: int) -> PeerHeader | None:
-        """What a member has said of itself; None if it has not been heard since our start."""
+        """The newest header of a member; None if it was not heard from since the start."""
         return self._own if member == self._own.member else self._headers.get(member)
 
     def record_header(self, header: PeerHeader, now_ms: int) -> None:
-        """Somebody speaks, and says who it is and where it listens."""
+        """A frame with this header has arrived."""
         member = header.member
-        self._heard_ms[member] = now_ms
+        self._contact_ms[member] = now_ms
         if self._headers.get(member) == header:
             return
         self._headers[member] = header
@@ -100,7 +98,7 @@ class PeerDirectory:
         self._connect()
 
     def send_directory(self, member: int) -> None:
-        """Tell somebody of all the others."""
+        """Send a member the addresses of all others."""
         if self._bus is not None:
             known = tuple(
                 MemberAddress(other, *address)
@@ -110,43 +108,43 @@ class PeerDirectory:
             self._bus.send(member, PeerDirectoryUpdate(known))
 
     def add_reported(self, message: PeerDirectoryUpdate, now_ms: int) -> None:
-        """Somebody tells of others."""
-        for told in message.members:
-            if told.member not in self._reported and told.port:
-                self._reported[told.member] = PeerAddress(told.host, told.port)
-                self._heard_ms.setdefault(told.member, now_ms)
+        """A member has sent addresses of others."""
+        for member in message.members:
+            if member.member not in self._reported and member.port:
+                self._reported[member.member] = PeerAddress(member.host, member.port)
+                self._contact_ms.setdefault(member.member, now_ms)
         self._connect()
 
     def follow(self, configuration: Configuration) -> None:
-        """These vote now."""
+        """The voters of the log have changed."""
         voters = {}
         for voter in configuration.voters:
-            place = voter_context(voter)
-            if place is not None and place.port:
-                voters[voter.member_id] = PeerAddress(place.host, place.port)
+            context = voter_context(voter)
+            if context is not None and context.port:
+                voters[voter.member_id] = PeerAddress(context.host, context.port)
         if voters != self._voters:
             self._voters = voters
             self._connect()
 
     def forget(self, brokers: Container[int], now_ms: int) -> None:
-        """Give up those who have been silent and are neither voters nor one of the `brokers`."""
+        """Expire members that are not heard from and are neither voters nor `brokers`."""
         kept = self._voters.keys() | self._configured.keys()
-        silent = [
+        expired = [
             member
-            for member, heard_ms in self._heard_ms.items()
+            for member, contact_ms in self._contact_ms.items()
             if member not in kept
             and node_id_of(member) not in brokers
-            and heard_ms + EXPIRY_MS <= now_ms
+            and contact_ms + EXPIRY_MS <= now_ms
         ]
-        for member in silent:
-            del self._heard_ms[member]
+        for member in expired:
+            del self._contact_ms[member]
             self._headers.pop(member, None)
             self._reported.pop(member, None)
-        if silent:
+        if expired:
             self._connect()
 
     def _connect(self) -> None:
-        """Have the bus speak to whom we know, where we know them to be."""
+        """Connect the bus to all known members, each at its best address."""
         if self._bus is None:
             return
         heard = {
@@ -154,9 +152,9 @@ class PeerDirectory:
             for member, header in self._headers.items()
             if header.port
         }
-        everybody = self._reported | self._voters | heard | self._configured
-        # A replica that this node was before is where it is now.
-        wanted = {m: address for m, address in everybody.items() if address != self._own_address}
+        addresses = self._reported | self._voters | heard | self._configured
+        # An earlier member id of this node has this node's address.
+        wanted = {m: address for m, address in addresses.items() if address != self._own_address}
         known = {*wanted.values()}
         wanted.update((at, seed) for at, seed in self._seeds.items() if seed not in known)
         for member in self._bus.others.keys() - wanted.keys():
@@ -166,7 +164,7 @@ class PeerDirectory:
 
 
 def _header(config: NodeConfig, own_id: int) -> PeerHeader:
-    """What this node says of itself."""
+    """The header in every frame of this process."""
     own = config.own_peer
     return PeerHeader(
         PEER_VERSION,

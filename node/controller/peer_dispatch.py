@@ -1,8 +1,7 @@
-"""What the other members of the quorum say and do, before the Raft core hears of it.
+"""Dispatches the messages and connection events of the other members of the quorum.
 
-Every message goes where it belongs: Raft's to the driver, commands to the errands, questions to the
-view of the quorum; and who can be reached or not, to the lost peers. Called by the process in every
-turn.
+Raft's messages go to the driver, commands to command_forwarding, DescribeQuorum to quorum_view,
+connection events to the failure detector. Called by the process in every turn.
 """
 
 import logging
@@ -35,13 +34,13 @@ from odradek.node.controller.raft_driver import RaftDriver
 
 log = logging.getLogger(__name__)
 
-TELL_AGAIN_MS = 5_000
+WARN_AGAIN_MS = 5_000
 _OF_LEADERS = (AppendRequest, SnapshotChunk, VoteRequest, TimeoutNow)
-"""What somebody says who leads or wants to."""
+"""Sent by leaders and candidates only."""
 
 
 class PeerDispatch:
-    """See the module's docstring. Times are of a clock that does not go back, in milliseconds."""
+    """See the module's docstring. Times are milliseconds of a clock that does not go back."""
 
     def __init__(
         self,
@@ -55,8 +54,8 @@ class PeerDispatch:
         tell: Callable[[tuple[int, ...]], None],
         suspect: Callable[[int, int], None],
     ) -> None:
-        """`tell` says to the processes of this node which nodes have become unreachable, `suspect`
-        to the active controller whose process has ended, and when."""
+        """`tell` reports nodes that became unreachable to the processes of this node; `suspect`
+        reports a node whose controller process has ended, and when, to the active controller."""
         self._config = config
         self._peer_directory = directory
         self._driver = driver
@@ -67,20 +66,19 @@ class PeerDispatch:
         self._suspect = suspect
         self._own_id = driver.node.own_id
         self._forget_ms = 0
-        self._told_ms = 0
+        self._warn_again_ms = 0
 
     def next_deadline_ms(self) -> int | None:
-        """When `dispatch` has something to do, if nobody says anything before."""
+        """When `dispatch` has something to do, if no message arrives before."""
         return self._failure_detector.next_deadline_ms()
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the quorum has no founder of our id any more, or one with another data folder, so
-        that this node has to come back as a replica without a vote.
+        """Whether this bootstrap voter lost its vote, or its data folder was replaced, so that it
+        has to restart as an observer.
 
-        While somebody leads it, that is the leader's to say: whoever else says so may be wrong
-        itself. Not if this node has begun a cluster of its own meanwhile, for nobody knows which of
-        the two is right.
+        While there is a leader, only the leader's word counts: other members may be outdated. Never
+        for a node that has started a cluster of its own: an operator has to decide.
         """
         bus, driver = self._peer_directory.bus, self._driver
         if bus is None or not bus.replaced_by or not is_bootstrap_voter(self._own_id):
@@ -90,7 +88,7 @@ class PeerDispatch:
         return not driver.is_sole_voter or driver.node.log.last_index == 0
 
     def dispatch(self, brokers: Container[int], now_ms: int) -> None:
-        """Take in what has arrived and what is due. `brokers` are the nodes that are registered."""
+        """Handle connection events, messages and deadlines. `brokers` are the registered nodes."""
         self._failure_detector.campaign_if_due(now_ms)
         bus = self._peer_directory.bus
         if bus is None:
@@ -117,9 +115,9 @@ class PeerDispatch:
         elif isinstance(message, ForwardResponse):
             self._forwarding.on_response(message, now_ms)
         elif isinstance(message, QuorumStateRequest):
-            self._quorum.asked(header.member, message)
+            self._quorum.on_request(header.member, message)
         elif isinstance(message, QuorumStateResponse):
-            self._quorum.told(message)
+            self._quorum.on_response(message)
         elif isinstance(message, PeerDirectoryUpdate):
             self._peer_directory.add_reported(message, now_ms)
         elif message.sender == header.member:
@@ -127,18 +125,18 @@ class PeerDispatch:
 
     def _step(self, message: Message, now_ms: int) -> None:
         if self._driver.is_sole_voter and isinstance(message, _OF_LEADERS):
-            # Nobody can lead the only voter, for it has to have agreed. Whoever thinks so knows a
-            # log that is not on this disk any more.
-            if now_ms >= self._told_ms:
-                self._told_ms = now_ms + TELL_AGAIN_MS
+            # Nobody can lead the only voter without its vote. The sender knows a log that is no
+            # longer on this disk.
+            if now_ms >= self._warn_again_ms:
+                self._warn_again_ms = now_ms + WARN_AGAIN_MS
                 log.error(
-                    "node %d has a cluster of this id with other voters, but this node's metadata"
-                    " were decided by it alone: was its disk wiped? stop it, remove %s, set join",
+                    "Node %d has other voters for this cluster id, but this node bootstrapped a"
+                    " single-node cluster. If its disk was wiped: stop it, remove %s and set join.",
                     node_id_of(message.sender),
                     self._config.data,
                 )
             return
         if isinstance(message, FollowRequest):
-            # It may have to reach others that it has not heard of.
+            # It may need the addresses of the other members.
             self._peer_directory.send_directory(message.sender)
         self._driver.step(message)

@@ -1,20 +1,18 @@
-"""Who may take part in the quorum as whom, and the steps in which who votes changes (KIP-853).
+"""Changes of the quorum's voters (KIP-853), and which peers are accepted.
 
-A voter's context in the log says which data folder it votes with and where it listens. That of a
-founder, of whose folder nobody knew at first, is written down by the leader when it has met it;
-from then on another folder is somebody else. A replica that came later names its folder in its
-member id.
+A voter's context in the log holds its directory id and the address at which it listens. The leader
+records that of a bootstrap voter when it first hears from it; from then on another directory is
+another replica. The member id of a node that joined later contains its directory.
 
-    command          what is proposed   refused, or tried again, because
+    command          proposed      error
     ----------------------------------------------------------------------------------------------
-    AddRaftVoter     AddVoter           the node votes: DUPLICATE_VOTER; it is not fed, or not near
-                                        enough to the end: REQUEST_TIMED_OUT, at once as in Kafka
-    RemoveRaftVoter  RemoveVoter        no such voter: VOTER_NOT_FOUND; the last: INVALID_REQUEST
-    (the leader)     UpdateVoter        a voter says something else of itself than the log
+    AddRaftVoter     AddVoter      DUPLICATE_VOTER if the node votes; REQUEST_TIMED_OUT, at once as
+                                   in Kafka, if it does not follow or is too far behind
+    RemoveRaftVoter  RemoveVoter   VOTER_NOT_FOUND; INVALID_REQUEST for the last voter
+    (the leader)     UpdateVoter   -: a voter's header differs from its context
 
-While another step is not committed, or the leader's term has committed nothing, commands wait.
-
-Pure: called by the active controller's decisions and by the process.
+While another change is not committed, or the leader has committed nothing in its term, commands
+wait. Pure. Called by the active controller and by the process.
 """
 
 import uuid
@@ -42,16 +40,16 @@ from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import ZERO_UUID, Uuid, uuid_to_text
 
 _NOT_NOW: Mapping[ProposalRefusal, str] = {
-    ProposalRefusal.NOT_LEADER: "this node does not lead the quorum any more",
-    ProposalRefusal.TRANSFER_IN_PROGRESS: "the quorum's leader is handing over",
-    ProposalRefusal.TOO_MUCH_UNCOMMITTED: "a majority of the voters is behind",
-    ProposalRefusal.CHANGE_IN_PROGRESS: "the last change of who votes is not committed yet",
-    ProposalRefusal.TERM_NOT_COMMITTED: "the quorum's leader is new",
+    ProposalRefusal.NOT_LEADER: "This node no longer leads the quorum.",
+    ProposalRefusal.TRANSFER_IN_PROGRESS: "The leader of the quorum is transferring leadership.",
+    ProposalRefusal.TOO_MUCH_UNCOMMITTED: "A majority of the voters is behind.",
+    ProposalRefusal.CHANGE_IN_PROGRESS: "The last change of the voters is not committed yet.",
+    ProposalRefusal.TERM_NOT_COMMITTED: "The new leader has committed nothing in its term yet.",
 }
 
 
 class VoterContext(msgspec.Struct, frozen=True, array_like=True):
-    """A voter's context: the id of its data folder, and where it listens for the others."""
+    """A voter's context: its directory id, and the address at which it listens for peers."""
 
     directory_id: Uuid = ZERO_UUID
     host: str = ""
@@ -59,13 +57,13 @@ class VoterContext(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PeerHeaderLookup(Protocol):
-    """What members have said of themselves."""
+    """The newest header of each member."""
 
     def header_of(self, member: int) -> PeerHeader | None: ...
 
 
 def voter_context(voter: Voter) -> VoterContext | None:
-    """What the log says of a voter; None if it says nothing."""
+    """A voter's context in the log; None if there is none."""
     if not voter.context:
         return None
     try:
@@ -75,12 +73,12 @@ def voter_context(voter: Voter) -> VoterContext | None:
 
 
 def header_context(header: PeerHeader) -> VoterContext:
-    """What a member says of itself."""
+    """A member's context according to its own header."""
     return VoterContext(directory_of(header), header.host, header.port)
 
 
 def directory_of(header: PeerHeader) -> Uuid:
-    """The id of its data folder; zero if the folder has none."""
+    """The directory id in a header; zero if the data folder has none."""
     try:
         return uuid.UUID(header.directory_id).bytes
     except ValueError:
@@ -90,7 +88,7 @@ def directory_of(header: PeerHeader) -> Uuid:
 def membership_change(
     command: AddRaftVoter | RemoveRaftVoter, configuration: Configuration, headers: PeerHeaderLookup
 ) -> MembershipChange:
-    """The step that carries a command out. ApiError if there is none."""
+    """The membership change that a command asks for. Raises ApiError if there is none."""
     node_id, directory_id = command.voter_id, command.voter_directory_id
     if isinstance(command, RemoveRaftVoter):
         for voter in configuration.voters:
@@ -102,45 +100,45 @@ def membership_change(
                 return RemoveVoter(member)
         raise ApiError(
             ErrorCode.VOTER_NOT_FOUND,
-            f"node {node_id} with the directory {_text(directory_id)} has no vote; these have:"
-            f" {_named(configuration)}",
+            f"Node {node_id} with directory id {_text(directory_id)} is not a voter. The voters are"
+            f" {_named(configuration)}.",
         )
     if any(node_id_of(voter) == node_id for voter in configuration.voter_ids):
         raise ApiError(
             ErrorCode.DUPLICATE_VOTER,
-            f"node {node_id} has a vote already; these have: {_named(configuration)}",
+            f"Node {node_id} is already a voter. The voters are {_named(configuration)}.",
         )
     member = member_id(node_id, directory_id)
     header, founder = headers.header_of(member), headers.header_of(node_id)
     if header is None and founder is not None and directory_of(founder) == directory_id:
-        # A founder that lost its vote and kept its folder is known by its node's id, as long as it
-        # has not come back as a replica that names its folder.
+        # A bootstrap voter that was removed and kept its data folder has its node id as member id
+        # until it restarts as an observer.
         member, header = node_id, founder
-    place = VoterContext(directory_id) if header is None else header_context(header)
-    return AddVoter(Voter(member, encode_context(place)))
+    context = VoterContext(directory_id) if header is None else header_context(header)
+    return AddVoter(Voter(member, encode_context(context)))
 
 
 def refusal_error(
     refusal: ProposalRefusal, command: AddRaftVoter | RemoveRaftVoter
 ) -> ApiError | str:
-    """An error, or why the command has to be handed in again."""
+    """The error for a refused change, or the reason why to submit the command again."""
     node_id = command.voter_id
     match refusal:
         case ProposalRefusal.NOT_CAUGHT_UP:
             return ApiError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"node {node_id} with the directory {_text(command.voter_directory_id)} does not"
-                " follow the metadata yet, or is too far behind: start it with join, and try again",
+                f"Node {node_id} with directory id {_text(command.voter_directory_id)} does not"
+                " follow the metadata, or is too far behind. Start it with join and try again.",
             )
         case ProposalRefusal.LAST_VOTER:
             return ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"node {node_id} has the only vote: give another node one before",
+                f"Node {node_id} is the only voter. Add another voter first.",
             )
         case ProposalRefusal.ALREADY_VOTER:
-            return ApiError(ErrorCode.DUPLICATE_VOTER, f"node {node_id} has a vote already")
+            return ApiError(ErrorCode.DUPLICATE_VOTER, f"Node {node_id} is already a voter.")
         case ProposalRefusal.NOT_A_VOTER:
-            return ApiError(ErrorCode.VOTER_NOT_FOUND, f"node {node_id} has no vote")
+            return ApiError(ErrorCode.VOTER_NOT_FOUND, f"Node {node_id} is not a voter.")
         case _:
             return _NOT_NOW[refusal]
 
@@ -148,7 +146,7 @@ def refusal_error(
 def pending_voter_update(
     configuration: Configuration, headers: Iterable[PeerHeader]
 ) -> UpdateVoter | None:
-    """The first voter that says something else of itself than the log does."""
+    """The update of the first voter whose header differs from its context in the log."""
     for header in headers:
         voter = configuration.find(header.member)
         if voter is None:
@@ -159,9 +157,9 @@ def pending_voter_update(
     return None
 
 
-def encode_context(place: VoterContext) -> bytes:
-    """As a voter's context."""
-    return msgspec.msgpack.encode(place)
+def encode_context(context: VoterContext) -> bytes:
+    """The bytes of `Voter.context`."""
+    return msgspec.msgpack.encode(context)
 
 
 def peer_refusal(
@@ -171,16 +169,16 @@ def peer_refusal(
     is_recorded: bool,
     brokers: Mapping[int, BrokerImage],
 ) -> PeerRejected | None:
-    """Why a member is not listened to: it speaks as a founder that it is not.
+    """Why a peer's messages are rejected: its data folder is not the one that the voter had.
 
-    A node whose disk was wiped has forgotten how it voted and what it promised. `is_recorded`:
-    whether the log names the voters, so that who is not among them has no vote.
+    A node whose disk was wiped has forgotten its vote and what it acknowledged. `is_recorded`:
+    whether the log names the voters, so that others are none.
     """
     directory, member, node_id = directory_of(header), header.member, header.node_id
     if not is_bootstrap_voter(member):
         if member == member_id(node_id, directory):
             return None
-        return PeerRejected(f"node {node_id} says that it is the replica of another data folder")
+        return PeerRejected(f"The member id of node {node_id} belongs to another data folder.")
     voter = configuration.find(member)
     known = set() if voter is None else {_directory_of_voter(voter)} - {ZERO_UUID}
     broker = brokers.get(node_id)
@@ -190,24 +188,24 @@ def peer_refusal(
         return None
     if known:
         return PeerRejected(
-            f"node {node_id} has come back with another data folder and cannot vote as what it"
-            " was: bring its old folder back, or go on with the new one: the node follows without"
-            f" a vote; odradek node remove {node_id} takes the old replica's vote, then odradek"
-            f" node add {node_id} gives the new one a vote",
+            f"Node {node_id} has another data folder than when it was a voter, so it cannot vote."
+            " Restore its old folder, or continue with the new one as an observer: remove the old"
+            f" voter with odradek node remove {node_id}, then add the new one with odradek node add"
+            f" {node_id}.",
             is_replaced=True,
         )
     if voter is not None:
         return None
     return PeerRejected(
-        f"node {node_id} was taken out of the cluster, and its data folder is of the time before:"
-        f" it may follow without a vote; odradek node add {node_id} gives it one",
+        f"Node {node_id} was removed from the voters and may follow as an observer. To make it a"
+        f" voter again: odradek node add {node_id}.",
         is_replaced=True,
     )
 
 
 def _directory_of_voter(voter: Voter) -> Uuid:
-    place = voter_context(voter)
-    return ZERO_UUID if place is None else place.directory_id
+    context = voter_context(voter)
+    return ZERO_UUID if context is None else context.directory_id
 
 
 def _named(configuration: Configuration) -> str:

@@ -181,7 +181,7 @@ def test_a_voter_whose_disk_was_wiped_is_replaced_by_itself(tmp_path: Path) -> N
         assert nodes.create(lost, "before") == ErrorCode.NONE
         wipe(nodes, lost)
         nodes.start(lost)
-        nodes.wait_until_said(lost, "come back with another data folder")
+        nodes.wait_until_said(lost, "has another data folder")
         assert "has the vote still" in refusal(nodes, near, "node", "add", str(lost))
         assert odradek(nodes, near, "node", "remove", str(lost)) == {
             "node": lost,
@@ -213,7 +213,7 @@ def test_a_node_that_was_taken_out_meanwhile_follows_again_and_disturbs_nobody(
         assert nodes.create(near, "meanwhile") == ErrorCode.NONE
         said_before = len(nodes[gone].log())
         nodes.start(gone)
-        nodes.wait_until_said(gone, f"node {gone} was taken out of the cluster")
+        nodes.wait_until_said(gone, f"Node {gone} was removed from the voters")
         nodes.wait_for_topics(gone, {"meanwhile"})
         assert "candidate in term" not in nodes[gone].log()[said_before:], "it stood for election"
         wait_until(

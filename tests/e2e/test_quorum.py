@@ -218,7 +218,7 @@ def test_a_node_whose_disk_was_wiped_is_told_so_and_has_no_vote(three: Cluster) 
     for path in sorted(three[wiped].data.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     three.start(wiped)
-    three.wait_until_said(wiped, "come back with another data folder")
+    three.wait_until_said(wiped, "has another data folder")
     three.wait_until_said(wiped, f"odradek node add {wiped}")
     assert three.create(wiped, "t") == ErrorCode.NONE, "it follows and serves"
     quorum = three.quorum(wiped)

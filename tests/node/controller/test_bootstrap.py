@@ -62,7 +62,7 @@ def test_a_node_is_told_that_its_own_min_insync_replicas_counts_no_more(tmp_path
     )
     notice = min_insync_warning(config_of(tmp_path, min_insync_replicas="1"), image)
     assert notice is not None
-    assert "the cluster's is 2" in notice
+    assert "the cluster has 2" in notice
 
 
 def test_a_cluster_from_before_there_were_levels_takes_its_nodes_in(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_who_has_joined_stays_so_whatever_is_configured_later(tmp_path: Path) ->
     assert part(tmp_path, listening) == QuorumIdentity(REPLICA, ())
     peers = config(node_id=5, peers=THREE.replace("2@", "5@"))
     assert part(tmp_path, peers) == QuorumIdentity(REPLICA, ())
-    with pytest.raises(MetadataLogError, match="set join and peer"):
+    with pytest.raises(MetadataLogError, match="Set join and peer"):
         part(tmp_path, config(node_id=5))
 
 
@@ -96,5 +96,5 @@ def test_a_founder_that_is_none_any_more_comes_back_as_a_replica(tmp_path: Path)
 
 
 def test_a_folder_without_an_id_cannot_join(tmp_path: Path) -> None:
-    with pytest.raises(MetadataLogError, match="begin with a new data folder"):
+    with pytest.raises(MetadataLogError, match="start with a new data folder"):
         part(tmp_path, msgspec.structs.replace(JOINING, directory_id=""))

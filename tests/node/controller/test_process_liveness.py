@@ -1,6 +1,6 @@
 """Who does not answer is silent after a while, and only if it has really had the time."""
 
-from odradek.node.controller.process_liveness import ASK_MS, ProcessLiveness
+from odradek.node.controller.process_liveness import CHECK_MS, ProcessLiveness
 
 PATIENCE_MS = 3_000
 WORKER, ROUTER = "worker-0", "router-0"
@@ -32,15 +32,15 @@ def test_who_answers_is_never_silent() -> None:
     watch = Watch()
     watch.pass_time(10 * PATIENCE_MS, answering=(WORKER, ROUTER))
     assert watch.liveness.unresponsive == set()
-    assert watch.asked == 10 * PATIENCE_MS // ASK_MS
+    assert watch.asked == 10 * PATIENCE_MS // CHECK_MS
 
 
 def test_who_does_not_answer_is_silent_when_its_time_is_over_and_until_it_does() -> None:
     watch = Watch()
-    watch.pass_time(ASK_MS, answering=(WORKER, ROUTER))
+    watch.pass_time(CHECK_MS, answering=(WORKER, ROUTER))
     watch.pass_time(PATIENCE_MS - 1, answering=(ROUTER,))
     assert watch.liveness.unresponsive == set()
-    watch.pass_time(ASK_MS, answering=(ROUTER,))
+    watch.pass_time(CHECK_MS, answering=(ROUTER,))
     assert watch.liveness.unresponsive == {WORKER}
     watch.liveness.heard(WORKER)
     assert watch.liveness.unresponsive == set()
@@ -51,13 +51,13 @@ def test_one_that_greets_and_dies_again_and_again_has_no_more_time_than_another(
     watch.pass_time(2 * PATIENCE_MS, answering=())
     assert watch.liveness.unresponsive == {WORKER, ROUTER}
     watch.liveness.heard(WORKER)
-    watch.pass_time(PATIENCE_MS + ASK_MS, answering=())
+    watch.pass_time(PATIENCE_MS + CHECK_MS, answering=())
     assert watch.liveness.unresponsive == {WORKER, ROUTER}
 
 
 def test_time_in_which_we_were_away_counts_for_nobody() -> None:
     watch = Watch()
-    watch.pass_time(ASK_MS, answering=())
+    watch.pass_time(CHECK_MS, answering=())
     watch.now_ms += 100 * PATIENCE_MS
     watch.liveness.look(watch.now_ms)
     assert watch.liveness.unresponsive == set()
@@ -83,9 +83,9 @@ def test_who_is_not_expected_any_more_is_silent_for_nobody() -> None:
 
 def test_who_starts_in_the_place_of_another_has_the_whole_time() -> None:
     watch = Watch()
-    watch.pass_time(PATIENCE_MS - ASK_MS, answering=(ROUTER,))
+    watch.pass_time(PATIENCE_MS - CHECK_MS, answering=(ROUTER,))
     watch.liveness.expect([ROUTER, WORKER, "worker-1"])
-    watch.pass_time(PATIENCE_MS - ASK_MS, answering=(ROUTER,))
+    watch.pass_time(PATIENCE_MS - CHECK_MS, answering=(ROUTER,))
     assert watch.liveness.unresponsive == set()
 
 

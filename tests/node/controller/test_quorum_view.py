@@ -78,11 +78,11 @@ def test_another_member_asks_the_leader(harness: RaftHarness) -> None:
     ((to, question),) = here.sent
     assert to == leader.node_id
     assert isinstance(question, QuorumStateRequest)
-    there.view.asked(asker.node_id, question)
+    there.view.on_request(asker.node_id, question)
     ((back, answer),) = there.sent
     assert back == asker.node_id
     assert isinstance(answer, QuorumStateResponse)
-    here.view.told(answer)
+    here.view.on_response(answer)
     assert here.told == [QuorumDescribed(4, there.view.state())]
 
 
@@ -94,7 +94,7 @@ def test_a_leader_that_leads_no_more_is_not_believed(harness: RaftHarness) -> No
     here.view.settle(0)
     ((_, question),) = here.sent
     assert isinstance(question, QuorumStateRequest)
-    here.view.told(QuorumStateResponse(question.request_id, None))
+    here.view.on_response(QuorumStateResponse(question.request_id, None))
     assert here.told == []
     here.view.settle(ANSWER_TIMEOUT_MS // 2)
     assert len(here.sent) == 2, "it is asked again"
