@@ -7,7 +7,7 @@ changes them. Called by coordinator.runtime, with one shard per partition of `__
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from odradek.coordinator.group import records as formats
 from odradek.coordinator.group.administration.admission import protocol_refusal
@@ -18,13 +18,11 @@ from odradek.coordinator.group.administration.ephemeral_groups import (
 from odradek.coordinator.group.administration.explanation import GroupExplainer
 from odradek.coordinator.group.administration.group_cleanup import EXPIRY_KEY, GroupCleanup
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
-from odradek.coordinator.group.administration.responses import matches_filters
 from odradek.coordinator.group.classic.group import ClassicGroup, join_error
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, check
-from odradek.coordinator.group.deleted_groups import deleted_group
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
@@ -35,8 +33,6 @@ from odradek.coordinator.group.records import OwnRecord
 from odradek.coordinator.group.requests import (
     ConsumerHeartbeat,
     DeleteGroup,
-    DescribeConsumerGroup,
-    DescribeGroup,
     ExplainGroup,
     UpdateTopics,
 )
@@ -66,12 +62,12 @@ from odradek.protocol.messages.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
-    ListGroupsRequest,
-    ListGroupsResponse,
     SyncGroupRequest,
 )
 
-_Handler = Callable[[Command, int], Outcome[GroupRecord]]
+_Outcome: TypeAlias = Outcome[GroupRecord]
+_Handler: TypeAlias = Callable[[Command, Any, int], _Outcome]
+_StepHandler: TypeAlias = Callable[[Command, Any, GroupStep], _Outcome]
 
 
 class GroupShard:
@@ -95,7 +91,13 @@ class GroupShard:
         self.loop_delay_ms = 0
         self.pending_offsets = PendingTransactionalOffsets(self.timeline)
         self._directory = GroupDirectory(
-            self.classic, self.group_types, self.offsets, self.pending_offsets
+            self.classic,
+            self.consumers,
+            self.shares,
+            self.streams,
+            self.offsets,
+            self.pending_offsets,
+            self.rewinds,
         )
         self._rewinder = LiveRewinder(
             self.rewinds,
@@ -105,17 +107,11 @@ class GroupShard:
             self.offsets,
             self.pending_offsets,
             self.group_type_of,
-            self._is_empty,
+            self._directory.is_empty,
         )
-        self._explainer = GroupExplainer(
-            self.classic,
-            self.consumers,
-            self.shares,
-            self.streams,
-            self.offsets,
-            self.pending_offsets,
-        )
-        self._offset_commands = OffsetCommands(
+        self._cleanup = GroupCleanup(self._directory)
+        self._ephemeral_groups = EphemeralGroups(self._directory, self._cleanup)
+        offset_commands = OffsetCommands(
             self._directory.exists,
             self._directory.modern_type_of,
             self.classic,
@@ -124,28 +120,19 @@ class GroupShard:
             self.pending_offsets,
             self._rewinder,
         )
-        self._cleanup = GroupCleanup(
-            self._directory,
-            self.classic,
-            self.offsets,
-            self.pending_offsets,
-            self.rewinds,
-        )
-        self._ephemeral_groups = EphemeralGroups(
-            self.classic, self.group_types, self.shares, self._cleanup
-        )
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
             LeaveGroupRequest: self._leave,
-            DescribeGroup: self._describe,
-            ListGroupsRequest: self._list,
-            DeleteGroup: self._delete,
-            ExplainGroup: self._explain,
             ConsumerHeartbeat: self._consumer_heartbeat,
-            DescribeConsumerGroup: self._describe_consumer,
             UpdateTopics: self._update_topics,
+        }
+        self._step_handlers: dict[type, _StepHandler] = {
+            **offset_commands.handlers,
+            **self._directory.handlers,
+            DeleteGroup: self._cleanup.delete,
+            ExplainGroup: GroupExplainer(self._directory).explain,
         }
         self._replay: dict[type, Callable[[Any], None]] = {
             GroupMetadataRecord: self.classic.replay,
@@ -173,7 +160,7 @@ class GroupShard:
         """Kafka's formats; records of other kinds of groups are left alone."""
         return formats.decode(key, value)
 
-    def handle(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+    def handle(self, command: Command, now_ms: int) -> _Outcome:
         """Decide a request."""
         policies = self.settings.policies
         refused = protocol_refusal(command, policies) if policies.has_protocol_limits else None
@@ -186,19 +173,19 @@ class GroupShard:
             self._with_rewinds(outcome, now_ms), policies, now_ms
         )
 
-    def _decide(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+    def _decide(self, command: Command, now_ms: int) -> _Outcome:
         kind = type(command.request)
         handle = self._handlers.get(kind)
         if handle is not None:
-            return handle(command, now_ms)
+            return handle(command, command.request, now_ms)
         step = self._step(now_ms)
-        of_offsets = self._offset_commands.handlers.get(kind)
-        if of_offsets is not None:
-            return of_offsets(command, step)
+        step_handler = self._step_handlers.get(kind)
+        if step_handler is not None:
+            return step_handler(command, command.request, step)
         self._modern_handlers[kind](command, step)
         return step.build()
 
-    def _with_rewinds(self, outcome: Outcome[GroupRecord], now_ms: int) -> Outcome[GroupRecord]:
+    def _with_rewinds(self, outcome: _Outcome, now_ms: int) -> _Outcome:
         """The outcome, with what it means for groups that are being rewound."""
         if not self.rewinds.has_pending or not outcome.records:
             return outcome
@@ -216,7 +203,7 @@ class GroupShard:
         for real in self.pending_offsets.end(record):
             self.offsets.replay(real)
 
-    def on_loaded(self, now_ms: int) -> Outcome[GroupRecord]:
+    def on_loaded(self, now_ms: int) -> _Outcome:
         """Groups with members go on where they were, every member with a whole session."""
         step = self._step(now_ms)
         self.classic.on_loaded(step)
@@ -228,7 +215,7 @@ class GroupShard:
             step.timers += self._check_timers(self._directory.group_ids(), now_ms)
         return step.build()
 
-    def fire(self, key: TimerKey, now_ms: int) -> Outcome[GroupRecord]:
+    def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
         """A member's, a group's or the shard's time has come."""
         step = self._step(now_ms)
         if key == EXPIRY_KEY:
@@ -245,9 +232,7 @@ class GroupShard:
         outcome = self._with_rewinds(step.build(), now_ms)
         return self._ephemeral_groups.with_check_timers(outcome, self.settings.policies, now_ms)
 
-    def on_append_failed(
-        self, records: tuple[GroupRecord, ...], now_ms: int
-    ) -> Outcome[GroupRecord]:
+    def on_append_failed(self, records: tuple[GroupRecord, ...], now_ms: int) -> _Outcome:
         """The tables are back where they were; groups that were ahead of them must agree anew."""
         step = self._step(now_ms)
         group_ids = dict.fromkeys(
@@ -291,12 +276,6 @@ class GroupShard:
             return family.group_type
         return GROUP_TYPE_CLASSIC if self._directory.exists(group_id) else None
 
-    def _is_empty(self, group_id: str) -> bool:
-        """Whether the group has no members, of whatever kind it is."""
-        group = self.classic.live_groups.get(group_id)
-        family = self.modern_type_of(group_id)
-        return (group is None or group.is_empty) and (family is None or family.is_empty(group_id))
-
     def _step(self, now_ms: int) -> GroupStep:
         return GroupStep(
             now_ms,
@@ -309,9 +288,7 @@ class GroupShard:
 
     # -- membership -------------------------------------------------------------------------------
 
-    def _join(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, JoinGroupRequest)
+    def _join(self, command: Command, request: JoinGroupRequest, now_ms: int) -> _Outcome:
         settings = self.settings
         group_id = request.group_id
         error = ErrorCode.NONE
@@ -353,9 +330,7 @@ class GroupShard:
             return not family.is_empty(request.group_id)
         return self.classic.unstored.may_include(request, command.client_id, now_ms)
 
-    def _sync(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, SyncGroupRequest)
+    def _sync(self, command: Command, request: SyncGroupRequest, now_ms: int) -> _Outcome:
         consumers = self.consumers.get(request.group_id)
         step = self._step(now_ms)
         if consumers is not None:
@@ -368,9 +343,7 @@ class GroupShard:
             self.classic.sync(command, request, step)
         return step.build()
 
-    def _heartbeat(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, HeartbeatRequest)
+    def _heartbeat(self, command: Command, request: HeartbeatRequest, now_ms: int) -> _Outcome:
         consumers = self.consumers.get(request.group_id)
         if consumers is None:
             if self.rewinds.has_pending:
@@ -380,9 +353,7 @@ class GroupShard:
         self.consumers.classic_heartbeat(consumers, command, request, step)
         return step.build()
 
-    def _leave(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, LeaveGroupRequest)
+    def _leave(self, command: Command, request: LeaveGroupRequest, now_ms: int) -> _Outcome:
         consumers = self.consumers.get(request.group_id)
         step = self._step(now_ms)
         if consumers is not None:
@@ -393,9 +364,9 @@ class GroupShard:
 
     # -- consumer groups --------------------------------------------------------------------------
 
-    def _consumer_heartbeat(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, ConsumerHeartbeat)
+    def _consumer_heartbeat(
+        self, command: Command, request: ConsumerHeartbeat, now_ms: int
+    ) -> _Outcome:
         heartbeat = request.request
         step = self._step(now_ms)
         try:
@@ -423,63 +394,11 @@ class GroupShard:
         # is one batch, and a heartbeat is in no hurry.
         return step.build(can_linger=heartbeat.member_epoch > JOIN_GROUP_EPOCH)
 
-    def _update_topics(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+    def _update_topics(self, command: Command, request: UpdateTopics, now_ms: int) -> _Outcome:
         step = self._step(now_ms)
-        assert isinstance(command.request, UpdateTopics)
         for family in self.group_types:
-            family.update_topics(command.request, step)
-        if command.request.has_new_rules:
+            family.update_topics(request, step)
+        if request.has_new_rules:
             step.timers += self._check_timers(self._directory.group_ids(), now_ms)
         step.reply(command.request_id, None)
         return step.build(is_atomic=False)
-
-    # -- administration ---------------------------------------------------------------------------
-
-    def _describe(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, DescribeGroup)
-        return respond(
-            command,
-            self._directory.describe(request.group_id, command.api_version),
-            is_immediate=True,
-        )
-
-    def _describe_consumer(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, DescribeConsumerGroup)
-        step = self._step(now_ms)
-        return respond(
-            command, self._directory.describe_consumers(self.consumers, request.group_id, step)
-        )
-
-    def _list(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, ListGroupsRequest)
-        groups = [listed for listed in self._directory.listed() if matches_filters(listed, request)]
-        return respond(command, ListGroupsResponse(groups=groups), is_immediate=True)
-
-    def _delete(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, DeleteGroup)
-        # The empty group id is no error here: old clients could commit offsets under it.
-        group_id = request.group_id
-        group = self.classic.live_groups.get(group_id)
-        family = self.modern_type_of(group_id)
-        error = ErrorCode.NONE
-        if not self._directory.exists(group_id):
-            error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif (group is not None and not group.is_empty) or (
-            family is not None and not family.is_empty(group_id)
-        ):
-            error = ErrorCode.NON_EMPTY_GROUP
-        step = self._step(now_ms)
-        if error is ErrorCode.NONE and family is self.shares and self.shares.has_states(group_id):
-            self.shares.delete(command, request, step)
-            return step.build()
-        if error is ErrorCode.NONE:
-            self._cleanup.end(group_id, step)
-        step.reply(command.request_id, deleted_group(group_id, error))
-        return step.build(is_atomic=False)
-
-    def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        return respond(command, self._explainer.answer(command.request, self._step(now_ms)))

@@ -30,7 +30,7 @@ Called by coordinator.runtime, with one shard per partition of `__share_group_st
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.outcome import Command, Effect, Outcome, ShardReply, TimerKey, respond
@@ -70,7 +70,7 @@ WRITTEN_BATCHES_MAX: Final = 10_000
 _LOG_RECORDS_PER_KEY: Final = 4
 
 _Outcome = Outcome[ShareStateRecord]
-_Handler = Callable[[Command, int], _Outcome]
+_Handler = Callable[[Command, Any, int], _Outcome]
 
 
 class ShareStateShard:
@@ -109,7 +109,7 @@ class ShareStateShard:
 
     def handle(self, command: Command, now_ms: int) -> _Outcome:
         """Decide a request."""
-        return self._handlers[type(command.request)](command, now_ms)
+        return self._handlers[type(command.request)](command, command.request, now_ms)
 
     def replay(self, record: ShareStateRecord) -> None:
         """Change the table as the record says."""
@@ -141,9 +141,7 @@ class ShareStateShard:
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def _initialize(self, command: Command, now_ms: int) -> _Outcome:
-        asked = command.request
-        assert isinstance(asked, InitializeShareState)
+    def _initialize(self, command: Command, asked: InitializeShareState, now_ms: int) -> _Outcome:
         refused = self._key_error(asked.key)
         if refused is None and (asked.state_epoch < 0 or asked.start_offset < NO_OFFSET):
             refused = ShareStateError(
@@ -170,9 +168,7 @@ class ShareStateShard:
         )
         return self._record(command, asked.key, begun, None)
 
-    def _read(self, command: Command, now_ms: int) -> _Outcome:
-        asked = command.request
-        assert isinstance(asked, ReadShareState)
+    def _read(self, command: Command, asked: ReadShareState, now_ms: int) -> _Outcome:
         key = asked.key
         known = self._state_for_leader(key, asked.leader_epoch, "Read")
         if isinstance(known, ShareStateError):
@@ -188,9 +184,7 @@ class ShareStateShard:
         )
         return self._record(command, key, self._change(known, update, now_ms), found)
 
-    def _write(self, command: Command, now_ms: int) -> _Outcome:
-        asked = command.request
-        assert isinstance(asked, WriteShareState)
+    def _write(self, command: Command, asked: WriteShareState, now_ms: int) -> _Outcome:
         key = asked.key
         known = self._state_for_leader(key, asked.leader_epoch, "Write")
         if isinstance(known, ShareStateError):
@@ -219,16 +213,12 @@ class ShareStateShard:
         )
         return self._record(command, key, self._change(known, update, now_ms), None)
 
-    def _delete(self, command: Command, now_ms: int) -> _Outcome:
-        asked = command.request
-        assert isinstance(asked, DeleteShareState)
+    def _delete(self, command: Command, asked: DeleteShareState, now_ms: int) -> _Outcome:
         if asked.key not in self.states:
             return respond(command, None)
         return self._record(command, asked.key, None, None)
 
-    def _summarize(self, command: Command, now_ms: int) -> _Outcome:
-        asked = command.request
-        assert isinstance(asked, SummarizeShareState)
+    def _summarize(self, command: Command, asked: SummarizeShareState, now_ms: int) -> _Outcome:
         found: ShareStateSummary | ShareStateError | None = self._key_error(asked.key)
         if found is None:
             known = self.states.committed(asked.key)
@@ -242,9 +232,7 @@ class ShareStateShard:
                 )
         return Outcome(replies=(ShardReply(command.request_id, found, is_immediate=True),))
 
-    def _forget(self, command: Command, now_ms: int) -> _Outcome:
-        asked = command.request
-        assert isinstance(asked, ForgetTopicStates)
+    def _forget(self, command: Command, asked: ForgetTopicStates, now_ms: int) -> _Outcome:
         records = tuple(
             ShareStateRecord(key, None)
             for key, _ in self.states.items()
@@ -254,9 +242,7 @@ class ShareStateShard:
             records=records, replies=(ShardReply(command.request_id, None),), is_atomic=False
         )
 
-    def _checkpoint(self, command: Command, now_ms: int) -> _Outcome:
-        asked = command.request
-        assert isinstance(asked, Checkpoint)
+    def _checkpoint(self, command: Command, asked: Checkpoint, now_ms: int) -> _Outcome:
         records = tuple(
             ShareStateRecord(key, snapshot_of(known, now_ms)) for key, known in self.states.items()
         )

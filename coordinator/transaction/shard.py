@@ -11,7 +11,7 @@ coordinator.runtime, with one shard per partition of `__transaction_state`.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from odradek.coordinator.outcome import (
     Command,
@@ -66,7 +66,7 @@ _EXPIRY_KEY: Final[TimerKey] = ("expiry",)
 _EXPIRY_SLICE_COUNT: Final = 2_000
 
 _Outcome = Outcome[TransactionRecord]
-_Handler = Callable[[Command, int], _Outcome]
+_Handler = Callable[[Command, Any, int], _Outcome]
 
 
 class TransactionShard:
@@ -102,7 +102,7 @@ class TransactionShard:
 
     def handle(self, command: Command, now_ms: int) -> _Outcome:
         """Decide a request."""
-        return self._handlers[type(command.request)](command, now_ms)
+        return self._handlers[type(command.request)](command, command.request, now_ms)
 
     def replay(self, record: TransactionRecord) -> None:
         """Change the table as the record says."""
@@ -153,9 +153,7 @@ class TransactionShard:
 
     # -- the client's requests --------------------------------------------------------------------
 
-    def _init(self, command: Command, now_ms: int) -> _Outcome:
-        asked = command.request
-        assert isinstance(asked, InitProducer)
+    def _init(self, command: Command, asked: InitProducer, now_ms: int) -> _Outcome:
         request = asked.request
         transactional_id = request.transactional_id or ""
         if not 0 < request.transaction_timeout_ms <= self.settings.timeout_max_ms:
@@ -187,9 +185,7 @@ class TransactionShard:
             transactional_id, renewed, now_ms, (ShardReply(command.request_id, response),)
         )
 
-    def _add(self, command: Command, now_ms: int) -> _Outcome:
-        request = command.request
-        assert isinstance(request, AddPartitions)
+    def _add(self, command: Command, request: AddPartitions, now_ms: int) -> _Outcome:
         transactional_id = request.transactional_id
         known = self.transactions.get(transactional_id)
         error = owner_error(known, request.producer_id, request.producer_epoch)
@@ -207,9 +203,7 @@ class TransactionShard:
         reply = ShardReply(command.request_id, ErrorCode.NONE)
         return self._write(transactional_id, grown, now_ms, (reply,))
 
-    def _verify(self, command: Command, now_ms: int) -> _Outcome:
-        request = command.request
-        assert isinstance(request, VerifyPartitions)
+    def _verify(self, command: Command, request: VerifyPartitions, now_ms: int) -> _Outcome:
         known = self.transactions.get(request.transactional_id)
         error = owner_error(known, request.producer_id, request.producer_epoch)
         if known is None or error is not ErrorCode.NONE:
@@ -218,9 +212,7 @@ class TransactionShard:
             return respond(command, ErrorCode.CONCURRENT_TRANSACTIONS)
         return respond(command, request.partitions - known.partitions)
 
-    def _end(self, command: Command, now_ms: int) -> _Outcome:
-        asked = command.request
-        assert isinstance(asked, EndTransaction)
+    def _end(self, command: Command, asked: EndTransaction, now_ms: int) -> _Outcome:
         request = asked.request
         transactional_id = request.transactional_id
         known = self.transactions.get(transactional_id)
@@ -249,9 +241,7 @@ class TransactionShard:
 
     # -- what becomes of a decision ---------------------------------------------------------------
 
-    def _complete(self, command: Command, now_ms: int) -> _Outcome:
-        done = command.request
-        assert isinstance(done, MarkersWritten)
+    def _complete(self, command: Command, done: MarkersWritten, now_ms: int) -> _Outcome:
         transactional_id = done.transactional_id
         known = self.transactions.get(transactional_id)
         if (
@@ -352,17 +342,13 @@ class TransactionShard:
 
     # -- looking on -------------------------------------------------------------------------------
 
-    def _describe(self, command: Command, now_ms: int) -> _Outcome:
-        request = command.request
-        assert isinstance(request, DescribeTransaction)
+    def _describe(self, command: Command, request: DescribeTransaction, now_ms: int) -> _Outcome:
         known = self.transactions.committed(request.transactional_id)
         return respond(
             command, describe_transaction(request.transactional_id, known), is_immediate=True
         )
 
-    def _list(self, command: Command, now_ms: int) -> _Outcome:
-        request = command.request
-        assert isinstance(request, ListTransactionsRequest)
+    def _list(self, command: Command, request: ListTransactionsRequest, now_ms: int) -> _Outcome:
         response = list_transactions(self.transactions.committed_items(), request, now_ms)
         return respond(command, response, is_immediate=True)
 

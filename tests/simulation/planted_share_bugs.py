@@ -10,7 +10,7 @@ from odradek.coordinator.share import shard as share_shard
 from odradek.coordinator.share import state_batches as share_batches
 from odradek.coordinator.share.partition import NOTHING_TO_WRITE, AcknowledgeResult, SharePartition
 from odradek.coordinator.share.records import ShareStateRecord
-from odradek.coordinator.share.requests import ReadShareState
+from odradek.coordinator.share.requests import Checkpoint, ReadShareState
 from odradek.coordinator.share.runs import Run, is_available
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.share.state import ShareState, ShareUpdate
@@ -56,20 +56,16 @@ def _answers_before_the_commit(
 
 
 def _fences_nobody(
-    self: ShareStateShard, command: Command, now_ms: int
+    self: ShareStateShard, command: Command, asked: ReadShareState, now_ms: int
 ) -> Outcome[ShareStateRecord]:
-    asked = command.request
-    assert isinstance(asked, ReadShareState)
-    looks = msgspec.structs.replace(
-        command, request=msgspec.structs.replace(asked, leader_epoch=-1)
-    )
-    return _read(self, looks, now_ms)
+    looks = msgspec.structs.replace(asked, leader_epoch=-1)
+    return _read(self, command, looks, now_ms)
 
 
 def _writes_nothing_anew(
-    self: ShareStateShard, command: Command, now_ms: int
+    self: ShareStateShard, command: Command, asked: Checkpoint, now_ms: int
 ) -> Outcome[ShareStateRecord]:
-    return msgspec.structs.replace(_checkpoint(self, command, now_ms), records=())
+    return msgspec.structs.replace(_checkpoint(self, command, asked, now_ms), records=())
 
 
 def _compacts_its_log(

@@ -17,18 +17,17 @@ does everywhere. A group that never had a member, and has nothing but offsets, i
 has left it. Called by `shard`, which has the timers.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
 from odradek.coordinator.group.administration.group_cleanup import GroupCleanup
-from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.policies import GroupPolicies
-from odradek.coordinator.group.share.groups import STATE_RETRY_MS, ShareGroups
+from odradek.coordinator.group.share.groups import STATE_RETRY_MS
 from odradek.coordinator.group.step import (
     GroupStep,
 )
@@ -68,33 +67,24 @@ class GroupOccupancy(Enum):
 class EphemeralGroups:
     """See the module's docstring."""
 
-    __slots__ = ("_classic", "_cleanup", "_group_types", "_shares")
+    __slots__ = ("_cleanup", "_directory")
 
-    def __init__(
-        self,
-        classic: ClassicGroups,
-        group_types: Sequence[GroupType],
-        shares: ShareGroups,
-        departures: GroupCleanup,
-    ) -> None:
-        self._classic = classic
-        self._group_types = group_types
-        self._shares = shares
-        self._cleanup = departures
+    def __init__(self, directory: GroupDirectory, cleanup: GroupCleanup) -> None:
+        self._directory = directory
+        self._cleanup = cleanup
 
     def occupancy(self, group_id: str) -> GroupOccupancy:
         """Whether somebody is in the group."""
-        for family in self._group_types:
-            if group_id in family:
-                return (
-                    GroupOccupancy.EMPTY if family.is_empty(group_id) else GroupOccupancy.NON_EMPTY
-                )
-        group = self._classic.live_groups.get(group_id)
-        if group is not None and not group.is_empty:
+        directory = self._directory
+        if not directory.is_empty(group_id):
             return GroupOccupancy.NON_EMPTY
+        if directory.modern_type_of(group_id) is not None:
+            return GroupOccupancy.EMPTY
+        group = directory.classic.live_groups.get(group_id)
         if group is not None and group.pending:
             return GroupOccupancy.PENDING
-        return GroupOccupancy.EMPTY if group_id in self._classic else GroupOccupancy.NEVER_JOINED
+        is_known = group_id in directory.classic
+        return GroupOccupancy.EMPTY if is_known else GroupOccupancy.NEVER_JOINED
 
     @staticmethod
     def with_check_timers(
@@ -137,7 +127,7 @@ class EphemeralGroups:
             step.timers.append(timer)
             return
         group_id = key[1]
-        if self._shares.maybe_delete_states(group_id, step):
+        if self._directory.shares.maybe_delete_states(group_id, step):
             step.set_timer(key, step.now_ms + STATE_RETRY_MS)
             return
         self._cleanup.end(group_id, step)

@@ -7,15 +7,15 @@ of what the partitions' leaders know (node/cli/findings.py). Called by `shard`.
 
 from collections.abc import Collection, Iterator, Mapping
 
+from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
-from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC
 from odradek.coordinator.group.classic.members import ClassicGroupMember
 from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH, ConsumerGroup
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.records import MemberState
 from odradek.coordinator.group.events import GroupEvent
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
-from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.requests import ExplainGroup
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.groups import ShareGroups
@@ -27,6 +27,7 @@ from odradek.coordinator.group.streams.groups import StreamsGroups
 from odradek.coordinator.group.streams.records import StreamsMemberState, TasksTupleWithEpochs
 from odradek.coordinator.group.streams.responses import ASSIGNOR_NAME, partitions_read_by
 from odradek.coordinator.group.topics import TopicCatalog
+from odradek.coordinator.outcome import Command, Outcome, respond
 from odradek.protocol.consumer_protocol import decode_assignment
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.diagnostics import (
@@ -45,34 +46,15 @@ from odradek.protocol.types import Uuid
 class GroupExplainer:
     """See the module's docstring."""
 
-    __slots__ = (
-        "_classic",
-        "_consumers",
-        "_offsets",
-        "_pending_offsets",
-        "_shares",
-        "_streams",
-    )
+    __slots__ = ("_directory",)
 
-    def __init__(
-        self,
-        classic: ClassicGroups,
-        consumers: ConsumerGroups,
-        shares: ShareGroups,
-        streams: StreamsGroups,
-        offsets: CommittedOffsets,
-        pending_offsets: PendingTransactionalOffsets,
-    ) -> None:
-        self._classic = classic
-        self._consumers = consumers
-        self._shares = shares
-        self._streams = streams
-        self._offsets = offsets
-        self._pending_offsets = pending_offsets
+    def __init__(self, directory: GroupDirectory) -> None:
+        self._directory = directory
 
-    def answer(self, request: object, step: GroupStep) -> ExplainedGroup:
-        """What ExplainGroup is answered: the group, with GROUP_ID_NOT_FOUND if there is none."""
-        assert isinstance(request, ExplainGroup)
+    def explain(
+        self, command: Command, request: ExplainGroup, step: GroupStep
+    ) -> Outcome[GroupRecord]:
+        """ExplainGroup; GROUP_ID_NOT_FOUND if there is no such group."""
         group_id, with_events = request.group_id, request.with_events
         explained = ExplainedGroup(group_id=group_id)
         ttl_ms = step.settings.policies.ttl_ms(group_id)
@@ -80,24 +62,24 @@ class GroupExplainer:
         explained.commits = self._commits(group_id, step.topics)
         events = self._fill(explained, step)
         explained.events = [_event(event) for event in events] if with_events else []
-        return explained
+        return respond(command, explained)
 
     def _fill(self, explained: ExplainedGroup, step: GroupStep) -> tuple[GroupEvent, ...]:
         """Tell of the group and its members, as its kind does; returns its events."""
         group_id = explained.group_id
-        consumers = self._consumers.get(group_id)
+        consumers = self._directory.consumers.get(group_id)
         if consumers is not None:
-            _fill_consumers(explained, consumers, self._consumers, step)
-            return self._consumers.events.of(group_id)
-        share = self._shares.get(group_id)
+            _fill_consumers(explained, consumers, self._directory.consumers, step)
+            return self._directory.consumers.events.of(group_id)
+        share = self._directory.shares.get(group_id)
         if share is not None:
-            _fill_share(explained, share, self._shares, step)
-            return self._shares.events.of(group_id)
-        streams = self._streams.get(group_id)
+            _fill_share(explained, share, self._directory.shares, step)
+            return self._directory.shares.events.of(group_id)
+        streams = self._directory.streams.get(group_id)
         if streams is not None:
-            _fill_streams(explained, streams, self._streams, step)
-            return self._streams.events.of(group_id)
-        group = self._classic.group(group_id)
+            _fill_streams(explained, streams, self._directory.streams, step)
+            return self._directory.streams.events.of(group_id)
+        group = self._directory.classic.group(group_id)
         if group is not None:
             _fill_classic(explained, group)
             return group.events.newest()
@@ -111,10 +93,9 @@ class GroupExplainer:
     def _commits(self, group_id: str, topics: TopicCatalog) -> list[ExplainedCommits]:
         """Offsets on topics that have been deleted are left out."""
         named: dict[str, ExplainedCommits] = {}
-        pending = {
-            (topic, index) for _, topic, index in self._pending_offsets.pending_keys(group_id)
-        }
-        known = dict(self._offsets.items(group_id))
+        pending_keys = self._directory.pending_offsets.pending_keys(group_id)
+        pending = {(topic, index) for _, topic, index in pending_keys}
+        known = dict(self._directory.offsets.items(group_id))
         for name, index in sorted({*known, *pending}):
             committed = known.get((name, index))
             commits = named.setdefault(name, ExplainedCommits(name=name))

@@ -1,21 +1,22 @@
-"""How groups and offsets go: offsets when they have expired, groups when nothing is left of them or
-when they are deleted. Called by `shard`.
+"""Expires offsets and deletes groups: on request, or when neither members nor offsets
+are left. Called by `shard`.
 """
 
 from typing import Final
 
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
-from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.classic.records import GroupMetadata
-from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets, OffsetExpiration
-from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
+from odradek.coordinator.group.deleted_groups import deleted_group
+from odradek.coordinator.group.group_record import GroupRecord
+from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration
 from odradek.coordinator.group.offsets.records import OffsetCommitRecord
-from odradek.coordinator.group.rewind.rewind_tables import RewindTables
+from odradek.coordinator.group.requests import DeleteGroup
 from odradek.coordinator.group.step import (
     GroupStep,
 )
-from odradek.coordinator.outcome import TimerKey
+from odradek.coordinator.outcome import Command, Outcome, TimerKey
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_TIMESTAMP
 
 EXPIRY_KEY: Final[TimerKey] = ("expiry",)
@@ -26,19 +27,12 @@ _SLICE_COUNT: Final = 2_000
 class GroupCleanup:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        directory: GroupDirectory,
-        classic: ClassicGroups,
-        offsets: CommittedOffsets,
-        pending_offsets: PendingTransactionalOffsets,
-        rewinds: RewindTables,
-    ) -> None:
+    def __init__(self, directory: GroupDirectory) -> None:
         self._directory = directory
-        self._classic = classic
-        self._offsets = offsets
-        self._pending_offsets = pending_offsets
-        self._rewinds = rewinds
+        self._classic = directory.classic
+        self._offsets = directory.offsets
+        self._pending_offsets = directory.pending_offsets
+        self._rewinds = directory.rewinds
         self._to_check: list[str] = []
 
     def expire(self, step: GroupStep) -> None:
@@ -74,6 +68,26 @@ class GroupCleanup:
         elif group is None or (group.is_empty and not group.pending):
             step.records += self._rewinds.tombstones(group_id)
             self._classic.delete(group_id, step)
+
+    def delete(
+        self, command: Command, request: DeleteGroup, step: GroupStep
+    ) -> Outcome[GroupRecord]:
+        """One group of DeleteGroups. A share group's states are deleted first."""
+        # The empty group id is no error here: old clients could commit offsets under it.
+        group_id = request.group_id
+        shares = self._directory.shares
+        error = ErrorCode.NONE
+        if not self._directory.exists(group_id):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif not self._directory.is_empty(group_id):
+            error = ErrorCode.NON_EMPTY_GROUP
+        elif group_id in shares and shares.has_states(group_id):
+            shares.delete(command, request, step)
+            return step.build()
+        else:
+            self.end(group_id, step)
+        step.reply(command.request_id, deleted_group(group_id, error))
+        return step.build(is_atomic=False)
 
     def end(self, group_id: str, step: GroupStep) -> None:
         """Delete a group without members, of whatever kind, with its offsets. It goes last: if only

@@ -1,83 +1,112 @@
-"""Which groups a shard has, of whatever kind, and how they look to who lists and describes them.
+"""Which groups a shard has, and how they appear to DescribeGroups and ListGroups.
 
-A group exists if it has members or once had them, or if it has offsets, pending ones included. The
-tables are the shard's; nothing is changed here. Called by `shard`.
+A group exists if it has members or had some, or if it has offsets, pending ones included. The
+directory holds the tables of the shard for this package; nothing is changed here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from odradek.coordinator.group.administration.responses import (
     described,
     described_dead,
+    matches_filters,
     no_consumer_group,
 )
 from odradek.coordinator.group.classic.group import GroupState
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
+from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.requests import DescribeConsumerGroup, DescribeGroup
+from odradek.coordinator.group.rewind.rewind_tables import RewindTables
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.group.streams.groups import StreamsGroups
+from odradek.coordinator.outcome import Command, Outcome, respond
 from odradek.protocol.messages.groups import (
-    ConsumerGroupDescribedGroup,
     DescribedGroup,
     ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
 )
 
 
 class GroupDirectory:
     """See the module's docstring."""
 
-    __slots__ = ("_classic", "_group_types", "_offsets", "_pending_offsets")
-
     def __init__(
         self,
         classic: ClassicGroups,
-        group_types: tuple[GroupType, ...],
+        consumers: ConsumerGroups,
+        shares: ShareGroups,
+        streams: StreamsGroups,
         offsets: CommittedOffsets,
         pending_offsets: PendingTransactionalOffsets,
+        rewinds: RewindTables,
     ) -> None:
-        self._classic = classic
-        self._group_types = group_types
-        self._offsets = offsets
-        self._pending_offsets = pending_offsets
+        self.classic = classic
+        self.consumers = consumers
+        self.shares = shares
+        self.streams = streams
+        self.offsets = offsets
+        self.pending_offsets = pending_offsets
+        self.rewinds = rewinds
+        self._group_types: tuple[GroupType, ...] = (consumers, shares, streams)
+        self.handlers: Mapping[type, Callable[[Command, Any, GroupStep], Outcome[GroupRecord]]] = {
+            DescribeGroup: self.describe,
+            DescribeConsumerGroup: self.describe_consumers,
+            ListGroupsRequest: self.list_groups,
+        }
 
     def group_ids(self) -> set[str]:
-        """Every group that exists, but those that have pending offsets only."""
-        ids = set(self._classic.live_groups)
-        ids.update(group_id for group_id, _ in self._classic.generations.items())
-        for family in self._group_types:
-            ids.update(family.group_ids())
+        """Every group that exists, except those that only have pending offsets."""
+        ids = set(self.classic.live_groups)
+        ids.update(group_id for group_id, _ in self.classic.generations.items())
+        for group_type in self._group_types:
+            ids.update(group_type.group_ids())
         ids.update(
-            group_id for group_id in self._offsets.group_ids() if self._offsets.has_any(group_id)
+            group_id for group_id in self.offsets.group_ids() if self.offsets.has_any(group_id)
         )
         return ids
 
     def exists(self, group_id: str) -> bool:
-        """Whether there is such a group, of whatever kind."""
+        """Whether there is such a group, of any type."""
         return (
-            group_id in self._classic
+            group_id in self.classic
             or self.modern_type_of(group_id) is not None
-            or self._offsets.has_any(group_id)
-            or self._pending_offsets.has_any(group_id)
+            or self.offsets.has_any(group_id)
+            or self.pending_offsets.has_any(group_id)
         )
 
     def modern_type_of(self, group_id: str) -> GroupType | None:
-        """The family that has the group; None if it is a classic one, or none at all."""
+        """The newer type that the group has; None if it is a classic group or does not exist."""
         return next((family for family in self._group_types if group_id in family), None)
 
-    def describe(self, group_id: str, version: int) -> DescribedGroup:
-        """A classic group, or one that has nothing but offsets."""
+    def is_empty(self, group_id: str) -> bool:
+        """Whether the group has no members, of whatever type it is."""
+        group = self.classic.live_groups.get(group_id)
+        family = self.modern_type_of(group_id)
+        return (group is None or group.is_empty) and (family is None or family.is_empty(group_id))
+
+    def describe(
+        self, command: Command, request: DescribeGroup, step: GroupStep
+    ) -> Outcome[GroupRecord]:
+        """One group of DescribeGroups: a classic group, or one with offsets only."""
+        response = self._described(request.group_id, command.api_version)
+        return respond(command, response, is_immediate=True)
+
+    def _described(self, group_id: str, version: int) -> DescribedGroup:
         if self.modern_type_of(group_id) is not None:
             return described_dead(group_id, version, f"Group {group_id} is not a classic group.")
-        group = self._classic.live_groups.get(group_id)
+        group = self.classic.live_groups.get(group_id)
         if group is not None:
             return described(group)
         if not self.exists(group_id):
             return described_dead(group_id, version, f"Group {group_id} not found.")
-        metadata = self._classic.generations.committed(group_id)
+        metadata = self.classic.generations.committed(group_id)
         return DescribedGroup(
             group_id=group_id,
             group_state=GroupState.EMPTY,
@@ -85,23 +114,30 @@ class GroupDirectory:
         )
 
     def describe_consumers(
-        self, consumers: ConsumerGroups, group_id: str, step: GroupStep
-    ) -> ConsumerGroupDescribedGroup:
-        """A consumer group."""
-        group = consumers.get(group_id)
-        if group is not None:
-            return consumers.describe(group, step)
-        return no_consumer_group(group_id, exists=self.exists(group_id))
+        self, command: Command, request: DescribeConsumerGroup, step: GroupStep
+    ) -> Outcome[GroupRecord]:
+        """One group of ConsumerGroupDescribe."""
+        group_id = request.group_id
+        group = self.consumers.get(group_id)
+        if group is None:
+            return respond(command, no_consumer_group(group_id, exists=self.exists(group_id)))
+        return respond(command, self.consumers.describe(group, step))
 
-    def listed(self) -> Iterator[ListedGroup]:
-        """Every group with its kind and state."""
+    def list_groups(
+        self, command: Command, request: ListGroupsRequest, step: GroupStep
+    ) -> Outcome[GroupRecord]:
+        """ListGroups."""
+        groups = [group for group in self._listed() if matches_filters(group, request)]
+        return respond(command, ListGroupsResponse(groups=groups), is_immediate=True)
+
+    def _listed(self) -> Iterator[ListedGroup]:
         for group_id in self.group_ids():
             family = self.modern_type_of(group_id)
             if family is not None:
                 yield family.listed(group_id)
                 continue
-            group = self._classic.live_groups.get(group_id)
-            metadata = self._classic.generations.get(group_id)
+            group = self.classic.live_groups.get(group_id)
+            metadata = self.classic.generations.get(group_id)
             protocol_type = metadata.protocol_type if metadata is not None else ""
             if group is not None:
                 protocol_type = group.protocol_type or ""

@@ -6,7 +6,7 @@ Live rewinds stand above this package; what they need of a commit is `CommitGuar
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.group_record import GroupRecord
@@ -36,7 +36,8 @@ from odradek.protocol.messages.group_offsets import (
 )
 from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 
-OffsetHandler: TypeAlias = Callable[[Command, GroupStep], Outcome[GroupRecord]]
+_Outcome: TypeAlias = Outcome[GroupRecord]
+OffsetHandler: TypeAlias = Callable[[Command, Any, GroupStep], _Outcome]
 
 
 class CommitGuard(Protocol):
@@ -87,10 +88,8 @@ class OffsetCommands:
             DropTopicOffsets: self.forget_topics,
         }
 
-    def commit(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+    def commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> _Outcome:
         """OffsetCommit, by a member or by whoever asks for a group that has none."""
-        request = command.request
-        assert isinstance(request, OffsetCommitRequest)
         member_id = request.member_id
         generation_id = request.generation_id_or_member_epoch
         # Offsets alone make no object: a simple group is one that has nothing else.
@@ -138,10 +137,8 @@ class OffsetCommands:
             records=records, replies=(ShardReply(command.request_id, response),), timers=timers
         )
 
-    def fetch(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+    def fetch(self, command: Command, request: FetchOffsets, step: GroupStep) -> _Outcome:
         """One group of OffsetFetch."""
-        request = command.request
-        assert isinstance(request, FetchOffsets)
         # Classic groups do not check who asks.
         group_id = request.group_id
         family = self._modern_type_of(group_id)
@@ -160,10 +157,10 @@ class OffsetCommands:
             command, self._offsets.fetch(group_id, request.topics, is_unstable), is_immediate=True
         )
 
-    def commit_in_transaction(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+    def commit_in_transaction(
+        self, command: Command, asked: CommitInTransaction, step: GroupStep
+    ) -> _Outcome:
         """TxnOffsetCommit: pending until the marker comes."""
-        asked = command.request
-        assert isinstance(asked, CommitInTransaction)
         request = asked.request
         family = self._modern_type_of(request.group_id)
         if family is None:
@@ -190,17 +187,15 @@ class OffsetCommands:
             return transactional.unverified(command, ended_count)
         return transactional.commit(command, request, step.now_ms, step.settings)
 
-    def end_transaction(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+    def end_transaction(
+        self, command: Command, request: EndProducerTransaction, step: GroupStep
+    ) -> _Outcome:
         """A marker, in the group's own log."""
-        request = command.request
-        assert isinstance(request, EndProducerTransaction)
         reply = ShardReply(command.request_id, ErrorCode.NONE)
         return Outcome(records=(request.marker,), replies=(reply,))
 
-    def delete(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+    def delete(self, command: Command, request: OffsetDeleteRequest, step: GroupStep) -> _Outcome:
         """OffsetDelete: what nobody reads."""
-        request = command.request
-        assert isinstance(request, OffsetDeleteRequest)
         group = self._classic.group(request.group_id)
         is_share_group = request.group_id in self._shares
         if is_share_group or not request.group_id or not self._exists(request.group_id):
@@ -219,10 +214,10 @@ class OffsetCommands:
         records, response = self._offsets.delete(request, subscribed)
         return Outcome(records=records, replies=(ShardReply(command.request_id, response),))
 
-    def forget_topics(self, command: Command, step: GroupStep) -> Outcome[GroupRecord]:
+    def forget_topics(
+        self, command: Command, request: DropTopicOffsets, step: GroupStep
+    ) -> _Outcome:
         """Topics have been deleted."""
-        request = command.request
-        assert isinstance(request, DropTopicOffsets)
         records: list[GroupRecord] = []
         for group_id in list(self._offsets.group_ids()):
             for name, topic_id in request.topics:

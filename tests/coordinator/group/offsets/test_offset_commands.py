@@ -1,6 +1,5 @@
 """Who may do what with a group's offsets; the whole of it is played in the tests of each kind."""
 
-from odradek.coordinator.group.offsets.offset_commands import OffsetCommands
 from odradek.coordinator.group.requests import DropTopicOffsets
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.shard import GroupShard
@@ -61,9 +60,3 @@ def test_offsets_of_a_deleted_topic_go_and_others_stay() -> None:
     ask(shard, commit("t", "u"))
     ask(shard, DropTopicOffsets((("t", ZERO_UUID),)))
     assert {topic for (topic, _), _ in shard.offsets.items("g")} == {"u"}
-
-
-def test_every_request_about_offsets_has_one_handler() -> None:
-    shard = GroupShard(GroupSettings())
-    commands = next(each for each in vars(shard).values() if isinstance(each, OffsetCommands))
-    assert len(set(commands.handlers.values())) == len(commands.handlers) == 6
