@@ -256,7 +256,7 @@ PLANTED: dict[str, PlantedBug] = {
         Controller, "handle", _takes_every_log_for_whole, POWER, "without|none of"
     ),
     "a new incarnation goes on leading": PlantedBug(
-        brokers, "_unsettled", lambda *_: [], POWER, "without|none of|write to"
+        brokers, "_predecessor_losses", lambda *_: [], POWER, "without|none of|write to"
     ),
     "anybody may lead": PlantedBug(
         partition_changes, "_elect", _elects_anybody, KILLS, "without|none of"

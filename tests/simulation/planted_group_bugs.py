@@ -87,13 +87,17 @@ def _writes_behind_what_was_refused(self: ShardRuntime[object]) -> list[Coordina
 
 PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
     "a partition is assigned before its owner has given it up": PlantedBug(
-        reconciliation, "_owns_any", lambda *_: False, CONSUMERS, "still reads"
+        reconciliation, "_owns_revoked", lambda *_: False, CONSUMERS, "still reads"
     ),
     "a partition is assigned while it has an owner": PlantedBug(
         ConsumerGroup, "owner", lambda *_: None, CONSUMERS, "belongs to|still reads"
     ),
     "a member's epoch is not written": PlantedBug(
-        heartbeats, "advance", _keeps_epochs_to_itself, CONSUMERS, "before that is committed"
+        heartbeats,
+        "maybe_reconcile",
+        _keeps_epochs_to_itself,
+        CONSUMERS,
+        "before that is committed",
     ),
     "what a member has to give up is not written": PlantedBug(
         consumer_records,
@@ -109,7 +113,7 @@ PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
         StreamsGroup, "held_count", lambda *_: 0, STREAMS, "belongs to|still reads"
     ),
     "nobody has to give up tasks": PlantedBug(
-        streams_reconciliation, "_has_any", lambda *_: False, STREAMS, "belongs to|still reads"
+        streams_reconciliation, "_owns_revoked", lambda *_: False, STREAMS, "belongs to|still reads"
     ),
     "what a thread has to give up is not written": PlantedBug(
         streams_records,

@@ -118,6 +118,10 @@ PLANTED: dict[str, PlantedBug] = {
     "the log of share states is compacted": PlantedBug(
         SimulatedShardLog, "read", _compacts_its_log, SHARES, _AGAIN
     ),
-    "the last word counts": PlantedBug(share_batches, "_lay", _takes_the_last_word, SHARES, _AGAIN),
-    "the start offset goes back": PlantedBug(share_shard, "updated", _goes_back, SHARES, _AGAIN),
+    "the last word counts": PlantedBug(
+        share_batches, "_overlay", _takes_the_last_word, SHARES, _AGAIN
+    ),
+    "the start offset goes back": PlantedBug(
+        share_shard, "with_update", _goes_back, SHARES, _AGAIN
+    ),
 }

@@ -96,7 +96,7 @@ def restored_from(log: MetadataLog) -> Restored:
     )
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [2, 4])
 def test_the_metadata_log_holds_what_the_simulated_disk_holds(tmp_path: Path, seed: int) -> None:
     run = RaftScenario(seed, SNAPSHOTS)
     twins = {own_id: TwinDisk(tmp_path / str(own_id)) for own_id in run.hosts}
