@@ -1,9 +1,8 @@
 """ApiVersions (18): versions 0 to 5.
 
-v3 carries the client's software name and version (KIP-511) and the features; v4 lists features
-whose range begins at 0, which v3's readers refuse (KAFKA-17011); v5 lets a client say which
-cluster and node it believes to talk to (KIP-1242). It is the first request of a connection and
-must cost little.
+v3 has the client's software name and version (KIP-511) and the features; v4 lists features whose
+range begins at 0, which v3 clients reject (KAFKA-17011); with v5 a client names the cluster and
+node that it expects (KIP-1242). It is the first request of a connection and must be cheap.
 """
 
 import re
@@ -27,17 +26,17 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 async def handle_api_versions(
     request: ApiVersionsRequest, context: RequestContext, services: Services
 ) -> ApiVersionsResponse:
-    """What is served here. Needs no permission: it comes before anybody is known."""
+    """The served versions. Needs no authorization: it precedes authentication."""
     version = context.api_version
     if version >= 3 and not (
         _SOFTWARE.match(request.client_software_name)
         and _SOFTWARE.match(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    is_meant_for_others = (
+    is_for_other_node = (
         request.cluster_id is not None and request.cluster_id != services.cluster_id
     ) or request.node_id not in (-1, services.node_id)
-    if version >= 5 and is_meant_for_others:
+    if version >= 5 and is_for_other_node:
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     image = services.image
     return ApiVersionsResponse(
@@ -58,7 +57,7 @@ async def handle_api_versions(
 
 
 def unsupported_api_versions(_services: Services) -> ApiVersionsResponse:
-    """The answer, to be written in version 0, to a version of ApiVersions that is not served."""
+    """The response to an unknown version of ApiVersions. It is written in version 0 (KIP-511)."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=_served((ApiKey.API_VERSIONS,)),

@@ -8,8 +8,8 @@ adds fetch times, v2 directories, listeners and messages. UpdateFeatures: v1 add
 downgrades and validation only (KIP-778), v2 leaves out the single features' results. AddRaftVoter:
 v1 can be answered before the vote is committed.
 
-Whatever node is asked: commands go to the active controller, and are answered when this node has
-carried out what they changed. For DescribeQuorum its controller asks the quorum's leader.
+Any node serves these. Commands go to the active controller, and are answered when this node has
+applied the change. For DescribeQuorum this node's controller asks the leader of the quorum.
 """
 
 from collections.abc import Iterable, Sequence
@@ -66,17 +66,16 @@ from odradek.protocol.messages.cluster import (
 )
 
 METADATA_TOPIC = "__cluster_metadata"
-"""The name under which tools ask for the metadata log; it is no topic that can be read."""
+"""The name that tools use for the metadata log. It is not a topic and cannot be read."""
 UNREGISTER_TIMEOUT_MS = REMOVE_VOTER_TIMEOUT_MS = 30_000
-"""These requests have no timeout of their own."""
+"""These requests have no timeout field."""
 PEER_LISTENER = "PEER"
-"""The name under which DescribeQuorum tells where a voter listens for the other nodes; no client is
-served there."""
+"""The name of the listener for other nodes in DescribeQuorum. It serves no clients."""
 _TIMEOUT_MS = 3_000
 
 
-def _check(operation: AclOperation, context: RequestContext, services: Services) -> None:
-    """ApiError(CLUSTER_AUTHORIZATION_FAILED) unless that may be done with the cluster."""
+def _authorize(operation: AclOperation, context: RequestContext, services: Services) -> None:
+    """ApiError(CLUSTER_AUTHORIZATION_FAILED) unless the client may do it on the cluster."""
     if not services.authorizer.is_cluster_allowed(context, operation):
         raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
@@ -109,11 +108,11 @@ def _fail_all(
 async def handle_elect_leaders(
     request: ElectLeadersRequest, context: RequestContext, services: Services
 ) -> ElectLeadersResponse:
-    """Elect leaders of the partitions named, each by itself; null names all.
+    """Elect leaders of the named partitions, each by itself; null names all.
 
-    Of all, only those are answered that got a leader or should have got one. Needs ALTER on the
-    cluster. An error for the whole is repeated for every partition, because v0 has no other place
-    for it; where v0 names none, it closes the connection.
+    For all, the response has only partitions that got a leader or could not get one. Needs ALTER on
+    the cluster. An error for the whole request is repeated for every partition, because v0 has no
+    other field for it. If v0 names no partition, the connection is closed.
     """
     partitions = None
     if request.topic_partitions is not None:
@@ -123,7 +122,7 @@ async def handle_elect_leaders(
             for partition in wanted.partitions
         )
     try:
-        _check(AclOperation.ALTER, context, services)
+        _authorize(AclOperation.ALTER, context, services)
         command = ElectLeaders(request.election_type, partitions)
         reply = await services.controller.submit(command, request.timeout_ms)
     except ApiError as error:
@@ -160,9 +159,9 @@ def _elections(outcomes: Sequence[PartitionChangeResult]) -> list[ReplicaElectio
 async def handle_alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext, services: Services
 ) -> AlterPartitionReassignmentsResponse:
-    """Begin, redirect or cancel reassignments, each by itself; answered when begun, not when done.
+    """Start, change or cancel reassignments, each by itself. Responds when they have started.
 
-    Needs ALTER on the cluster. An error for the whole is repeated for every partition.
+    Needs ALTER on the cluster. An error for the whole request is repeated for every partition.
     """
     reassignments = tuple(
         Reassignment(
@@ -179,7 +178,7 @@ async def handle_alter_partition_reassignments(
     )
     outcomes: Sequence[PartitionChangeResult]
     try:
-        _check(AclOperation.ALTER, context, services)
+        _authorize(AclOperation.ALTER, context, services)
         command = AlterPartitionReassignments(reassignments, may_change_factor)
         reply = await services.controller.submit(command, request.timeout_ms)
         outcomes = reply.results
@@ -206,11 +205,11 @@ async def handle_alter_partition_reassignments(
 async def handle_list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext, services: Services
 ) -> ListPartitionReassignmentsResponse:
-    """What is being reassigned of the partitions named; null names all.
+    """The ongoing reassignments of the named partitions; null names all.
 
     Needs DESCRIBE on the cluster. Answered from this node's metadata.
     """
-    _check(AclOperation.DESCRIBE, context, services)
+    _authorize(AclOperation.DESCRIBE, context, services)
     wanted: dict[str, list[int]] | None = None
     if request.topics is not None:
         wanted = {}
@@ -236,15 +235,15 @@ async def handle_list_partition_reassignments(
 async def handle_update_features(
     request: UpdateFeaturesRequest, context: RequestContext, services: Services
 ) -> UpdateFeaturesResponse:
-    """Finalise levels of features: all of them or none. Needs ALTER on the cluster."""
-    _check(AclOperation.ALTER, context, services)
+    """Finalize feature levels, all or none. Needs ALTER on the cluster."""
+    _authorize(AclOperation.ALTER, context, services)
     command = UpdateFeatures(
         tuple(_feature_update(update, context.api_version) for update in request.feature_updates),
         request.validate_only,
     )
     reply = await services.controller.submit(command, request.timeout_ms)
     if reply.error_code:
-        # All have failed: Kafka says so once, whatever the version.
+        # All have failed. Kafka reports one error, in every version.
         return UpdateFeaturesResponse(
             error_code=reply.error_code, error_message=reply.error_message
         )
@@ -275,8 +274,8 @@ def _feature_update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
 async def handle_unregister_broker(
     request: UnregisterBrokerRequest, context: RequestContext, services: Services
 ) -> UnregisterBrokerResponse:
-    """Forget a broker that will not come back. Needs ALTER on the cluster."""
-    _check(AclOperation.ALTER, context, services)
+    """Remove the registration of a broker. Needs ALTER on the cluster."""
+    _authorize(AclOperation.ALTER, context, services)
     await services.controller.submit(UnregisterBroker(request.broker_id), UNREGISTER_TIMEOUT_MS)
     return UnregisterBrokerResponse(error_message=None)
 
@@ -287,13 +286,13 @@ async def handle_unregister_broker(
 async def handle_add_raft_voter(
     request: AddRaftVoterRequest, context: RequestContext, services: Services
 ) -> AddRaftVoterResponse:
-    """Give a node that follows the metadata a vote (KIP-853). Needs ALTER on the cluster.
+    """Make an observer a voter (KIP-853). Needs ALTER on the cluster.
 
-    INCONSISTENT_CLUSTER_ID; INVALID_REQUEST for a node or folder that cannot be; DUPLICATE_VOTER;
-    REQUEST_TIMED_OUT if the node is not there or too far behind, or the change before this one is
-    not committed in time. The listeners are not used: a node says itself where it is found.
+    INCONSISTENT_CLUSTER_ID; INVALID_REQUEST for an impossible node or directory id;
+    DUPLICATE_VOTER; REQUEST_TIMED_OUT if the node is not reachable or too far behind, or the
+    previous change is not committed in time. The listeners are ignored: nodes announce their own.
     """
-    _check(AclOperation.ALTER, context, services)
+    _authorize(AclOperation.ALTER, context, services)
     _check_voter(request, services)
     command = AddRaftVoter(
         request.voter_id, request.voter_directory_id, waits=request.ack_when_committed
@@ -305,13 +304,12 @@ async def handle_add_raft_voter(
 async def handle_remove_raft_voter(
     request: RemoveRaftVoterRequest, context: RequestContext, services: Services
 ) -> RemoveRaftVoterResponse:
-    """Take a vote away, also the leader's, which hands over then (KIP-853). Needs ALTER on the
-    cluster.
+    """Remove a voter (KIP-853). A leader that is removed resigns. Needs ALTER on the cluster.
 
-    INCONSISTENT_CLUSTER_ID; VOTER_NOT_FOUND; INVALID_REQUEST for the last vote; REQUEST_TIMED_OUT
-    if the change before this one is not committed in time.
+    INCONSISTENT_CLUSTER_ID; VOTER_NOT_FOUND; INVALID_REQUEST for the last voter; REQUEST_TIMED_OUT
+    if the previous change is not committed in time.
     """
-    _check(AclOperation.ALTER, context, services)
+    _authorize(AclOperation.ALTER, context, services)
     _check_voter(request, services)
     command = RemoveRaftVoter(request.voter_id, request.voter_directory_id)
     await services.controller.submit(command, REMOVE_VOTER_TIMEOUT_MS)
@@ -323,11 +321,12 @@ def _check_voter(request: AddRaftVoterRequest | RemoveRaftVoterRequest, services
     if request.cluster_id is not None and request.cluster_id != own:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"the request is for the cluster {request.cluster_id}, this one is {own}",
+            f"The request names cluster {request.cluster_id}. This is cluster {own}.",
         )
     if request.voter_id < 0:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"{request.voter_id} is no node's id: it must be 0 or more"
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid voter id {request.voter_id}: it must not be negative.",
         )
 
 
@@ -337,7 +336,7 @@ def _check_voter(request: AddRaftVoterRequest | RemoveRaftVoterRequest, services
 async def handle_describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext, services: Services
 ) -> DescribeQuorumResponse:
-    """Leader, term and progress of the quorum. Needs DESCRIBE on the cluster."""
+    """Leader, epoch and progress of the quorum. Needs DESCRIBE on the cluster."""
     if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE):
         return DescribeQuorumResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -368,13 +367,13 @@ def _partition(
         return DescribeQuorumResponsePartitionData(
             partition_index=partition,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            error_message=f"only partition 0 of {METADATA_TOPIC} has a quorum",
+            error_message=f"Only partition 0 of {METADATA_TOPIC} has a quorum.",
         )
     if quorum is None:
         return DescribeQuorumResponsePartitionData(
             partition_index=0,
             error_code=ErrorCode.LEADER_NOT_AVAILABLE,
-            error_message="the quorum has no leader that this node can reach",
+            error_message="The quorum has no leader that this node can reach.",
         )
     return DescribeQuorumResponsePartitionData(
         partition_index=0,
@@ -400,8 +399,8 @@ def _replica(replica: QuorumReplica) -> DescribeQuorumReplicaState:
 def _nodes(
     context: RequestContext, services: Services, quorum: QuorumState | None
 ) -> list[DescribeQuorumResponseNode]:
-    """Where the voters are for the other nodes (KIP-853), or for this client where nobody has said
-    that yet; those without an address are left out."""
+    """The voters' listeners for other nodes (KIP-853). A voter that has not announced one yet is
+    listed with its address for this client; one without either is left out."""
     nodes = []
     for voter in () if quorum is None else quorum.voters:
         if voter.port:

@@ -1,9 +1,9 @@
 """DescribeConfigs (32, versions 0 to 4), AlterConfigs (33, 0 to 2), IncrementalAlterConfigs (44, 0
 and 1) and ListConfigResources (74, 0 and 1).
 
-DescribeConfigs: v0 says of each value whether it is a default, v1 where it comes from, with
-synonyms (KIP-226); v3 types and documentation (KIP-569). A null or empty list of keys asks for all.
-AlterConfigs replaces all that was set on a resource and is kept for older clients;
+DescribeConfigs: v0 tells for each value whether it is the default; v1 its source, with synonyms
+(KIP-226); v3 type and documentation (KIP-569). A null or empty list of keys means all keys.
+AlterConfigs replaces all configs of a resource and exists for older clients.
 IncrementalAlterConfigs changes single keys (KIP-339). ListConfigResources: v0 lists client metrics
 subscriptions only (KIP-714), v1 any type (KIP-1142).
 """
@@ -52,7 +52,7 @@ from odradek.protocol.messages.configs import (
 )
 
 ALTER_TIMEOUT_MS = 30_000
-"""The requests carry no timeout: clients' default of request.timeout.ms."""
+"""The requests have no timeout field. The default of clients' request.timeout.ms."""
 _LISTED_TYPES = frozenset(ConfigResourceType)
 
 Alterable = TypeVar("Alterable", AlterConfigsResource, IncrementalAlterConfigsResource)
@@ -61,7 +61,7 @@ Alterable = TypeVar("Alterable", AlterConfigsResource, IncrementalAlterConfigsRe
 async def handle_describe_configs(
     request: DescribeConfigsRequest, context: RequestContext, services: Services
 ) -> DescribeConfigsResponse:
-    """Every key of each resource, set or not. Needs DESCRIBE_CONFIGS on it or on the cluster."""
+    """All configs of each resource. Needs DESCRIBE_CONFIGS on the topic, group or cluster."""
     results = []
     for resource in request.resources:
         result = DescribeConfigsResult(
@@ -138,7 +138,7 @@ async def handle_incremental_alter_configs(
 async def handle_list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext, services: Services
 ) -> ListConfigResourcesResponse:
-    """What has, or may have, configs. Needs DESCRIBE_CONFIGS on the cluster."""
+    """The resources that can have configs. Needs DESCRIBE_CONFIGS on the cluster."""
     if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if context.api_version == 0:
@@ -167,34 +167,31 @@ def _describe(resource: DescribeConfigsResource, services: Services) -> list[Con
             if complaint is not None:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
             if name not in image.topics_by_name:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+                raise ApiError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name!r} does not exist."
+                )
             return describe_topic(image, services.node_id, services.static_configs, name)
         case ConfigResourceType.BROKER if name == CLUSTER_DEFAULT_BROKER:
             return describe_cluster_default(image)
         case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
             if name != str(services.node_id):
-                # Only the broker itself knows its own configuration, the layer below the dynamic
-                # ones.
+                # Only the broker itself knows its static configs.
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST,
-                    f"this is broker {services.node_id}: ask broker {name!r} itself for its"
-                    " configuration",
+                    f"Unexpected broker id, expected {services.node_id} or empty string,"
+                    f" but received {name}",
                 )
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
                 return []
             return describe_broker(image, services.node_id, services.static_configs)
         case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
             if not name:
-                raise ApiError(
-                    ErrorCode.INVALID_REQUEST, "the resource name must not be empty here"
-                )
+                raise ApiError(ErrorCode.INVALID_REQUEST, "The resource name must not be empty.")
             if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
                 return []
             return describe_group(image, services.node_id, services.static_configs, name)
         case unknown:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"{unknown} is no type of resource known here"
-            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {unknown}")
 
 
 def _described(
@@ -237,7 +234,7 @@ async def _alter(
     context: RequestContext,
     services: Services,
 ) -> list[AlterConfigsResourceResponse]:
-    """Have the controller change what may be changed; one answer per resource, in order."""
+    """Submit what the client may alter. One answer per resource, in order."""
     answers = [
         AlterConfigsResourceResponse(
             error_message=None,

@@ -1,9 +1,9 @@
-"""ExplainGroup (20002) and ExplainTopic (20003), both version 0: what a group does, and how the
-partitions that it reads stand.
+"""ExplainGroup (20002) and ExplainTopic (20003), both version 0: the state of a group, and of the
+partitions that it reads.
 
-APIs of our own (protocol/messages/diagnostics.py). Coordinators know members and commits, leaders
-know logs and open transactions, and every node knows who fetches from it; whoever asks puts the
-three together (node/cli/findings.py).
+Private APIs (protocol/messages/diagnostics.py). Coordinators know members and commits, leaders know
+logs and open transactions, and every node knows its fetching clients. The command line combines the
+three (node/cli/findings.py).
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,9 @@ from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.fetch_activity import LatestFetch
+from odradek.node.router.handlers.shard_requests import ask_groups, ask_hosted_shards
 from odradek.node.router.share.sessions import TopicIdPartition
-from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
     ExplainedGroup,
     ExplainedLock,
@@ -38,69 +39,54 @@ from odradek.storage.environment import StorageError
 from odradek.storage.reader import StoreReader
 
 GROUPS_MAX: Final = 200
-"""Told at once where all groups are asked for: the router has one loop."""
+"""Groups in one response to a request for all groups: the router has one loop."""
 LOCKS_MAX: Final = 20
-"""Of one group in one partition that are told one by one."""
+"""Locks listed for one group in one partition."""
 
 
 async def handle_explain_group(
     request: ExplainGroupRequest, context: RequestContext, services: Services
 ) -> ExplainGroupResponse:
-    """Groups of which this node is the coordinator. Needs DESCRIBE on each."""
+    """Groups that this node coordinates. Needs DESCRIBE on each."""
     response = ExplainGroupResponse(now=services.group_coordinator.now_ms())
     wanted = request.group_ids
     if wanted is None:
         wanted = await _next_groups(response, request.after, context, services)
-    async for group_id in iterate_cooperatively(dict.fromkeys(wanted)):
-        explained = ExplainedGroup(group_id=group_id)
-        if not _can_describe(group_id, context, services):
-            explained.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        else:
-            question = ExplainGroup(group_id, with_events=request.include_events)
-            try:
-                answer = await services.group_coordinator.call(group_id, question, context)
-            except ApiError as error:
-                explained.error_code = error.code
-                if request.group_ids is None:
-                    # It has moved away since it was listed.
-                    response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            else:
-                explained = answer
-        response.groups.append(explained)
+
+    def refuse(group_id: str, code: ErrorCode) -> ExplainedGroup:
+        if request.group_ids is None:
+            # The group has moved to another coordinator since it was listed.
+            response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ExplainedGroup(group_id=group_id, error_code=code)
+
+    response.groups = await ask_groups(
+        lambda group_id: ExplainGroup(group_id, with_events=request.include_events),
+        list(dict.fromkeys(wanted)),
+        context,
+        services,
+        refuse,
+    )
     return response
 
 
 async def _next_groups(
     response: ExplainGroupResponse, after: str | None, context: RequestContext, services: Services
 ) -> list[str]:
-    """The groups of all shards hosted here that the asker may see, as many as are told at once."""
-    coordinators = services.group_coordinator
-    waiting = [
-        coordinators.call_shard(shard, ListGroupsRequest(), context)
-        for shard in coordinators.hosted_shards()
-    ]
-    names: list[str] = []
-    for reply in waiting:
-        try:
-            listed = await reply
-        except ApiError as error:
-            # A shard that has just moved away is explained by its new host.
-            if error.code is not ErrorCode.NOT_COORDINATOR:
-                response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            continue
-        names += (
-            group.group_id
-            for group in listed.groups
-            if (after is None or group.group_id > after)
-            and _can_describe(group.group_id, context, services)
-        )
-    names.sort()
+    """The next page of the groups of all shards hosted here that the client may describe."""
+    answers, is_loading = await ask_hosted_shards(
+        ListGroupsRequest(), services.group_coordinator, context
+    )
+    if is_loading:
+        response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    names = sorted(
+        group.group_id
+        for answer in answers
+        for group in answer.groups
+        if (after is None or group.group_id > after)
+        and services.authorizer.is_group_allowed(context, AclOperation.DESCRIBE, group.group_id)
+    )
     response.has_more = len(names) > GROUPS_MAX
     return names[:GROUPS_MAX]
-
-
-def _can_describe(group_id: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.is_group_allowed(context, AclOperation.DESCRIBE, group_id)
 
 
 # -- ExplainTopic ---------------------------------------------------------------------------------
@@ -109,7 +95,7 @@ def _can_describe(group_id: str, context: RequestContext, services: Services) ->
 async def handle_explain_topic(
     request: ExplainTopicRequest, context: RequestContext, services: Services
 ) -> ExplainTopicResponse:
-    """What this node knows of the partitions of which it has a replica. Needs DESCRIBE."""
+    """The partitions of which this node has a replica. Needs DESCRIBE on the topic."""
     return ExplainTopicResponse(
         topics=[
             await _topic(asked, context, services)
@@ -236,7 +222,7 @@ def _fill_from_log(
     explained.last_stable_offset = status.last_stable_offset(number)
     if explained.last_stable_offset >= explained.high_watermark:
         return
-    # Only now is it worth to read what the log says of its producers.
+    # Producer state is read only if a transaction is open.
     holding = min(
         (found for found in reader.producers(number) if found.transaction_start_offset >= 0),
         key=lambda found: found.transaction_start_offset,

@@ -9,8 +9,7 @@ static members. LeaveGroup 0-5: v3 several members, v5 reasons. DescribeGroups 0
 operations, v4 instance ids, v6 errors with messages (KIP-1043). ListGroups 0-5: v4 states
 (KIP-518), v5 types (KIP-848). DeleteGroups 0-3: v3 error messages.
 
-What a group does is decided in coordinator.group; here stand who may ask, and how an answer looks
-that no shard has given.
+The group's shard decides (coordinator.group). The handlers authorize and build error responses.
 """
 
 from typing import Final
@@ -58,7 +57,7 @@ _SHARE_KEYS_SINCE: Final = 6
 async def handle_find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext, services: Services
 ) -> FindCoordinatorResponse:
-    """Where the shards of these keys are hosted. The first call creates their topic."""
+    """The nodes that host the shards of these keys. The first call creates the internal topic."""
     if context.api_version >= 4:
         coordinators = [
             await _find_coordinator(key, request.key_type, context, services)

@@ -1,8 +1,8 @@
-"""DescribeLag (20004, version 0): how far a reader is behind, in records, bytes and time.
+"""DescribeLag (20004, version 0): a consumer's lag in records, bytes and time.
 
-An API of our own (protocol/messages/diagnostics.py). The leader of a partition answers from its
-store's index, without a message to the worker, in bounded work (storage/backlog.py). Who asks knows
-what is committed: that is another node's, for most groups.
+A private API (protocol/messages/diagnostics.py). The partition leader answers from its store's
+index, without a message to the worker, in bounded time (storage/backlog.py). The request carries
+the committed offset, which another node coordinates for most groups.
 """
 
 from typing import Final
@@ -24,9 +24,9 @@ from odradek.storage.backlog import BATCHES_WALKED_MAX
 from odradek.storage.environment import StorageError
 
 BATCHES_PER_REQUEST_MAX: Final = 2_048
-"""Batches looked at for one request; a few milliseconds."""
+"""Batches scanned for one request: a few milliseconds."""
 BATCHES_PER_PARTITION_MIN: Final = 4
-"""And for each of its partitions at the least."""
+"""Batches scanned for each partition at least."""
 
 
 async def handle_describe_lag(
@@ -34,7 +34,7 @@ async def handle_describe_lag(
 ) -> DescribeLagResponse:
     """Needs DESCRIBE on the topics."""
     count = sum(len(topic.partitions) for topic in request.topics)
-    # The router has one loop: who asks for many partitions at once is told less exactly.
+    # The router has one loop: the more partitions in a request, the coarser the estimates.
     batches_max = max(
         min(BATCHES_WALKED_MAX, BATCHES_PER_REQUEST_MAX // max(count, 1)), BATCHES_PER_PARTITION_MIN
     )
@@ -55,7 +55,7 @@ async def handle_describe_lag(
 async def describe_local_lag(
     request: DescribeLagRequest, services: Services
 ) -> DescribeLagResponse:
-    """What this node answers itself, in the newest version."""
+    """This node's own answer, in the newest version."""
     context = inter_broker_context(ApiKey.DESCRIBE_LAG, APIS[ApiKey.DESCRIBE_LAG].max_version)
     return await handle_describe_lag(request, context, services)
 

@@ -1,9 +1,9 @@
 """AlterReplicaLogDirs (34), versions 0 to 2, and DescribeLogDirs (35), versions 0 to 5 (KIP-113).
 
-AlterReplicaLogDirs: v2 is flexible. DescribeLogDirs: v1 throttles; v2 is flexible; v3 has an error
-of its own; v4 the volume's size (KIP-827); v5 cordoned directories. A node has one data folder, so
-it is the one log directory: every replica that is here is where it can be moved to, and none is on
-its way. A partition's size is that of its live batches in all segments.
+AlterReplicaLogDirs: v2 is flexible. DescribeLogDirs: v1 throttles; v2 is flexible; v3 has a
+top-level error; v4 the volume's size (KIP-827); v5 cordoned directories. A node has one log
+directory, its data folder: a move to it has nothing to do, any other fails. A partition's size is
+that of its live batches in all segments.
 """
 
 import shutil
@@ -29,8 +29,8 @@ from odradek.protocol.messages.cluster import (
 async def handle_alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext, services: Services
 ) -> AlterReplicaLogDirsResponse:
-    """Whether each replica is in the directory that it shall be in. Of a partition that is named
-    with several directories the last one counts, as in Kafka."""
+    """Whether each replica is in the requested directory. If a partition is named for several
+    directories the last one counts, as in Kafka."""
     is_allowed = services.authorizer.is_cluster_allowed(context, AclOperation.ALTER)
     wanted: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
@@ -79,8 +79,7 @@ def _log_dir(services: Services) -> str:
 async def handle_describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext, services: Services
 ) -> DescribeLogDirsResponse:
-    """Sizes of the asked partitions that are here; null asks for all of them, an empty list for
-    none."""
+    """Sizes of the requested partitions that this node has. Null means all, an empty list none."""
     if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     by_name = services.image.topics_by_name
@@ -99,7 +98,7 @@ async def handle_describe_log_dirs(
         for index in sorted(indexes):
             state = services.image.partition(topic.topic_id, index)
             if state is None or services.node_id not in state.replicas:
-                continue  # what is left of a replica that moved away is only to be deleted
+                continue  # the log of a replica that has moved away, to be deleted
             log = services.logs.open(topic.topic_id, index)
             if log is not None:
                 partitions.append(

@@ -1,11 +1,11 @@
 """Metadata (3, versions 0 to 13), DescribeTopicPartitions (75, version 0), DescribeCluster (60, 0
 to 2).
 
-Metadata: v0 takes an empty list of topics for all of them, v1 null; v4 lets the client forbid
-automatic creation; v8 to v10 authorized operations (KIP-430); v12 topics by id (KIP-516), which v10
-and v11 have fields for but may not use. DescribeCluster: v1 tells brokers from controllers
-(KIP-919), v2 shows fenced brokers (KIP-1073). DescribeTopicPartitions (KIP-966) goes through long
-answers with a cursor.
+Metadata: in v0 an empty list means all topics, from v1 null does; v4 lets the client disable
+automatic creation; v8 to v10 have authorized operations (KIP-430); v12 names topics by id
+(KIP-516), for which v10 and v11 have unused fields. DescribeCluster: v1 distinguishes brokers and
+controllers (KIP-919), v2 can list fenced brokers (KIP-1073). DescribeTopicPartitions (KIP-966)
+returns pages, with a cursor.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,8 @@ from odradek.protocol.messages.metadata import (
 from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
 
 RESPONSE_PARTITIONS_MAX = 2000
-"""Kafka's default of max.request.partition.size.limit: the most of one DescribeTopicPartitions."""
+"""Partitions in one DescribeTopicPartitions response. Kafka's default of
+max.request.partition.size.limit."""
 _AUTO_CREATE_TIMEOUT_MS = 5_000
 _BROKERS = 1
 _CONTROLLERS = 2
@@ -55,8 +56,8 @@ _CONTROLLERS = 2
 async def handle_metadata(
     request: MetadataRequest, context: RequestContext, services: Services
 ) -> MetadataResponse:
-    """Brokers and topics. Needs DESCRIBE on each topic; topics that are not asked for by name are
-    left out without it.
+    """Brokers and topics. Needs DESCRIBE on each topic; without it, topics that the request does
+    not name are left out.
     """
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
@@ -83,10 +84,9 @@ async def handle_metadata(
 def _reachable_brokers(
     image: MetadataImage, context: RequestContext, services: Services
 ) -> Iterable[tuple[BrokerImage, str, int]]:
-    """Those that serve, and this one: whoever asked has reached it, fenced or not, and is told that
-    it is the controller. librdkafka takes a broker that it is not told of for gone. Told of none,
-    when all had been fenced for a moment, it closed its connections and stayed without for minutes,
-    with its consumers' commits waiting.
+    """The unfenced brokers, and always this one: the client has reached it, and the response names
+    it as the controller. librdkafka drops brokers that are not listed: when all were fenced for a
+    moment, it closed its connections and stayed without them for minutes, with commits pending.
     """
     for broker in image.brokers.values():
         address = address_of(broker, context, services.node_id)
@@ -97,11 +97,10 @@ def _reachable_brokers(
 def _all_topics(
     request: MetadataRequest, context: RequestContext, services: Services
 ) -> list[MetadataResponseTopic]:
-    is_allowed = services.authorizer.is_allowed
     return [
         _topic(topic, request, context, services)
         for name, topic in services.image.topics_by_name.items()
-        if is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
     ]
 
 
@@ -155,10 +154,10 @@ def _topic_by_id(
     services: Services,
 ) -> MetadataResponseTopic:
     if context.api_version < 12 or topic_id == ZERO_UUID:
-        # v10 and v11 have the fields, but Kafka never let them be used (KAFKA-10774).
+        # v10 and v11 have the fields, but Kafka does not allow their use (KAFKA-10774).
         return _failed_topic(name or "", ErrorCode.INVALID_REQUEST)
     topic = services.image.topics_by_id.get(topic_id)
-    # Whoever may not see the topic must not learn that its id exists.
+    # A client that may not describe the topic must not learn that its id exists.
     if topic is None or not services.authorizer.is_topic_allowed(
         context, AclOperation.DESCRIBE, topic.name
     ):
@@ -208,9 +207,9 @@ def _operations(
 async def _create_missing(
     names: Sequence[str], context: RequestContext, services: Services
 ) -> dict[str, ErrorCode]:
-    """Create the topics that do not exist and may be made by asking; says why one was not.
+    """Create the topics that do not exist (auto.create.topics.enable). Returns the failures.
 
-    The coordinators' own topics are not made this way: their owners know how they must look.
+    Internal topics are not created here: their coordinators create them with their own configs.
     """
     image = services.image
     missing = [
@@ -226,7 +225,7 @@ async def _create_missing(
         return {}
     allowed = [name for name in missing if can_create_topic(name, context, services)]
     failures = dict.fromkeys(missing, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    # For who may create one it is about to exist, also when the answer does not come in time.
+    # The topic is about to exist, even if the controller does not answer in time.
     failures.update(dict.fromkeys(allowed, ErrorCode.LEADER_NOT_AVAILABLE))
     if allowed:
         command = CreateTopics(tuple(NewTopic(name, fresh_topic_id()) for name in allowed))
@@ -238,9 +237,6 @@ async def _create_missing(
             if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 failures[result.name or ""] = ErrorCode(result.error_code)
     return failures
-
-
-# -- what both kinds of answer say of a partition --------------------------------------------
 
 
 def _offline_replicas(partition: PartitionImage, brokers: Mapping[int, BrokerImage]) -> list[int]:
@@ -257,8 +253,8 @@ def _offline_replicas(partition: PartitionImage, brokers: Mapping[int, BrokerIma
 async def handle_describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext, services: Services
 ) -> DescribeTopicPartitionsResponse:
-    """Partitions of topics in order of their names, up to a limit, from a cursor on. Needs DESCRIBE
-    on each topic.
+    """Partitions of topics, ordered by topic name, from a cursor on and up to a limit. Needs
+    DESCRIBE on each topic.
     """
     image = services.image
     asked = {topic.name for topic in request.topics}
@@ -348,7 +344,7 @@ def _described(
 async def handle_describe_cluster(
     request: DescribeClusterRequest, context: RequestContext, services: Services
 ) -> DescribeClusterResponse:
-    """The brokers of the cluster. The operations shown are those of who may DESCRIBE it."""
+    """The brokers of the cluster. Authorized operations need DESCRIBE on the cluster."""
     if request.endpoint_type != _BROKERS:
         is_known = request.endpoint_type == _CONTROLLERS
         code = (

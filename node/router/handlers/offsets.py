@@ -1,11 +1,11 @@
 """ListOffsets (2), versions 0 to 11, and OffsetForLeaderEpoch (23), versions 0 to 4.
 
-ListOffsets: v0 lists segment-era offsets; v1 one offset with its timestamp; v2 isolation levels; v4
-leader epochs; v5 OFFSET_NOT_AVAILABLE while a new leader does not know yet how far it is committed
+ListOffsets: v0 returns a list of offsets; v1 one offset with its timestamp; v2 isolation levels; v4
+leader epochs; v5 OFFSET_NOT_AVAILABLE while a new leader does not know its high watermark yet
 (KIP-207); v7 the offset of the largest timestamp (KIP-734); v8 and v9 local and tiered offsets
-(KIP-405, 1005); v11 earliest pending upload. Nothing is tiered here, so the local start is the
-start. OffsetForLeaderEpoch (KIP-101, 279, 320) answers the end of the largest epoch at or below the
-asked one. Both are read from the stores by the router itself.
+(KIP-405, 1005); v11 earliest pending upload. There is no tiered storage here, so the earliest local
+offset is the earliest offset. OffsetForLeaderEpoch (KIP-101, 279, 320) returns the end offset of
+the largest epoch up to the requested one. The router reads both from the stores itself.
 """
 
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
@@ -36,8 +36,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
-"""Whoever names it is answered by any replica, and with the end of its log: as in Kafka, for those
-who want to see how far followers are."""
+"""As in Kafka: any replica answers, with its log end offset. For tools that compare replicas."""
 _SINCE_VERSION = {
     LATEST: 0,
     EARLIEST: 0,
@@ -83,7 +82,7 @@ async def handle_list_offsets(
 async def list_local_offsets(
     request: ListOffsetsRequest, services: Services
 ) -> ListOffsetsResponse:
-    """What this node answers itself, in the newest version."""
+    """This node's own answer, in the newest version."""
     context = inter_broker_context(ApiKey.LIST_OFFSETS, APIS[ApiKey.LIST_OFFSETS].max_version)
     return await handle_list_offsets(request, context, services)
 
@@ -132,8 +131,7 @@ def _list(
             answer.offset = start
             answer.leader_epoch = reader.epoch_at(number, start)
         case -5 | -6:
-            # Nothing is tiered and nothing waits to be: no offset, as Kafka says without remote
-            # storage.
+            # No tiered storage: no offset, as in Kafka without remote storage.
             answer.leader_epoch = -1
         case _:
             found = (
@@ -143,7 +141,7 @@ def _list(
             )
             if found is None:
                 if is_for_client and _is_end_unknown(partition, reader, number):
-                    # What is asked for may stand where nobody may look yet.
+                    # The record may be above the high watermark that this leader knows.
                     return _not_available(answer, version)
                 answer.leader_epoch = -1
             else:
@@ -152,8 +150,8 @@ def _list(
 
 
 def _is_end_unknown(partition: PartitionImage, reader: StoreReader, number: int) -> bool:
-    """Whether this leader was elected lately and has not heard from the others how much of what
-    its predecessors wrote is committed: an end answered now might lie before one answered then."""
+    """Whether this leader is new and its high watermark is still below the start of its epoch. An
+    end offset returned now could be lower than one that the previous leader returned (KIP-207)."""
     high_watermark = reader.status.high_watermark(number)
     if high_watermark == reader.status.log_end_offset(number):
         return False
@@ -173,7 +171,7 @@ def _list_old(
     start: int,
     end: int,
 ) -> ErrorCode:
-    """Version 0: offsets in descending order, at most as many as asked for."""
+    """Version 0: offsets in descending order, at most `max_num_offsets`."""
     if wanted.timestamp == LATEST:
         offsets = [end, start] if end != start else [end]
     elif wanted.timestamp == EARLIEST:
@@ -209,7 +207,7 @@ def _locate(
 async def handle_offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext, services: Services
 ) -> OffsetForLeaderEpochResponse:
-    """The end offset of the largest epoch at or below each asked one, or (-1, -1)."""
+    """The end offset of the largest epoch up to each requested one, or (-1, -1)."""
     topics = []
     for topic in request.topics:
         image = services.image.topics_by_name.get(topic.topic)

@@ -1,6 +1,8 @@
-"""DescribeProducers (61): version 0 (KIP-664). Who has been writing to a partition, as its worker
-knows it. Every replica answers for what it has: a tool that looks for hanging transactions on one
-broker asks that one for all that it has, led or not."""
+"""DescribeProducers (61): version 0 (KIP-664). The active producers of a partition.
+
+Every replica answers from its own state: tools that look for hanging transactions on one broker ask
+it about all its partitions, not only those that it leads.
+"""
 
 from odradek.node.bus.messages import ProducersDescribed
 from odradek.node.router.authorizer import AclOperation
@@ -18,7 +20,7 @@ from odradek.protocol.messages.transactions import (
 async def handle_describe_producers(
     request: DescribeProducersRequest, context: RequestContext, services: Services
 ) -> DescribeProducersResponse:
-    """The active producers of each asked partition, as far as this replica has got."""
+    """The active producers of each requested partition, as this replica knows them."""
     topics = []
     for topic in request.topics:
         partitions = [

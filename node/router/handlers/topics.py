@@ -3,11 +3,12 @@ DeleteRecords (21, 0 to 2).
 
 CreateTopics: v1 adds validate_only and messages, v4 lets counts default (KIP-464), v5 answers the
 configs (KIP-525), v7 the topic's id. DeleteTopics: v5 adds messages, v6 names topics by id too
-(KIP-516). What the controller answers is already visible on this node, so that a client's next
-Metadata shows it.
+(KIP-516). The controller's answer arrives after this node has applied the change, so that the
+client's next Metadata shows it.
 """
 
 import uuid
+from collections.abc import Collection, Iterable
 
 from odradek.cluster.controller.commands import (
     CreatePartitions,
@@ -23,7 +24,7 @@ from odradek.cluster.metadata.config_description import describe_topic
 from odradek.cluster.metadata.settings import topic_settings
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.node.bus.messages import RecordsDeleted
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import (
@@ -45,16 +46,15 @@ from odradek.protocol.messages.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    DeleteTopicState,
 )
 from odradek.protocol.types import Uuid, uuid_to_text
 
 HIGH_WATERMARK = -1
-"""The offset that stands for it in DeleteRecords."""
+"""In DeleteRecords this offset means the high watermark."""
 
 
 def fresh_topic_id() -> Uuid:
-    """A random topic id whose text does not begin with a dash, which tools take for an option."""
+    """A random topic id. Its text never begins with a dash, which looks like an option."""
     while True:
         topic_id = uuid.uuid4().bytes
         if not uuid_to_text(topic_id).startswith("-"):
@@ -70,32 +70,44 @@ async def handle_create_topics(
     """Create topics, each by itself. Needs CREATE on the cluster or on the topic."""
     topics = {topic.name: topic for topic in request.topics}
     allowed = {name for name in topics if can_create_topic(name, context, services)}
-    results: dict[str, TopicResult] = {
-        name: TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        for name in topics
-        if name not in allowed
-    }
     command = CreateTopics(
         tuple(_new_topic(topic) for topic in request.topics if topic.name in allowed),
         request.validate_only,
     )
-    if command.topics:
-        try:
-            reply = await services.controller.submit(command, request.timeout_ms)
-            results.update((result.name or "", result) for result in reply.results)
-        except ApiError as error:
-            results.update((name, TopicResult(name, error.code, error.message)) for name in allowed)
+    results = await _submit(command, topics, allowed, request.timeout_ms, services)
     return CreateTopicsResponse(
         topics=[_created(topic, results[name], context, services) for name, topic in topics.items()]
     )
 
 
+async def _submit(
+    command: CreateTopics | CreatePartitions,
+    names: Iterable[str],
+    allowed: Collection[str],
+    timeout_ms: int,
+    services: Services,
+) -> dict[str, TopicResult]:
+    """The result for each name. `command` has only the allowed ones."""
+    results = {
+        name: TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for name in names
+        if name not in allowed
+    }
+    if command.topics:
+        try:
+            reply = await services.controller.submit(command, timeout_ms)
+            results.update((result.name or "", result) for result in reply.results)
+        except ApiError as error:
+            results.update((name, TopicResult(name, error.code, error.message)) for name in allowed)
+    return results
+
+
 def can_create_topic(name: str, context: RequestContext, services: Services) -> bool:
-    """Whether the principal may create the topic: on the whole cluster, or on this name."""
-    is_allowed = services.authorizer.is_allowed
-    return is_allowed(
-        context, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
-    ) or is_allowed(context, AclOperation.CREATE, ResourceType.TOPIC, name)
+    """Whether the principal may create the topic: CREATE on the cluster or on the topic."""
+    authorizer = services.authorizer
+    return authorizer.is_cluster_allowed(
+        context, AclOperation.CREATE
+    ) or authorizer.is_topic_allowed(context, AclOperation.CREATE, name)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -160,8 +172,9 @@ async def handle_delete_topics(
     request: DeleteTopicsRequest, context: RequestContext, services: Services
 ) -> DeleteTopicsResponse:
     """Delete topics, each by itself. Needs DELETE on the topic."""
-    named = request.topics if context.api_version >= 6 else _named(request.topic_names)
-    references = [TopicReference(topic.name, topic.topic_id) for topic in named]
+    references = [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
+    if context.api_version < 6:
+        references = [TopicReference(name) for name in request.topic_names]
     results: dict[TopicReference, TopicResult] = {}
     for reference in references:
         refusal = _refuse_deletion(reference, context, services)
@@ -178,24 +191,19 @@ async def handle_delete_topics(
     )
 
 
-def _named(names: list[str]) -> list[DeleteTopicState]:
-    return [DeleteTopicState(name=name) for name in names]
-
-
 def _refuse_deletion(
     reference: TopicReference, context: RequestContext, services: Services
 ) -> TopicResult | None:
     name = reference.name
-    is_allowed = services.authorizer.is_allowed
     if name is None:
         topic = services.image.topics_by_id.get(reference.topic_id)
         if topic is None:
             return None
         name = topic.name
-        if not is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-            # Whoever may not see the topic must not learn that its id exists.
+        if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
+            # A client that may not describe the topic must not learn that its id exists.
             return TopicResult(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=reference.topic_id)
-    if not is_allowed(context, AclOperation.DELETE, ResourceType.TOPIC, name):
+    if not services.authorizer.is_topic_allowed(context, AclOperation.DELETE, name):
         return TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id=reference.topic_id)
     return None
 
@@ -219,7 +227,7 @@ async def _delete(
 def _deleted(result: TopicResult, version: int) -> DeletableTopicResult:
     code = result.error_code
     if code == ErrorCode.TOPIC_DELETION_DISABLED and version < 3:
-        # KIP-204's code came with v3.
+        # v3 added the code TOPIC_DELETION_DISABLED.
         code = ErrorCode.INVALID_REQUEST
     return DeletableTopicResult(
         name=result.name,
@@ -242,11 +250,6 @@ async def handle_create_partitions(
         for name in names
         if services.authorizer.is_topic_allowed(context, AclOperation.ALTER, name)
     }
-    results = {
-        name: TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        for name in names
-        if name not in allowed
-    }
     command = CreatePartitions(
         tuple(
             NewPartitions(
@@ -261,12 +264,7 @@ async def handle_create_partitions(
         ),
         request.validate_only,
     )
-    if command.topics:
-        try:
-            reply = await services.controller.submit(command, request.timeout_ms)
-            results.update((result.name or "", result) for result in reply.results)
-        except ApiError as error:
-            results.update((name, TopicResult(name, error.code, error.message)) for name in allowed)
+    results = await _submit(command, names, allowed, request.timeout_ms, services)
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(
@@ -285,7 +283,7 @@ async def handle_create_partitions(
 async def handle_delete_records(
     request: DeleteRecordsRequest, context: RequestContext, services: Services
 ) -> DeleteRecordsResponse:
-    """Move log starts. Needs DELETE on the topic. All partitions are asked for at once."""
+    """Move log start offsets forward. Needs DELETE on the topic. Partitions run in parallel."""
     topics = []
     asked = []
     for topic in request.topics:
@@ -319,7 +317,7 @@ async def handle_delete_records(
 def _place_to_delete(
     name: str, wanted: DeleteRecordsPartition, context: RequestContext, services: Services
 ) -> tuple[int, int] | ErrorCode:
-    """The store and number of the partition, or why nothing can be deleted from it."""
+    """The store and number of the partition, or the error."""
     if not services.authorizer.is_topic_allowed(context, AclOperation.DELETE, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if name in INTERNAL_TOPICS:
