@@ -19,12 +19,11 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_constraints import violated_constraints
 from odradek.cluster.metadata.config_definitions import ConfigSource
 from odradek.cluster.metadata.config_layers import ConfigLayer
+from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS, broker_config
 from odradek.cluster.metadata.settings import static_config_errors
-from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 from odradek.node.config_parsers import (
     RUN_FOLDER_LENGTH_MAX,
     SECURITY_PROTOCOLS,
@@ -73,30 +72,6 @@ _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LOG_FORMATS = ("auto", "text", "json")
 _REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _SECRET = "cluster.secret"
-
-# Kafka's settings that say how Kafka does what we do otherwise. A configuration written for Kafka
-# is accepted with them; they have no effect, which the supervisor says at the start.
-_KEYS_WITHOUT_EFFECT = frozenset(
-    {
-        "controlled.shutdown.enable",
-        "controlled.shutdown.max.retries",
-        "controlled.shutdown.retry.backoff.ms",
-        "controller.listener.names",
-        "controller.quorum.bootstrap.servers",
-        "controller.quorum.voters",
-        "inter.broker.listener.name",
-        "leader.imbalance.per.broker.percentage",
-        "log.cleaner.threads",
-        "num.io.threads",
-        "num.network.threads",
-        "num.recovery.threads.per.data.dir",
-        "num.replica.fetchers",
-        "process.roles",
-        "socket.receive.buffer.bytes",
-        "socket.send.buffer.bytes",
-    }
-)
-
 
 WORKER_LISTENER_PREFIX = "worker-"
 """Before its number: the name under which a node's registration tells where a worker listens for
@@ -346,7 +321,13 @@ class _ConfigReader:
             controlled_shutdown_ms=self._parse_setting(
                 "controlled.shutdown.timeout.ms", parse_count(0, 3_600_000), 10_000
             ),
-            settings_without_effect=tuple(sorted(_KEYS_WITHOUT_EFFECT & self._settings.keys())),
+            settings_without_effect=tuple(
+                sorted(
+                    key
+                    for key in self._settings
+                    if (definition := broker_config(key)) is not None and not definition.has_effect
+                )
+            ),
             static_configs=self._static_configs(),
         )
         self._check_combinations(config)
@@ -435,10 +416,8 @@ class _ConfigReader:
         """Everything that nobody has taken: Kafka's settings, or mistakes."""
         static = {}
         for key, setting in self._settings.items():
-            if key in _KEYS_WITHOUT_EFFECT:
-                continue
             faults = static_config_errors({key: setting.text})
-            hint = "" if key in BROKER_CONFIGS else self._hint(key)
+            hint = self._hint(key) if broker_config(key) is None else ""
             self._faults.extend(f"{fault} ({setting.origin}){hint}" for fault in faults)
             if not faults:
                 static[key] = setting.text
@@ -446,10 +425,10 @@ class _ConfigReader:
 
     def _hint(self, key: str) -> str:
         """What somebody may have meant who wrote a key that there is not."""
-        topic_config = TOPIC_CONFIGS.get(key)
-        if topic_config is not None and topic_config.synonyms:
-            default = topic_config.synonyms[0].name
-            return f": it is a topic's; {default} is the default of all topics"
+        definition = TOPIC_CONFIGS.get(key)
+        if definition is not None and definition.synonyms:
+            default = definition.synonyms[0].name
+            return f": it is a key of topics; {default} is the default of all topics"
         known = [*self._known_keys, *BROKER_CONFIGS]
         close = difflib.get_close_matches(key, known, n=1)
         return f": is {close[0]} meant?" if close else ": leave it out"

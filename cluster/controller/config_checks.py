@@ -7,7 +7,6 @@ what is wrong with a broker's or a client metrics subscription's is INVALID_REQU
 from collections.abc import Mapping
 
 from odradek.cluster.controller.state import ControllerState
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_constraints import violated_constraints
 from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
@@ -15,12 +14,15 @@ from odradek.cluster.metadata.config_definitions import (
     ConfigScope,
     ConfigSource,
 )
-from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER, ConfigLayer
+from odradek.cluster.metadata.config_layers import (
+    CLUSTER_DEFAULT_BROKER,
+    ConfigLayer,
+    broker_layers,
+)
+from odradek.cluster.metadata.config_tables import GROUP_CONFIGS, broker_config, topic_config
 from odradek.cluster.metadata.features import has_eligible_leader_replicas
-from odradek.cluster.metadata.group_configs import GROUP_CONFIGS
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.cluster.metadata.settings import broker_settings
-from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.settings import broker_number
 from odradek.cluster.metadata.topic_names import topic_name_error
 from odradek.protocol.errors import ApiError, ErrorCode
 
@@ -52,9 +54,9 @@ def config_definition(resource_type: ConfigResourceType, key: str) -> ConfigDefi
     """The definition of a key; ApiError if the resource has no such key."""
     match resource_type:
         case ConfigResourceType.TOPIC:
-            definition, code = TOPIC_CONFIGS.get(key), ErrorCode.INVALID_CONFIG
+            definition, code = topic_config(key), ErrorCode.INVALID_CONFIG
         case ConfigResourceType.BROKER:
-            definition, code = BROKER_CONFIGS.get(key), ErrorCode.INVALID_CONFIG
+            definition, code = broker_config(key), ErrorCode.INVALID_CONFIG
         case ConfigResourceType.GROUP:
             definition, code = GROUP_CONFIGS.get(key), ErrorCode.INVALID_CONFIG
         case _:
@@ -86,11 +88,12 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
             f"{definition.name} is read-only: set it in the broker's own configuration and"
             " restart the broker",
         )
-    if definition.scope is ConfigScope.ONE_BROKER and broker == CLUSTER_DEFAULT_BROKER:
+    is_for_all = broker == CLUSTER_DEFAULT_BROKER
+    if is_for_all and definition.scope in (ConfigScope.ONE_BROKER, ConfigScope.PER_BROKER):
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{definition.name} is set for one broker, not for all"
         )
-    if definition.scope is ConfigScope.CLUSTER and broker != CLUSTER_DEFAULT_BROKER:
+    if definition.scope is ConfigScope.CLUSTER and not is_for_all:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"{definition.name} must be the same on all brokers: set it as the cluster-wide"
@@ -124,90 +127,28 @@ def check_topic_constraints(state: ControllerState, configs: Mapping[str, str]) 
 
 def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> None:
     """ApiError if a group's value is outside of what the brokers allow."""
-    settings = broker_settings(state.image, state.node_id, state.static)
-    for key, least, most in (
-        (
-            "consumer.assignment.interval.ms",
-            settings.group_consumer_min_assignment_interval_ms,
-            settings.group_consumer_max_assignment_interval_ms,
-        ),
-        (
-            "share.assignment.interval.ms",
-            settings.group_share_min_assignment_interval_ms,
-            settings.group_share_max_assignment_interval_ms,
-        ),
-        (
-            "streams.assignment.interval.ms",
-            settings.group_streams_min_assignment_interval_ms,
-            settings.group_streams_max_assignment_interval_ms,
-        ),
-        (
-            "streams.heartbeat.interval.ms",
-            settings.group_streams_min_heartbeat_interval_ms,
-            settings.group_streams_max_heartbeat_interval_ms,
-        ),
-        (
-            "streams.session.timeout.ms",
-            settings.group_streams_min_session_timeout_ms,
-            settings.group_streams_max_session_timeout_ms,
-        ),
-        (
-            "consumer.heartbeat.interval.ms",
-            settings.group_consumer_min_heartbeat_interval_ms,
-            settings.group_consumer_max_heartbeat_interval_ms,
-        ),
-        (
-            "consumer.session.timeout.ms",
-            settings.group_consumer_min_session_timeout_ms,
-            settings.group_consumer_max_session_timeout_ms,
-        ),
-        (
-            "share.delivery.count.limit",
-            settings.group_share_min_delivery_count_limit,
-            settings.group_share_max_delivery_count_limit,
-        ),
-        (
-            "share.partition.max.record.locks",
-            settings.group_share_min_partition_max_record_locks,
-            settings.group_share_max_partition_max_record_locks,
-        ),
-        (
-            "share.record.lock.duration.ms",
-            settings.group_share_min_record_lock_duration_ms,
-            settings.group_share_max_record_lock_duration_ms,
-        ),
-        (
-            "share.heartbeat.interval.ms",
-            settings.group_share_min_heartbeat_interval_ms,
-            settings.group_share_max_heartbeat_interval_ms,
-        ),
-        (
-            "share.session.timeout.ms",
-            settings.group_share_min_session_timeout_ms,
-            settings.group_share_max_session_timeout_ms,
-        ),
-    ):
-        if key in configs and not least <= int(configs[key]) <= most:
-            family, _, kind = key.partition(".")
+    layers = broker_layers(state.image.configs, state.node_id, state.static)
+    for key, text in configs.items():
+        definition = GROUP_CONFIGS.get(key)
+        low, high = (None, None) if definition is None else definition.bounds
+        if high is None:
+            continue
+        most = broker_number(high, layers)
+        least = None if low is None else broker_number(low, layers)
+        if int(text) > most or (least is not None and int(text) < least):
+            range_text = f"at most {most}" if least is None else f"from {least} to {most}"
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
-                f"{key}={configs[key]} is not valid: it must be from {least} to {most}, which"
-                f" group.{family}.min.{kind} and group.{family}.max.{kind} say",
+                f"{key}={text} is not valid: it must be {range_text}. The broker's"
+                f" {' and '.join(filter(None, (low, high)))} say so",
             )
-    prefix = settings.errors_deadletterqueue_topic_name_prefix
+    prefix = state.broker_settings.errors_deadletterqueue_topic_name_prefix
     dead_letters = configs.get("errors.deadletterqueue.topic.name", "")
     if dead_letters and not dead_letters.startswith(prefix):
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
-            f"errors.deadletterqueue.topic.name={dead_letters} is not valid: it must begin with"
-            f" {prefix!r}, which errors.deadletterqueue.topic.name.prefix says",
-        )
-    standby, most = "streams.num.standby.replicas", settings.group_streams_max_standby_replicas
-    if standby in configs and int(configs[standby]) > most:
-        raise ApiError(
-            ErrorCode.INVALID_CONFIG,
-            f"{standby}={configs[standby]} is not valid: it must be at most {most}, which"
-            " group.streams.max.standby.replicas says",
+            f"errors.deadletterqueue.topic.name={dead_letters} is not valid: it must start with"
+            f" {prefix!r}, the broker's errors.deadletterqueue.topic.name.prefix",
         )
 
 

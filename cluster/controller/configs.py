@@ -30,7 +30,6 @@ from odradek.cluster.controller.config_checks import (
 )
 from odradek.cluster.controller.elections import partition_changes_after
 from odradek.cluster.controller.state import ControllerResult, ControllerState
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_definitions import ConfigDefinition, ConfigSource, ConfigType
 from odradek.cluster.metadata.config_layers import (
     ConfigLayer,
@@ -38,6 +37,7 @@ from odradek.cluster.metadata.config_layers import (
     effective_value,
     resource_candidates,
 )
+from odradek.cluster.metadata.config_tables import broker_config
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import ConfigChanged, Record
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -146,7 +146,7 @@ def _apply(
         case AlterConfigOperation.SET:
             wanted[key] = _checked_value(resource_type, name, key, operation.value)
         case AlterConfigOperation.DELETE:
-            definition = BROKER_CONFIGS.get(key)
+            definition = broker_config(key)
             if resource_type is ConfigResourceType.BROKER and definition is not None:
                 check_scope(definition, name)
             wanted.pop(key, None)

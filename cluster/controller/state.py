@@ -12,16 +12,13 @@ from odradek.cluster.controller.broker_sessions import BrokerHeartbeatTracker
 from odradek.cluster.controller.commands import CommandReply
 from odradek.cluster.controller.partition_changes import PartitionChangeSet
 from odradek.cluster.controller.partition_index import PartitionIndex
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.cluster.metadata.records import Record, TopicCreated, TopicDeleted
-from odradek.cluster.metadata.settings import (
-    BrokerSettings,
-    TopicSettings,
-    broker_settings,
-    topic_settings,
-)
+from odradek.cluster.metadata.settings import broker_settings, topic_settings
 from odradek.cluster.metadata.topic_names import unify_collision_chars
+from odradek.cluster.metadata.topic_settings import TopicSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,17 @@
-"""Settings of a broker, each good by itself, that must fit each other.
+"""Constraints between the keys of a broker, each of which may be valid by itself.
 
-What a group begins with lies within what a group may have, and members are heard of more often than
-they are given up. Kafka does not start otherwise, and neither does a node; a session shorter than
-the heartbeat interval would put out every member. Called for what a node is started with, and for
-every change of what brokers have.
+The default for groups lies within the bounds of what a group may set, and the heartbeat interval is
+shorter than the session timeout: otherwise every member would be removed. Kafka does not start if a
+constraint is violated, and neither does a node. Called for the configuration that a node is started
+with, and for every change of brokers' configs.
 """
 
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
-from odradek.cluster.metadata.config_layers import ConfigLayer, broker_candidates, effective_value
-
-_MEMBERSHIP: Final = ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.ms")
-_BOUNDED_KEYS: Final = {
-    "consumer": _MEMBERSHIP,
-    "share": (
-        *_MEMBERSHIP,
-        "delivery.count.limit",
-        "partition.max.record.locks",
-        "record.lock.duration.ms",
-    ),
-    "streams": _MEMBERSHIP,
-}
+from odradek.cluster.metadata.config_layers import ConfigLayer
+from odradek.cluster.metadata.config_tables import GROUP_CONFIGS
+from odradek.cluster.metadata.settings import broker_number
 
 
 class ConfigConstraint(NamedTuple):
@@ -35,46 +24,40 @@ class ConfigConstraint(NamedTuple):
 
 def _constraints() -> Iterator[ConfigConstraint]:
     yield ConfigConstraint("group.min.session.timeout.ms", "group.max.session.timeout.ms")
-    for family, kinds in _BOUNDED_KEYS.items():
-        for kind in kinds:
-            low, high = f"group.{family}.min.{kind}", f"group.{family}.max.{kind}"
+    for definition in GROUP_CONFIGS.values():
+        low, high = definition.bounds
+        if low is not None and high is not None:
             yield ConfigConstraint(low, high)
-            yield ConfigConstraint(low, f"group.{family}.{kind}")
-            yield ConfigConstraint(f"group.{family}.{kind}", high)
+        for default in definition.synonyms:
+            if low is not None:
+                yield ConfigConstraint(low, default.name)
+            if high is not None:
+                yield ConfigConstraint(default.name, high)
+    for kind in ("consumer", "share", "streams"):
         yield ConfigConstraint(
-            f"group.{family}.heartbeat.interval.ms",
-            f"group.{family}.session.timeout.ms",
+            f"group.{kind}.heartbeat.interval.ms",
+            f"group.{kind}.session.timeout.ms",
             is_strict=True,
         )
-    yield ConfigConstraint(
-        "group.streams.num.standby.replicas", "group.streams.max.standby.replicas"
-    )
 
 
 CONSTRAINTS: Final = tuple(_constraints())
 
 
 def violated_constraints(layers: tuple[ConfigLayer, ...], keys: Collection[str]) -> list[str]:
-    """What does not fit, one sentence per fault, where one of these keys is concerned.
+    """The constraints on these keys that do not hold, one sentence each.
 
-    Others are left alone: what an older release has let in must not keep anybody from changing
-    something else.
+    Constraints on other keys are not checked: a violation that an older release let in must not
+    prevent other changes.
     """
-    faults = []
+    errors = []
     for low, high, is_strict in CONSTRAINTS:
         if low not in keys and high not in keys:
             continue
-        least, most = _value(low, layers), _value(high, layers)
+        least, most = broker_number(low, layers), broker_number(high, layers)
         if least > most or (is_strict and least == most):
             relation = "less than" if is_strict else "at most"
-            faults.append(
+            errors.append(
                 f"{low}={least} is not valid: it must be {relation} {high}, which is {most}"
             )
-    return faults
-
-
-def _value(key: str, layers: tuple[ConfigLayer, ...]) -> int:
-    definition = BROKER_CONFIGS[key]
-    value, _ = effective_value(definition, broker_candidates(definition, layers))
-    assert isinstance(value, int)
-    return value
+    return errors

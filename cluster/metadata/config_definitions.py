@@ -1,9 +1,10 @@
-"""What a config key is: its type, default, limits, who may set it where, and who makes it true.
+"""What a config key is: its type, default, bounds, where it can be set, and who enforces it.
 
-The tables themselves are `topic_configs`, `broker_configs` and `group_configs`; `settings` lays the
-layers over each other and `config_description` shows them. A key is in a table only if the module
-named by `enforced_by` does what the key says, or if it is true by construction; a key that would
-be stored and ignored is refused as unknown instead. Values are texts until `parse` has typed them.
+The keys are declared as fields of settings classes (see `config_schema`) and listed in
+`config_tables`. `config_layers` resolves values, `settings` gives them typed, `config_description`
+describes them. Every key either is enforced by the module that it names, or is true by
+construction, or is one of Kafka's that has no effect here and says so (`no_effect_configs`). Any
+other key is refused as unknown. Values are texts until `parse` has typed them.
 """
 
 import re
@@ -17,7 +18,9 @@ ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 BY_CONSTRUCTION: Final = "by construction"
-"""In place of an enforcing module: whatever the value, what it asks for is so."""
+"""In place of an enforcing module: what the key asks for holds for every value."""
+WITHOUT_EFFECT: Final = "without effect"
+"""In place of an enforcing module: Kafka has the key, and it means nothing here."""
 
 
 class ConfigType(IntEnum):
@@ -56,17 +59,11 @@ class ConfigScope(Enum):
     """For all brokers together (the broker named ""), because they must agree."""
     BROKER = "broker"
     """For all brokers together or for one."""
+    PER_BROKER = "per broker"
+    """For one broker, or in its own configuration."""
     ONE_BROKER = "one broker"
-    """For one broker, and only while it runs: others act upon it, who do not know its own
-    configuration."""
-
-
-class Importance(Enum):
-    """How much a user should care."""
-
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
+    """For one broker, and only while it runs: the other brokers act upon the value, and they do not
+    know this broker's own configuration."""
 
 
 class ConfigError(ValueError):
@@ -80,13 +77,22 @@ class ConfigSynonym(NamedTuple):
     factor: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """A condition on a typed value, and the condition in words."""
+
+    expectation: str
+    is_valid: Callable[[ConfigValue], bool]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigDefinition:
-    """One key of one table.
+    """One key of one type of resource.
 
-    `default` is the text that holds if nobody set the key or one of its synonyms, null if there
-    is none. `synonyms` are the broker's keys asked in that order. `is_valid` judges a typed
-    value, `expectation` says in words what it accepts.
+    `default` is the text that holds if neither the key nor one of its synonyms is set, null if
+    there is none. `synonyms` are the broker's keys that are asked next, in that order. `bounds` are
+    the broker's keys for the least and the greatest value of a group's key. `refusal` tells why a
+    value that Kafka takes is not taken here; it gives null for a value that is.
     """
 
     name: str
@@ -94,24 +100,40 @@ class ConfigDefinition:
     default: str | None
     documentation: str
     enforced_by: str
-    expectation: str
-    is_valid: Callable[[ConfigValue], bool] = lambda _value: True
-    importance: Importance = Importance.MEDIUM
+    validator: Validator | None = None
     scope: ConfigScope = ConfigScope.BROKER
-    is_sensitive: bool = False
     synonyms: tuple[ConfigSynonym, ...] = ()
+    bounds: tuple[str | None, str | None] = (None, None)
+    refusal: Callable[[ConfigValue], str | None] | None = None
 
     @property
-    def field_name(self) -> str:
-        """The key as an attribute of the typed settings."""
-        return self.name.replace(".", "_")
+    def has_effect(self) -> bool:
+        """Whether anything depends on the key; False for Kafka's keys that mean nothing here."""
+        return self.enforced_by != WITHOUT_EFFECT
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether the value must not be shown."""
+        return self.type is ConfigType.PASSWORD
+
+    @property
+    def expectation(self) -> str:
+        """What the key accepts, in words."""
+        words = TYPE_DESCRIPTIONS[self.type]
+        if self.validator is None:
+            return words
+        is_bare = self.type in (ConfigType.STRING, ConfigType.LIST)
+        return self.validator.expectation if is_bare else f"{words}, {self.validator.expectation}"
 
     def parse(self, text: str) -> ConfigValue:
-        """The typed value of a text; ConfigError if it is none that this key takes."""
+        """The typed value of a text; ConfigError if the key does not take it."""
         value = _PARSERS[self.type](text.strip())
-        if value is None or not self.is_valid(value):
-            shown = "(hidden)" if self.is_sensitive else repr(text)
+        shown = "(hidden)" if self.is_sensitive else repr(text)
+        if value is None or not (self.validator is None or self.validator.is_valid(value)):
             raise ConfigError(f"{self.name}={shown} is not valid: it must be {self.expectation}")
+        reason = None if self.refusal is None else self.refusal(value)
+        if reason is not None:
+            raise ConfigError(f"{self.name}={shown} is not supported: {reason}")
         return value
 
 
@@ -127,15 +149,7 @@ def definitions_by_name(definitions: Iterable[ConfigDefinition]) -> Definitions:
     return by_name
 
 
-# -- limits: what `is_valid` and `expectation` are made of -------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Validator:
-    """A condition on a value and its words."""
-
-    expectation: str
-    is_valid: Callable[[ConfigValue], bool]
+# -- validators -------------------------------------------------------------------------------
 
 
 def number_where(expectation: str, holds: Callable[[float], bool]) -> Validator:
@@ -225,37 +239,3 @@ TYPE_DESCRIPTIONS: Final[Mapping[ConfigType, str]] = {
     ConfigType.CLASS: "a class name",
     ConfigType.PASSWORD: "a secret text",
 }
-
-
-def define(
-    name: str,
-    kind: ConfigType,
-    default: str | int | float | None,
-    documentation: str,
-    *,
-    enforced_by: str,
-    validator: Validator | None = None,
-    importance: Importance = Importance.MEDIUM,
-    scope: ConfigScope = ConfigScope.BROKER,
-    synonyms: tuple[str | ConfigSynonym, ...] = (),
-) -> ConfigDefinition:
-    """A definition, with `expectation` put into words from its type and limit."""
-    words = TYPE_DESCRIPTIONS[kind]
-    expectation = words
-    if validator is not None:
-        is_bare = kind in (ConfigType.STRING, ConfigType.LIST)
-        expectation = validator.expectation if is_bare else f"{words}, {validator.expectation}"
-    return ConfigDefinition(
-        name=name,
-        type=kind,
-        default=None if default is None else str(default),
-        documentation=documentation,
-        enforced_by=enforced_by,
-        expectation=expectation,
-        is_valid=validator.is_valid if validator is not None else lambda _value: True,
-        importance=importance,
-        scope=scope,
-        synonyms=tuple(
-            ConfigSynonym(synonym) if isinstance(synonym, str) else synonym for synonym in synonyms
-        ),
-    )

@@ -1,14 +1,13 @@
-"""The configs as people see them: every key of a resource with its value, source and synonyms.
+"""The configs as DescribeConfigs shows them: each key with its value, source and synonyms.
 
-What DescribeConfigs answers, and what CreateTopics tells of a new topic. A resource's description
-lists all keys it has, set or not (tools read, change and write back what they were told). Whether
-the resource exists is for the caller to check.
+CreateTopics shows those of a new topic in the same way. A description lists all keys of a resource,
+set or not: tools read, change and write back what they were shown. The caller checks that the
+resource exists.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
@@ -16,6 +15,7 @@ from odradek.cluster.metadata.config_definitions import (
     ConfigSource,
     ConfigType,
     ConfigValue,
+    Definitions,
 )
 from odradek.cluster.metadata.config_layers import (
     CLUSTER_DEFAULT_BROKER,
@@ -27,10 +27,15 @@ from odradek.cluster.metadata.config_layers import (
     parse_candidate,
     resource_candidates,
 )
-from odradek.cluster.metadata.group_configs import GROUP_CONFIGS
-from odradek.cluster.metadata.group_policy_configs import EPHEMERAL, EPHEMERAL_PATTERNS, matches_any
+from odradek.cluster.metadata.config_tables import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    broker_config,
+    topic_config,
+)
+from odradek.cluster.metadata.group_settings import EPHEMERAL, EPHEMERAL_PATTERNS, matches_any
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
-from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +77,7 @@ def describe_topic(
     layers = broker_layers(image.configs, node_id, static)
     return [
         _describe(definition, resource_candidates(definition, own, layers), is_read_only=False)
-        for definition in TOPIC_CONFIGS.values()
+        for definition in _described(TOPIC_CONFIGS, topic_config, own.configs)
     ]
 
 
@@ -121,7 +126,9 @@ def describe_broker(
             broker_candidates(definition, layers),
             is_read_only=definition.scope is ConfigScope.READ_ONLY,
         )
-        for definition in BROKER_CONFIGS.values()
+        for definition in _described(
+            BROKER_CONFIGS, broker_config, *(each.configs for each in layers)
+        )
     ]
 
 
@@ -141,9 +148,22 @@ def describe_cluster_default(image: MetadataImage) -> list[ConfigDescription]:
             ],
             is_read_only=False,
         )
-        for definition in BROKER_CONFIGS.values()
-        if definition.name in configs
+        for definition in map(broker_config, sorted(configs))
+        if definition is not None
     ]
+
+
+def _described(
+    table: Definitions,
+    find: Callable[[str], ConfigDefinition | None],
+    *layers: Mapping[str, str],
+) -> Iterator[ConfigDefinition]:
+    """The keys of a table, and those that are described only if they are set."""
+    yield from table.values()
+    for name in sorted({name for configs in layers for name in configs if name not in table}):
+        definition = find(name)
+        if definition is not None:
+            yield definition
 
 
 def config_text(value: ConfigValue | None) -> str | None:

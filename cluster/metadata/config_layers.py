@@ -9,7 +9,6 @@ value, all of them are the key's synonyms in DescribeConfigs. Called by `setting
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
@@ -17,6 +16,7 @@ from odradek.cluster.metadata.config_definitions import (
     ConfigSynonym,
     ConfigValue,
 )
+from odradek.cluster.metadata.config_tables import broker_config
 from odradek.cluster.metadata.image import ConfigResourceType, ConfigsImage
 
 CLUSTER_DEFAULT_BROKER = ""
@@ -96,7 +96,9 @@ def parse_candidate(definition: ConfigDefinition, candidate: ConfigCandidate) ->
     """A candidate's value in the unit of `definition`; ConfigError if it is not valid there."""
     if candidate.factor == 1:
         return definition.parse(candidate.text)
-    value = BROKER_CONFIGS[candidate.name].parse(candidate.text)
+    coarser = broker_config(candidate.name)
+    assert coarser is not None
+    value = coarser.parse(candidate.text)
     assert isinstance(value, int)
     return value * candidate.factor if value >= 0 else -1
 
@@ -110,6 +112,6 @@ def _candidates(
             if text is not None:
                 yield ConfigCandidate(name, text, source, factor)
     for name, factor in names:
-        default = BROKER_CONFIGS[name].default
-        if default is not None:
-            yield ConfigCandidate(name, default, ConfigSource.DEFAULT, factor)
+        definition = broker_config(name)
+        if definition is not None and definition.default is not None:
+            yield ConfigCandidate(name, definition.default, ConfigSource.DEFAULT, factor)

@@ -10,18 +10,12 @@ outlive changes of other topics' configs.
 process passes the same mapping each time.
 """
 
-from collections.abc import Mapping
-from typing import TypeVar
+import dataclasses
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, TypeVar
 
-import msgspec
-
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
-from odradek.cluster.metadata.config_definitions import (
-    ConfigError,
-    ConfigScope,
-    ConfigSource,
-    ConfigValue,
-)
+from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.config_definitions import ConfigError, ConfigScope, ConfigSource
 from odradek.cluster.metadata.config_layers import (
     ConfigLayer,
     broker_candidates,
@@ -29,154 +23,15 @@ from odradek.cluster.metadata.config_layers import (
     effective_value,
     resource_candidates,
 )
-from odradek.cluster.metadata.image import ConfigResourceType, ConfigsImage, MetadataImage
-from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.config_schema import fields_by_key, fields_of
+from odradek.cluster.metadata.config_tables import GROUP_CONFIGS, broker_config
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.topic_settings import TopicSettings
 
+S = TypeVar("S")
 
-class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every key of a topic. Durations in ms; -1 stands for "no limit" where a key allows it."""
-
-    cleanup_policy: tuple[str, ...]
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_type: str
-    compression_zstd_level: int
-    delete_retention_ms: int
-    errors_deadletterqueue_group_enable: bool
-    file_delete_delay_ms: int
-    flush_messages: int
-    flush_ms: int
-    follower_replication_throttled_replicas: tuple[str, ...]
-    index_interval_bytes: int
-    leader_replication_throttled_replicas: tuple[str, ...]
-    max_compaction_lag_ms: int
-    max_message_bytes: int
-    message_timestamp_after_max_ms: int
-    message_timestamp_before_max_ms: int
-    message_timestamp_type: str
-    min_cleanable_dirty_ratio: float
-    min_compaction_lag_ms: int
-    min_insync_replicas: int
-    preallocate: bool
-    retention_bytes: int
-    retention_ms: int
-    segment_bytes: int
-    segment_index_bytes: int
-    segment_jitter_ms: int
-    segment_ms: int
-    unclean_leader_election_enable: bool
-
-
-class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every key of a broker that is more than a topic's default; see `TopicSettings` for those."""
-
-    advertised_listeners: tuple[str, ...] | None
-    auto_create_topics_enable: bool
-    auto_leader_rebalance_enable: bool
-    broker_heartbeat_interval_ms: int
-    broker_rack: str | None
-    broker_session_timeout_ms: int
-    connections_max_idle_ms: int
-    cordoned_log_dirs: tuple[str, ...]
-    default_replication_factor: int
-    delete_topic_enable: bool
-    durability: str
-    errors_deadletterqueue_auto_create_topics_enable: bool
-    errors_deadletterqueue_topic_name_prefix: str
-    fetch_max_bytes: int
-    follower_replication_throttled_rate: int
-    group_consumer_assignment_interval_ms: int
-    group_consumer_max_assignment_interval_ms: int
-    group_consumer_min_assignment_interval_ms: int
-    group_consumer_assignors: tuple[str, ...]
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_max_size: int
-    group_consumer_migration_policy: str
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_session_timeout_ms: int
-    group_ephemeral_patterns: tuple[str, ...]
-    group_ephemeral_ttl_ms: int
-    group_initial_rebalance_delay_ms: int
-    group_lag_metrics: str
-    group_max_session_timeout_ms: int
-    group_max_size: int
-    group_min_session_timeout_ms: int
-    group_share_delivery_count_limit: int
-    group_share_max_delivery_count_limit: int
-    group_share_max_partition_max_record_locks: int
-    group_share_max_record_lock_duration_ms: int
-    group_share_max_share_sessions: int
-    group_share_min_delivery_count_limit: int
-    group_share_min_partition_max_record_locks: int
-    group_share_min_record_lock_duration_ms: int
-    group_share_partition_max_record_locks: int
-    group_share_record_lock_duration_ms: int
-    group_share_assignment_interval_ms: int
-    group_share_max_assignment_interval_ms: int
-    group_share_min_assignment_interval_ms: int
-    group_share_heartbeat_interval_ms: int
-    group_share_max_heartbeat_interval_ms: int
-    group_share_max_session_timeout_ms: int
-    group_share_max_size: int
-    group_share_min_heartbeat_interval_ms: int
-    group_share_min_session_timeout_ms: int
-    group_share_session_timeout_ms: int
-    group_streams_assignment_interval_ms: int
-    group_streams_max_assignment_interval_ms: int
-    group_streams_min_assignment_interval_ms: int
-    group_streams_heartbeat_interval_ms: int
-    group_streams_initial_rebalance_delay_ms: int
-    group_streams_max_heartbeat_interval_ms: int
-    group_streams_max_session_timeout_ms: int
-    group_streams_max_size: int
-    group_streams_max_standby_replicas: int
-    group_streams_min_heartbeat_interval_ms: int
-    group_streams_min_session_timeout_ms: int
-    group_streams_num_standby_replicas: int
-    group_streams_session_timeout_ms: int
-    leader_imbalance_check_interval_seconds: int
-    leader_replication_throttled_rate: int
-    listeners: tuple[str, ...] | None
-    log_dirs: tuple[str, ...] | None
-    log_retention_check_interval_ms: int
-    max_connections: int
-    max_connections_per_ip: int
-    max_incremental_fetch_session_cache_slots: int
-    node_id: int
-    num_partitions: int
-    offset_metadata_max_bytes: int
-    offsets_retention_check_interval_ms: int
-    offsets_retention_minutes: int
-    offsets_topic_num_partitions: int
-    offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
-    producer_id_expiration_ms: int
-    replica_lag_time_max_ms: int
-    replica_selector_class: str | None
-    share_coordinator_snapshot_update_records_per_snapshot: int
-    share_coordinator_state_topic_min_isr: int
-    share_coordinator_state_topic_num_partitions: int
-    share_coordinator_state_topic_replication_factor: int
-    share_coordinator_state_topic_segment_bytes: int
-    socket_request_max_bytes: int
-    transaction_max_timeout_ms: int
-    transaction_partition_verification_enable: bool
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_state_log_min_isr: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_replication_factor: int
-    transaction_state_log_segment_bytes: int
-    transaction_watchdog_abort_enable: bool
-    transaction_watchdog_interval_ms: int
-    transaction_watchdog_margin_ms: int
-    transactional_id_expiration_ms: int
-    workers: int | None
-
-
-Settings = TypeVar("Settings", TopicSettings, BrokerSettings)
+_NO_LAYER = ConfigLayer(ConfigSource.DEFAULT, {})
 
 
 def topic_settings(
@@ -186,18 +41,13 @@ def topic_settings(
     configs = image.configs
     own = configs.of(ConfigResourceType.TOPIC, name)
     if not own:
-        return _topic_defaults(configs, node_id, static)
-    key = (TopicSettings, node_id, name)
-    settings = _cached(configs.cache, key, TopicSettings, static)
-    if settings is None:
-        overrides = {
-            definition.field_name: value
-            for definition in (TOPIC_CONFIGS[name] for name in own if name in TOPIC_CONFIGS)
-            if (value := _parsed_or_none(definition.name, own[definition.name])) is not None
-        }
-        settings = msgspec.structs.replace(_topic_defaults(configs, node_id, static), **overrides)
-        configs.cache[key] = (static, settings)
-    return settings
+        return _topic_defaults(image, node_id, static)
+
+    def compute() -> TopicSettings:
+        defaults = _topic_defaults(image, node_id, static)
+        return dataclasses.replace(defaults, **own_values(TopicSettings, own))
+
+    return _cached(configs.cache, (TopicSettings, node_id, name), static, TopicSettings, compute)
 
 
 def broker_settings(
@@ -205,93 +55,158 @@ def broker_settings(
 ) -> BrokerSettings:
     """What holds for the broker `node_id`."""
     configs = image.configs
-    key = (BrokerSettings, node_id)
-    remembered = configs.broker_cache
-    settings = _cached(remembered, key, BrokerSettings, static)
-    if settings is None:
+
+    def compute() -> BrokerSettings:
         layers = broker_layers(configs, node_id, static)
-        settings = _convert(
-            BrokerSettings,
-            {
-                definition.field_name: effective_value(
-                    definition, broker_candidates(definition, layers)
-                )[0]
-                for definition in BROKER_CONFIGS.values()
-                if definition.field_name in BrokerSettings.__struct_fields__
-            },
+        return dataclasses.replace(
+            _filled(BrokerSettings, layers), group_bounds=_group_bounds(layers)
         )
-        remembered[key] = (static, settings)
-    return settings
+
+    key = (BrokerSettings, node_id)
+    return _cached(configs.broker_cache, key, static, BrokerSettings, compute)
+
+
+def share_group_settings(
+    image: MetadataImage, node_id: int, static: Mapping[str, str], group_id: str
+) -> ShareGroupSettings:
+    """What holds for a share group, whether it has configs of its own or not."""
+    configs = image.configs
+    own = configs.of(ConfigResourceType.GROUP, group_id)
+    broker = broker_settings(image, node_id, static)
+    if not own:
+        return broker.share
+    key = (ShareGroupSettings, node_id, group_id)
+    return _cached(
+        configs.cache,
+        key,
+        broker,
+        ShareGroupSettings,
+        lambda: of_group(broker.share, own, broker.group_bounds),
+    )
+
+
+def of_group(defaults: S, own: Mapping[str, str], bounds: Mapping[str, tuple[int, int]]) -> S:
+    """A group's settings: the broker's, and its own within the bounds that the broker has now."""
+    values = own_values(type(defaults), own, bounds)
+    if not values:
+        return defaults
+    if "heartbeat_interval_ms" in values:
+        values["is_interval_fixed"] = True
+    return dataclasses.replace(defaults, **values)  # type: ignore[type-var]  # a settings class
+
+
+def own_values(
+    kind: type, own: Mapping[str, str], bounds: Mapping[str, tuple[int, int]] | None = None
+) -> dict[str, Any]:
+    """The fields of a settings class that a resource's own configs set.
+
+    Values were checked when they were set. One that is not valid any more is passed over, one
+    outside of the bounds of its key is brought within them.
+    """
+    values: dict[str, Any] = {}
+    fields = fields_by_key(kind)
+    for name, text in own.items():
+        field = fields.get(name)
+        if field is None or field.is_broker_key:
+            continue
+        try:
+            typed = field.definition.parse(text)
+        except ConfigError:
+            continue
+        if bounds and name in bounds and isinstance(typed, int):
+            low, high = bounds[name]
+            typed = min(max(typed, low), high)
+        values[field.name] = field.value(typed)
+    return values
 
 
 def static_config_errors(static: Mapping[str, str]) -> list[str]:
-    """What is wrong with a broker's own configuration, one sentence per fault; empty if nothing is.
+    """What is wrong with a broker's own configuration, one sentence for each fault; empty if
+    nothing is.
 
-    Every sentence names the key, its value and what would be right. Keys that are no broker's
-    keys are faults as well: a misspelled key must not be ignored in silence.
+    Every sentence names the key, its value and what would be right. Unknown keys are faults as
+    well: a misspelled key must not be ignored.
     """
-    faults = []
+    errors = []
     for name, text in static.items():
-        definition = BROKER_CONFIGS.get(name)
+        definition = broker_config(name)
         if definition is None:
-            faults.append(f"{name}={text!r} is not a key of this broker's configuration")
-            continue
-        if definition.scope is ConfigScope.ONE_BROKER:
-            faults.append(
-                f"{name}={text!r}: the whole cluster acts upon it, so set it while the broker runs,"
-                " with `odradek config set broker`"
+            errors.append(f"{name}={text!r} is not a key of this broker's configuration")
+        elif definition.scope is ConfigScope.ONE_BROKER:
+            errors.append(
+                f"{name}={text!r} cannot be set here, because all brokers act upon it. Set it while"
+                " the broker runs, with `odradek config set broker`"
             )
-            continue
-        try:
-            definition.parse(text)
-        except ConfigError as error:
-            faults.append(str(error))
-    return faults
+        else:
+            try:
+                definition.parse(text)
+            except ConfigError as error:
+                errors.append(str(error))
+    return errors
 
 
-def _topic_defaults(
-    configs: ConfigsImage, node_id: int, static: Mapping[str, str]
-) -> TopicSettings:
-    key = (TopicSettings, node_id)
-    remembered = configs.broker_cache
-    settings = _cached(remembered, key, TopicSettings, static)
-    if settings is None:
-        layers = broker_layers(configs, node_id, static)
-        nothing = ConfigLayer(ConfigSource.DYNAMIC_TOPIC, {})
-        settings = _convert(
-            TopicSettings,
-            {
-                definition.field_name: effective_value(
-                    definition, resource_candidates(definition, nothing, layers)
-                )[0]
-                for definition in TOPIC_CONFIGS.values()
-            },
-        )
-        remembered[key] = (static, settings)
-    return settings
+def _topic_defaults(image: MetadataImage, node_id: int, static: Mapping[str, str]) -> TopicSettings:
+    configs = image.configs
+    return _cached(
+        configs.broker_cache,
+        (TopicSettings, node_id),
+        static,
+        TopicSettings,
+        lambda: _filled(TopicSettings, broker_layers(configs, node_id, static)),
+    )
+
+
+def _filled(kind: type[S], layers: tuple[ConfigLayer, ...]) -> S:
+    """An object of a settings class with the values that a broker's layers give its keys."""
+    values: dict[str, object] = {}
+    for field in fields_of(kind):
+        definition = field.definition
+        if field.is_broker_key:
+            candidates = broker_candidates(definition, layers)
+        else:
+            candidates = resource_candidates(definition, _NO_LAYER, layers)
+        values[field.name] = field.value(effective_value(definition, candidates)[0])
+    for part in dataclasses.fields(kind):  # type: ignore[arg-type]  # a settings class
+        if fields_of(type(part.default)):
+            values[part.name] = _filled(type(part.default), layers)
+    return kind(**values)
+
+
+def _group_bounds(layers: tuple[ConfigLayer, ...]) -> dict[str, tuple[int, int]]:
+    """Between what a group may set each of the keys that have bounds."""
+    bounds = {}
+    for name, definition in GROUP_CONFIGS.items():
+        low, high = definition.bounds
+        if high is not None:
+            bounds[name] = (
+                0 if low is None else broker_number(low, layers),
+                broker_number(high, layers),
+            )
+    return bounds
+
+
+def broker_number(name: str, layers: tuple[ConfigLayer, ...]) -> int:
+    """The value of a broker's key that is a whole number."""
+    definition = broker_config(name)
+    assert definition is not None
+    value, _ = effective_value(definition, broker_candidates(definition, layers))
+    assert isinstance(value, int)
+    return value
 
 
 def _cached(
-    cache: Mapping[object, object],
+    cache: MutableMapping[object, object],
     key: object,
-    kind: type[Settings],
-    static: Mapping[str, str],
-) -> Settings | None:
-    remembered = cache.get(key)
-    if remembered is None:
-        return None
-    assert isinstance(remembered, tuple)
-    of_static, settings = remembered
-    assert isinstance(settings, kind)
-    return settings if of_static is static else None
-
-
-def _convert(kind: type[Settings], values: Mapping[str, ConfigValue | None]) -> Settings:
-    return msgspec.convert(values, kind)
-
-
-def _parsed_or_none(name: str, text: str) -> ConfigValue | None:
-    try:
-        return TOPIC_CONFIGS[name].parse(text)
-    except ConfigError:
-        return None
+    source: object,
+    kind: type[S],
+    compute: Callable[[], S],
+) -> S:
+    """What was computed for the key from this very source; else computed now and kept."""
+    kept = cache.get(key)
+    if isinstance(kept, tuple) and kept[0] is source:
+        found = kept[1]
+        assert isinstance(found, kind)
+        return found
+    computed = compute()
+    cache[key] = (source, computed)
+    return computed

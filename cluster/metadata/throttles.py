@@ -8,7 +8,8 @@ takes effect with the image that brings it.
 
 from collections.abc import Sequence
 
-from odradek.cluster.metadata.settings import BrokerSettings, TopicSettings
+from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.topic_settings import TopicSettings
 
 EVERY_REPLICA = "*"
 

@@ -1,6 +1,6 @@
 """Who may join a group, and how long it stays when it is Empty: what was configured, as values.
 
-The keys are those of cluster/metadata/group_policy_configs.py. The shell makes a new
+The keys are those of cluster/metadata/group_settings.py. The shell makes a new
 `GroupPolicies` whenever a config changes. Called by `admission` and `ephemeral`.
 """
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from odradek.cluster.metadata.group_policy_configs import matches_any
+from odradek.cluster.metadata.group_settings import matches_any
 
 
 class GroupPolicyOverrides(msgspec.Struct, frozen=True, kw_only=True, gc=False):

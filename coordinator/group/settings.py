@@ -1,126 +1,102 @@
-"""What the configuration says about groups, typed, with Kafka's defaults.
+"""What the configuration says about groups, typed.
 
 The shell builds a new one from the metadata image whenever a config changes and hands it to every
 shard; nothing else is read from the configuration. Called by everything in this package.
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Final
+from dataclasses import field
+from typing import Final, TypeVar
 
-import msgspec
+from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.config_schema import Copied, copies, copy_of
+from odradek.cluster.metadata.group_settings import (
+    ConsumerGroupSettings,
+    GroupPolicySettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
+)
+from odradek.cluster.metadata.image import ConfigResourceType, ConfigsImage
+from odradek.cluster.metadata.settings import of_group, own_values
+from odradek.coordinator.group.policies import NO_POLICIES, GroupPolicies, GroupPolicyOverrides
 
-from odradek.coordinator.group.policies import NO_POLICIES, GroupPolicies
+S = TypeVar("S")
 
-UNIFORM: Final = "uniform"
-RANGE: Final = "range"
-
-
-class MigrationPolicy(StrEnum):
-    """Between which protocols a group may change while it has members (KIP-848)."""
-
-    BIDIRECTIONAL = "bidirectional"
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-    DISABLED = "disabled"
-
-    @property
-    def allows_upgrade(self) -> bool:
-        """From classic to consumer."""
-        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
-
-    @property
-    def allows_downgrade(self) -> bool:
-        """From consumer to classic."""
-        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
+copied: Final = Copied(BrokerSettings)
 
 
-class GroupSettingsOverrides(msgspec.Struct, frozen=True, gc=False):
-    """What was set for one group of a newer protocol; None where nothing was."""
+@copies
+class GroupSettings:
+    """The broker's keys for classic groups and offsets, and the settings of the newer groups."""
 
-    session_timeout_ms: int | None = None
-    heartbeat_interval_ms: int | None = None
-    assignment_interval_ms: int | None = None
-
-
-class StreamsGroupSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What holds for streams groups, or for one of them (KIP-1071)."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    is_interval_fixed: bool = False
-    """Whether the interval was set for this group: then it is kept to while nothing happens."""
-    size_max: int = 2_147_483_647
-    standby_count: int = 0
-    initial_rebalance_delay_ms: int = 3_000
-    assignment_interval_ms: int = 100
-
-
-class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Kafka's keys: group.*, offset.metadata.max.bytes, offsets.retention.*, and groups' own."""
-
-    session_timeout_min_ms: int = 6_000
-    session_timeout_max_ms: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3_000
-    size_max: int = 2_147_483_647
-    offset_metadata_bytes_max: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 3_600_000
-    retention_check_interval_ms: int = 600_000
+    session_timeout_min_ms: int = copied(lambda broker: broker.group_min_session_timeout_ms)
+    session_timeout_max_ms: int = copied(lambda broker: broker.group_max_session_timeout_ms)
+    initial_rebalance_delay_ms: int = copied(lambda broker: broker.group_initial_rebalance_delay_ms)
+    size_max: int = copied(lambda broker: broker.group_max_size)
+    offset_metadata_bytes_max: int = copied(lambda broker: broker.offset_metadata_max_bytes)
+    offsets_retention_ms: int = copied(lambda broker: broker.offsets_retention_minutes * 60_000)
+    retention_check_interval_ms: int = copied(
+        lambda broker: broker.offsets_retention_check_interval_ms
+    )
     new_member_join_timeout_ms: int = 300_000
-    """How long a new member may wait in JoinGroup before it is taken for gone: fixed in Kafka."""
+    """How long a new member may wait in JoinGroup before it is removed: fixed in Kafka."""
 
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    consumer_size_max: int = 2_147_483_647
-    consumer_assignors: tuple[str, ...] = (UNIFORM, RANGE)
-    """Those that members may ask for; the first is the default."""
-    consumer_assignment_interval_ms: int = 100
-    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
-    consumer_overrides: Mapping[str, GroupSettingsOverrides] = {}
-    """By group id."""
-    streams: StreamsGroupSettings = StreamsGroupSettings()
-    streams_overrides: Mapping[str, StreamsGroupSettings] = {}
-    """By group id: all settings of a group that has some of its own."""
+    consumer: ConsumerGroupSettings = copied(lambda broker: broker.consumer)
+    """Of groups that set nothing themselves; `consumer_overrides` has the others by group id."""
+    consumer_overrides: Mapping[str, ConsumerGroupSettings] = field(default_factory=dict)
+    share: ShareGroupSettings = copied(lambda broker: broker.share)
+    share_overrides: Mapping[str, ShareGroupSettings] = field(default_factory=dict)
+    streams: StreamsGroupSettings = copied(lambda broker: broker.streams)
+    streams_overrides: Mapping[str, StreamsGroupSettings] = field(default_factory=dict)
     rewind_by_commit_groups: frozenset[str] = frozenset()
-    """Groups with group.rewind.by.commit.enable: who commits without being a member rewinds."""
+    """Groups with group.rewind.by.commit.enable: a commit by a client that is no member rewinds."""
     policies: GroupPolicies = NO_POLICIES
     """Of groups of all kinds."""
 
-    share_session_timeout_ms: int = 45_000
-    share_heartbeat_interval_ms: int = 5_000
-    share_size_max: int = 200
-    share_assignment_interval_ms: int = 100
-    share_overrides: Mapping[str, GroupSettingsOverrides] = {}
-    """By group id."""
+    def consumer_of(self, group_id: str) -> ConsumerGroupSettings:
+        """What holds for the consumer group."""
+        return self.consumer_overrides.get(group_id, self.consumer)
+
+    def share_of(self, group_id: str) -> ShareGroupSettings:
+        """What holds for the share group."""
+        return self.share_overrides.get(group_id, self.share)
 
     def streams_of(self, group_id: str) -> StreamsGroupSettings:
         """What holds for the streams group."""
         return self.streams_overrides.get(group_id, self.streams)
 
-    def consumer_session_timeout_ms_of(self, group_id: str) -> int:
-        """After how long a silence a member of the consumer group is taken for gone."""
-        own = self.consumer_overrides.get(group_id)
-        if own is None or own.session_timeout_ms is None:
-            return self.consumer_session_timeout_ms
-        return own.session_timeout_ms
 
-    def consumer_assignment_interval_ms_of(self, group_id: str) -> int:
-        """How long after a target of the consumer group the next one is made at the earliest."""
-        own = self.consumer_overrides.get(group_id)
-        if own is None or own.assignment_interval_ms is None:
-            return self.consumer_assignment_interval_ms
-        return own.assignment_interval_ms
+def group_settings(broker: BrokerSettings, configs: ConfigsImage) -> GroupSettings:
+    """What shards need of a broker's settings, and of the configs of groups."""
+    own_configs = {
+        resource.name: own
+        for resource, own in configs.items()
+        if resource.type == ConfigResourceType.GROUP and own
+    }
 
-    def share_assignment_interval_ms_of(self, group_id: str) -> int:
-        """How long after a target of the share group the next one is made at the earliest."""
-        own = self.share_overrides.get(group_id)
-        if own is None or own.assignment_interval_ms is None:
-            return self.share_assignment_interval_ms
-        return own.assignment_interval_ms
+    def overrides(defaults: S) -> dict[str, S]:
+        settings = (
+            (group_id, of_group(defaults, own, broker.group_bounds))
+            for group_id, own in own_configs.items()
+        )
+        return {group_id: own for group_id, own in settings if own is not defaults}
 
-    def share_session_timeout_ms_of(self, group_id: str) -> int:
-        """After how long a silence a member of the share group is taken for gone."""
-        own = self.share_overrides.get(group_id)
-        if own is None or own.session_timeout_ms is None:
-            return self.share_session_timeout_ms
-        return own.session_timeout_ms
+    policies = {
+        group_id: own_values(GroupPolicySettings, own) for group_id, own in own_configs.items()
+    }
+    rewinding = {group_id for group_id, own in policies.items() if own.pop("rewinds_by_commit", 0)}
+    return copy_of(
+        GroupSettings,
+        broker,
+        consumer_overrides=overrides(broker.consumer),
+        share_overrides=overrides(broker.share),
+        streams_overrides=overrides(broker.streams),
+        rewind_by_commit_groups=frozenset(rewinding),
+        policies=GroupPolicies(
+            ephemeral_patterns=broker.policies.ephemeral_patterns,
+            ephemeral_ttl_ms=broker.policies.ttl_ms,
+            own={
+                group_id: GroupPolicyOverrides(**own) for group_id, own in policies.items() if own
+            },
+        ),
+    )

@@ -370,7 +370,7 @@ class GroupShard:
         heartbeat = request.request
         step = self._step(now_ms)
         try:
-            check(heartbeat, command.api_version, self.settings.consumer_assignors)
+            check(heartbeat, command.api_version, self.settings.consumer.assignors)
             group = self.consumers.get(heartbeat.group_id)
             if group is None:
                 if self._is_modern(heartbeat.group_id):

@@ -9,7 +9,7 @@ alone, so that one bad record does not spend the attempts of its neighbours. Cal
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek.coordinator.share.group_settings import ShareGroupSettings
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 
 
 class LogBatch(NamedTuple):

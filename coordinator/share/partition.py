@@ -26,6 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acknowledgements import (
     AcknowledgedRange,
     AcknowledgeType,
@@ -41,7 +42,6 @@ from odradek.coordinator.share.acquisition import (
     is_last_attempt,
     throttled_records_max,
 )
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.runs import (
     NOBODY,
     TERMINAL,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cluster.metadata.group_policy_configs import PROTOCOLS
+from odradek.cluster.metadata.group_settings import PROTOCOLS
 from odradek.node.blocking_client import NotABrokerError
 from odradek.node.cli import offsets, share_group, streams_group
 from odradek.node.cli.cluster_client import ClusterClient

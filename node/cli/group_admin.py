@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from odradek.cluster.metadata.group_policy_configs import PROTOCOLS
+from odradek.cluster.metadata.group_settings import PROTOCOLS
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
 from odradek.node.cli.cluster_client import PAUSE_S, ClusterClient

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage
 from odradek.cluster.metadata.records import (
     BrokerChanged,
@@ -25,7 +26,7 @@ from odradek.cluster.metadata.records import (
     TopicDeleted,
     decode_records,
 )
-from odradek.cluster.metadata.settings import BrokerSettings, broker_settings
+from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.raft.messages import Entry
 from odradek.cluster.raft.settings import RaftSettings
 from odradek.node.bus.endpoint import drain_with_identity, ipc_address

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
-from odradek.cluster.metadata.settings import BrokerSettings
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.node.router.cooperative_iteration import LoopYielder

@@ -23,8 +23,9 @@ import uvloop
 import zmq
 
 from odradek.cluster.controller.commands import AllocateProducerIds
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.settings import BrokerSettings, broker_settings
+from odradek.cluster.metadata.settings import broker_settings
 from odradek.coordinator.group.shard import GroupShard
 from odradek.node.bus.arena import Arena
 from odradek.node.bus.endpoint import ipc_address
@@ -350,6 +351,7 @@ class RouterProcess:
         wire.request_bytes_max = min(settings.socket_request_max_bytes, self._arena.size // 2)
         wire.connections_max = settings.max_connections
         wire.connections_per_ip_max = settings.max_connections_per_ip
+        wire.connections_per_ip_max_overrides = dict(settings.max_connections_per_ip_overrides)
         wire.connections_idle_ms_max = settings.connections_max_idle_ms
         self._watchdog.follow()
 

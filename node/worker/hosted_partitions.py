@@ -17,8 +17,9 @@ from odradek.cluster.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from odradek.cluster.metadata.settings import TopicSettings, broker_settings, topic_settings
+from odradek.cluster.metadata.settings import broker_settings, topic_settings
 from odradek.cluster.metadata.throttles import follower_throttle_rate, leader_throttle_rate
+from odradek.cluster.metadata.topic_settings import TopicSettings
 from odradek.cluster.replication.partition import check_leader, has_enough_in_sync
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.layout import store_folder, store_index

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from odradek.cluster.metadata.broker_configs import RACK_AWARE_SELECTOR
+from odradek.cluster.metadata.broker_settings import RACK_AWARE_SELECTOR
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     ElectLeadersRequest,

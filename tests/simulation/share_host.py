@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.requests import Checkpoint, DropLog, MeasureLog
 from odradek.coordinator.share.settings import ShareStateSettings
 from odradek.coordinator.share.shard import ShareStateShard

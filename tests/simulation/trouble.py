@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings, StreamsGroupSettings
 from odradek.cluster.raft.settings import RaftSettings
-from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
+from odradek.coordinator.group.settings import GroupSettings
 from tests.simulation.node_parts import NodeSettings
 
 SETTINGS: Final = NodeSettings(
@@ -19,14 +20,13 @@ SETTINGS: Final = NodeSettings(
         session_timeout_min_ms=100,
         initial_rebalance_delay_ms=100,
         new_member_join_timeout_ms=2_000,
-        consumer_session_timeout_ms=800,
-        consumer_assignment_interval_ms=50,
         streams=StreamsGroupSettings(
             session_timeout_ms=800,
             initial_rebalance_delay_ms=100,
             assignment_interval_ms=50,
-            standby_count=1,
+            num_standby_replicas=1,
         ),
+        consumer=ConsumerGroupSettings(session_timeout_ms=800, assignment_interval_ms=50),
     ),
     # More than a fetch may wait for news (500 ms), or an idle follower would lag.
     lag_max_ms=700,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings
 from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH, ConsumerGroup
 from odradek.coordinator.group.consumer.records import ConsumerCurrentAssignment, MemberState
 from odradek.coordinator.group.settings import GroupSettings
@@ -21,9 +22,12 @@ from tests.support.group_cases import (
 from tests.support.group_playbook import GroupCall
 from tests.support.transition_table import NOTHING, TransitionKey
 
-SLOW = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=1_000)
+SLOW = GroupSettings(
+    initial_rebalance_delay_ms=0, consumer=ConsumerGroupSettings(assignment_interval_ms=1_000)
+)
 SMALL = GroupSettings(
-    initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0, consumer_size_max=2
+    initial_rebalance_delay_ms=0,
+    consumer=ConsumerGroupSettings(assignment_interval_ms=0, max_size=2),
 )
 
 
@@ -71,7 +75,7 @@ class ConsumerGroupScenario:
     def _due(self) -> str:
         """Whether a new epoch is assigned at once."""
         group = self._group()
-        interval_ms = self.play.shard.settings.consumer_assignment_interval_ms
+        interval_ms = self.play.shard.settings.consumer.assignment_interval_ms
         is_due = (
             group is None
             or not group.has_target_epoch
@@ -88,7 +92,7 @@ class ConsumerGroupScenario:
     def _anybody(self) -> Iterator[Told]:
         play, group = self.play, self._group()
         count = 0 if group is None else group.member_count
-        if count < play.shard.settings.consumer_size_max:
+        if count < play.shard.settings.consumer.max_size:
             yield "heartbeat of a new member", self._due(), lambda: self._ask(self.member())
         else:
             yield (
@@ -116,7 +120,7 @@ class ConsumerGroupScenario:
             lambda: play.commit_call({("a", 0): 1}, member_id=STRANGER, generation_id=1),
         )
         readable = ClassicConsumer(play).protocols()
-        has_room = count < play.shard.settings.consumer_size_max
+        has_room = count < play.shard.settings.consumer.max_size
         if group is None or group.is_empty or has_room:
             yield (
                 "JoinGroup with an id of nobody",
@@ -384,7 +388,7 @@ class ConsumerGroupScenario:
             yield (
                 "the assignment interval is over",
                 NOTHING,
-                lambda: self.play.tick(self.play.shard.settings.consumer_assignment_interval_ms),
+                lambda: self.play.tick(self.play.shard.settings.consumer.assignment_interval_ms),
             )
             return
         quiet = [
@@ -406,7 +410,7 @@ class ConsumerGroupScenario:
 
     def _be_silent(self, silent: str) -> None:
         """Let a session pass in which all others send heartbeats."""
-        session_ms = self.play.shard.settings.consumer_session_timeout_ms
+        session_ms = self.play.shard.settings.consumer.session_timeout_ms
         for duration_ms in (session_ms - 1_000, 1_000):
             for member in self.members.values():
                 if member.member_id != silent:

@@ -6,6 +6,7 @@ given, and says what it owns; a test may lose its answers or send its requests t
 
 from collections.abc import Mapping, Sequence
 
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings
 from odradek.cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.requests import (
@@ -26,7 +27,9 @@ from odradek.protocol.messages.groups import (
 from odradek.protocol.types import Uuid
 from tests.support.group_playbook import NO_DELAY, START_MS, GroupCall, Playbook
 
-NO_INTERVAL = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0)
+NO_INTERVAL = GroupSettings(
+    initial_rebalance_delay_ms=0, consumer=ConsumerGroupSettings(assignment_interval_ms=0)
+)
 REBALANCE_TIMEOUT_MS = 30_000
 
 Owned = dict[str, set[int]]

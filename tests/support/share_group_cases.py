@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.requests import InitializeStates
@@ -16,10 +17,11 @@ from tests.support.transition_table import NOTHING, TransitionKey
 GROUP = "g"
 INTERVAL_MS = 1_000
 SLOW_SHARE = GroupSettings(
-    initial_rebalance_delay_ms=0, share_assignment_interval_ms=INTERVAL_MS, share_size_max=4
+    initial_rebalance_delay_ms=0,
+    share=ShareGroupSettings(assignment_interval_ms=INTERVAL_MS, max_size=4),
 )
 SMALL_SHARE = GroupSettings(
-    initial_rebalance_delay_ms=0, share_assignment_interval_ms=0, share_size_max=2
+    initial_rebalance_delay_ms=0, share=ShareGroupSettings(assignment_interval_ms=0, max_size=2)
 )
 FAILURE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -52,7 +54,7 @@ class ShareGroupScenario:
 
     def _due(self) -> str:
         """Whether a new epoch is assigned at once."""
-        group, interval_ms = self._group(), self.play.shard.settings.share_assignment_interval_ms
+        group, interval_ms = self._group(), self.play.shard.settings.share.assignment_interval_ms
         at_ms = None if group is None else group.assigned_at_ms
         is_due = at_ms is None or self.play.now_ms - at_ms >= interval_ms
         return "assigned at once" if is_due else "assigned later"
@@ -99,14 +101,14 @@ class ShareGroupScenario:
     def _anybody(self) -> Iterator[Told]:
         play, group = self.play, self._group()
         count = 0 if group is None else group.member_count
-        if count < play.shard.settings.share_size_max:
+        if count < play.shard.settings.share.max_size:
             condition = self._due() + self._missing("a")
             yield "heartbeat of a new member", condition, lambda: self.ask(self.member())
         else:
             join: Callable[[], GroupCall] = lambda: self._call("late", 0, ["a"])  # noqa: E731
             yield "heartbeat of a new member", "there is no room", join
         yield "heartbeat that breaks a rule", NOTHING, lambda: self._call("new")
-        if count < play.shard.settings.share_size_max:
+        if count < play.shard.settings.share.max_size:
             yield "heartbeat of nobody", NOTHING, lambda: self._call(STRANGER, 1)
         yield "leaving (-1) of nobody", NOTHING, lambda: self._call(STRANGER, -1)
         if group is None:

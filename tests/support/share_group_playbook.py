@@ -6,6 +6,7 @@ unless a test says what fails.
 
 from collections.abc import Mapping, Sequence
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.group.requests import DeleteGroup, UpdateTopics
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.group import ShareGroup
@@ -31,7 +32,9 @@ from odradek.protocol.types import Uuid
 from tests.support.consumer_playbook import Stage
 from tests.support.group_playbook import START_MS, GroupCall
 
-AT_ONCE = GroupSettings(initial_rebalance_delay_ms=0, share_assignment_interval_ms=0)
+AT_ONCE = GroupSettings(
+    initial_rebalance_delay_ms=0, share=ShareGroupSettings(assignment_interval_ms=0)
+)
 SESSION_MS = 45_000
 
 Assigned = dict[str, list[int]]

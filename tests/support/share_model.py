@@ -6,8 +6,8 @@ computes anew each time from a dictionary.
 
 from dataclasses import dataclass
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions, LogBatch
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.partition import StateWrite
 from odradek.coordinator.share.state_batches import RecordState
 

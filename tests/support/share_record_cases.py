@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final, NamedTuple
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acknowledgements import AcknowledgeType
 from odradek.coordinator.share.acquisition import AcquireOptions, LogBatch
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.partition import AcknowledgeResult, SharePartition, StateWrite
 from odradek.coordinator.share.runs import Run
 from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
+from odradek.cluster.metadata.group_settings import StreamsGroupSettings
 from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH
-from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.group import StreamsGroup, tasks_by_role
 from odradek.coordinator.group.streams.records import (
     StreamsCurrentAssignment,
@@ -26,7 +27,7 @@ SLOW_STREAMS = GroupSettings(
     streams=StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=1_000)
 )
 SMALL_STREAMS = GroupSettings(
-    streams=StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0, size_max=2)
+    streams=StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0, max_size=2)
 )
 PLAN = topology(subtopology("0", "in"), subtopology("1", "side", changelogs=["store"]))
 SIZES = {"in": 3, "side": 1, "store": 1, "unread": 1}
@@ -109,7 +110,7 @@ class StreamsGroupScenario:
         play, group = self.play, self._group()
         count = 0 if group is None else group.member_count
         topics_are = "" if "in" in self.sizes else ", a topic is missing"
-        if count < play.shard.settings.streams_of("g").size_max:
+        if count < play.shard.settings.streams_of("g").max_size:
             condition = self._due() + topics_are
             yield "heartbeat of a new member", condition, lambda: self.ask(self.member())
         else:
@@ -119,7 +120,7 @@ class StreamsGroupScenario:
             NOTHING,
             lambda: play.streams_call("new", plan=PLAN),
         )
-        if count < play.shard.settings.streams_of("g").size_max:
+        if count < play.shard.settings.streams_of("g").max_size:
             yield (
                 "heartbeat with a topology that makes no sense",
                 NOTHING,

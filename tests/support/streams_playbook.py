@@ -6,7 +6,8 @@ is told to, takes what it is given, and says what it has; a test may lose its an
 
 from collections.abc import Sequence
 
-from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
+from odradek.cluster.metadata.group_settings import StreamsGroupSettings
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.records import TasksTuple
 from odradek.coordinator.group.streams.requests import DescribeStreamsGroup, StreamsHeartbeatResult
@@ -31,7 +32,7 @@ AT_ONCE = StreamsGroupSettings(initial_rebalance_delay_ms=0, assignment_interval
 STREAMS = GroupSettings(streams=AT_ONCE)
 STANDBY = GroupSettings(
     streams=StreamsGroupSettings(
-        initial_rebalance_delay_ms=0, assignment_interval_ms=0, standby_count=1
+        initial_rebalance_delay_ms=0, assignment_interval_ms=0, num_standby_replicas=1
     )
 )
 TOPICS = {"in": 3, "words": 3, "counts": 3}

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from odradek.coordinator.group.settings import RANGE, UNIFORM
+from odradek.cluster.metadata.group_settings import RANGE, UNIFORM
 from odradek.coordinator.group.topics import (
     Partitions,
     TopicDigest,

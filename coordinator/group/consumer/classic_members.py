@@ -77,7 +77,7 @@ def join(
         member_id = generated_member_id(command, request)
     resolved = _find(group, member_id, request)
     if resolved.member is None:
-        check_group_size(group, step.settings.consumer_size_max)
+        check_group_size(group, step.settings.consumer.max_size)
     is_id_required = command.api_version >= _REQUIRES_KNOWN_ID_SINCE
     if not request.member_id and instance_id is None and is_id_required:
         refusal = join_error(command, ErrorCode.MEMBER_ID_REQUIRED, member_id)

@@ -268,7 +268,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         staying_count = group.member_count - len(leaving)
         classic_left = sum(member is not None and member.classic is not None for member in leaving)
         return (
-            step.settings.migration_policy.allows_downgrade
+            step.settings.consumer.migration_policy.allows_downgrade
             and 0 < staying_count <= step.settings.size_max
             and group.classic_count - classic_left == staying_count
         )

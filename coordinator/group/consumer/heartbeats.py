@@ -339,7 +339,7 @@ def _find(
     if member is None:
         if not is_join:
             raise unknown_member(group.group_id, member_id)
-        check_group_size(group, step.settings.consumer_size_max)
+        check_group_size(group, step.settings.consumer.max_size)
     current = group.current(member_id)
     _check_epoch(request.member_epoch, current, owned, may_be_lost=may_be_lost)
     return ResolvedMember(member_id, member, current)
@@ -475,12 +475,12 @@ def _assignment(current: ConsumerCurrentAssignment) -> ConsumerGroupHeartbeatAss
 
 def _interval(group: ConsumerGroup, step: GroupStep) -> int:
     """When the member should come again."""
-    own = step.settings.consumer_overrides.get(group.group_id)
+    settings = step.settings.consumer_of(group.group_id)
     return fair_heartbeat_interval(
         step,
         is_busy=bool(step.records) or group.state is not ConsumerGroupState.STABLE,
-        own_ms=None if own is None else own.heartbeat_interval_ms,
-        longest_ms=step.settings.consumer_heartbeat_interval_ms,
+        own_ms=settings.heartbeat_interval_ms if settings.is_interval_fixed else None,
+        longest_ms=step.settings.consumer.heartbeat_interval_ms,
     )
 
 
@@ -515,7 +515,7 @@ def refresh(
 def session_timeout_of(group: ConsumerGroup, member: ConsumerGroupMember, step: GroupStep) -> int:
     """After how long a silence the member is taken for gone, in ms."""
     if member.classic is None:
-        return step.settings.consumer_session_timeout_ms_of(group.group_id)
+        return step.settings.consumer_of(group.group_id).session_timeout_ms
     return member.classic.session_timeout_ms
 
 

@@ -54,9 +54,9 @@ ASSIGNMENT_VERSION = 0
 def can_upgrade(classic: ClassicGroup, settings: GroupSettings) -> bool:
     """Whether the classic group may become a consumer group with the members it has."""
     return (
-        settings.migration_policy.allows_upgrade
+        settings.consumer.migration_policy.allows_upgrade
         and classic.uses_consumer_protocol
-        and len(classic.members) <= settings.consumer_size_max
+        and len(classic.members) <= settings.consumer.max_size
     )
 
 

@@ -227,7 +227,7 @@ def start_epoch(
 def is_due(group: ConsumerGroup, step: GroupStep) -> bool:
     """Whether the last target assignment is long enough ago for another one."""
     assigned_at_ms = group.assigned_at_ms if group.has_target_epoch else None
-    interval_ms = step.settings.consumer_assignment_interval_ms_of(group.group_id)
+    interval_ms = step.settings.consumer_of(group.group_id).assignment_interval_ms
     return is_interval_over(assigned_at_ms, interval_ms, step.now_ms)
 
 
@@ -244,7 +244,7 @@ def assign_if_due(
     if epoch <= group.target_epoch:
         return None
     if not is_due(group, step):
-        interval_ms = step.settings.consumer_assignment_interval_ms_of(group.group_id)
+        interval_ms = step.settings.consumer_of(group.group_id).assignment_interval_ms
         due_ms = group.assigned_at_ms + interval_ms
         step.set_timer(assignment_key(group.group_id), due_ms)
         return None
@@ -286,11 +286,11 @@ def choose_assignor(members: Mapping[str, ConsumerGroupMember], settings: GroupS
     votes = Counter(
         member.server_assignor
         for member in members.values()
-        if member.server_assignor in settings.consumer_assignors
+        if member.server_assignor in settings.consumer.assignors
     )
     if not votes:
-        return settings.consumer_assignors[0]
-    return max(settings.consumer_assignors, key=lambda name: votes[name])
+        return settings.consumer.assignors[0]
+    return max(settings.consumer.assignors, key=lambda name: votes[name])
 
 
 def _topics_of(builder: ConsumerTargetAssignmentBuilder, step: GroupStep) -> dict[str, TopicDigest]:

@@ -268,7 +268,7 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
             self._note(group, step, "states of partitions are asked for again")
         elif group.member(key[2]) is not None:
             remove(group, [key[2]], step)
-            timeout_ms = step.settings.share_session_timeout_ms_of(group.group_id)
+            timeout_ms = step.settings.share_of(group.group_id).session_timeout_ms
             self._note(group, step, f"{key[2]} no heartbeat for {timeout_ms} ms", is_expired=True)
 
     def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:

@@ -94,7 +94,7 @@ def heartbeat(
     member_id = request.member_id
     known = group.member(member_id)
     if known is None:
-        _check_new_member(group, request, step.settings.share_size_max)
+        _check_new_member(group, request, step.settings.share.max_size)
     before = group.current(member_id)
     _check_epoch(request.member_epoch, before)
     member = _updated(known, command, request)
@@ -108,7 +108,7 @@ def heartbeat(
             current = ShareCurrentAssignment(epoch, before.previous_member_epoch, target)
         step.records.append(ShareCurrentRecord(group.group_id, member_id, current))
     refresh(group, member_id, step)
-    own = step.settings.share_overrides.get(group.group_id)
+    settings = step.settings.share_of(group.group_id)
     response = ShareGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=current.member_epoch,
@@ -116,8 +116,8 @@ def heartbeat(
             step,
             is_busy=bool(step.records or group.states.initializing)
             or group.epoch > current.member_epoch,
-            own_ms=None if own is None else own.heartbeat_interval_ms,
-            longest_ms=step.settings.share_heartbeat_interval_ms,
+            own_ms=settings.heartbeat_interval_ms if settings.is_interval_fixed else None,
+            longest_ms=step.settings.share.heartbeat_interval_ms,
         ),
     )
     is_full = request.member_epoch == JOIN_GROUP_EPOCH or request.subscribed_topic_names is not None
@@ -153,7 +153,7 @@ def _update_member(
 
 def refresh(group: ShareGroup, member_id: str, step: GroupStep) -> None:
     """The member has given a sign of life: its session starts anew."""
-    timeout_ms = step.settings.share_session_timeout_ms_of(group.group_id)
+    timeout_ms = step.settings.share_of(group.group_id).session_timeout_ms
     step.set_timer(session_key(group.group_id, member_id), step.now_ms + timeout_ms)
 
 

@@ -154,7 +154,7 @@ def initialize_states(group_id: str, epoch: int, topics: TopicStates) -> Initial
 
 def is_due(group: ShareGroup, step: GroupStep) -> bool:
     """Whether the last target assignment is long enough ago for another one."""
-    interval_ms = step.settings.share_assignment_interval_ms_of(group.group_id)
+    interval_ms = step.settings.share_of(group.group_id).assignment_interval_ms
     return is_interval_over(group.assigned_at_ms, interval_ms, step.now_ms)
 
 
@@ -167,7 +167,7 @@ def assign_if_due(
         return None
     if not is_due(group, step):
         assert group.assigned_at_ms is not None
-        interval_ms = step.settings.share_assignment_interval_ms_of(group.group_id)
+        interval_ms = step.settings.share_of(group.group_id).assignment_interval_ms
         due_ms = group.assigned_at_ms + interval_ms
         step.set_timer(assignment_key(group.group_id), due_ms)
         return None

@@ -277,11 +277,11 @@ def _find(
     if member is None:
         if not is_join:
             raise unknown_member(group.group_id, member_id)
-        if group.member_count >= step.settings.streams_of(group.group_id).size_max:
+        if group.member_count >= step.settings.streams_of(group.group_id).max_size:
             raise ApiError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 "The streams group has reached its maximum capacity of"
-                f" {step.settings.streams_of(group.group_id).size_max} members.",
+                f" {step.settings.streams_of(group.group_id).max_size} members.",
             )
     current = group.current(member_id)
     _check_epoch(request.member_epoch, current, owned)

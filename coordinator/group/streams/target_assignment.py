@@ -93,7 +93,7 @@ class StreamsTargetAssignmentBuilder:
 
 def assignment_configs(group_id: str, step: GroupStep) -> Pairs:
     """What the assignor is told, as it is stored."""
-    return ((_STANDBY_KEY, str(step.settings.streams_of(group_id).standby_count)),)
+    return ((_STANDBY_KEY, str(step.settings.streams_of(group_id).num_standby_replicas)),)
 
 
 def start_epoch(

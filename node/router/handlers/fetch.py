@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from odradek.cluster.metadata.broker_configs import RACK_AWARE_SELECTOR
+from odradek.cluster.metadata.broker_settings import RACK_AWARE_SELECTOR
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.replication.partition import ANY_EPOCH, check_read

@@ -21,8 +21,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
-from odradek.cluster.metadata.settings import BrokerSettings, broker_settings
+from odradek.cluster.metadata.settings import broker_settings
 from odradek.coordinator.outcome import Answer, Command, ErrorReply
 from odradek.coordinator.ownership import hosting_changes, shard_of, shards_to_host
 from odradek.coordinator.runtime import Shard, ShardRuntime, ShardState

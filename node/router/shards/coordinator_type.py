@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.settings import BrokerSettings
 from odradek.coordinator.runtime import Shard
 from odradek.node.bus.reply import Reply
 from odradek.protocol.errors import ApiError

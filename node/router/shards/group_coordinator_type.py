@@ -5,23 +5,16 @@ members come is agreed by all shards of the router together. Made by the router'
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from odradek.cluster.metadata.group_configs import ASSIGNORS
-from odradek.cluster.metadata.group_policy_configs import POLICY_GROUP_CONFIGS, REWIND_BY_COMMIT
-from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
-from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
 from odradek.coordinator.group.administration.ephemeral_groups import EphemeralGroupExpired
-from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
+from odradek.coordinator.group.policies import GroupPolicies
 from odradek.coordinator.group.requests import ConsumerHeartbeat, DropTopicOffsets, UpdateTopics
-from odradek.coordinator.group.settings import (
-    GroupSettings,
-    GroupSettingsOverrides,
-    MigrationPolicy,
-    StreamsGroupSettings,
-)
+from odradek.coordinator.group.settings import group_settings
 from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.group.topics import TopicCatalog, changed_topic_names
 from odradek.coordinator.runtime import Shard
@@ -56,7 +49,7 @@ class GroupCoordinatorType:
 
     def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
         """See ShardKind."""
-        self._settings = group_settings(settings, image)
+        self._settings = group_settings(settings, image.configs)
         if not self._image.offset:
             self.follow(self._image, image)
 
@@ -183,124 +176,3 @@ class GroupCoordinatorType:
             instruction.group_id,
             instruction.ttl_ms,
         )
-
-
-def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSettings:
-    """What shards need of the broker's configuration, and of that of groups."""
-    return GroupSettings(
-        session_timeout_min_ms=settings.group_min_session_timeout_ms,
-        session_timeout_max_ms=settings.group_max_session_timeout_ms,
-        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-        size_max=settings.group_max_size,
-        offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
-        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
-        retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
-        consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
-        consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
-        consumer_size_max=settings.group_consumer_max_size,
-        consumer_assignors=settings.group_consumer_assignors or ASSIGNORS,
-        consumer_assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
-        migration_policy=MigrationPolicy(settings.group_consumer_migration_policy),
-        consumer_overrides=_overrides("consumer", image),
-        share_session_timeout_ms=settings.group_share_session_timeout_ms,
-        share_heartbeat_interval_ms=settings.group_share_heartbeat_interval_ms,
-        share_size_max=settings.group_share_max_size,
-        share_assignment_interval_ms=settings.group_share_assignment_interval_ms,
-        share_overrides=_overrides("share", image),
-        streams=streams_settings(settings, {}),
-        streams_overrides={
-            resource.name: streams_settings(settings, configs)
-            for resource, configs in image.configs.items()
-            if resource.type == ConfigResourceType.GROUP and configs
-        },
-        rewind_by_commit_groups=frozenset(
-            resource.name
-            for resource, configs in image.configs.items()
-            if resource.type == ConfigResourceType.GROUP
-            and REWIND_BY_COMMIT in configs
-            and POLICY_GROUP_CONFIGS[REWIND_BY_COMMIT].parse(configs[REWIND_BY_COMMIT]) is True
-        ),
-        policies=GroupPolicies(
-            ephemeral_patterns=settings.group_ephemeral_patterns,
-            ephemeral_ttl_ms=settings.group_ephemeral_ttl_ms,
-            own={
-                resource.name: own
-                for resource, configs in image.configs.items()
-                if resource.type == ConfigResourceType.GROUP
-                and (own := _own_rules(configs)) is not None
-            },
-        ),
-    )
-
-
-def streams_settings(settings: BrokerSettings, configs: Mapping[str, str]) -> StreamsGroupSettings:
-    """What holds for streams groups, or for the one that has these configs of its own."""
-    interval = "streams.heartbeat.interval.ms"
-    return StreamsGroupSettings(
-        session_timeout_ms=int(
-            configs.get("streams.session.timeout.ms", settings.group_streams_session_timeout_ms)
-        ),
-        heartbeat_interval_ms=int(
-            configs.get(interval, settings.group_streams_heartbeat_interval_ms)
-        ),
-        is_interval_fixed=interval in configs,
-        size_max=settings.group_streams_max_size,
-        standby_count=int(
-            configs.get("streams.num.standby.replicas", settings.group_streams_num_standby_replicas)
-        ),
-        initial_rebalance_delay_ms=int(
-            configs.get(
-                "streams.initial.rebalance.delay.ms",
-                settings.group_streams_initial_rebalance_delay_ms,
-            )
-        ),
-        assignment_interval_ms=int(
-            configs.get(
-                "streams.assignment.interval.ms", settings.group_streams_assignment_interval_ms
-            )
-        ),
-    )
-
-
-def _own_rules(configs: Mapping[str, str]) -> GroupPolicyOverrides | None:
-    """What the group's configs say of who is in it and how long it stays; None if nothing."""
-    told = {
-        key: POLICY_GROUP_CONFIGS[key].parse(configs[key])
-        for key in POLICY_GROUP_CONFIGS
-        if key in configs
-    }
-    is_ephemeral = told.get("group.ephemeral")
-    ttl_ms = told.get("group.ttl.ms")
-    protocols = told.get("group.protocol.allow")
-    return (
-        GroupPolicyOverrides(
-            is_ephemeral=is_ephemeral if isinstance(is_ephemeral, bool) else None,
-            ttl_ms=ttl_ms if isinstance(ttl_ms, int) else None,
-            protocols=frozenset(protocols) if isinstance(protocols, tuple) else None,
-        )
-        if told
-        else None
-    )
-
-
-def _overrides(protocol: str, image: MetadataImage) -> dict[str, GroupSettingsOverrides]:
-    """What was set for groups of a newer protocol, by group id."""
-    return {
-        resource.name: _overrides_of(protocol, configs)
-        for resource, configs in image.configs.items()
-        if resource.type == ConfigResourceType.GROUP and configs
-    }
-
-
-def _overrides_of(protocol: str, configs: Mapping[str, str]) -> GroupSettingsOverrides:
-    """Values have been checked when they were set."""
-
-    def own(key: str) -> int | None:
-        value = configs.get(f"{protocol}.{key}")
-        return None if value is None else int(value)
-
-    return GroupSettingsOverrides(
-        session_timeout_ms=own("session.timeout.ms"),
-        heartbeat_interval_ms=own("heartbeat.interval.ms"),
-        assignment_interval_ms=own("assignment.interval.ms"),
-    )

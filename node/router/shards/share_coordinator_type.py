@@ -8,8 +8,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import MetadataImage, TopicImage
-from odradek.cluster.metadata.settings import BrokerSettings
 from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
 from odradek.coordinator.runtime import Shard
 from odradek.coordinator.share.requests import Checkpoint, DropLog, ForgetTopicStates, MeasureLog

@@ -7,9 +7,9 @@ router's process.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.features import TRANSACTION_VERSION
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.settings import BrokerSettings
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
 from odradek.coordinator.runtime import Shard
 from odradek.coordinator.transaction.requests import WriteMarkers

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.cluster.metadata.image import MetadataImage, TopicImage
 from odradek.cluster.metadata.settings import broker_settings, topic_settings
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.partition import DeadLetters as Letters
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.inter_broker_client import InterBrokerClient

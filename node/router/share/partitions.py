@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage
+from odradek.cluster.metadata.settings import share_group_settings
 from odradek.coordinator.share.acknowledgements import OffsetBatch
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions, ReadPosition
-from odradek.coordinator.share.group_settings import ShareGroupSettings, share_group_settings
 from odradek.coordinator.share.partition import DeadLetters, SharePartition, StateWrite
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.fetch_purgatory import FetchPurgatory

@@ -7,8 +7,8 @@ anew by `partitions` for each look, because the terms change with the configs.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import LogBatch, ReadPosition
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.protocol.batch_spans import BatchSpan, spans_of
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.storage.reader import ReadResult, StoreReader

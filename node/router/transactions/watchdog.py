@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import NO_LEADER
-from odradek.cluster.metadata.settings import BrokerSettings
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.transaction.hanging_transactions import (

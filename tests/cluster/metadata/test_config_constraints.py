@@ -2,10 +2,10 @@
 
 import pytest
 
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_constraints import CONSTRAINTS, violated_constraints
 from odradek.cluster.metadata.config_definitions import ConfigSource
 from odradek.cluster.metadata.config_layers import ConfigLayer
+from odradek.cluster.metadata.config_tables import BROKER_CONFIGS
 
 
 def faults(**configs: str) -> list[str]:

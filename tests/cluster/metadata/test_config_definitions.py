@@ -3,15 +3,13 @@
 import pytest
 
 from odradek.cluster.metadata.config_definitions import (
+    ConfigDefinition,
     ConfigError,
-    ConfigSynonym,
     ConfigType,
     ConfigValue,
     Validator,
     at_least,
     between,
-    define,
-    definitions_by_name,
     list_of,
     number_where,
     one_of,
@@ -19,7 +17,18 @@ from odradek.cluster.metadata.config_definitions import (
 
 
 def parsed(kind: ConfigType, text: str, validator: Validator | None = None) -> ConfigValue:
-    return define("a.key", kind, None, "A key.", enforced_by="x", validator=validator).parse(text)
+    return a_key(kind, validator).parse(text)
+
+
+def a_key(kind: ConfigType, validator: Validator | None = None) -> ConfigDefinition:
+    return ConfigDefinition(
+        name="a.key",
+        type=kind,
+        default=None,
+        documentation="A key.",
+        enforced_by="x",
+        validator=validator,
+    )
 
 
 def complaint(kind: ConfigType, text: str, validator: Validator | None = None) -> str:
@@ -95,19 +104,7 @@ def test_a_complaint_names_the_key_the_value_and_what_would_be_right() -> None:
 
 
 def test_a_complaint_does_not_give_a_secret_away() -> None:
-    definition = define(
-        "a.key", ConfigType.PASSWORD, None, "A secret.", enforced_by="x", validator=one_of("good")
-    )
-    sensitive = type(definition)(
-        name="a.key",
-        type=ConfigType.PASSWORD,
-        default=None,
-        documentation="",
-        enforced_by="x",
-        expectation="good",
-        is_valid=definition.is_valid,
-        is_sensitive=True,
-    )
+    sensitive = a_key(ConfigType.PASSWORD, one_of("good"))
     with pytest.raises(ConfigError) as caught:
         sensitive.parse("hunter2")
     assert "hunter2" not in str(caught.value)
@@ -129,18 +126,3 @@ def test_a_limit_on_numbers_accepts_nothing_else() -> None:
     validator = number_where("anything", lambda _value: True)
     assert not validator.is_valid("1")
     assert not validator.is_valid(("1",))
-
-
-def test_synonyms_may_be_given_by_name_alone() -> None:
-    definition = define(
-        "a.key", ConfigType.LONG, 1, "", enforced_by="x", synonyms=("b", ConfigSynonym("c", 60))
-    )
-    assert definition.synonyms == (("b", 1), ("c", 60))
-    assert definition.field_name == "a_key"
-    assert definition.default == "1"
-
-
-def test_a_key_stands_once_in_a_table() -> None:
-    definition = define("a.key", ConfigType.LONG, 1, "", enforced_by="x")
-    with pytest.raises(AssertionError):
-        definitions_by_name([definition, definition])

@@ -1,6 +1,5 @@
 """What DescribeConfigs has to say (B.5: every known key, its effective value, source, synonyms)."""
 
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType
 from odradek.cluster.metadata.config_description import (
     ConfigDescription,
@@ -9,10 +8,10 @@ from odradek.cluster.metadata.config_description import (
     describe_cluster_default,
     describe_topic,
 )
+from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.records import ConfigChanged
-from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 

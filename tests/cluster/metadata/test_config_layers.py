@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
 from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigValue
 from odradek.cluster.metadata.config_layers import (
     ConfigLayer,
@@ -11,8 +10,8 @@ from odradek.cluster.metadata.config_layers import (
     effective_value,
     resource_candidates,
 )
+from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
 from odradek.cluster.metadata.image import ConfigResource, ConfigResourceType, ConfigsImage
-from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 Texts = Mapping[str, str]
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from odradek.coordinator.group.settings import (
-    GroupSettings,
-    GroupSettingsOverrides,
-    MigrationPolicy,
-)
+from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings, MigrationPolicy
+from odradek.cluster.metadata.image import ConfigResource, ConfigResourceType, ConfigsImage
+from odradek.coordinator.group.settings import GroupSettings, group_settings
 
 
 @pytest.mark.parametrize(
@@ -23,27 +22,35 @@ def test_the_policy_says_which_way_a_group_may_go(policy: str, allows: tuple[boo
     assert (found.allows_upgrade, found.allows_downgrade) == allows
 
 
-def test_a_groups_own_assignment_interval_wins() -> None:
-    overrides = {
-        "own": GroupSettingsOverrides(assignment_interval_ms=0),
-        "other": GroupSettingsOverrides(heartbeat_interval_ms=6_000),
-    }
-    settings = GroupSettings(consumer_overrides=overrides, share_overrides=overrides)
-    for found in (
-        settings.consumer_assignment_interval_ms_of,
-        settings.share_assignment_interval_ms_of,
-    ):
-        assert [found(name) for name in ("own", "other", "none")] == [0, 100, 100]
+def test_a_group_has_its_own_settings_or_those_of_all() -> None:
+    own = {"own": ConsumerGroupSettings(assignment_interval_ms=0, session_timeout_ms=50_000)}
+    settings = GroupSettings(consumer_overrides=own)
+    found = [settings.consumer_of(group_id) for group_id in ("own", "none")]
+    assert [each.assignment_interval_ms for each in found] == [0, 100]
+    assert [each.session_timeout_ms for each in found] == [50_000, 45_000]
 
 
-def test_a_groups_own_session_wins() -> None:
-    overrides = {
-        "own": GroupSettingsOverrides(session_timeout_ms=50_000),
-        "other": GroupSettingsOverrides(heartbeat_interval_ms=6_000),
-    }
-    settings = GroupSettings(consumer_overrides=overrides)
-    assert [settings.consumer_session_timeout_ms_of(name) for name in ("own", "other", "none")] == [
-        50_000,
-        45_000,
-        45_000,
-    ]
+def test_defaults_are_those_of_a_broker_without_configs() -> None:
+    assert group_settings(BrokerSettings(), ConfigsImage({})) == GroupSettings()
+    assert GroupSettings().offsets_retention_ms == 7 * 24 * 3_600_000
+
+
+def test_only_groups_that_set_something_of_their_kind_have_settings_of_their_own() -> None:
+    configs = ConfigsImage(
+        {
+            ConfigResource(ConfigResourceType.GROUP, "c"): {
+                "consumer.heartbeat.interval.ms": "7000",
+                "group.rewind.by.commit.enable": "true",
+            },
+            ConfigResource(ConfigResourceType.GROUP, "s"): {"share.session.timeout.ms": "50000"},
+            ConfigResource(ConfigResourceType.TOPIC, "t"): {"retention.ms": "5"},
+        }
+    )
+    settings = group_settings(BrokerSettings(), configs)
+    assert settings.consumer_overrides.keys() == {"c"}
+    assert settings.share_overrides.keys() == {"s"}
+    assert not settings.streams_overrides
+    assert settings.consumer_of("c").is_interval_fixed
+    assert not settings.share_of("s").is_interval_fixed
+    assert settings.rewind_by_commit_groups == {"c"}
+    assert not settings.policies.own

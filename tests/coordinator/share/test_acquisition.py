@@ -1,5 +1,6 @@
 """How much of a batch goes to a member."""
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import (
     AcquiredRange,
     AcquireOptions,
@@ -7,7 +8,6 @@ from odradek.coordinator.share.acquisition import (
     is_last_attempt,
     throttled_records_max,
 )
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 
 TERMS = ShareGroupSettings(delivery_count_limit=6)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acknowledgements import AcknowledgeType
 from odradek.coordinator.share.acquisition import (
     AcquiredRange,
@@ -11,7 +12,6 @@ from odradek.coordinator.share.acquisition import (
     LogBatch,
     ReadPosition,
 )
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.partition import (
     NOTHING_TO_WRITE,
     AcknowledgeResult,

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import AcquireOptions, LogBatch
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.coordinator.share.partition import (
     SharePartition,
     StateWrite,

@@ -1,6 +1,6 @@
 """Who may join a group by which protocol."""
 
-from odradek.cluster.metadata.group_policy_configs import PROTOCOLS
+from odradek.cluster.metadata.group_settings import PROTOCOLS
 from odradek.coordinator.group.administration.admission import JOIN_REQUESTS
 from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
 from odradek.coordinator.group.settings import GroupSettings

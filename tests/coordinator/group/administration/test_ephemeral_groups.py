@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings, ShareGroupSettings
 from odradek.coordinator.group.administration.ephemeral_groups import EphemeralGroupExpired
 from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
 from odradek.coordinator.group.requests import UpdateTopics
@@ -20,8 +21,8 @@ def settings(ttl_ms: int | None = TTL_MS, **policies: object) -> GroupSettings:
     own = {} if ttl_ms is None else {"g": GroupPolicyOverrides(is_ephemeral=True, ttl_ms=ttl_ms)}
     return GroupSettings(
         initial_rebalance_delay_ms=0,
-        consumer_assignment_interval_ms=0,
         policies=GroupPolicies(own=own, **policies),  # type: ignore[arg-type]  # named by the tests
+        consumer=ConsumerGroupSettings(assignment_interval_ms=0),
     )
 
 
@@ -188,7 +189,7 @@ def test_rules_that_change_hold_for_groups_that_are_there() -> None:
 @pytest.mark.parametrize("instance", [None, "i"])
 def test_groups_of_the_consumer_protocol_go_too(instance: str | None) -> None:
     play = Stage({"a": 2}, settings())
-    timeout_ms = play.shard.settings.consumer_session_timeout_ms
+    timeout_ms = play.shard.settings.consumer.session_timeout_ms
     play.beat("m", topics=["a"], owned={}, instance=instance)
     play.beat("m", -1 if instance is None else -2, instance=instance)
     waited = 0 if instance is None else timeout_ms
@@ -215,7 +216,7 @@ def test_whatever_part_of_the_log_is_loaded_the_group_comes_to_its_end(kind: str
         assert is_gone(play)
     for length in range(len(play.log)):
         again = Stage({"a": 2}, settings(), log=play.log[:length], now_ms=play.now_ms)
-        again.tick(play.shard.settings.consumer_session_timeout_ms + TTL_MS)
+        again.tick(play.shard.settings.consumer.session_timeout_ms + TTL_MS)
         assert is_gone(again), f"the first {length} records"
         again.reload()
         assert is_gone(again)
@@ -224,7 +225,10 @@ def test_whatever_part_of_the_log_is_loaded_the_group_comes_to_its_end(kind: str
 def test_a_share_group_goes_when_its_states_are_gone() -> None:
     own = {"s": GroupPolicyOverrides(is_ephemeral=True, ttl_ms=TTL_MS)}
     stage = ShareStage(
-        {"a": 1}, GroupSettings(share_assignment_interval_ms=0, policies=GroupPolicies(own=own))
+        {"a": 1},
+        GroupSettings(
+            policies=GroupPolicies(own=own), share=ShareGroupSettings(assignment_interval_ms=0)
+        ),
     )
     settle(stage, ShareConsumerMember(stage, "m"))
     stage.share("m", -1)

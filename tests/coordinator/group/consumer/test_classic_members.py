@@ -2,7 +2,8 @@
 
 import pytest
 
-from odradek.coordinator.group.settings import GroupSettings, MigrationPolicy
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings, MigrationPolicy
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
@@ -16,8 +17,9 @@ from tests.support.subscriptions import encode_subscription
 
 STAY = GroupSettings(
     initial_rebalance_delay_ms=0,
-    consumer_assignment_interval_ms=0,
-    migration_policy=MigrationPolicy.UPGRADE,
+    consumer=ConsumerGroupSettings(
+        assignment_interval_ms=0, migration_policy=MigrationPolicy.UPGRADE
+    ),
 )
 
 

@@ -8,6 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings
 from odradek.coordinator.group.requests import FetchOffsets, UpdateTopics
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.timeline import TimelineTable
@@ -16,7 +17,9 @@ from odradek.protocol.messages.group_offsets import OffsetFetchResponseGroup
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse
 from tests.support.consumer_playbook import Consumer, Stage, id_of, image_of, settle
 
-SLOW = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=1_000)
+SLOW = GroupSettings(
+    initial_rebalance_delay_ms=0, consumer=ConsumerGroupSettings(assignment_interval_ms=1_000)
+)
 
 
 def hard_state(stage: Stage) -> object:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings
 from odradek.coordinator.group.requests import ConsumerHeartbeat
-from odradek.coordinator.group.settings import GroupSettings, GroupSettingsOverrides
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
@@ -56,7 +57,7 @@ def test_a_heartbeat_that_breaks_a_rule_is_an_invalid_request(
 
 
 def test_an_assignor_that_is_not_offered_is_refused() -> None:
-    stage = Stage(settings=GroupSettings(consumer_assignors=("range",)))
+    stage = Stage(settings=GroupSettings(consumer=ConsumerGroupSettings(assignors=("range",))))
     given = JOINING | {"assignor": "uniform"}
     assert refused(stage, "m", 0, **given) == ErrorCode.UNSUPPORTED_ASSIGNOR
     assert stage.beat("m", assignor="range").error_code == ErrorCode.NONE
@@ -92,7 +93,7 @@ def test_topics_that_do_not_exist_are_no_error_and_are_assigned_once_they_do() -
 
 
 def test_a_full_group_lets_nobody_in_and_goes_on_itself() -> None:
-    stage = Stage(settings=GroupSettings(consumer_size_max=1))
+    stage = Stage(settings=GroupSettings(consumer=ConsumerGroupSettings(max_size=1)))
     assert stage.beat("m").error_code == ErrorCode.NONE
     assert stage.beat("n").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert stage.beat("m", 1).error_code == ErrorCode.NONE
@@ -427,7 +428,7 @@ def test_members_of_a_process_that_is_late_come_less_often() -> None:
 
 
 def test_the_interval_of_the_group_is_kept_to_once_it_is_stable() -> None:
-    overrides = {"g": GroupSettingsOverrides(heartbeat_interval_ms=7_000)}
+    overrides = {"g": ConsumerGroupSettings(heartbeat_interval_ms=7_000, is_interval_fixed=True)}
     stage = Stage({"a": 2}, GroupSettings(consumer_overrides=overrides))
     member = Consumer(stage, "m")
     member.beat()
@@ -437,7 +438,7 @@ def test_the_interval_of_the_group_is_kept_to_once_it_is_stable() -> None:
 
 
 def test_the_session_of_the_group_is_kept_to() -> None:
-    overrides = {"g": GroupSettingsOverrides(session_timeout_ms=50_000)}
+    overrides = {"g": ConsumerGroupSettings(session_timeout_ms=50_000)}
     stage = Stage({"a": 2}, GroupSettings(consumer_overrides=overrides))
     stage.beat("m")
     stage.tick(49_999)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from odradek.coordinator.group.settings import GroupSettings, MigrationPolicy
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings, MigrationPolicy
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolPartitions,
@@ -20,7 +21,8 @@ PROTOCOLS = [("range", SUBSCRIPTION)]
 
 def settings_of(policy: MigrationPolicy) -> GroupSettings:
     return GroupSettings(
-        initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0, migration_policy=policy
+        initial_rebalance_delay_ms=0,
+        consumer=ConsumerGroupSettings(assignment_interval_ms=0, migration_policy=policy),
     )
 
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.records import (
     ConsumerGroupMember,
@@ -18,11 +19,11 @@ from odradek.coordinator.group.consumer.target_assignment import (
     choose_assignor,
 )
 from odradek.coordinator.group.records import decode
-from odradek.coordinator.group.settings import GroupSettings, GroupSettingsOverrides
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.timeline import Timeline
 from tests.support.consumer_playbook import Consumer, Stage, settle
 
-SLOW = GroupSettings(consumer_assignment_interval_ms=1_000)
+SLOW = GroupSettings(consumer=ConsumerGroupSettings(assignment_interval_ms=1_000))
 
 
 def written(stage: Stage, since: int) -> list[object]:
@@ -44,7 +45,7 @@ def test_the_first_member_is_assigned_to_at_once_and_those_behind_it_together() 
 
 
 def test_a_group_may_have_an_assignment_interval_of_its_own() -> None:
-    own = {"g": GroupSettingsOverrides(assignment_interval_ms=300)}
+    own = {"g": ConsumerGroupSettings(assignment_interval_ms=300)}
     stage = Stage({"a": 4}, GroupSettings(consumer_overrides=own))
     for name in "mn":
         Consumer(stage, name).beat()
@@ -86,7 +87,7 @@ def test_the_racks_of_replicas_count_if_a_member_has_told_one() -> None:
 
 
 def test_the_default_is_the_first_assignor_and_votes_for_others_do_not_count() -> None:
-    settings = GroupSettings(consumer_assignors=("range", "uniform"))
+    settings = GroupSettings(consumer=ConsumerGroupSettings(assignors=("range", "uniform")))
     member = ConsumerGroupMember(server_assignor="gone")
     assert choose_assignor({"m": member}, settings) == "range"
     assert choose_assignor({}, settings) == "range"

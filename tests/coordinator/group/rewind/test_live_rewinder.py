@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.cluster.metadata.group_settings import ConsumerGroupSettings
 from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
@@ -536,8 +537,8 @@ def test_a_commit_from_outside_is_a_rewind_where_the_group_says_so(scene: Scene)
     assert refused == ErrorCode.UNKNOWN_MEMBER_ID
     scene.stage.shard.settings = GroupSettings(
         initial_rebalance_delay_ms=0,
-        consumer_assignment_interval_ms=0,
         rewind_by_commit_groups=frozenset({"g"}),
+        consumer=ConsumerGroupSettings(assignment_interval_ms=0),
     )
     call = scene.stage.commit_call({A1: 3}, topic_id=id_of(TOPIC), version=10)
     again = scene.stage.commit_call({A1: 3}, topic_id=id_of(TOPIC), version=10)
@@ -553,7 +554,8 @@ def test_a_commit_from_outside_sets_what_it_says_as_any_commit_does() -> None:
     """Kafka bounds no committed offset either: kafka-consumer-groups does that by itself."""
     scene = Scene(CONSUMER)
     scene.stage.shard.settings = GroupSettings(
-        consumer_assignment_interval_ms=0, rewind_by_commit_groups=frozenset({"g"})
+        rewind_by_commit_groups=frozenset({"g"}),
+        consumer=ConsumerGroupSettings(assignment_interval_ms=0),
     )
     call = scene.stage.commit_call({A1: 10 * END, A2: -5}, topic_id=id_of(TOPIC), version=10)
     scene.settle()

@@ -2,8 +2,9 @@
 
 import pytest
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.group.requests import CommitInTransaction
-from odradek.coordinator.group.settings import GroupSettings, GroupSettingsOverrides
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import STATE_RETRY_MS
 from odradek.coordinator.group.share.requests import (
     DeleteStates,
@@ -129,10 +130,10 @@ def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_on
 @pytest.mark.parametrize(
     "settings",
     [
-        GroupSettings(share_assignment_interval_ms=100),
+        GroupSettings(share=ShareGroupSettings(assignment_interval_ms=100)),
         GroupSettings(
-            share_assignment_interval_ms=9_999,
-            share_overrides={"s": GroupSettingsOverrides(assignment_interval_ms=100)},
+            share_overrides={"s": ShareGroupSettings(assignment_interval_ms=100)},
+            share=ShareGroupSettings(assignment_interval_ms=9_999),
         ),
     ],
 )

@@ -2,7 +2,8 @@
 
 import pytest
 
-from odradek.coordinator.group.settings import GroupSettings, GroupSettingsOverrides
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import ShareGroupHeartbeatResponse
 from tests.support.share_group_playbook import (
@@ -115,7 +116,7 @@ def test_members_of_groups_that_are_not_there_are_told_so() -> None:
 
 
 def test_a_full_group_lets_nobody_in_and_goes_on_itself() -> None:
-    stage = ShareStage(settings=GroupSettings(share_size_max=1))
+    stage = ShareStage(settings=GroupSettings(share=ShareGroupSettings(max_size=1)))
     assert stage.share("m").error_code == ErrorCode.NONE
     assert stage.share("n").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert refused(stage, "n", 4) == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -145,8 +146,16 @@ def test_a_silent_member_is_removed_when_its_session_ends() -> None:
 
 
 def test_a_groups_own_session_and_interval_are_kept_to() -> None:
-    own = {"s": GroupSettingsOverrides(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)}
-    stage = ShareStage(settings=GroupSettings(share_overrides=own, share_assignment_interval_ms=0))
+    own = {
+        "s": ShareGroupSettings(
+            session_timeout_ms=50_000, heartbeat_interval_ms=7_000, is_interval_fixed=True
+        )
+    }
+    stage = ShareStage(
+        settings=GroupSettings(
+            share_overrides=own, share=ShareGroupSettings(assignment_interval_ms=0)
+        )
+    )
     member = ShareConsumerMember(stage, "m")
     settle(stage, member)
     assert member.beat().heartbeat_interval_ms == 7_000
@@ -157,7 +166,9 @@ def test_a_groups_own_session_and_interval_are_kept_to() -> None:
 
 
 def test_members_come_soon_while_something_is_on_the_way() -> None:
-    settings = GroupSettings(share_assignment_interval_ms=0, share_heartbeat_interval_ms=9_000)
+    settings = GroupSettings(
+        share=ShareGroupSettings(assignment_interval_ms=0, heartbeat_interval_ms=9_000)
+    )
     stage = ShareStage(settings=settings)
     stage.shard.member_count_total = 2_000
     assert stage.share("m").heartbeat_interval_ms == 2_000
@@ -168,7 +179,9 @@ def test_members_come_soon_while_something_is_on_the_way() -> None:
 
 
 def test_what_changes_within_an_interval_is_assigned_together() -> None:
-    stage = ShareStage({"a": 2}, settings=GroupSettings(share_assignment_interval_ms=100))
+    stage = ShareStage(
+        {"a": 2}, settings=GroupSettings(share=ShareGroupSettings(assignment_interval_ms=100))
+    )
     first = ShareConsumerMember(stage, "m")
     first.beat()
     stage.keep_states()

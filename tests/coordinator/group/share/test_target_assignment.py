@@ -1,5 +1,6 @@
 """A share group's epochs: what starts one, what it asks for, and what is assigned in it."""
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.records import (
@@ -29,7 +30,7 @@ from tests.support.consumer_playbook import id_of, image_of
 
 A = id_of("a")
 NOW_MS = 50_000
-SETTINGS = GroupSettings(share_assignment_interval_ms=100)
+SETTINGS = GroupSettings(share=ShareGroupSettings(assignment_interval_ms=100))
 
 
 def step(topics: dict[str, int], now_ms: int = NOW_MS) -> GroupStep:

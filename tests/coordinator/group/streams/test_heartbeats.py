@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
+from odradek.cluster.metadata.group_settings import StreamsGroupSettings
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.heartbeats import check
 from odradek.coordinator.group.streams.records import TasksTuple
 from odradek.coordinator.group.streams.requests import StreamsHeartbeatResult
@@ -111,7 +112,7 @@ def test_a_task_moves_only_after_it_was_given_up() -> None:
 
 
 def test_a_full_group_takes_nobody() -> None:
-    streams = StreamsGroupSettings(initial_rebalance_delay_ms=0, size_max=1)
+    streams = StreamsGroupSettings(initial_rebalance_delay_ms=0, max_size=1)
     stage = StreamsStage(settings=GroupSettings(streams=streams))
     stage.streams_beat("a")
     assert stage.streams_beat("b").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

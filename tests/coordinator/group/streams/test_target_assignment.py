@@ -1,6 +1,7 @@
 """When a streams group's epochs and targets change."""
 
-from odradek.coordinator.group.settings import GroupSettings, StreamsGroupSettings
+from odradek.cluster.metadata.group_settings import StreamsGroupSettings
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.records import StreamsGroupMember
 from odradek.coordinator.group.streams.target_assignment import StreamsTargetAssignmentBuilder
 from odradek.coordinator.group.streams.topology import StatusCode

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.handlers.configs import (
     handle_alter_configs,

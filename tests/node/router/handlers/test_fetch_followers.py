@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from odradek.cluster.metadata.broker_configs import LEADER_SELECTOR, RACK_AWARE_SELECTOR
+from odradek.cluster.metadata.broker_settings import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.records import BrokerChanged, PartitionChanged
 from odradek.node.router.handlers.fetch import handle_fetch

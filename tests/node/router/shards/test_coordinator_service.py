@@ -8,6 +8,7 @@ import pytest
 from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged
 from odradek.cluster.metadata.settings import broker_settings
+from odradek.coordinator.group.settings import group_settings
 from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.ownership import shard_of
 from odradek.node.router.handlers.group_offsets import handle_offset_commit, handle_offset_fetch
@@ -17,7 +18,6 @@ from odradek.node.router.handlers.groups import (
     handle_join_group,
     handle_sync_group,
 )
-from odradek.node.router.shards.group_coordinator_type import group_settings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -198,7 +198,7 @@ def test_settings_reach_shards_that_are_hosted_already(harness: GroupHarness) ->
 
 
 def test_group_settings_come_from_the_brokers(harness: GroupHarness) -> None:
-    settings = group_settings(broker_settings(harness.image, 0, {}), harness.image)
+    settings = group_settings(broker_settings(harness.image, 0, {}), harness.image.configs)
     assert settings.initial_rebalance_delay_ms == 3_000
     assert settings.session_timeout_min_ms == 6_000
     assert settings.session_timeout_max_ms == 1_800_000

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.config_tables import TOPIC_CONFIGS
 from odradek.cluster.metadata.settings import broker_settings
-from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.coordinator.transaction.requests import MarkersWritten
 from odradek.node.bus.reply import Reply, drive

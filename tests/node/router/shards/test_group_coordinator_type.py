@@ -9,10 +9,11 @@ from odradek.cluster.metadata.settings import broker_settings
 from odradek.coordinator.group.administration.ephemeral_groups import EphemeralGroupExpired
 from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
 from odradek.coordinator.group.requests import UpdateTopics
+from odradek.coordinator.group.settings import group_settings
 from odradek.node.bus.reply import Reply
 from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.shards.coordinator_type import EffectContext
-from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType, group_settings
+from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
 from odradek.node.router.share.state_effects import ShareStateEffects
 from tests.support.group_harness import GroupHarness
 
@@ -30,8 +31,8 @@ def test_rules_for_groups_come_from_brokers_and_groups(tmp_path: Path) -> None:
         harness.controller.set_config(group, "b", group_protocol_allow="share,consumer")
         harness.controller.set_config(group, "c", consumer_session_timeout_ms="50000")
         harness.follow()
-        policies = group_settings(broker_settings(harness.image, 0, {}), harness.image).policies
-    assert policies == GroupPolicies(
+        settings = group_settings(broker_settings(harness.image, 0, {}), harness.image.configs)
+    assert settings.policies == GroupPolicies(
         ephemeral_patterns=("console-*", "ci"),
         ephemeral_ttl_ms=7,
         own={
@@ -48,7 +49,7 @@ def test_groups_say_themselves_whether_commits_rewind_them(tmp_path: Path) -> No
         harness.controller.set_config(group, "b", group_rewind_by_commit_enable="false")
         harness.controller.set_config(group, "c", group_ttl_ms="7")
         harness.follow()
-        settings = group_settings(broker_settings(harness.image, 0, {}), harness.image)
+        settings = group_settings(broker_settings(harness.image, 0, {}), harness.image.configs)
     assert settings.rewind_by_commit_groups == {"a"}
 
 
@@ -88,13 +89,11 @@ def test_share_groups_have_settings_of_their_own(tmp_path: Path) -> None:
             ConfigResourceType.GROUP, "s", share_session_timeout_ms="50000"
         )
         harness.follow()
-        found = group_settings(broker_settings(harness.image, 0, static), harness.image)
-    assert (found.share_size_max, found.share_assignment_interval_ms) == (7, 9)
-    assert (found.share_session_timeout_ms_of("s"), found.share_session_timeout_ms_of("t")) == (
-        50_000,
-        45_000,
-    )
-    assert found.consumer_session_timeout_ms_of("s") == 45_000
+        found = group_settings(broker_settings(harness.image, 0, static), harness.image.configs)
+    assert (found.share.max_size, found.share.assignment_interval_ms) == (7, 9)
+    assert found.share_of("s").session_timeout_ms == 50_000
+    assert found.share_of("t").session_timeout_ms == 45_000
+    assert found.consumer_of("s").session_timeout_ms == 45_000
 
 
 def test_every_kind_of_group_has_its_own_assignment_interval(tmp_path: Path) -> None:
@@ -107,12 +106,12 @@ def test_every_kind_of_group_has_its_own_assignment_interval(tmp_path: Path) -> 
             streams_assignment_interval_ms="3",
         )
         harness.follow()
-        settings = group_settings(broker_settings(harness.image, 0, {}), harness.image)
+        settings = group_settings(broker_settings(harness.image, 0, {}), harness.image.configs)
 
     def intervals(group_id: str) -> tuple[int, int, int]:
         return (
-            settings.consumer_assignment_interval_ms_of(group_id),
-            settings.share_assignment_interval_ms_of(group_id),
+            settings.consumer_of(group_id).assignment_interval_ms,
+            settings.share_of(group_id).assignment_interval_ms,
             settings.streams_of(group_id).assignment_interval_ms,
         )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import LogBatch, ReadPosition
-from odradek.coordinator.share.group_settings import ShareGroupSettings
 from odradek.node.router.share.share_partition_log import READ_BYTES_MIN, SharePartitionLog
 from odradek.protocol.control_records import ControlType
 from tests.support.fetching import end_transaction, fetch_harness, transactional
@@ -101,7 +101,10 @@ def test_the_size_of_records_is_told_by_what_was_read(harness: RouterHarness) ->
 def test_a_group_begins_at_the_end_at_the_start_or_at_a_time(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2), batch_of(3))
     assert log_of(harness).initial_offset(0, NOW_MS) == 5
-    assert log_of(harness, ShareGroupSettings(begins_earliest=True)).initial_offset(0, NOW_MS) == 0
-    long_ago = log_of(harness, ShareGroupSettings(begins_before_ms=1_000))
+    assert (
+        log_of(harness, ShareGroupSettings(auto_offset_reset="earliest")).initial_offset(0, NOW_MS)
+        == 0
+    )
+    long_ago = log_of(harness, ShareGroupSettings(auto_offset_reset="by_duration:PT1S"))
     assert long_ago.initial_offset(0, NOW_MS) == 0
     assert long_ago.initial_offset(0, NOW_MS + 2_000) == 5

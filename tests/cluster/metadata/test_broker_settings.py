@@ -1,21 +1,17 @@
 """The broker's keys beside Kafka's own answers, and who makes each key of any table true."""
 
 import ast
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
-from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
-from odradek.cluster.metadata.config_definitions import (
-    BY_CONSTRUCTION,
-    ConfigDefinition,
-    ConfigScope,
-)
-from odradek.cluster.metadata.settings import BrokerSettings
-from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.config_definitions import BY_CONSTRUCTION, ConfigError, ConfigScope
+from odradek.cluster.metadata.config_schema import fields_of
+from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, GROUP_SETTINGS, TOPIC_CONFIGS
+from odradek.cluster.metadata.topic_settings import TopicSettings
+from odradek.coordinator.transaction.hanging_transactions import MARGIN_MS
 
 # What DescribeConfigs of a Kafka 4.3.1 gives as the default of these keys.
 KAFKA: Final = {
@@ -103,6 +99,7 @@ KAFKA: Final = {
     "log.segment.delete.delay.ms": ("LONG", "60000"),
     "max.connections": ("INT", "2147483647"),
     "max.connections.per.ip": ("INT", "2147483647"),
+    "max.connections.per.ip.overrides": ("STRING", ""),
     "max.incremental.fetch.session.cache.slots": ("INT", "1000"),
     "message.max.bytes": ("INT", "1048588"),
     "min.insync.replicas": ("INT", "1"),
@@ -174,7 +171,7 @@ def test_types_and_defaults_are_kafkas() -> None:
     ours = {
         name: (definition.type.name, definition.default)
         for name, definition in BROKER_CONFIGS.items()
-        if name not in OURS | INSTALLATION
+        if name not in OURS | INSTALLATION and definition.has_effect
     }
     assert ours == KAFKA | KIP_1191 | NEVER | FASTER | THROTTLES
 
@@ -192,18 +189,6 @@ def test_every_default_of_topics_has_a_key_here() -> None:
     assert asked <= BROKER_CONFIGS.keys()
 
 
-def test_every_other_key_is_a_setting_of_the_broker() -> None:
-    topic_defaults = {
-        synonym.name for definition in TOPIC_CONFIGS.values() for synonym in definition.synonyms
-    }
-    others = {
-        definition.field_name
-        for name, definition in BROKER_CONFIGS.items()
-        if name not in topic_defaults
-    }
-    assert others == set(BrokerSettings.__struct_fields__)
-
-
 def test_coarser_units_are_only_set_in_the_brokers_own_configuration() -> None:
     coarse = [name for name in BROKER_CONFIGS if name.endswith((".hours", ".minutes"))]
     assert len(coarse) == 5
@@ -218,47 +203,37 @@ CALLED_THERE: Final = {
     "broker.rack": "rack",
     "cleanup.policy": "cleanup_delete",
     "connections.max.idle.ms": "connections_idle_ms_max",
-    "group.consumer.assignment.interval.ms": "consumer_assignment_interval_ms_of",
-    "group.consumer.assignors": "consumer_assignors",
-    "group.consumer.heartbeat.interval.ms": "consumer_heartbeat_interval_ms",
-    "group.consumer.max.size": "consumer_size_max",
-    "group.consumer.migration.policy": "migration_policy",
-    "group.consumer.session.timeout.ms": "consumer_session_timeout_ms_of",
-    "group.share.assignment.interval.ms": "share_assignment_interval_ms_of",
-    "group.share.heartbeat.interval.ms": "share_heartbeat_interval_ms",
-    "group.share.max.size": "share_size_max",
-    "group.share.session.timeout.ms": "share_session_timeout_ms_of",
-    "group.ephemeral.patterns": "ephemeral_patterns",
-    "group.ephemeral.ttl.ms": "ephemeral_ttl_ms",
     "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "session_timeout_max_ms",
     "group.max.size": "size_max",
     "group.min.session.timeout.ms": "session_timeout_min_ms",
-    "group.streams.assignment.interval.ms": "assignment_interval_ms",
-    "group.streams.heartbeat.interval.ms": "heartbeat_interval_ms",
-    "group.streams.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
-    "group.streams.max.size": "size_max",
-    "group.streams.num.standby.replicas": "standby_count",
-    "group.streams.session.timeout.ms": "session_timeout_ms",
+    "group.protocol.allow": "allowed_protocols",
+    "group.rewind.by.commit.enable": "rewind_by_commit_groups",
+    "group.share.max.share.sessions": "sessions_max",
     "log.retention.check.interval.ms": "retention_check_interval_ms",
     "max.connections": "connections_max",
     "max.connections.per.ip": "connections_per_ip_max",
+    "max.connections.per.ip.overrides": "connections_per_ip_max_overrides",
     "max.incremental.fetch.session.cache.slots": "slots_max",
     "offset.metadata.max.bytes": "offset_metadata_bytes_max",
     "offsets.retention.check.interval.ms": "retention_check_interval_ms",
     "offsets.retention.minutes": "offsets_retention_ms",
     "share.coordinator.snapshot.update.records.per.snapshot": "updates_per_snapshot",
+    "share.redelivery.backoff.factor": "redelivery_ms",
+    "share.redelivery.delay.ms": "redelivery_ms",
+    "share.auto.offset.reset": "share_group_settings",
+    "share.isolation.level": "share_group_settings",
+    "share.renew.acknowledge.enable": "share_group_settings",
     "socket.request.max.bytes": "request_bytes_max",
-    "group.share.delivery.count.limit": "delivery_count_limit",
-    "group.share.max.share.sessions": "sessions_max",
-    "group.share.partition.max.record.locks": "record_locks_max",
-    "group.share.record.lock.duration.ms": "lock_duration_ms",
     "transaction.max.timeout.ms": "timeout_max_ms",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "expiry_check_interval_ms",
     "transactional.id.expiration.ms": "expiration_ms",
 }
-FROM_NODE_CONFIG: Final = INSTALLATION | OURS | {"broker.rack"}
-"""Keys that the node reads from its own configuration before there is any metadata."""
+FIELDS: Final = {
+    field.definition.name: field
+    for kind in (TopicSettings, BrokerSettings, *GROUP_SETTINGS)
+    for field in fields_of(kind)
+}
 
 
 def names_in(source: str) -> set[str]:
@@ -274,58 +249,57 @@ def names_in(source: str) -> set[str]:
     return found
 
 
-@cache
-def names_read_outside_of_the_metadata() -> frozenset[str]:
-    folders = ("cluster/controller", "cluster/replication", "node")
-    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    paths.append(ROOT / "cluster/metadata/throttles.py")
-    paths.append(ROOT / "coordinator/share/group_settings.py")
-    return frozenset(name for path in paths for name in names_in(path.read_text()))
+def source_of(module: str) -> str:
+    return (ROOT / (module.removeprefix("odradek.").replace(".", "/") + ".py")).read_text()
 
 
-def field_there(definition: ConfigDefinition) -> str:
-    """The name of the setting in the module that enforces it."""
-    topic_keys = [
-        topic.name
-        for topic in TOPIC_CONFIGS.values()
-        if definition.name in {synonym.name for synonym in topic.synonyms}
-    ]
-    key = topic_keys[0] if topic_keys else definition.name
-    return CALLED_THERE.get(key, key.replace(".", "_"))
+@pytest.mark.parametrize("key", FIELDS)
+def test_the_module_that_is_said_to_enforce_a_key_does_look_at_it(key: str) -> None:
+    field = FIELDS[key]
+    for broker_key in field.broker_keys:
+        assert broker_key.enforced_by in (
+            field.definition.enforced_by,
+            "odradek.cluster.controller.config_checks",
+        )
+    if field.definition.enforced_by != BY_CONSTRUCTION:
+        names = names_in(source_of(field.definition.enforced_by))
+        assert CALLED_THERE.get(key, field.name) in names
 
 
-NOT_YET: Final[dict[str, str]] = {}
-
-
-def with_marks(definition: ConfigDefinition) -> ParameterSet:
-    reason = NOT_YET.get(definition.name)
-    marks = [] if reason is None else [pytest.mark.xfail(reason=reason)]
-    return pytest.param(definition, marks=marks, id=definition.name)
-
-
-@pytest.mark.parametrize(
-    "definition", [*map(with_marks, (*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()))]
-)
-def test_the_module_that_is_said_to_enforce_a_key_does_look_at_it(
-    definition: ConfigDefinition,
-) -> None:
-    if definition.enforced_by == BY_CONSTRUCTION:
-        return
-    enforcer = ROOT / (definition.enforced_by.removeprefix("odradek.").replace(".", "/") + ".py")
-    assert field_there(definition) in names_in(enforcer.read_text())
-
-
-@pytest.mark.parametrize("field", BrokerSettings.__struct_fields__)
-def test_every_setting_of_the_broker_is_read_by_somebody(field: str) -> None:
-    if field.replace("_", ".") not in FROM_NODE_CONFIG:
-        assert field in names_read_outside_of_the_metadata()
-
-
-def test_what_is_true_by_construction_says_why() -> None:
-    keys = [d.name for d in TOPIC_CONFIGS.values() if d.enforced_by == BY_CONSTRUCTION]
-    assert keys == [
+def test_what_is_true_by_construction_is_listed() -> None:
+    assert [
+        key for key, field in FIELDS.items() if field.definition.enforced_by == BY_CONSTRUCTION
+    ] == [
         "file.delete.delay.ms",
         "index.interval.bytes",
         "preallocate",
         "segment.index.bytes",
+        "log.dirs",
+        "node.id",
     ]
+
+
+WATCHDOG: Final = [key for key in BROKER_CONFIGS if ".watchdog." in key]
+
+
+def test_the_watchdog_looks_but_does_not_abort_unless_it_is_told_to() -> None:
+    assert {key: BROKER_CONFIGS[key].default for key in WATCHDOG} == {
+        "transaction.watchdog.abort.enable": "false",
+        "transaction.watchdog.interval.ms": "60000",
+        "transaction.watchdog.margin.ms": str(MARGIN_MS),
+    }
+    assert {BROKER_CONFIGS[key].scope for key in WATCHDOG} == {ConfigScope.CLUSTER}
+
+
+def test_a_watchdog_that_never_rests_is_refused() -> None:
+    with pytest.raises(ConfigError, match="100"):
+        BROKER_CONFIGS["transaction.watchdog.interval.ms"].parse("99")
+
+
+def test_addresses_have_limits_of_their_own() -> None:
+    field = FIELDS["max.connections.per.ip.overrides"]
+    assert field.value("") == ()
+    assert field.value("127.0.0.1:200, ::1:3") == (("127.0.0.1", 200), ("::1", 3))
+    for bad in ("a", "a:", "a:-1", ":3", "a:1;b:2"):
+        with pytest.raises(ConfigError):
+            field.definition.parse(bad)

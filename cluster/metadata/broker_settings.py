@@ -1,0 +1,483 @@
+"""The settings of a broker: Kafka's keys, with its names, defaults and bounds (4.3), and ours.
+
+Many that Kafka reads once at start may be changed here while the broker runs: the scope says so.
+What all brokers must agree on is of scope CLUSTER. The defaults of topics and of groups are derived
+from `topic_settings` and `group_settings`; Kafka's keys that mean nothing here are in
+`no_effect_configs`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Final
+
+from odradek.cluster.metadata.config_definitions import (
+    BY_CONSTRUCTION,
+    INT32_MAX,
+    INT64_MAX,
+    ConfigScope,
+    ConfigValue,
+    Validator,
+    at_least,
+    between,
+    list_of,
+    one_of,
+)
+from odradek.cluster.metadata.config_schema import (
+    Strings,
+    boolean,
+    converted,
+    integer,
+    long,
+    settings,
+    short,
+    string,
+    strings,
+)
+from odradek.cluster.metadata.group_settings import (
+    ConsumerGroupSettings,
+    GroupPolicySettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
+)
+from odradek.cluster.metadata.image import ConfigResourceType
+
+LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+CLUSTER: Final = ConfigScope.CLUSTER
+_LIMIT_OF_ADDRESS: Final = re.compile(r"[^\s,;]+:[0-9]{1,9}\Z")
+READ_ONLY: Final = ConfigScope.READ_ONLY
+
+
+def _limits_by_address(text: str) -> tuple[tuple[str, int], ...]:
+    parts = (part.strip().rpartition(":") for part in text.split(",") if part.strip())
+    return tuple((address, int(limit)) for address, _, limit in parts)
+
+
+def _are_limits(value: ConfigValue) -> bool:
+    return isinstance(value, str) and all(
+        _LIMIT_OF_ADDRESS.match(part.strip()) is not None for part in value.split(",") if value
+    )
+
+
+@settings(ConfigResourceType.BROKER)
+class BrokerSettings:
+    """Every key of a broker that has an effect and is not a topic's default."""
+
+    auto_create_topics_enable: bool = boolean(
+        True,
+        "Whether a topic is created when a client asks for its metadata and it does not exist.",
+        enforced_by="odradek.node.router.handlers.metadata",
+        scope=CLUSTER,
+    )
+    default_replication_factor: int = integer(
+        1,
+        "The replication factor of topics that are created without one.",
+        enforced_by="odradek.cluster.controller.topics",
+        validator=between(1, 2**15 - 1),
+        scope=CLUSTER,
+    )
+    delete_topic_enable: bool = boolean(
+        True,
+        "Whether topics may be deleted at all.",
+        enforced_by="odradek.cluster.controller.topics",
+        scope=CLUSTER,
+    )
+    num_partitions: int = integer(
+        1,
+        "The number of partitions of topics that are created without one.",
+        enforced_by="odradek.cluster.controller.topics",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    connections_max_idle_ms: int = long(
+        600_000,
+        "How long a client's connection may be idle before it is closed.",
+        enforced_by="odradek.node.wire.connection",
+        validator=at_least(1),
+    )
+    fetch_max_bytes: int = integer(
+        57_671_680,
+        "The most bytes that one fetch returns, whatever the client asks for. One batch is always"
+        " returned, however large.",
+        enforced_by="odradek.node.router.handlers.fetch",
+        validator=at_least(1024),
+    )
+    max_connections: int = integer(
+        INT32_MAX,
+        "How many client connections a broker holds at once.",
+        enforced_by="odradek.node.wire.limits",
+        validator=at_least(0),
+    )
+    max_connections_per_ip: int = integer(
+        INT32_MAX,
+        "How many connections a broker accepts from one address.",
+        enforced_by="odradek.node.wire.limits",
+        validator=at_least(0),
+    )
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = converted(
+        string(
+            "",
+            "The max.connections.per.ip of single addresses, as in 127.0.0.1:200,10.0.0.1:50.",
+            enforced_by="odradek.node.wire.limits",
+            validator=Validator("a comma-separated list of address:number", _are_limits),
+        ),
+        _limits_by_address,
+    )
+    max_incremental_fetch_session_cache_slots: int = integer(
+        1000,
+        "How many incremental fetch sessions a broker remembers.",
+        enforced_by="odradek.node.router.fetch_sessions",
+        validator=at_least(0),
+    )
+    socket_request_max_bytes: int = integer(
+        104_857_600,
+        "The largest request. A connection that announces a larger one is closed. Half of"
+        " arena.bytes is a limit as well.",
+        enforced_by="odradek.node.wire.connection",
+        validator=at_least(1),
+    )
+    auto_leader_rebalance_enable: bool = boolean(
+        True,
+        "Whether the controller gives the lead back to preferred leaders that are in sync again.",
+        enforced_by="odradek.cluster.controller.controller",
+        scope=CLUSTER,
+    )
+    broker_heartbeat_interval_ms: int = integer(
+        200,
+        "How often a broker sends a heartbeat to the controller.",
+        enforced_by="odradek.cluster.controller.brokers",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    broker_session_timeout_ms: int = integer(
+        1000,
+        "How long a broker may send no heartbeat before it is fenced and loses the lead.",
+        enforced_by="odradek.cluster.controller.brokers",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    cordoned_log_dirs: Strings = strings(
+        "",
+        "* if no new replicas are placed on the broker (KIP-1066), as while it is drained. Its"
+        " replicas stay until they are moved.",
+        enforced_by="odradek.cluster.controller.state",
+        validator=list_of("*"),
+        scope=ConfigScope.ONE_BROKER,
+    )
+    follower_replication_throttled_rate: int = long(
+        INT64_MAX,
+        "The bytes per second that a broker fetches for the replicas that are named by the"
+        " follower.replication.throttled.replicas of their topics.",
+        enforced_by="odradek.cluster.metadata.throttles",
+        validator=at_least(0),
+    )
+    leader_imbalance_check_interval_seconds: int = long(
+        300,
+        "How often the controller checks whether preferred leaders can get the lead back.",
+        enforced_by="odradek.cluster.controller.controller",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    leader_replication_throttled_rate: int = long(
+        INT64_MAX,
+        "The bytes per second that a broker sends to followers out of sync, of the replicas that"
+        " are named by the leader.replication.throttled.replicas of their topics.",
+        enforced_by="odradek.cluster.metadata.throttles",
+        validator=at_least(0),
+    )
+    replica_selector_class: str | None = string(
+        None,
+        "Which replica serves a consumer: the leader, or with Kafka's RackAwareReplicaSelector an"
+        " in-sync replica in the rack that the consumer names as its client.rack.",
+        enforced_by="odradek.node.router.handlers.fetch",
+        validator=one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+    )
+    group_initial_rebalance_delay_ms: int = integer(
+        3000,
+        "How long an empty classic group waits for more members after the first has joined.",
+        enforced_by="odradek.coordinator.group.classic.group",
+        validator=at_least(0),
+        scope=CLUSTER,
+    )
+    group_lag_metrics: str = string(
+        "topic",
+        "For what the metrics show the lag of groups that have committed offsets: for each group"
+        " and topic, for each partition, or not at all.",
+        enforced_by="odradek.node.router.group_lag_metrics",
+        validator=one_of("none", "topic", "partition"),
+        scope=CLUSTER,
+    )
+    group_max_session_timeout_ms: int = integer(
+        1_800_000,
+        "The longest session timeout that a member of a classic group may ask for.",
+        enforced_by="odradek.coordinator.group.shard",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    group_max_size: int = integer(
+        INT32_MAX,
+        "How many members a classic group may have.",
+        enforced_by="odradek.coordinator.group.classic.group",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    group_min_session_timeout_ms: int = integer(
+        6000,
+        "The shortest session timeout that a member of a classic group may ask for.",
+        enforced_by="odradek.coordinator.group.shard",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    offset_metadata_max_bytes: int = integer(
+        4096,
+        "The longest metadata that a client may commit with an offset, in bytes.",
+        enforced_by="odradek.coordinator.group.offsets.committed_offsets",
+        validator=at_least(0),
+        scope=CLUSTER,
+    )
+    offsets_retention_check_interval_ms: int = long(
+        600_000,
+        "How often the coordinator looks for committed offsets that have expired.",
+        enforced_by="odradek.coordinator.group.shard",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    offsets_retention_minutes: int = integer(
+        10_080,
+        "How long the offsets of a group without members are kept.",
+        enforced_by="odradek.coordinator.group.administration.group_cleanup",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    offsets_topic_num_partitions: int = integer(
+        50,
+        "How many partitions __consumer_offsets gets; it cannot be changed once the topic exists.",
+        enforced_by="odradek.node.router.shards.group_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    offsets_topic_replication_factor: int = short(
+        3,
+        "How many replicas __consumer_offsets gets, if there are that many brokers.",
+        enforced_by="odradek.node.router.shards.group_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    offsets_topic_segment_bytes: int = integer(
+        16_777_216,
+        "The segment.bytes that __consumer_offsets is created with. A broker that takes a"
+        " coordinator over reads that much of its log, and what compaction has left: about 0.3 s.",
+        enforced_by="odradek.node.router.shards.group_coordinator_type",
+        validator=at_least(1 << 20),
+        scope=READ_ONLY,
+    )
+    workers: int | None = integer(
+        None,
+        "How many processes own the partitions of a broker; at most one for each store. A change"
+        " while it runs moves stores between them at once. Their data stay where they are.",
+        enforced_by="odradek.node.controller.process",
+        validator=between(1, 64),
+    )
+    durability: str = string(
+        "interval",
+        "When an append is acknowledged: 'interval' when the operating system has it, which writes"
+        " it to the disk within a second; 'commit' when the disk has it.",
+        enforced_by="odradek.storage.log_loader",
+        validator=one_of("interval", "commit"),
+        scope=READ_ONLY,
+    )
+    log_retention_check_interval_ms: int = long(
+        300_000,
+        "How often retention is applied to the logs.",
+        enforced_by="odradek.storage.maintenance",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    producer_id_expiration_ms: int = integer(
+        86_400_000,
+        "How long a producer's sequence numbers are kept after its last batch.",
+        enforced_by="odradek.storage.store",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    replica_lag_time_max_ms: int = long(
+        30_000,
+        "How long a follower may lag behind before it leaves the in-sync replicas.",
+        enforced_by="odradek.node.worker.process",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    advertised_listeners: Strings | None = strings(
+        None,
+        "The addresses that clients are given. Without any: the one at which they reached the"
+        " broker.",
+        enforced_by="odradek.node.controller.bootstrap",
+        scope=READ_ONLY,
+    )
+    broker_rack: str | None = string(
+        None,
+        "The rack or zone of this broker, shown to clients.",
+        enforced_by="odradek.node.controller.bootstrap",
+        scope=READ_ONLY,
+    )
+    listeners: Strings | None = strings(
+        None,
+        "The addresses on which the broker listens.",
+        enforced_by="odradek.node.config",
+        scope=READ_ONLY,
+    )
+    log_dirs: Strings | None = strings(
+        None,
+        "The folder of the broker's data.",
+        enforced_by=BY_CONSTRUCTION,
+        scope=READ_ONLY,
+    )
+    node_id: int = integer(
+        0,
+        "The broker's number in the cluster.",
+        enforced_by=BY_CONSTRUCTION,
+        validator=at_least(0),
+        scope=READ_ONLY,
+    )
+    transaction_max_timeout_ms: int = integer(
+        900_000,
+        "The longest transaction.timeout.ms that a producer may ask for.",
+        enforced_by="odradek.coordinator.transaction.shard",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        True,
+        "Whether the broker asks the transaction coordinator whether a partition is part of a"
+        " transaction, before it accepts the first batch of an older client.",
+        enforced_by="odradek.node.router.handlers.produce",
+        scope=CLUSTER,
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
+        3_600_000,
+        "How often the coordinator looks for transactional ids that have expired.",
+        enforced_by="odradek.coordinator.transaction.shard",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    transaction_state_log_min_isr: int = integer(
+        2,
+        "The min.insync.replicas that __transaction_state is created with.",
+        enforced_by="odradek.node.router.shards.transaction_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    transaction_state_log_num_partitions: int = integer(
+        50,
+        "How many partitions __transaction_state gets; it cannot be changed once the topic exists.",
+        enforced_by="odradek.node.router.shards.transaction_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    transaction_state_log_replication_factor: int = short(
+        3,
+        "How many replicas __transaction_state gets, if there are that many brokers.",
+        enforced_by="odradek.node.router.shards.transaction_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    transaction_state_log_segment_bytes: int = integer(
+        16_777_216,
+        "The segment.bytes that __transaction_state is created with; see"
+        " offsets.topic.segment.bytes.",
+        enforced_by="odradek.node.router.shards.transaction_coordinator_type",
+        validator=at_least(1 << 20),
+        scope=READ_ONLY,
+    )
+    transaction_watchdog_abort_enable: bool = boolean(
+        False,
+        "Whether the broker aborts hanging transactions in partitions it leads: those that are open"
+        " there, without a batch for transaction.max.timeout.ms and transaction.watchdog.margin.ms"
+        " together, and unknown to all coordinators. Otherwise they are logged and counted.",
+        enforced_by="odradek.node.router.transactions.watchdog",
+        scope=CLUSTER,
+    )
+    transaction_watchdog_interval_ms: int = integer(
+        60_000,
+        "How often to look for hanging transactions. It takes two checks to be sure of one.",
+        enforced_by="odradek.node.router.transactions.watchdog",
+        validator=at_least(100),
+        scope=CLUSTER,
+    )
+    transaction_watchdog_margin_ms: int = integer(
+        300_000,
+        "How much longer than transaction.max.timeout.ms a transaction must be idle to count as"
+        " hanging.",
+        enforced_by="odradek.node.router.transactions.watchdog",
+        validator=at_least(0),
+        scope=CLUSTER,
+    )
+    transactional_id_expiration_ms: int = integer(
+        604_800_000,
+        "How long a transactional id is kept after its last transaction.",
+        enforced_by="odradek.coordinator.transaction.shard",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int = integer(
+        500,
+        "After how many updates of the state of a share partition a snapshot is written.",
+        enforced_by="odradek.coordinator.share.shard",
+        validator=between(0, 500),
+        scope=CLUSTER,
+    )
+    share_coordinator_state_topic_min_isr: int = short(
+        2,
+        "The min.insync.replicas that __share_group_state is created with.",
+        enforced_by="odradek.node.router.shards.share_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    share_coordinator_state_topic_num_partitions: int = integer(
+        50,
+        "How many partitions __share_group_state gets; it cannot be changed once the topic exists.",
+        enforced_by="odradek.node.router.shards.share_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    share_coordinator_state_topic_replication_factor: int = short(
+        3,
+        "How many replicas __share_group_state gets, if there are that many brokers.",
+        enforced_by="odradek.node.router.shards.share_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+    share_coordinator_state_topic_segment_bytes: int = integer(
+        104_857_600,
+        "The segment.bytes that __share_group_state is created with.",
+        enforced_by="odradek.node.router.shards.share_coordinator_type",
+        validator=at_least(1 << 20),
+        scope=READ_ONLY,
+    )
+    group_share_max_share_sessions: int = integer(
+        2_000,
+        "How many share sessions a broker keeps; one more is refused.",
+        enforced_by="odradek.node.router.share.sessions",
+        validator=at_least(1),
+        scope=CLUSTER,
+    )
+    errors_deadletterqueue_auto_create_topics_enable: bool = boolean(
+        False,
+        "Whether a group's dead-letter topic is created when it is first needed.",
+        enforced_by="odradek.node.router.share.dead_letter_queue",
+        scope=CLUSTER,
+    )
+    errors_deadletterqueue_topic_name_prefix: str = string(
+        "dlq.",
+        "The prefix of the names of dead-letter topics; empty for any name.",
+        enforced_by="odradek.node.router.share.dead_letter_queue",
+        scope=CLUSTER,
+    )
+    consumer: ConsumerGroupSettings = ConsumerGroupSettings()
+    """Of consumer groups that set nothing themselves; the others as well."""
+    streams: StreamsGroupSettings = StreamsGroupSettings()
+    share: ShareGroupSettings = ShareGroupSettings()
+    policies: GroupPolicySettings = GroupPolicySettings()
+    group_bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Between what a group may set a key of its own, both included."""

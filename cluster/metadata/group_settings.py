@@ -1,0 +1,468 @@
+"""The settings of groups: Kafka's keys (KIP-848, KIP-932, KIP-1071, KIP-1191; 4.3), and ours.
+
+A group may set a key of its own (resource type GROUP), between the broker's
+`group.<kind>.min.<key>` and `group.<kind>.max.<key>`. Otherwise it has the value of the broker's
+`group.<kind>.<key>`. One field here declares all four.
+"""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from odradek.cluster.metadata.config_definitions import (
+    INT32_MAX,
+    ConfigScope,
+    ConfigValue,
+    Validator,
+    at_least,
+    between,
+    list_of,
+    one_of,
+)
+from odradek.cluster.metadata.config_schema import (
+    Bound,
+    GroupDefault,
+    Strings,
+    boolean,
+    converted,
+    double,
+    integer,
+    long,
+    settings,
+    string,
+    strings,
+)
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
+
+GROUP: Final = ConfigResourceType.GROUP
+CLUSTER: Final = ConfigScope.CLUSTER
+UNIFORM: Final = "uniform"
+RANGE: Final = "range"
+ASSIGNORS: Final = (UNIFORM, RANGE)
+PROTOCOLS: Final = ("classic", "consumer", "share", "streams")
+"""By which members may join groups, as ListGroups names the types of groups."""
+DAY_MS: Final = 86_400_000
+DURATION_PREFIX: Final = "by_duration:"
+
+_SESSION: Final = (
+    "How long a member of the group may be silent. After that the coordinator removes it."
+)
+_HEARTBEAT: Final = (
+    "The longest interval between the heartbeats of a member. The coordinator asks for shorter ones"
+    " while the group reconciles, and while there are so few members that it costs nothing."
+)
+_ASSIGNMENT: Final = (
+    "The shortest time between two target assignments of the group: changes in between are assigned"
+    " together."
+)
+_ASSIGNMENT_MS: Final = GroupDefault(between(0, 15_000), Bound(0), Bound(15_000))
+_SESSION_MS: Final = GroupDefault(low=Bound(45_000), high=Bound(60_000))
+_HEARTBEAT_MS: Final = GroupDefault(low=Bound(5_000), high=Bound(15_000))
+
+
+class MigrationPolicy(StrEnum):
+    """Between which protocols a group may change while it has members (KIP-848)."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """From classic to consumer."""
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """From consumer to classic."""
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
+
+
+@settings(GROUP, "consumer.")
+class ConsumerGroupSettings:
+    """What holds for consumer groups, or for one of them (KIP-848)."""
+
+    session_timeout_ms: int = integer(
+        45_000,
+        _SESSION,
+        enforced_by="odradek.coordinator.group.consumer.heartbeats",
+        validator=at_least(1),
+        broker=_SESSION_MS,
+    )
+    heartbeat_interval_ms: int = integer(
+        5_000,
+        _HEARTBEAT,
+        enforced_by="odradek.coordinator.group.consumer.heartbeats",
+        validator=at_least(1),
+        broker=_HEARTBEAT_MS,
+    )
+    is_interval_fixed: bool = False
+    """Whether the interval was set for this group: then it is kept to while nothing changes."""
+    assignment_interval_ms: int = integer(
+        100,
+        _ASSIGNMENT,
+        enforced_by="odradek.coordinator.group.consumer.target_assignment",
+        validator=at_least(0),
+        broker=_ASSIGNMENT_MS,
+    )
+    max_size: int = integer(
+        INT32_MAX,
+        "How many members a consumer group may have.",
+        enforced_by="odradek.coordinator.group.consumer.heartbeats",
+        validator=at_least(1),
+        scope=CLUSTER,
+        is_broker_key=True,
+    )
+    assignors: Strings = converted(
+        strings(
+            ",".join(ASSIGNORS),
+            "The assignors that members of consumer groups may ask for. The first is the default.",
+            enforced_by="odradek.coordinator.group.consumer.target_assignment",
+            validator=list_of(*ASSIGNORS),
+            scope=CLUSTER,
+            is_broker_key=True,
+        ),
+        lambda names: names or ASSIGNORS,
+    )
+    migration_policy: MigrationPolicy = converted(
+        string(
+            MigrationPolicy.BIDIRECTIONAL,
+            "Whether a group that has members may change from the classic protocol to the consumer"
+            " protocol (upgrade), back (downgrade), both or neither.",
+            enforced_by="odradek.coordinator.group.consumer.migration",
+            validator=one_of(*MigrationPolicy),
+            scope=CLUSTER,
+            is_broker_key=True,
+        ),
+        MigrationPolicy,
+    )
+
+
+@settings(GROUP, "streams.")
+class StreamsGroupSettings:
+    """What holds for streams groups, or for one of them (KIP-1071)."""
+
+    session_timeout_ms: int = integer(
+        45_000,
+        _SESSION,
+        enforced_by="odradek.coordinator.group.streams.heartbeats",
+        validator=at_least(1),
+        broker=_SESSION_MS,
+    )
+    heartbeat_interval_ms: int = integer(
+        5_000,
+        _HEARTBEAT,
+        enforced_by="odradek.coordinator.group.streams.heartbeats",
+        validator=at_least(1),
+        broker=_HEARTBEAT_MS,
+    )
+    is_interval_fixed: bool = False
+    """As for consumer groups."""
+    assignment_interval_ms: int = integer(
+        100,
+        _ASSIGNMENT,
+        enforced_by="odradek.coordinator.group.streams.target_assignment",
+        validator=at_least(0),
+        broker=_ASSIGNMENT_MS,
+    )
+    initial_rebalance_delay_ms: int = integer(
+        3_000,
+        "How long the coordinator waits after the first member has joined before it assigns tasks.",
+        enforced_by="odradek.coordinator.group.streams.groups",
+        validator=at_least(0),
+        broker=GroupDefault(),
+    )
+    num_standby_replicas: int = integer(
+        0,
+        "How many standby tasks each stateful task has.",
+        enforced_by="odradek.coordinator.group.streams.target_assignment",
+        validator=at_least(0),
+        broker=GroupDefault(high=Bound(2, name="group.streams.max.standby.replicas")),
+    )
+    max_size: int = integer(
+        INT32_MAX,
+        "How many members a streams group may have.",
+        enforced_by="odradek.coordinator.group.streams.heartbeats",
+        validator=at_least(1),
+        scope=CLUSTER,
+        is_broker_key=True,
+    )
+
+
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>[0-9]{1,9})D)?"
+    r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,9})H)?(?:(?P<minutes>[0-9]{1,9})M)?"
+    r"(?:(?P<seconds>[0-9]{1,9})(?:\.(?P<fraction>[0-9]{1,9}))?S)?)?\Z",
+    re.IGNORECASE,
+)
+
+
+def duration_ms(text: str) -> int | None:
+    """The milliseconds of an ISO 8601 duration in days, hours, minutes and seconds, as in
+    `P1DT2H`; None if the text is none."""
+    found = _DURATION.match(text)
+    if found is None or text.upper() == "P":
+        return None
+    parts = {name: int(value) for name, value in found.groupdict("0").items()}
+    fraction = found["fraction"]
+    millis = int(fraction.ljust(3, "0")[:3]) if fraction else 0
+    minutes = (parts["days"] * 24 + parts["hours"]) * 60 + parts["minutes"]
+    return (minutes * 60 + parts["seconds"]) * 1_000 + millis
+
+
+def _is_offset_reset(value: ConfigValue) -> bool:
+    if not isinstance(value, str):
+        return False
+    if value.startswith(DURATION_PREFIX):
+        return duration_ms(value.removeprefix(DURATION_PREFIX)) is not None
+    return value in ("earliest", "latest")
+
+
+def _can_be_dead_letter_topic(value: ConfigValue) -> bool:
+    if value == "":
+        return True
+    return (
+        isinstance(value, str)
+        and topic_name_error(value) is None
+        and value not in INTERNAL_TOPICS
+        and not value.startswith("__")
+    )
+
+
+@settings(GROUP, "share.")
+class ShareGroupSettings:
+    """What holds for share groups, or for one of them: for its members, and for the records that
+    the leaders of its partitions deliver (KIP-932)."""
+
+    session_timeout_ms: int = integer(
+        45_000,
+        _SESSION,
+        enforced_by="odradek.coordinator.group.share.heartbeats",
+        validator=at_least(1),
+        broker=_SESSION_MS,
+    )
+    heartbeat_interval_ms: int = integer(
+        5_000,
+        _HEARTBEAT,
+        enforced_by="odradek.coordinator.group.share.heartbeats",
+        validator=at_least(1),
+        broker=_HEARTBEAT_MS,
+    )
+    is_interval_fixed: bool = False
+    """As for consumer groups."""
+    assignment_interval_ms: int = integer(
+        100,
+        _ASSIGNMENT,
+        enforced_by="odradek.coordinator.group.share.target_assignment",
+        validator=at_least(0),
+        broker=_ASSIGNMENT_MS,
+    )
+    max_size: int = integer(
+        200,
+        "How many members a share group may have.",
+        enforced_by="odradek.coordinator.group.share.heartbeats",
+        validator=between(1, 1_000),
+        scope=CLUSTER,
+        is_broker_key=True,
+    )
+    lock_duration_ms: int = integer(
+        30_000,
+        "How long a member may keep a record before others get it, unless it renews the lock.",
+        enforced_by="odradek.coordinator.share.partition",
+        name="share.record.lock.duration.ms",
+        validator=at_least(1),
+        broker=GroupDefault(
+            between(1_000, 3_600_000),
+            low=Bound(15_000, between(1_000, 30_000)),
+            high=Bound(60_000, between(30_000, 3_600_000)),
+        ),
+    )
+    delivery_count_limit: int = integer(
+        5,
+        "How often a record is delivered before the group gives it up.",
+        enforced_by="odradek.coordinator.share.partition",
+        validator=at_least(1),
+        broker=GroupDefault(
+            between(2, 10), low=Bound(2, between(2, 5)), high=Bound(10, between(5, 25))
+        ),
+    )
+    record_locks_max: int = integer(
+        2_000,
+        "How many records of a partition a share group may have in flight.",
+        enforced_by="odradek.coordinator.share.partition",
+        name="share.partition.max.record.locks",
+        validator=at_least(1),
+        broker=GroupDefault(
+            between(100, 10_000),
+            low=Bound(100, between(100, 2_000)),
+            high=Bound(4_000, between(2_000, 10_000)),
+        ),
+    )
+    redelivery_delay_ms: int = integer(
+        0,
+        "How long a record that was released, or whose lock has expired, is kept back before it is"
+        " delivered again. Not a key of Kafka's.",
+        enforced_by="odradek.coordinator.share.partition",
+        validator=between(0, DAY_MS),
+    )
+    redelivery_backoff: float = double(
+        1.0,
+        "The factor by which share.redelivery.delay.ms grows with each delivery of a record, up to"
+        " one day. Not a key of Kafka's.",
+        enforced_by="odradek.coordinator.share.partition",
+        name="share.redelivery.backoff.factor",
+        validator=between(1, 100),
+    )
+    is_read_committed: bool = converted(
+        string(
+            "read_uncommitted",
+            "Whether records of transactions are delivered only once these have committed.",
+            enforced_by="odradek.node.router.share.partitions",
+            name="share.isolation.level",
+            validator=one_of("read_uncommitted", "read_committed"),
+        ),
+        lambda level: level == "read_committed",
+    )
+    may_renew: bool = boolean(
+        True,
+        "Whether members may renew their locks.",
+        enforced_by="odradek.node.router.share.partitions",
+        name="share.renew.acknowledge.enable",
+    )
+    auto_offset_reset: str = string(
+        "latest",
+        "Where a group starts in a partition that it has not read: at the end (latest), at the"
+        " earliest record, or at the first record of so long ago, as in by_duration:P1D.",
+        enforced_by="odradek.node.router.share.partitions",
+        validator=Validator(
+            "latest, earliest or by_duration:<duration of ISO 8601>", _is_offset_reset
+        ),
+    )
+    dead_letter_topic: str = string(
+        "",
+        "The topic to which records are written that the group rejects or gives up; empty for none."
+        " The topic must have errors.deadletterqueue.group.enable.",
+        enforced_by="odradek.node.router.share.dead_letter_queue",
+        name="errors.deadletterqueue.topic.name",
+        validator=Validator(
+            "the name of a topic that is not internal, or empty", _can_be_dead_letter_topic
+        ),
+    )
+    copies_dead_letters: bool = boolean(
+        False,
+        "Whether key and value of a record are copied to the dead-letter topic, besides the"
+        " record's position.",
+        enforced_by="odradek.node.router.share.dead_letter_queue",
+        name="errors.deadletterqueue.copy.record.enable",
+    )
+
+    @property
+    def begins_earliest(self) -> bool:
+        """Whether the group starts at the earliest record of a partition it has not read."""
+        return self.auto_offset_reset == "earliest"
+
+    @property
+    def begins_before_ms(self) -> int | None:
+        """The age of the first record that the group reads; None if it does not go by time."""
+        reset = self.auto_offset_reset
+        if not reset.startswith(DURATION_PREFIX):
+            return None
+        return duration_ms(reset.removeprefix(DURATION_PREFIX))
+
+    def delay_ms(self, delivery_count: int) -> int:
+        """How long a record is kept back that has been delivered this often."""
+        if not self.redelivery_delay_ms or delivery_count <= 0:
+            return 0
+        delay = self.redelivery_delay_ms * self.redelivery_backoff ** (delivery_count - 1)
+        return int(min(delay, DAY_MS))
+
+    def redelivery_ms(self, delivery_count: int, now_ms: int) -> int:
+        """When a record that is released now is available again; 0 for at once."""
+        delay_ms = self.delay_ms(delivery_count)
+        return now_ms + delay_ms if delay_ms else 0
+
+    @property
+    def throttle_from(self) -> int:
+        """From this delivery count on, a record may be what makes its consumers fail. It is
+        delivered with few others, or alone."""
+        return max(2, (self.delivery_count_limit + 1) // 2)
+
+
+# -- policies: who may be in a group, how long an empty group stays, who may rewind it -----------
+
+EPHEMERAL: Final = "group.ephemeral"
+EPHEMERAL_PATTERNS: Final = "group.ephemeral.patterns"
+_POLICIES: Final = "odradek.coordinator.group.policies"
+
+
+def _is_pattern_list(value: ConfigValue) -> bool:
+    return isinstance(value, tuple) and not any("*" in pattern[:-1] for pattern in value)
+
+
+def _is_protocol_list(value: ConfigValue) -> bool:
+    return isinstance(value, tuple) and len(value) > 0 and set(value) <= set(PROTOCOLS)
+
+
+@settings(GROUP)
+class GroupPolicySettings:
+    """Keys of ours for groups of every kind.
+
+    An ephemeral group is deleted, with its offsets, some time after its last member has left. A
+    group is ephemeral if its own key says so, or else if a pattern of the broker's matches its
+    name. A pattern is a whole name, or a prefix and a star: an expression could contain a comma.
+    """
+
+    is_ephemeral: bool = boolean(
+        False,
+        "Whether the group is deleted, with its offsets, when its last member has left. Without it"
+        " the broker's group.ephemeral.patterns decide.",
+        enforced_by=_POLICIES,
+        name=EPHEMERAL,
+    )
+    ephemeral_patterns: Strings = strings(
+        "",
+        "The groups that are ephemeral unless they say otherwise: names, or prefixes and a star, as"
+        " in console-consumer-*.",
+        enforced_by=_POLICIES,
+        validator=Validator(
+            "a comma-separated list of names; a star may end a name", _is_pattern_list
+        ),
+        scope=CLUSTER,
+        is_broker_key=True,
+    )
+    ttl_ms: int = long(
+        0,
+        "How long an ephemeral group stays when its last member has left; 0: not at all.",
+        enforced_by=_POLICIES,
+        name="group.ttl.ms",
+        validator=at_least(0),
+        broker=GroupDefault(name="group.ephemeral.ttl.ms"),
+    )
+    protocols: frozenset[str] = converted(
+        strings(
+            ",".join(PROTOCOLS),
+            "The protocols by which members may join the group.",
+            enforced_by="odradek.coordinator.group.administration.admission",
+            name="group.protocol.allow",
+            validator=Validator(f"one or more of: {', '.join(PROTOCOLS)}", _is_protocol_list),
+        ),
+        frozenset,
+    )
+    rewinds_by_commit: bool = boolean(
+        False,
+        "Whether a commit of offsets by a client that is no member of the group, as tools make it"
+        " that reset offsets, rewinds the group while it has members. Kafka refuses such commits.",
+        enforced_by="odradek.coordinator.group.rewind.rewind_by_commit",
+        name="group.rewind.by.commit.enable",
+    )
+
+
+def matches_any(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name equals a pattern, or starts with one that ends in a star."""
+    return any(
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+        for pattern in patterns
+    )

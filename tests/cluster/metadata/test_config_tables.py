@@ -1,0 +1,43 @@
+"""The tables of keys, and the keys that are accepted besides what is listed."""
+
+import pytest
+
+from odradek.cluster.metadata.config_definitions import ConfigScope
+from odradek.cluster.metadata.config_tables import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    broker_config,
+    topic_config,
+)
+
+
+@pytest.mark.parametrize("table", [TOPIC_CONFIGS, GROUP_CONFIGS, BROKER_CONFIGS])
+def test_keys_are_listed_by_name(table: dict[str, object]) -> None:
+    assert list(table) == sorted(table)
+
+
+def test_keys_of_older_releases_are_known_but_not_listed() -> None:
+    assert "message.format.version" not in TOPIC_CONFIGS
+    assert topic_config("message.format.version") is not None
+    assert broker_config("inter.broker.protocol.version") is not None
+    assert topic_config("inter.broker.protocol.version") is None
+
+
+def test_a_key_of_one_listener_is_that_of_the_broker_if_it_has_no_effect() -> None:
+    for key in (
+        "listener.name.internal.ssl.keystore.location",
+        "listener.name.replication-9091.scram-sha-512.sasl.jaas.config",
+    ):
+        definition = broker_config(key)
+        assert definition is not None
+        assert (definition.name, definition.has_effect) == (key, False)
+        assert definition.scope is ConfigScope.PER_BROKER
+    assert broker_config("listener.name.internal.max.connections") is None
+    assert broker_config("listener.name.internal.nonsense") is None
+
+
+def test_zookeeper_is_not_asked_for() -> None:
+    definition = broker_config("zookeeper.connect")
+    assert definition is not None
+    assert not definition.has_effect

@@ -1,0 +1,115 @@
+"""Kafka's keys without effect: which they are, what they take, and what is refused."""
+
+import re
+
+import pytest
+
+from odradek.cluster.metadata.config_definitions import ConfigDefinition, ConfigError, ConfigScope
+from odradek.cluster.metadata.config_tables import (
+    BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    broker_config,
+    topic_config,
+)
+from odradek.cluster.metadata.no_effect_configs import (
+    BROKER_KEYS,
+    OLDER_BROKER_KEYS,
+    OLDER_TOPIC_KEYS,
+    TOPIC_KEYS,
+)
+
+OURS = re.compile(r"group\.(ephemeral|lag)\.|transaction\.watchdog\.")
+THROTTLES = ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
+DEAD_LETTERS = (
+    "errors.deadletterqueue.auto.create.topics.enable",
+    "errors.deadletterqueue.topic.name.prefix",
+)
+ALL = (*TOPIC_KEYS, *BROKER_KEYS, *OLDER_TOPIC_KEYS, *OLDER_BROKER_KEYS)
+
+
+def test_with_the_keys_that_have_an_effect_they_are_all_of_kafkas() -> None:
+    # Kafka 4.3.1 has 340 keys of a broker that are not internal. Two are other names of node.id
+    # and log.dirs, listener.security.protocol.map is a setting of the node. The other direction,
+    # and the keys that have an effect, are in test_broker_settings.py and test_topic_settings.py.
+    ours = {"durability", "workers", *THROTTLES, *DEAD_LETTERS}
+    ours |= {name for name in BROKER_CONFIGS if OURS.match(name)}
+    assert len(BROKER_CONFIGS.keys() - ours) == 340 - 3
+    assert len(BROKER_KEYS) == 214
+    assert len(TOPIC_KEYS) == 5
+    assert all(not BROKER_CONFIGS[each.name].has_effect for each in BROKER_KEYS)
+    assert all(not TOPIC_CONFIGS[each.name].has_effect for each in TOPIC_KEYS)
+
+
+@pytest.mark.parametrize("definition", ALL, ids=lambda definition: definition.name)
+def test_they_say_that_they_have_no_effect_and_take_their_default(
+    definition: ConfigDefinition,
+) -> None:
+    assert "without effect" in definition.documentation
+    if definition.default is not None:
+        definition.parse(definition.default)
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [
+        ("num.io.threads", "1", "0"),
+        ("log.cleaner.threads", "0", "-1"),
+        ("background.threads", "12", "many"),
+        ("process.roles", "broker,controller", "zookeeper"),
+        ("inter.broker.protocol.version", "3.7-IV4", "newest"),
+        ("log.message.format.version", "0.11.0.2", "v2"),
+        ("ssl.client.auth", "requested", "maybe"),
+        ("sasl.login.refresh.buffer.seconds", "300", "40000"),
+        ("sasl.oauthbearer.assertion.claim.exp.seconds", "86400", "86401"),
+        ("zookeeper.connect", "zk:2181", None),
+    ],
+)
+def test_values_are_checked_as_in_kafka(key: str, good: str, bad: str | None) -> None:
+    definition = broker_config(key)
+    assert definition is not None
+    definition.parse(good)
+    if bad is not None:
+        with pytest.raises(ConfigError, match="must be"):
+            definition.parse(bad)
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad", "reason"),
+    [
+        ("authorizer.class.name", "", "org.apache.kafka.metadata.authorizer.X", "no authorizer"),
+        ("log.cleaner.enable", "true", "false", "cleanup.policy"),
+        ("remote.log.storage.system.enable", "false", "true", "tiered storage"),
+        ("transaction.two.phase.commit.enable", "false", "true", "two-phase"),
+        ("max.connection.creation.rate", "2147483647", "10", "max.connections.per.ip"),
+        ("group.share.assignors", "simple", "mine", "simple"),
+        ("config.providers", "", "file", "not looked up"),
+    ],
+)
+def test_what_would_change_what_a_user_gets_is_refused_with_the_reason(
+    key: str, good: str, bad: str, reason: str
+) -> None:
+    definition = BROKER_CONFIGS[key]
+    definition.parse(good)
+    with pytest.raises(ConfigError, match=f"is not supported.*{reason}"):
+        definition.parse(bad)
+
+
+def test_a_topic_may_say_that_it_has_no_tiered_storage() -> None:
+    definition = TOPIC_CONFIGS["remote.storage.enable"]
+    assert definition.parse("false") is False
+    with pytest.raises(ConfigError, match="no tiered storage"):
+        definition.parse("true")
+
+
+def test_the_bound_on_timestamps_of_older_releases_names_its_successors() -> None:
+    definition = topic_config("message.timestamp.difference.max.ms")
+    assert definition is not None
+    definition.parse("9223372036854775807")
+    with pytest.raises(ConfigError, match=r"message\.timestamp\.before\.max\.ms"):
+        definition.parse("1000")
+
+
+def test_secrets_are_not_shown() -> None:
+    definition = BROKER_CONFIGS["ssl.keystore.password"]
+    assert definition.is_sensitive
+    assert definition.scope is ConfigScope.PER_BROKER
