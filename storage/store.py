@@ -533,35 +533,10 @@ class Store:
         self._starts = LogStarts(catalog, self._logs, self.status, self._note_dead_below)
         log_loader.replay_segment(self._logs, segment, trusts_checkpoints=not may_be_torn)
         log_loader.mark_open(catalog, self._logs, active_id, boot_id=boot_id, now_ms=now_ms)
-        dead_bytes = 0
-        for number in log_loader.numbers_in(segment) - self._logs.keys():
-            self._dead[number] = dead = log_loader.dead_extent(segment, number)
-            if dead is not None:
-                dead_bytes += dead.byte_count
-        self._active_bytes = dead_bytes
-        self.status.allocate_slots(catalog.numbers_end)
-        for number in range(catalog.numbers_end):
-            if number not in self._logs:
-                self.status.clear(number)
-                self._dead.setdefault(number, None)
-        self._free_numbers()
+        self._recover_dead(segment)
         for log in self._logs.values():
-            recovered = log_loader.recovered_high_watermark(
-                log, self.status, is_trusted=not may_be_torn
-            )
-            self._recovered_high_watermarks[log.number] = recovered
-            # Routers read on while a worker is replaced: what is beyond is not theirs to see.
-            log.high_watermark = log.log_end_offset if may_be_torn else recovered
-            # Every marker that was read just now counts as one that is not committed yet.
-            log.undecided.on_high_watermark_updated(recovered)
-            log.flushed_offset = log.log_end_offset
-            self._write_status(log)
-            self._active_bytes += log.active_bytes
-            extent = log.active_extent(segment.segment_id)
-            if extent is not None:
-                dead_bytes += extent.byte_count - live_bytes(extent, log.log_start_offset)
-            self._note_roll_deadline(log)
-        self._note_dead_bytes(dead_bytes)
+            self._recover_log(log, is_trusted=not may_be_torn)
+        self._note_dead_bytes(0)
         self.expire_producers(now_ms)
         self._maintenance = Maintenance(
             catalog, self._logs, move_log_starts=self.move_log_starts, options=self.options
@@ -574,3 +549,32 @@ class Store:
             # Only a new segment can get one. Until there is room for it every turn is synced.
             self._is_roll_due = self._must_roll_now = True
             self._roll_when_synced(now_ms)
+
+    def _recover_dead(self, segment: Segment) -> None:
+        """Find what the active segment holds of deleted partitions, and free the unused numbers."""
+        for number in log_loader.numbers_in(segment) - self._logs.keys():
+            self._dead[number] = dead = log_loader.dead_extent(segment, number)
+            if dead is not None:
+                self._dead_bytes += dead.byte_count
+        self._active_bytes = self._dead_bytes
+        self.status.allocate_slots(self.catalog.numbers_end)
+        for number in range(self.catalog.numbers_end):
+            if number not in self._logs:
+                self.status.clear(number)
+                self._dead.setdefault(number, None)
+        self._free_numbers()
+
+    def _recover_log(self, log: PartitionLog, *, is_trusted: bool) -> None:
+        recovered = log_loader.recovered_high_watermark(log, self.status, is_trusted=is_trusted)
+        self._recovered_high_watermarks[log.number] = recovered
+        # Routers go on reading while a worker is replaced. They must not see uncommitted records.
+        log.high_watermark = recovered if is_trusted else log.log_end_offset
+        # Each marker that was just read counts as not replicated yet.
+        log.undecided.on_high_watermark_updated(recovered)
+        log.flushed_offset = log.log_end_offset
+        self._write_status(log)
+        self._active_bytes += log.active_bytes
+        extent = log.active_extent(self._segment.segment_id)
+        if extent is not None:
+            self._dead_bytes += extent.byte_count - live_bytes(extent, log.log_start_offset)
+        self._note_roll_deadline(log)

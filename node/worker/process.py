@@ -117,7 +117,15 @@ class WorkerProcess:
         self._data_sockets: set[object] = {self._wakeup_descriptor}
         """What wakes us for the data's sake alone: routers' bell and other nodes."""
         self._has_peer_requests = False
-        self._replication = Replication(
+        self._replication = self._make_replication()
+        self._routers.on_relayed = self._replication.send_relayed_response
+        self._register_sockets()
+        self._duties_due = 0.0
+        self._register_metrics()
+
+    def _make_replication(self) -> Replication:
+        config = self._config
+        return Replication(
             self._context,
             self._partitions,
             self._turns,
@@ -125,23 +133,22 @@ class WorkerProcess:
             cluster_id=config.cluster_id,
             node_id=config.node_id,
             stores_folder=config.stores_folder,
-            identity=f"{config.node_id}-{index}-{self._incarnation}".encode(),
+            identity=f"{config.node_id}-{self._index}-{self._incarnation}".encode(),
             watch=self._watch,
             propose=self._propose,
             relay=self._routers.relay,
             now_ms=self._replication_ms(),
         )
-        self._routers.on_relayed = self._replication.send_relayed_response
+
+    def _register_sockets(self) -> None:
         for socket in (
             *self._routers.sockets,
             self._controller.socket,
             self._controller.monitor,
-            *supervisor.sockets,
+            *self._supervisor.sockets,
         ):
             self._poller.register(socket, zmq.POLLIN)
         self._poller.register(self._wakeup_descriptor, zmq.POLLIN)
-        self._duties_due = 0.0
-        self._register_metrics()
 
     def _replica_network(self) -> ReplicaNetwork:
         config = self._config

@@ -123,6 +123,18 @@ class _DelayedFetch(NamedTuple):
     deadline_ms: int
 
 
+class _Response:
+    """A response that is being filled. `holds` keeps the segments that the batches are views of."""
+
+    __slots__ = ("batches", "bytes_left", "holds", "parts")
+
+    def __init__(self, parts: list[ReplicaPartitionData], bytes_max: int) -> None:
+        self.parts = parts
+        self.bytes_left = bytes_max
+        self.batches: list[bytes | memoryview] = []
+        self.holds: list[object] = []
+
+
 class ReplicaFetchServer:
     """The sessions of all followers with one worker, and the socket they come in by."""
 
@@ -393,55 +405,14 @@ class ReplicaFetchServer:
     def _answer(
         self, session: _FetchSession, fetch: ReplicaFetchRequest, now_ms: int, *, is_due: bool
     ) -> bool:
-        """False if the follower is gone. If nothing is there, an answer is sent if it `is_due`."""
-        parts = list(session.told.values())
+        """Send the response if it has content or `is_due`. False if the follower is gone."""
+        response = _Response(list(session.told.values()), fetch.bytes_max)
         session.told.clear()
-        batches: list[bytes | memoryview] = []
-        holds: list[object] = []
-        left = fetch.bytes_max
         for handle in list(session.ready):
-            cached = session.cached[handle]
-            location = cached.location
-            leader = self._leaders.get(location) if location is not None else None
-            if location is None or leader is None:
-                del session.ready[handle]
-                continue
-            is_throttled = self._is_throttled(location, session, leader)
-            if is_throttled and not self._budget.available(now_ms):
-                continue
-            # One batch may overdraw the budget, not a whole answer: replicas then move evenly.
-            allowance = self._budget.allowance(now_ms) if is_throttled else None
-            end = leader.replica.log_end_offset
-            try:
-                result = self._reader(location[0]).read(
-                    location[1],
-                    cached.offset,
-                    max_bytes=left if allowance is None else min(left, allowance),
-                    end_offset=end,
-                    min_one_batch=not batches,
-                )
-            except StorageError as error:
-                log.error("cannot read store %d for a follower: %s", location[0], error)
-                del session.ready[handle]
-                cached.awaits_position = True
-                code = ErrorCode.KAFKA_STORAGE_ERROR
-                parts.append(ReplicaPartitionData(handle, code, -1, -1, -1))
-                continue
-            if not result.buffers:
-                if cached.offset >= end:
-                    del session.ready[handle]
-                continue
-            del session.ready[handle]
-            session.moved_watermarks.pop(handle, None)
-            cached.awaits_position = True
-            batches += result.buffers
-            holds.append(result.hold)
-            left -= result.byte_count
-            if is_throttled:
-                self._budget.spend(result.byte_count, now_ms)
-            parts.append(self._part(cached, location, result.byte_count))
-            if left <= 0:
+            self._read_partition(session, session.cached[handle], response, now_ms)
+            if response.bytes_left <= 0:
                 break
+        parts = response.parts
         if not parts and not is_due:
             return True
         for handle in session.moved_watermarks:
@@ -453,13 +424,58 @@ class ReplicaFetchServer:
         session.moved_watermarks.clear()
         session.watermark_deadline_ms = NEVER
         session.delayed_fetch = None
+        self.sent_bytes += fetch.bytes_max - response.bytes_left
+        if response.batches:
+            response.batches.insert(0, _HEAD)
         answer = ReplicaFetchResponse(fetch.request_id, fetch.store, ErrorCode.NONE, tuple(parts))
-        self.sent_bytes += fetch.bytes_max - left
-        if batches:
-            batches.insert(0, _HEAD)
-        is_there = send_response(self.socket, session.identity, answer, batches)
-        holds.clear()  # nobody looks at the views any more
-        return is_there
+        return send_response(self.socket, session.identity, answer, response.batches)
+
+    def _read_partition(
+        self, session: _FetchSession, cached: _CachedPartition, response: _Response, now_ms: int
+    ) -> None:
+        """Add the partition's batches to the response."""
+        handle, location = cached.handle, cached.location
+        leader = self._leaders.get(location) if location is not None else None
+        if location is None or leader is None:
+            del session.ready[handle]
+            return
+        max_bytes = response.bytes_left
+        is_throttled = self._is_throttled(location, session, leader)
+        if is_throttled:
+            if not self._budget.available(now_ms):
+                return
+            # One batch may exceed the budget, a whole response may not.
+            allowance = self._budget.allowance(now_ms)
+            max_bytes = max_bytes if allowance is None else min(max_bytes, allowance)
+        end = leader.replica.log_end_offset
+        try:
+            result = self._reader(location[0]).read(
+                location[1],
+                cached.offset,
+                max_bytes=max_bytes,
+                end_offset=end,
+                min_one_batch=not response.batches,
+            )
+        except StorageError as error:
+            log.error("cannot read store %d for a follower: %s", location[0], error)
+            del session.ready[handle]
+            cached.awaits_position = True
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            response.parts.append(ReplicaPartitionData(handle, code, -1, -1, -1))
+            return
+        if not result.buffers:
+            if cached.offset >= end:
+                del session.ready[handle]
+            return
+        del session.ready[handle]
+        session.moved_watermarks.pop(handle, None)
+        cached.awaits_position = True
+        response.batches += result.buffers
+        response.holds.append(result.hold)
+        response.bytes_left -= result.byte_count
+        if is_throttled:
+            self._budget.spend(result.byte_count, now_ms)
+        response.parts.append(self._part(cached, location, result.byte_count))
 
     def _part(
         self, cached: _CachedPartition, location: PartitionLocation, byte_count: int

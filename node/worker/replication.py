@@ -111,21 +111,17 @@ class Replication:
         self._lag_check_ms = now_ms
         self._leader_budget = TokenBudget(now_ms)
         self._no_router = RouterState()
+        self._brokers: Mapping[int, BrokerImage] = {}
         self._server: ReplicaFetchServer | None = None
         if network.listen is not None:
-            self._server = ReplicaFetchServer(
-                bind_replica_listener(context, network.listen, network.keys),
-                partitions,
-                self._leaders,
-                cluster_id=cluster_id,
-                node_id=node_id,
-                on_outcome=self._apply_outcome,
-                on_log_start=self._started,
-                open_reader=lambda store: open_reader(store_folder(stores_folder, store)),
-                budget=self._leader_budget,
+            socket = bind_replica_listener(context, network.listen, network.keys)
+            self._server = self._make_server(
+                socket,
+                cluster_id,
+                lambda store: open_reader(store_folder(stores_folder, store)),
             )
             self._server.on_relay = relay
-            watch(self._server.socket)
+            watch(socket)
         self._fetchers = ReplicaFetchers(
             context,
             partitions,
@@ -139,7 +135,23 @@ class Replication:
             budget=TokenBudget(now_ms),
         )
 
-        self._brokers: Mapping[int, BrokerImage] = {}
+    def _make_server(
+        self,
+        socket: "zmq.Socket[bytes]",
+        cluster_id: str,
+        open_reader: Callable[[int], StoreReader],
+    ) -> ReplicaFetchServer:
+        return ReplicaFetchServer(
+            socket,
+            self._partitions,
+            self._leaders,
+            cluster_id=cluster_id,
+            node_id=self._node_id,
+            on_outcome=self._apply_outcome,
+            on_log_start=self._started,
+            open_reader=open_reader,
+            budget=self._leader_budget,
+        )
 
     @property
     def is_active(self) -> bool:

@@ -231,7 +231,7 @@ def test_who_cannot_join_is_told_why_and_so_is_the_cluster(tmp_path: Path) -> No
         for node_id, key, value, told_there, told_here in (
             (1, "cluster.id", "another-cluster", "belongs to cluster another-cluster", ""),
             (2, "stores", "4", "formatted with 4 stores", "formatted with 4 stores"),
-            (3, "node.id", "0", "its own node.id", "its own node.id"),
+            (3, "node.id", "0", "its own `node.id`", "its own `node.id`"),
             (
                 4,
                 "cluster.secret.file",
