@@ -1,15 +1,14 @@
-"""One child process of the supervisor: how it is started, heard, and brought to an end.
+"""One child process of the supervisor: start, heartbeats, restart, stop.
 
-State table (state x what happens -> state):
+    state     event -> next state
+    ---------------------------------------------------------------------------------------------
+    WAITING   the restart delay is over -> STARTING
+    STARTING  ready -> READY; exits -> WAITING; timeouts.start passes -> killed, then WAITING
+    READY     exits -> WAITING; no heartbeat for timeouts.beat -> killed, then WAITING
+    any       stop -> STOPPING; exits -> ENDED
 
-    WAITING   its time has come -> STARTING
-    STARTING  says ready -> READY; exits -> WAITING; silent for too long -> killed, then WAITING
-    READY     exits -> WAITING; misses its beats -> killed, then WAITING
-    any       told to stop -> STOPPING; exits -> ENDED
-
-The wait before a restart is nothing the first time, then doubles, and is forgotten when the child
-has run for a while. One invariant: a child dies with its supervisor, however that dies. Driven by
-supervisor.py.
+The first restart has no delay; then the delay doubles, until the child has run for timeouts.stable.
+Invariant: a child dies with its supervisor, however that dies. Driven by supervisor.py.
 """
 
 import ctypes
@@ -49,10 +48,10 @@ from odradek.node.observability import (
 log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
-# Batches of a megabyte are allocated and freed all the time: malloc must not map and unmap each of
-# them (measured: 10 to 15 % of a worker's CPU), nor keep an arena per thread. But the list of dirty
-# pages of an LMDB environment, 2 MiB that are hardly ever used, must come from a fresh mapping:
-# from memory used before it would be zeroed, and each of eight stores would be as much larger.
+# Batches of a megabyte are allocated and freed all the time. malloc must not map and unmap each of
+# them (measured: 10 to 15 % of a worker's CPU), nor keep an arena per thread. But LMDB's list of
+# dirty pages, 2 MiB of which little is used, must come from a fresh mapping: from recycled memory
+# it would be zeroed, and thereby resident, in each of eight stores.
 _MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": str(3 << 19),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
@@ -62,20 +61,18 @@ _MALLOC = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildTimeouts:
-    """How long the supervisor waits for what, in seconds."""
+    """The supervisor's timeouts for a child, in seconds."""
 
     start: float = 600.0
-    """From the start of a child until it is ready: recovery after a power loss may take minutes."""
+    """From the start until ready. Recovery after a power loss may take minutes."""
     beat: float = 20.0
-    """Without a beat a ready child is taken for hung. A disk may well need some seconds for a
-    sync.
-    """
+    """Between heartbeats of a ready child. A sync of a slow disk may take some seconds."""
     stable: float = 30.0
-    """A child that ran for so long is restarted at once when it dies."""
+    """A child that ran for so long is restarted without a delay."""
     restart_first: float = 0.1
     restart_max: float = 10.0
     stop: float = 15.0
-    """From the word stop until a child is killed."""
+    """From the stop message until the child is killed."""
 
 
 class ChildState(Enum):
@@ -95,7 +92,7 @@ class Child:
         self,
         name: str,
         command: Sequence[str],
-        patience: ChildTimeouts,
+        timeouts: ChildTimeouts,
         selector: selectors.BaseSelector,
         on_ready: "Callable[[Child], None]",
     ) -> None:
@@ -104,32 +101,32 @@ class Child:
         self.restart_count = 0
         self.failures_before_ready = 0
         self.can_shut_down = False
-        """Whether it has said that the node may stop."""
+        """Whether it has reported that the controlled shutdown is done."""
         self.exit_code: int | None = None
-        """Of its last process, once that has ended."""
-        self.wanted_workers: int | None = None
-        """How many workers it has said that the node shall have, until that is heeded."""
+        """Of the last process that has ended."""
+        self.requested_workers: int | None = None
+        """The number of workers that it has asked for, until the supervisor takes it."""
         self.details: Details = {}
         self.deadline = 0.0
-        """When something is due if nothing happens: the start, or the end of patience."""
+        """When `on_deadline` is due: the next start, or the end of a timeout."""
         self._command = command
         self._selector = selector
         self._on_ready = on_ready
         self._connection: socket.socket | None = None
-        self._patience = patience
+        self._timeouts = timeouts
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
-        self._quick_deaths = 0
+        self._quick_exits = 0
         self._samples: list[Sample] = []
         self._on_samples: Callable[[list[Sample]], None] | None = None
 
     @property
     def pid(self) -> int | None:
-        """The process, if it runs."""
+        """The process id, if the process runs."""
         return None if self._process is None else self._process.pid
 
     def start(self, now: float) -> None:
-        """Start the process. Its log goes where ours goes."""
+        """Start the process. It logs to our stderr."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
         ours.setblocking(False)
         with theirs:
@@ -138,18 +135,18 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 env=child_environment(theirs.fileno()),
-                # A session of its own: Ctrl-C in the terminal is for the supervisor alone.
+                # A session of its own: Ctrl-C in the terminal goes to the supervisor alone.
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
         self._connection = ours
-        self._selector.register(ours, selectors.EVENT_READ, self._hear)
+        self._selector.register(ours, selectors.EVENT_READ, self._receive)
         self.state = ChildState.STARTING
         self._started_at = now
-        self.deadline = now + self._patience.start
+        self.deadline = now + self._timeouts.start
 
-    def _hear(self) -> None:
-        """Take what the child has to say. Called by the selector's loop."""
+    def _receive(self) -> None:
+        """Receive the child's messages. Called by the selector's loop."""
         while self._connection is not None:
             try:
                 payload = self._connection.recv(MESSAGE_BYTES_MAX)
@@ -158,13 +155,13 @@ class Child:
             except OSError:
                 payload = b""
             if not payload:
-                # It is exiting; that is what `reap` is for.
+                # It is exiting; `reap` notices.
                 self._close_connection()
                 return
             try:
                 message = decode_from_child(payload)
             except msgspec.DecodeError:
-                log.error("%s said something that makes no sense: %r", self.name, payload[:40])
+                log.error("%s sent a malformed message: %r", self.name, payload[:40])
                 continue
             match message:
                 case ProcessHeartbeat():
@@ -180,21 +177,21 @@ class Child:
                 case ShutdownAllowed():
                     self.can_shut_down = True
                 case ResizeWorkers():
-                    self.wanted_workers = message.worker_count
+                    self.requested_workers = message.worker_count
             if self.state is ChildState.READY:
-                self.deadline = time.monotonic() + self._patience.beat
+                self.deadline = time.monotonic() + self._timeouts.beat
 
     def collect(self, on_samples: Callable[[list[Sample]], None], question: ToChild) -> bool:
-        """Ask for the child's metrics; False if it cannot be asked."""
+        """Request the child's metrics; False if it is not ready."""
         if self.state is not ChildState.READY:
             return False
         self._samples = []
         self._on_samples = on_samples
-        return self._say(question)
+        return self._send(question)
 
-    def leave(self) -> bool:
-        """Tell the process that the node wants to stop; False if it cannot be told now."""
-        return self.state is ChildState.READY and self._say(BeginControlledShutdown())
+    def begin_controlled_shutdown(self) -> bool:
+        """Have the child begin the controlled shutdown; False if it is not ready."""
+        return self.state is ChildState.READY and self._send(BeginControlledShutdown())
 
     def on_deadline(self, now: float) -> None:
         """The deadline has passed."""
@@ -202,19 +199,19 @@ class Child:
             self.start(now)
         elif self.state in (ChildState.STARTING, ChildState.READY):
             waited = (
-                now - self._started_at if self.state is ChildState.STARTING else self._patience.beat
+                now - self._started_at if self.state is ChildState.STARTING else self._timeouts.beat
             )
-            what = "become ready" if self.state is ChildState.STARTING else "shown a sign of life"
-            log.error("%s has not %s for %.1f s: it is killed", self.name, what, waited)
+            what = "not ready" if self.state is ChildState.STARTING else "without a heartbeat"
+            log.error("%s is %s after %.1f s: killing it", self.name, what, waited)
             self.kill()
-            self.deadline = now + self._patience.beat
+            self.deadline = now + self._timeouts.beat
         elif self.state is ChildState.STOPPING:
-            log.error("%s did not stop in %.0f s: it is killed", self.name, self._patience.stop)
+            log.error("%s did not stop in %.0f s: killing it", self.name, self._timeouts.stop)
             self.kill()
             self.deadline = float("inf")
 
     def reap(self, now: float) -> bool:
-        """Notice whether the process has ended; True if it just has."""
+        """Check whether the process has ended; True if it just has."""
         process = self._process
         if process is None or process.poll() is None:
             return False
@@ -224,47 +221,47 @@ class Child:
         status = _describe_exit(process.returncode)
         if self.state is ChildState.STOPPING:
             if process.returncode:
-                log.error("%s ended with %s", self.name, status)
+                log.error("%s exited with %s", self.name, status)
             self.state = ChildState.ENDED
             return True
         if self.state is ChildState.STARTING:
             self.failures_before_ready += 1
         delay = self._restart_delay(now)
-        log.error("%s ended with %s; it is restarted in %.1f s", self.name, status, delay)
+        log.error("%s exited with %s; restarting in %.1f s", self.name, status, delay)
         self.restart_count += 1
         self.state = ChildState.WAITING
         self.deadline = now + delay
         return True
 
     def stop(self, now: float, message: ToChild) -> None:
-        """Tell the process to finish; it is killed if it does not."""
+        """Stop the process; it is killed after timeouts.stop."""
         if self._process is None:
             self.state = ChildState.ENDED
             return
         if self.state is not ChildState.STOPPING:
             has_begun = self.state is ChildState.READY
             self.state = ChildState.STOPPING
-            self.deadline = now + self._patience.stop
-            # Who is still starting may not be listening, and has nothing to finish.
-            if not has_begun or not self._say(message):
+            self.deadline = now + self._timeouts.stop
+            # A process that is still starting may not receive yet, and has nothing to finish.
+            if not has_begun or not self._send(message):
                 self._process.terminate()
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
 
     def wait(self) -> None:
-        """Return when the process has ended."""
+        """Wait until the process has ended."""
         if self._process is not None:
             self._process.wait()
             self._process = None
         self._close_connection()
 
     def extend_deadline(self, now: float) -> None:
-        """The supervisor itself was away: nothing that was due meanwhile counts."""
+        """The supervisor itself was paused: give the child its whole timeout."""
         if self.state is ChildState.READY:
-            self.deadline = now + self._patience.beat
+            self.deadline = now + self._timeouts.beat
 
     def _close_connection(self) -> None:
         if self._connection is not None:
@@ -273,13 +270,13 @@ class Child:
             self._connection = None
 
     def _restart_delay(self, now: float) -> float:
-        if now - self._started_at >= self._patience.stable:
-            self._quick_deaths = 0
-        self._quick_deaths += 1
-        if self._quick_deaths == 1:
+        if now - self._started_at >= self._timeouts.stable:
+            self._quick_exits = 0
+        self._quick_exits += 1
+        if self._quick_exits == 1:
             return 0.0
-        doubled = self._patience.restart_first * 2.0 ** min(self._quick_deaths - 2, 30)
-        return min(doubled, self._patience.restart_max)
+        doubled = self._timeouts.restart_first * 2.0 ** min(self._quick_exits - 2, 30)
+        return min(doubled, self._timeouts.restart_max)
 
     def _on_report(self, report: MetricsReport) -> None:
         self._samples.extend(report.samples)
@@ -287,7 +284,7 @@ class Child:
             on_samples, self._on_samples = self._on_samples, None
             on_samples(self._samples)
 
-    def _say(self, message: ToChild) -> bool:
+    def _send(self, message: ToChild) -> bool:
         if self._connection is None:
             return False
         try:
@@ -298,7 +295,7 @@ class Child:
 
 
 def child_environment(link: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a child: ours, the descriptor of its link, and where our packages are."""
+    """The environment of a child: ours, the descriptor of its link, and the path of our package."""
     made = _MALLOC | dict(environment) | {LINK_VARIABLE: str(link)}
     root = str(Path(__file__).parents[2])
     if root not in site.getsitepackages():
@@ -309,7 +306,7 @@ def child_environment(link: int, environment: Mapping[str, str] = os.environ) ->
 def python_command(module: str, *arguments: str) -> list[str]:
     """The command that runs a module of ours with this interpreter.
 
-    -P: a folder called `storage` where the user happens to stand must not become our storage.
+    -P: packages in the current folder must not shadow ours.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 
@@ -318,7 +315,7 @@ _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def _die_with_parent() -> None:
-    """In the child before exec: the kernel kills it when the supervisor ends, even by SIGKILL."""
+    """Before exec: have the kernel kill the child when the supervisor dies, even by SIGKILL."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 

@@ -1,11 +1,9 @@
-"""How a process of a node is seen from outside: its log, its metrics, and its line to the
-supervisor.
+"""Logging, metrics, and the link between a process and its supervisor.
 
-Logs go to stderr, for humans on a terminal and as JSON lines elsewhere. Metrics are read when
-somebody asks: the hot paths only count in plain integers of their own. `SupervisorLink` is the
-child's end of a socket pair that the supervisor made: the child beats, says that it is ready and
-hands over its metrics; the supervisor asks for them and says stop. One invariant: the link never
-blocks and never raises; a child whose supervisor is gone is told to stop.
+Logs go to stderr: text on a terminal, JSON lines elsewhere. Metrics are read on request; the hot
+paths only count in integers of their own. `SupervisorLink` is the child's end of a socket pair: the
+child sends heartbeats, readiness and metrics, the supervisor requests metrics and stops the child.
+Invariant: the link never blocks and never raises; a child whose supervisor has died stops.
 """
 
 import asyncio
@@ -25,18 +23,18 @@ import msgspec
 LINK_VARIABLE = "_ODRADEK_LINK"
 """Environment variable with the descriptor of the child's end of the link."""
 
-# Message boundaries, and an end that can be read where there is SEQPACKET; elsewhere the end is
-# noticed by the parent's process id.
+# SEQPACKET keeps message boundaries and reports the end of the connection. Elsewhere a changed
+# parent process id reports it.
 LINK_KIND = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
 MESSAGE_BYTES_MAX = 64 * 1024
 HEARTBEAT_S = 1.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _SAMPLES_OF_A_MESSAGE = 64
 _WAITING_MESSAGES_MAX = 1_000
 
 FLOOD_WINDOW_S = 10.0
 FLOOD_LINES_MAX = 20
-"""A client can make us log: of each kind of line so many are written per window."""
+"""Clients can cause log lines: at most so many from one place of the code in a window."""
 
 
 # -- logging
@@ -44,7 +42,7 @@ FLOOD_LINES_MAX = 20
 
 
 class LogConfig(Protocol):
-    """What logging must be told: part of NodeConfig."""
+    """The settings of logging: a part of NodeConfig."""
 
     @property
     def log_level(self) -> str: ...
@@ -54,7 +52,7 @@ class LogConfig(Protocol):
 
 
 def configure_logging(config: LogConfig, process: str) -> None:
-    """Send the process's log to stderr, in the form that the configuration asks for."""
+    """Log to stderr in the configured format."""
     is_text = config.log_format == "text" or (config.log_format == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextFormatter(process) if is_text else JsonFormatter(process))
@@ -63,7 +61,7 @@ def configure_logging(config: LogConfig, process: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(config.log_level)
     logging.raiseExceptions = False
-    # What only costs time per line and is never shown.
+    # Costs time for each line and is never shown.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
     def log_failure(
@@ -112,9 +110,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatedLineFilter(logging.Filter):
-    """Lets `FLOOD_LINES_MAX` lines from one place of the code pass per window and counts the
-    others.
-    """
+    """Passes `FLOOD_LINES_MAX` lines from one place of the code in a window; counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -128,7 +124,7 @@ class RepeatedLineFilter(logging.Filter):
         if now - since >= FLOOD_WINDOW_S:
             suppressed = count - FLOOD_LINES_MAX
             if suppressed > 0:
-                record.msg = f"{record.getMessage()} ({suppressed} more like this were not shown)"
+                record.msg = f"{record.getMessage()} ({suppressed} similar lines suppressed)"
                 record.args = ()
             since, count = now, 0
         self._seen[place] = (since, count + 1)
@@ -140,7 +136,7 @@ class RepeatedLineFilter(logging.Filter):
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
-    """A metric's value now. `kind` is counter or gauge; `labels` are name and value pairs."""
+    """A metric's value. `kind` is counter or gauge; `labels` are pairs of name and value."""
 
     name: str
     kind: str
@@ -151,29 +147,26 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 Reading = Callable[[], float | Mapping[str, float] | Mapping[tuple[str, ...], float]]
 Labels = str | Callable[[], tuple[str, ...]]
-"""The name of the one label, or those of several, which may be others from one time to the next."""
+"""The name of the one label, or a function that returns the names of several."""
 
 
 class Metrics:
-    """The metrics of a process: names, and functions that read them when somebody asks."""
+    """The metrics of a process: names, and functions that read the values on request."""
 
     def __init__(self) -> None:
         self._readings: list[tuple[str, str, str, Labels, Reading]] = []
 
     def counter(self, name: str, help_text: str, reading: Reading, *, label: Labels = "") -> None:
-        """A count since the process began. With `label` the reading is a mapping label value ->
-        count.
-        """
+        """A count since the start. With `label`, `reading` maps label values to counts."""
         self._readings.append((name, "counter", help_text, label, reading))
 
     def gauge(self, name: str, help_text: str, reading: Reading, *, label: Labels = "") -> None:
-        """A value that goes up and down. With `label` the reading is a mapping label value ->
-        value; with several labels, of tuples of their values.
-        """
+        """A value that goes up and down. With `label` the reading maps label values to values; with
+        several labels, tuples of label values."""
         self._readings.append((name, "gauge", help_text, label, reading))
 
     def collect(self) -> list[Sample]:
-        """Read everything now."""
+        """Read all metrics."""
         samples = [
             Sample("odradek_process_cpu_seconds", "counter", "CPU time used", time.process_time()),
             Sample("odradek_process_resident_bytes", "gauge", "Resident memory", resident_bytes()),
@@ -187,13 +180,13 @@ class Metrics:
                     labels = tuple(zip(names, texts, strict=True))
                     samples.append(Sample(name, kind, help_text, float(of_label), labels))
             else:
-                # What is true or false is 1 or 0: a bool would be no number on the line.
+                # float: a bool is not a number in the exposition format.
                 samples.append(Sample(name, kind, help_text, float(value)))
         return samples
 
 
 def resident_bytes() -> float:
-    """Memory of this process that is in RAM; 0 where the system does not say."""
+    """Resident memory of this process; 0 where it is not known."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -226,43 +219,42 @@ def _escaped(value: str) -> str:
 
 
 class ProcessHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
-    """The child's loop goes round."""
+    """The child's loop is running."""
 
 
 class ProcessReady(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """The child can do what it is there for."""
+    """The child is ready."""
 
     details: dict[str, str | int | dict[str, int]] = {}
 
 
 class MetricsReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
-    """A part of the child's metrics; `is_last` ends the answer to one `CollectMetrics`."""
+    """A part of the child's metrics; `is_last` ends the response to one `CollectMetrics`."""
 
     samples: list[Sample]
     is_last: bool
 
 
 class ShutdownAllowed(msgspec.Struct, frozen=True, array_like=True, tag="released"):
-    """The node may stop: nobody looks for a leader here any more, or nobody can be asked."""
+    """The controlled shutdown is done: the node may stop."""
 
 
 class ResizeWorkers(msgspec.Struct, frozen=True, array_like=True, tag="regroup"):
-    """The node shall have so many workers from now on."""
+    """Change the number of workers."""
 
     worker_count: int
 
 
 class BeginControlledShutdown(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
-    """The node wants to stop: let other nodes take over what it leads, and say
-    `ShutdownAllowed`."""
+    """Begin a controlled shutdown; `ShutdownAllowed` follows."""
 
 
 class StopProcess(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
-    """Finish what has begun, then exit."""
+    """Finish, then exit."""
 
 
 class CollectMetrics(msgspec.Struct, frozen=True, array_like=True, tag="collect"):
-    """Send your metrics."""
+    """Send the metrics."""
 
 
 FromChild = ProcessHeartbeat | ProcessReady | MetricsReport | ShutdownAllowed | ResizeWorkers
@@ -279,22 +271,23 @@ def _at_once(report: Callable[[], None]) -> None:
 
 
 class SupervisorLink:
-    """The child's end. A process started by hand has none: then nobody says stop, and that is all.
+    """The child's end of the link. A process that was started by hand has no link and runs on.
 
-    A loop of our own puts `sockets` into its poller and calls `poll` every turn; an event loop
-    calls `watch` once.
+    A loop of our own adds `sockets` to its poller and calls `poll` in every turn; a process with an
+    event loop calls `watch` once.
     """
 
     def __init__(self, connection: socket.socket | None, name: str) -> None:
         self.name = name
         self.metrics = Metrics()
         self.before_report: Callable[[Callable[[], None]], None] = _at_once
-        """Gets what hands the metrics over, and calls it when they can be read, within a second."""
-        self.is_leaving = False
-        """Whether the node wants to stop; who can do something about it looks after `poll`."""
+        """Gets a function that sends the metrics; has to call it within a second, when they are
+        up to date."""
+        self.is_in_controlled_shutdown = False
+        """Whether the node is in controlled shutdown; changes in `poll`."""
         self._connection = connection
         self._parent = os.getppid()
-        self._next_look = self._next_beat = 0.0
+        self._next_poll = self._next_heartbeat = 0.0
         self._is_stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -305,7 +298,7 @@ class SupervisorLink:
 
     @classmethod
     def connect(cls, config: object, name: str) -> Self:
-        """The link this process was started with. `name` is the process's, as in `worker-0`."""
+        """The link of this process. `name` is the process's, for example `worker-0`."""
         descriptor = os.environ.pop(LINK_VARIABLE, "")
         if not descriptor:
             return cls(None, name)
@@ -313,28 +306,28 @@ class SupervisorLink:
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
-        """What to wait for besides one's own."""
+        """The sockets to add to a poller."""
         return () if self._connection is None else (self._connection,)
 
     def ready(self, details: Details | None = None) -> None:
-        """This process can do what it is there for; `details` is what others want to know of it."""
+        """Report that this process is ready, with details such as bound ports."""
         self._send(ProcessReady(dict(details or {})))
 
     def released(self) -> None:
-        """The node may stop."""
+        """Report that the controlled shutdown is done."""
         self._send(ShutdownAllowed())
 
     def resize_workers(self, worker_count: int) -> None:
-        """The node shall have so many workers."""
+        """Ask for another number of workers."""
         self._send(ResizeWorkers(worker_count))
 
     def poll(self) -> bool:
-        """Beat if it is time to, answer what was asked; True when it is time to stop. Cheap."""
+        """Send a heartbeat if due, handle messages; True when it is time to stop. Cheap."""
         now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + _LOOK_S
-            if now >= self._next_beat:
-                self._next_beat = now + HEARTBEAT_S
+        if now >= self._next_poll:
+            self._next_poll = now + _POLL_S
+            if now >= self._next_heartbeat:
+                self._next_heartbeat = now + HEARTBEAT_S
                 if not self._waiting:
                     self._send(ProcessHeartbeat())
                 if os.getppid() != self._parent:
@@ -345,29 +338,29 @@ class SupervisorLink:
         return self._is_stopping
 
     def watch(self, loop: asyncio.AbstractEventLoop, on_stop: Callable[[], None]) -> None:
-        """Do all that `poll` does from an event loop; `on_stop` is called once."""
+        """Do the work of `poll` in an event loop; `on_stop` is called once."""
         self._loop = loop
         has_told = False
 
-        def look() -> None:
+        def poll() -> None:
             nonlocal has_told
-            self._next_look = 0.0
+            self._next_poll = 0.0
             if self.poll() and not has_told:
                 has_told = True
                 if self._connection is not None:
                     loop.remove_reader(self._connection.fileno())
                 on_stop()
 
-        def beat() -> None:
-            look()
-            self._timer = loop.call_later(HEARTBEAT_S, beat)
+        def heartbeat() -> None:
+            poll()
+            self._timer = loop.call_later(HEARTBEAT_S, heartbeat)
 
         if self._connection is not None:
-            loop.add_reader(self._connection.fileno(), look)
-        beat()
+            loop.add_reader(self._connection.fileno(), poll)
+        heartbeat()
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Close the link."""
         if self._timer is not None:
             self._timer.cancel()
         if self._connection is not None:
@@ -405,7 +398,7 @@ class SupervisorLink:
                 case CollectMetrics():
                     self.before_report(self._report)
                 case BeginControlledShutdown():
-                    self.is_leaving = True
+                    self.is_in_controlled_shutdown = True
 
     def _report(self) -> None:
         samples = self.metrics.collect()

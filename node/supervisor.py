@@ -1,24 +1,23 @@
-"""The first process of a node: starts the others, watches them, and takes them down in order.
+"""The first process of a node: starts the other processes, restarts them, and stops them in order.
 
-Children are started all at once and find each other by their sockets in the run folder; whoever is
-missing is waited for. A child that dies or hangs is restarted; the others go on.
+All children start at once and find each other by their sockets in the run folder. A child that dies
+or hangs is restarted; the others continue.
 
-Order of stopping, on SIGTERM, SIGINT or SIGHUP:
+Order of shutdown, on SIGTERM, SIGINT or SIGHUP:
 
-    1. A node of several that has served leaves: its controller hands the quorum over if it leads
-       it, and asks the active controller, heartbeat by heartbeat, to have others lead what this
-       node leads (KIP-631's controlled shutdown). All processes go on meanwhile, so that clients
-       are told who leads now before a connection is cut. It ends when the controller is told that
-       nothing can be moved any more and the others know, or finds nobody to ask; at the latest
-       after `controlled.shutdown.timeout.ms` (10 s).
-    2. Routers stop accepting and finish what has begun: 5 s for clients to fetch their answers.
+    1. Controlled shutdown (KIP-631), in a cluster and if the node has been ready: the controller
+       transfers the lead of the quorum and asks the active controller, by heartbeats, to move the
+       partition leaders. All processes keep serving, so that clients learn of the new leaders
+       before their connections are closed. It ends when nothing is left to move and the image of
+       this node says so, when there is no quorum, or after `controlled.shutdown.timeout.ms` (10 s).
+    2. Routers stop accepting and finish: 5 s for clients to receive their responses.
     3. Workers sync and close their stores.
-    4. The controller ends. The data folder says that all is on the disk (`last_run`).
+    4. The controller ends. The clean shutdown is recorded (`clean_shutdown`).
 
-Who does not end in a round of 2 to 4 is killed after `Patience.stop`. A second signal ends
-everything at once. One invariant: when `run` returns no process of the node is left.
+A process that does not end in a round of 2 to 4 is killed after `ChildTimeouts.stop`. A second
+signal kills everything at once. Invariant: when `run` returns, no process of the node is left.
 
-One thread, one selector, no event loop library: the supervisor must stay up and small.
+One thread, one selector, no event loop library: the supervisor has to be small and to stay up.
 """
 
 import contextlib
@@ -59,13 +58,13 @@ _TICK_S = 1.0
 FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
 _ROUTERS, _WORKERS, _CONTROLLER = range(3)
-"""The rounds of stopping."""
+"""The rounds of the shutdown."""
 _WORKER = "worker-"
-"""What the names of workers begin with."""
+"""The prefix of the workers' names."""
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """What `node.json` in the data folder says while the node can answer clients."""
+    """The content of `node.json` in the data folder while the node serves clients."""
 
     bootstrap: str
     pid: int
@@ -74,7 +73,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChildPlan(NamedTuple):
-    """A child to be: its name, its command, and in which round it is stopped."""
+    """How to start a child, and the round of the shutdown in which it stops."""
 
     name: str
     command: list[str]
@@ -82,7 +81,7 @@ class ChildPlan(NamedTuple):
 
 
 def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
-    """The processes of a node. Rounds of stopping: routers, workers, controller."""
+    """The processes of a node. They stop in this order: routers, workers, controller."""
     path = str(config_path)
     controller = python_command("odradek.node.controller.process", path)
     plans = [ChildPlan("controller", controller, _CONTROLLER)]
@@ -101,22 +100,22 @@ def run(
     formats: bool = True,
     on_ready: Callable[[NodeState], None] = lambda _state: None,
     plan: Callable[[NodeConfig, Path], Iterable[ChildPlan]] = plan_children,
-    patience: ChildTimeouts | None = None,
+    timeouts: ChildTimeouts | None = None,
 ) -> int:
-    """Run a node until it is told to stop; the exit code of the process.
+    """Run a node until a signal stops it; the exit code of the process.
 
-    `formats`: make the data folder a node's if it is none yet. `on_ready` is called once, when all
-    processes are. Raises ConfigurationError before anything is started if the configuration, the
-    data folder or the addresses will not do.
+    `formats`: format the data folder if it is not formatted. `on_ready` is called once, when all
+    processes are ready. Raises ConfigurationError before anything is started if the configuration,
+    the data folder or an address is unusable.
     """
     configure_logging(config, "supervisor")
     if config.settings_without_effect:
-        log.warning("without effect here: %s", ", ".join(config.settings_without_effect))
+        log.warning("These settings have no effect: %s", ", ".join(config.settings_without_effect))
     try:
         config.data_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"data={config.data}: cannot make this folder: {error.strerror}"
+            f"data={config.data}: cannot create this folder: {error.strerror}"
         ) from error
     lock = FolderLock(config.data_folder)
     try:
@@ -127,7 +126,7 @@ def run(
             peers = ListenerConfig(name="peers", host=config.peer_host, port=config.peer_port)
             check_address(peers, key="peer.listen")
         supervisor = Supervisor(
-            config, plan=plan, patience=patience or ChildTimeouts(), on_ready=on_ready
+            config, plan=plan, timeouts=timeouts or ChildTimeouts(), on_ready=on_ready
         )
         return supervisor.run()
     finally:
@@ -142,7 +141,7 @@ class Supervisor:
         config: NodeConfig,
         *,
         plan: Callable[[NodeConfig, Path], Iterable[ChildPlan]],
-        patience: ChildTimeouts,
+        timeouts: ChildTimeouts,
         on_ready: Callable[[NodeState], None],
     ) -> None:
         self._config = config
@@ -152,14 +151,14 @@ class Supervisor:
         self._has_been_ready = False
         self._exit_code = 0
         self._signals: list[int] = []
-        # None while the node serves; then the round of stopping that is on.
+        # The current round of the shutdown; None while the node serves.
         self._stop_round: int | None = None
-        self._leave_deadline: float | None = None
-        """While others take over: when that is given up."""
-        self._regrouped: NodeConfig | None = None
-        """While the workers end for others to take their place: what these begin with."""
+        self._controlled_shutdown_deadline: float | None = None
+        """During a controlled shutdown: when it times out."""
+        self._resized_config: NodeConfig | None = None
+        """While all workers stop to be replaced: the configuration with the new number of them."""
         self._plan = plan
-        self._patience = patience
+        self._timeouts = timeouts
         self._config_path = config.run_folder / _CONFIG_NAME
         self._state_file = StateFile(config.data_folder / STATE_NAME)
         plans = list(plan(config, self._config_path))
@@ -178,13 +177,13 @@ class Supervisor:
             )
 
     def _child(self, plan: ChildPlan) -> Child:
-        return Child(plan.name, plan.command, self._patience, self._selector, self._on_child_ready)
+        return Child(plan.name, plan.command, self._timeouts, self._selector, self._on_child_ready)
 
     def run(self) -> int:
-        """Until everything has ended."""
+        """Run until all processes have ended."""
         self._state_file.remove()
         self._prepare_run_folder()
-        restore = self._take_signals()
+        restore = self._install_signal_handlers()
         try:
             last = time.monotonic()
             for child in self._children:
@@ -208,7 +207,7 @@ class Supervisor:
             if self._http is not None:
                 self._http.close()
             self._selector.close()
-            self._leave()
+            self._remove_files()
         return self._exit_code
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -216,8 +215,8 @@ class Supervisor:
     def _turn(self, now: float) -> None:
         due = min(child.deadline for child in self._children if child.state is not ChildState.ENDED)
         due = min([due, *(scrape.deadline for scrape in self._scrapes)])
-        if self._leave_deadline is not None:
-            due = min(due, self._leave_deadline)
+        if self._controlled_shutdown_deadline is not None:
+            due = min(due, self._controlled_shutdown_deadline)
         for key, _ in self._selector.select(max(0.0, min(_TICK_S, due - now))):
             key.data()
         now = time.monotonic()
@@ -228,25 +227,25 @@ class Supervisor:
                 scrape.finish()
         if self._http is not None:
             self._http.sweep()
-        self._heed_signals()
+        self._handle_signals()
         if self._stop_round is not None:
             self._stop_next(now)
         else:
-            self._regroup(now)
+            self._resize_workers(now)
 
     def _check_child(self, child: Child, now: float) -> None:
         if child.reap(now):
-            self._on_death(child)
+            self._on_exit(child)
         if child.state is not ChildState.ENDED and now >= child.deadline:
             child.on_deadline(now)
 
-    def _on_death(self, child: Child) -> None:
-        is_stopping = self._stop_round is not None and self._leave_deadline is None
+    def _on_exit(self, child: Child) -> None:
+        is_stopping = self._stop_round is not None and self._controlled_shutdown_deadline is None
         if is_stopping and child.state is ChildState.WAITING:
             child.state = ChildState.ENDED
         elif not self._has_been_ready and child.failures_before_ready >= FIRST_START_FAILURES_MAX:
             log.critical(
-                "%s failed %d times before the node was ready once: giving up, see above",
+                "%s failed %d times before the node was ready. Giving up; see its errors above",
                 child.name,
                 child.failures_before_ready,
             )
@@ -256,18 +255,18 @@ class Supervisor:
             scrape.without(child.name)
 
     def _on_child_ready(self, child: Child) -> None:
-        """A child can do its work: the node can, if all others can as well."""
+        """A child is ready. The node is ready when all of them are."""
         log.info("%s is ready", child.name)
-        self._learn_ports(child)
-        if self._leave_deadline is not None:
-            child.leave()
+        self._keep_ports(child)
+        if self._controlled_shutdown_deadline is not None:
+            child.begin_controlled_shutdown()
         if self._stop_round is None and all(c.state is ChildState.READY for c in self._children):
             state = self._state()
             self._write_state(state)
             if not self._has_been_ready:
                 self._has_been_ready = True
                 log.info(
-                    "node %d of cluster %s serves at %s after %.2f s",
+                    "Node %d of cluster %s is ready at %s after %.2f s",
                     self._config.node_id,
                     self._config.cluster_id,
                     state.bootstrap,
@@ -277,21 +276,30 @@ class Supervisor:
 
     # -- another number of workers -----------------------------------------------------------------
 
-    def _regroup(self, now: float) -> None:
-        """Have as many workers as is wanted: all of them end, with their stores in order, before
-        the first of the others opens one. The other processes go on meanwhile."""
+    def _resize_workers(self, now: float) -> None:
+        """Change the number of workers as the controller asks: all old workers close their stores
+        before the first new one opens one. The other processes keep running."""
         for child in self._children:
-            wanted, child.wanted_workers = child.wanted_workers, None
-            if wanted is not None and wanted != (self._regrouped or self._config).worker_count:
-                log.info("%d workers from now on, not %d", wanted, self._config.worker_count)
-                self._regrouped = self._config.with_workers(wanted)
+            requested, child.requested_workers = child.requested_workers, None
+            if (
+                requested is not None
+                and requested != (self._resized_config or self._config).worker_count
+            ):
+                log.info(
+                    "Changing the number of workers to %d from %d",
+                    requested,
+                    self._config.worker_count,
+                )
+                self._resized_config = self._config.with_workers(requested)
                 for worker in self._workers():
                     worker.stop(now, StopProcess())
-        if self._regrouped is None or any(w.state is not ChildState.ENDED for w in self._workers()):
+        if self._resized_config is None or any(
+            w.state is not ChildState.ENDED for w in self._workers()
+        ):
             return
-        # Ports that a router has told of meanwhile are in the configuration of now.
-        self._config = self._config.with_workers(self._regrouped.worker_count)
-        self._regrouped = None
+        # The current configuration may have got ports from a router meanwhile.
+        self._config = self._config.with_workers(self._resized_config.worker_count)
+        self._resized_config = None
         self._config.save_json(self._config_path)
         self._children = [child for child in self._children if not _is_worker(child.name)]
         for plan in self._plan(self._config, self._config_path):
@@ -304,8 +312,8 @@ class Supervisor:
     def _workers(self) -> list[Child]:
         return [child for child in self._children if _is_worker(child.name)]
 
-    def _learn_ports(self, child: Child) -> None:
-        """Port 0 has become a real one: a restarted router must find the same."""
+    def _keep_ports(self, child: Child) -> None:
+        """Keep the ports that a router bound for port 0: a restarted router must use the same."""
         ports = child.details.get("ports")
         if not isinstance(ports, dict):
             return
@@ -319,15 +327,15 @@ class Supervisor:
 
     # -- stopping ---------------------------------------------------------------------------------
 
-    def _take_signals(self) -> Callable[[], None]:
-        """Let signals wake the selector; returns what puts everything back as it was."""
+    def _install_signal_handlers(self) -> Callable[[], None]:
+        """Have signals wake the selector; returns a function that undoes this."""
         reading, writing = socket.socketpair()
         reading.setblocking(False)
         writing.setblocking(False)
         handlers: dict[signal.Signals, object] = {}
         numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            # A terminal that is closed; who wants a node to outlive it uses nohup.
+            # The terminal was closed. With nohup, the node continues.
             numbers.append(signal.SIGHUP)
         for number in numbers:
             handlers[number] = signal.signal(number, self._on_signal)
@@ -353,15 +361,15 @@ class Supervisor:
         if number != signal.SIGCHLD:
             self._signals.append(number)
 
-    def _heed_signals(self) -> None:
+    def _handle_signals(self) -> None:
         while self._signals:
             name = signal.Signals(self._signals.pop(0)).name
             if self._stop_round is None:
-                log.info("%s: the node stops; a second signal ends it at once", name)
+                log.info("%s: shutting down. A second signal kills the node at once", name)
                 self._begin_stop()
             else:
-                log.warning("%s again: everything is ended at once", name)
-                self._leave_deadline = None
+                log.warning("%s again: killing all processes", name)
+                self._controlled_shutdown_deadline = None
                 for child in self._children:
                     child.kill()
 
@@ -371,30 +379,30 @@ class Supervisor:
             self._state_file.remove()
             bound_s = self._config.controlled_shutdown_ms / 1000
             if self._config.is_clustered and self._has_been_ready and bound_s:
-                self._leave_deadline = time.monotonic() + bound_s
+                self._controlled_shutdown_deadline = time.monotonic() + bound_s
                 for child in self._children:
-                    child.leave()
+                    child.begin_controlled_shutdown()
 
-    def _is_leaving(self, now: float) -> bool:
-        """Whether other nodes are still taking over."""
-        if self._leave_deadline is None:
+    def _is_in_controlled_shutdown(self, now: float) -> bool:
+        """Whether the controlled shutdown is still under way."""
+        if self._controlled_shutdown_deadline is None:
             return False
-        has_left = any(child.can_shut_down for child in self._children)
-        if not has_left and now < self._leave_deadline:
+        is_done = any(child.can_shut_down for child in self._children)
+        if not is_done and now < self._controlled_shutdown_deadline:
             return True
-        self._leave_deadline = None
-        if not has_left:
+        self._controlled_shutdown_deadline = None
+        if not is_done:
             log.warning(
-                "other nodes have not taken over all that is led here in %.1f s"
-                " (controlled.shutdown.timeout.ms): the node stops all the same",
+                "Controlled shutdown timed out after %.1f s (controlled.shutdown.timeout.ms):"
+                " stopping with partitions that this node still leads",
                 self._config.controlled_shutdown_ms / 1000,
             )
         return False
 
     def _stop_next(self, now: float) -> None:
-        """Stop the processes of the next round when those of the last have ended."""
+        """Stop the processes of the next round when those of the current one have ended."""
         assert self._stop_round is not None
-        if self._is_leaving(now):
+        if self._is_in_controlled_shutdown(now):
             return
         while all(
             child.state is ChildState.ENDED
@@ -408,21 +416,23 @@ class Supervisor:
                 if self._rounds[child.name] == self._stop_round:
                     child.stop(now, StopProcess())
 
-    # -- what others find on the disk -------------------------------------------------------------
+    # -- files ------------------------------------------------------------------------------------
 
     def _prepare_run_folder(self) -> None:
-        """Make the run folder anew: what is in it belonged to an earlier run of this node."""
+        """Recreate the run folder: its content is from an earlier run."""
         folder = self._config.run_folder
         try:
             if folder.is_symlink() or (folder.exists() and folder.stat().st_uid != os.getuid()):
                 raise ConfigurationError(
-                    f"run={folder}: it belongs to somebody else; choose another"
+                    f"run={folder}: this folder belongs to another user. Choose another one."
                 )
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, mode=0o700)
             self._config.save_json(self._config_path)
         except OSError as error:
-            raise ConfigurationError(f"run={folder}: cannot make it: {error.strerror}") from error
+            raise ConfigurationError(
+                f"run={folder}: cannot create this folder: {error.strerror}"
+            ) from error
 
     def _state(self) -> NodeState:
         listener = self._config.listeners[0]
@@ -438,10 +448,10 @@ class Supervisor:
         try:
             self._state_file.write(msgspec.json.encode(state))
         except OSError as error:
-            # A full disk must not take the node down.
-            log.warning("cannot write %s: %s", STATE_NAME, error.strerror)
+            # A full disk must not stop the node.
+            log.warning("Cannot write %s: %s", STATE_NAME, error.strerror)
 
-    def _leave(self) -> None:
+    def _remove_files(self) -> None:
         self._state_file.remove()
         shutil.rmtree(self._config.run_folder, ignore_errors=True)
 
@@ -503,7 +513,7 @@ def _is_worker(name: str) -> bool:
 
 
 class _Scrape:
-    """One request for metrics: waits for the children's, for a moment."""
+    """A request for metrics. Waits up to _METRICS_S for those of the children."""
 
     def __init__(
         self, own: list[Sample], deadline: float, respond: Respond, running: "list[_Scrape]"
@@ -524,7 +534,7 @@ class _Scrape:
             self._missing.add(child.name)
 
     def without(self, name: str) -> None:
-        """Wait no more for this process."""
+        """Do not wait for this process any longer."""
         self._missing.discard(name)
         self.finish_if_complete()
 
@@ -533,15 +543,14 @@ class _Scrape:
             self.finish()
 
     def finish(self) -> None:
-        """Answer with what is there."""
+        """Respond with the metrics that have arrived."""
         if self in self._running:
             self._running.remove(self)
             self._respond(200, exposition(self._samples))
 
 
 def check_address(listener: ListenerConfig, key: str = "listeners") -> None:
-    """Raise ConfigurationError if the listener's address cannot be bound: better now than in a
-    child."""
+    """Raise ConfigurationError if the listener's address cannot be bound."""
     host = listener.host or "0.0.0.0"
     try:
         found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)
@@ -552,5 +561,5 @@ def check_address(listener: ListenerConfig, key: str = "listeners") -> None:
     except OSError as error:
         raise ConfigurationError(
             f"{key}={listener.name}://{listener.host}:{listener.port}: {error.strerror};"
-            " choose another address or stop the process that uses it"
+            " choose another address or stop the process that uses it."
         ) from error

@@ -19,12 +19,12 @@ as clean by the supervisor when the workers have closed their stores.
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from odradek.node.data_folder import write_durably
 from odradek.storage.settings import Durability
 
 log = logging.getLogger(__name__)
@@ -80,17 +80,7 @@ def record_clean_shutdown(folder: Path) -> None:
 
 def _write(folder: Path, run: _LastRun) -> None:
     """A failure is logged only: the next start is then treated as unclean."""
-    unfinished = folder / f"{NAME}.new"
     try:
-        with unfinished.open("wb") as stream:
-            stream.write(msgspec.json.encode(run))
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(folder / NAME)
-        directory = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_durably(folder / NAME, msgspec.json.encode(run).decode())
     except OSError as error:
         log.warning("Cannot write %s: %s", NAME, error.strerror)

@@ -196,7 +196,7 @@ class ControllerProcess:
         self._turn(waits=True)
         while not self._supervisor.poll():
             ready = dict(self._poller.poll(self._timeout_ms()))
-            if self._supervisor.is_leaving:
+            if self._supervisor.is_in_controlled_shutdown:
                 # Controlled shutdown: other nodes lead the quorum first, then the partitions.
                 self._lifecycle.begin_controlled_shutdown(_clock_ms())
                 self._leadership.transfer(self._loader.image, _clock_ms())

@@ -30,11 +30,11 @@ class Nursery:
         self.children: list[Child] = []
         self.became_ready: list[str] = []
 
-    def child(self, script: str, patience: ChildTimeouts | None = None) -> Child:
+    def child(self, script: str, timeouts: ChildTimeouts | None = None) -> Child:
         child = Child(
             "worker-0",
             [sys.executable, "-c", script],
-            patience or ChildTimeouts(),
+            timeouts or ChildTimeouts(),
             self.selector,
             lambda child: self.became_ready.append(child.name),
         )
@@ -75,13 +75,13 @@ def test_a_child_is_ready_when_it_says_so(nursery: Nursery) -> None:
 
 
 def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> None:
-    script = f"{READY}\nwhile not link.is_leaving: link.poll()\nlink.released()"
+    script = f"{READY}\nwhile not link.is_in_controlled_shutdown: link.poll()\nlink.released()"
     child = nursery.child(f"{script}\nwhile not link.poll(): pass")
-    assert not child.leave(), "it does not run yet"
+    assert not child.begin_controlled_shutdown(), "it does not run yet"
     child.start(time.monotonic())
     nursery.until(child, ChildState.READY)
     assert not child.can_shut_down
-    assert child.leave()
+    assert child.begin_controlled_shutdown()
 
     def can_shut_down() -> bool:
         nursery.turn()
@@ -93,19 +93,19 @@ def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> 
 
 def test_a_child_says_how_many_workers_the_node_shall_have(nursery: Nursery) -> None:
     child = nursery.child(f"{READY}\nlink.resize_workers(3)\nwhile not link.poll(): pass")
-    assert child.wanted_workers is None
+    assert child.requested_workers is None
     child.start(time.monotonic())
 
     def has_said() -> bool:
         nursery.turn()
-        return child.wanted_workers == 3
+        return child.requested_workers == 3
 
     wait_until(has_said)
 
 
 def test_waits_before_restarts_double_up_to_a_bound_and_are_forgotten(nursery: Nursery) -> None:
-    patience = ChildTimeouts(restart_first=1.0, restart_max=5.0, stable=100.0)
-    child = nursery.child("", patience)
+    timeouts = ChildTimeouts(restart_first=1.0, restart_max=5.0, stable=100.0)
+    child = nursery.child("", timeouts)
     waits = []
     for began in (0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 200.0):
         child.start(began)

@@ -77,7 +77,7 @@ def test_a_flood_of_lines_from_one_place_is_cut_and_counted() -> None:
     now += FLOOD_WINDOW_S
     next_one = record("again %d", 99)
     assert flood.filter(next_one)
-    assert next_one.getMessage() == "again 99 (30 more like this were not shown)"
+    assert next_one.getMessage() == "again 99 (30 similar lines suppressed)"
 
 
 @pytest.fixture
@@ -208,10 +208,10 @@ def test_a_child_is_told_that_the_node_leaves_and_says_when_it_may(
     pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     ours, link = pair
-    before = link.is_leaving
+    before = link.is_in_controlled_shutdown
     ours.send(encode_link(BeginControlledShutdown()))
     assert not link.poll(), "leaving is not stopping"
-    assert (before, link.is_leaving) == (False, True)
+    assert (before, link.is_in_controlled_shutdown) == (False, True)
     link.released()
     assert heard(ours) == [ProcessHeartbeat(), ShutdownAllowed()]
 

@@ -44,7 +44,7 @@ class Node:
     def start(
         self,
         *children: tuple[str, str, int],
-        patience: dict[str, float] | None = None,
+        timeouts: dict[str, float] | None = None,
         is_clustered: bool = False,
         **options: str,
     ) -> "Node":
@@ -59,7 +59,7 @@ class Node:
             }
             | {key.replace("_", "."): value for key, value in options.items()},
             "children": children or (CONTROLLER, WORKER, ROUTER),
-            "patience": {"stop": 5.0, "restart_first": 0.01} | (patience or {}),
+            "timeouts": {"stop": 5.0, "restart_first": 0.01} | (timeouts or {}),
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -169,7 +169,7 @@ def test_the_folder_says_whether_all_workers_have_closed_their_stores(
     node: Node, behaviour: str
 ) -> None:
     worker = ("worker-0", behaviour, 1)
-    node.start(CONTROLLER, worker, ROUTER, patience={"stop": 0.5}).wait_ready()
+    node.start(CONTROLLER, worker, ROUTER, timeouts={"stop": 0.5}).wait_ready()
     record_run(node.data, 17, "of a former start of the system")
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
@@ -195,14 +195,14 @@ def test_a_node_of_several_lets_others_take_over_before_anything_stops(node: Nod
         "worker-0 stops",
         "controller stops",
     ]
-    assert "not taken over" not in node.logged()
+    assert "Controlled shutdown timed out" not in node.logged()
 
 
 def test_others_that_do_not_take_over_are_waited_for_in_bounded_time(node: Node) -> None:
     node.start(is_clustered=True, controlled_shutdown_timeout_ms="300").wait_ready()
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
-    assert "have not taken over all that is led here in 0.3 s" in node.logged()
+    assert "Controlled shutdown timed out after 0.3 s" in node.logged()
     assert node.events("controller ends")
 
 
@@ -227,7 +227,7 @@ def test_a_controller_that_dies_while_others_take_over_is_told_again(node: Node)
 
 
 def test_a_process_that_does_not_stop_is_killed_in_bounded_time(node: Node) -> None:
-    node.start(CONTROLLER, ("worker-0", "does not stop", 1), ROUTER, patience={"stop": 0.2})
+    node.start(CONTROLLER, ("worker-0", "does not stop", 1), ROUTER, timeouts={"stop": 0.2})
     node.wait_ready()
     node.signal(signal.SIGINT)
     assert node.exit_code() == 0
@@ -236,7 +236,7 @@ def test_a_process_that_does_not_stop_is_killed_in_bounded_time(node: Node) -> N
 
 
 def test_a_second_signal_ends_everything_at_once(node: Node) -> None:
-    node.start(CONTROLLER, WORKER, ("router-0", "does not stop", 0), patience={"stop": 60.0})
+    node.start(CONTROLLER, WORKER, ("router-0", "does not stop", 0), timeouts={"stop": 60.0})
     node.wait_ready()
     node.signal(signal.SIGTERM)
     wait_until(lambda: node.events("router-0 stops"))
@@ -280,7 +280,7 @@ def test_a_process_that_dies_is_restarted_at_once_and_the_others_go_on(node: Nod
     assert isinstance(after, dict)
     assert after["controller"] == before["controller"]
     assert after["router-0"] == before["router-0"]
-    assert "worker-0 ended with SIGKILL; it is restarted in 0.0 s" in node.logged()
+    assert "worker-0 exited with SIGKILL; restarting in 0.0 s" in node.logged()
 
 
 def have_workers(node: Node, count: int) -> None:
@@ -328,7 +328,7 @@ def test_a_worker_that_dies_after_a_change_is_restarted_like_any_other(node: Nod
 
 def test_a_node_that_is_told_to_stop_begins_no_workers_anew(node: Node) -> None:
     lazy = ("worker-0", "does not stop", 1)
-    node.start(CONTROLLER, lazy, ROUTER, patience={"stop": 1.0}).wait_ready()
+    node.start(CONTROLLER, lazy, ROUTER, timeouts={"stop": 1.0}).wait_ready()
     (node.data / "wanted-workers").write_text("2")
     wait_until(lambda: node.events("worker-0 stops"), what="the worker is told to end")
     node.signal(signal.SIGTERM)
@@ -338,26 +338,26 @@ def test_a_node_that_is_told_to_stop_begins_no_workers_anew(node: Node) -> None:
 
 
 def test_a_process_that_hangs_is_killed_and_restarted(node: Node) -> None:
-    node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, patience={"beat": 0.5})
+    node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, timeouts={"beat": 0.5})
     wait_until(lambda: node.events("worker-0 hangs"))
     (node.data / "worker-0.behaviour").write_text("works")
     wait_until(lambda: len(node.events("worker-0 starts")) == 2)
-    assert "worker-0 has not shown a sign of life for 0.5 s: it is killed" in node.logged()
+    assert "worker-0 is without a heartbeat after 0.5 s: killing it" in node.logged()
 
 
 def test_a_process_that_keeps_dying_is_restarted_ever_more_slowly(node: Node) -> None:
-    node.start(patience={"restart_first": 0.02}).wait_ready()
+    node.start(timeouts={"restart_first": 0.02}).wait_ready()
     (node.data / "worker-0.behaviour").write_text("fails")
     os.kill(node.pid("worker-0"), signal.SIGKILL)
     wait_until(lambda: len(node.events("worker-0 starts")) >= 6)
-    waits = re.findall(r"worker-0 ended with .*restarted in ([\d.]+) s", node.logged())
+    waits = re.findall(r"worker-0 exited with .*restarting in ([\d.]+) s", node.logged())
     assert waits[:5] == ["0.0", "0.0", "0.0", "0.1", "0.2"]
     (node.data / "worker-0.behaviour").unlink()
     wait_until(lambda: is_running(node.pid("worker-0")))
 
 
 def test_who_ran_for_a_while_is_restarted_at_once_again(node: Node) -> None:
-    node.start(patience={"restart_first": 5.0, "stable": 0.0}).wait_ready()
+    node.start(timeouts={"restart_first": 5.0, "stable": 0.0}).wait_ready()
     for _ in range(3):
         pid = node.pid("worker-0")
         os.kill(pid, signal.SIGKILL)
@@ -367,7 +367,7 @@ def test_who_ran_for_a_while_is_restarted_at_once_again(node: Node) -> None:
 def test_a_node_that_cannot_start_gives_up_and_says_so(node: Node) -> None:
     node.start(CONTROLLER, ("worker-0", "fails", 1), ROUTER)
     assert node.exit_code() == 1
-    assert "worker-0 failed 3 times before the node was ready once" in node.logged()
+    assert "worker-0 failed 3 times before the node was ready" in node.logged()
     assert node.events("controller ends")
 
 

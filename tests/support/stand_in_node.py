@@ -52,7 +52,7 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
             link.ready({"ports": ports} if name.startswith("router") else {})
         has_left = False
         while not link.poll():
-            if link.is_leaving and not has_left:
+            if link.is_in_controlled_shutdown and not has_left:
                 has_left = True
                 note(config, f"{name} leaves")
                 if behaviour == "releases":
@@ -73,10 +73,10 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
 def run_node(spec: dict[str, object]) -> int:
     options = spec["options"]
     children = spec["children"]
-    patience = spec["patience"]
+    timeouts = spec["timeouts"]
     assert isinstance(options, dict)
     assert isinstance(children, list)
-    assert isinstance(patience, dict)
+    assert isinstance(timeouts, dict)
 
     def plan(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
         script = [sys.executable, __file__, "child", str(config_path)]
@@ -90,7 +90,7 @@ def run_node(spec: dict[str, object]) -> int:
         ]
 
     try:
-        return supervisor.run(load(options=options), plan=plan, patience=ChildTimeouts(**patience))
+        return supervisor.run(load(options=options), plan=plan, timeouts=ChildTimeouts(**timeouts))
     except ConfigurationError as fault:
         print(fault, file=sys.stderr)  # noqa: T201 - a script
         return 2
