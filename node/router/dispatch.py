@@ -226,25 +226,19 @@ class Dispatcher:
         context: RequestContext,
         error: BaseException,
     ) -> Any:  # noqa: ANN401 - the API's response class
-        if isinstance(error, ApiError):
-            fields = {
-                field.name for field in fields_of(api.response) if field.is_in(context.api_version)
-            }
-            if "error_code" in fields:
-                response = api.response(error_code=error.code)
-                if "error_message" in fields:
-                    response.error_message = error.message
-                return response
+        if not isinstance(error, ApiError):
+            log.error("%s v%d failed", api.name, context.api_version, exc_info=error)
+            return None
+        response = error_response(api, context.api_version, error)
+        if response is None:
             log.warning(
-                "%s v%d cannot carry %s: closing %s",
+                "%s v%d has no field for %s. Closing the connection of %s",
                 api.name,
                 context.api_version,
                 error,
                 context.client_host,
             )
-        else:
-            log.error("%s v%d failed", api.name, context.api_version, exc_info=error)
-        return None
+        return response
 
     def _reject(self, slot: Slot, header: RequestHeader, api: Api | None) -> None:
         """Something that is not served: only ApiVersions says so so that clients can read it."""
@@ -268,6 +262,17 @@ class Dispatcher:
         )
         client.close()
         slot.complete(None)
+
+
+def error_response(api: Api, version: int, error: ApiError) -> Any | None:  # noqa: ANN401 - the API's response class
+    """A response with only that error; None if this version has no top-level error code."""
+    fields = {field.name for field in fields_of(api.response) if field.is_in(version)}
+    if "error_code" not in fields:
+        return None
+    response = api.response(error_code=error.code)
+    if "error_message" in fields:
+        response.error_message = error.message
+    return response
 
 
 def _address_of(view: memoryview) -> int:

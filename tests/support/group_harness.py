@@ -21,6 +21,7 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.dispatch import error_response
 from odradek.node.router.handlers.offsets import list_local_offsets
 from odradek.node.router.offset_lookup import OffsetLookup
 from odradek.node.router.shards.coordinator_service import CoordinatorService
@@ -277,7 +278,9 @@ class GroupHarness(RouterHarness):
         future: asyncio.Future[Response] = self.loop.create_future()
 
         def finish(response: Response | None, error: BaseException | None) -> None:
-            if error is not None:
+            if isinstance(error, ApiError):
+                response = error_response(api, version, error) or response
+            if error is not None and response is None:
                 future.set_exception(error)
                 return
             buffers = encode_response(api.key, version, response)

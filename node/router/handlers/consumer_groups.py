@@ -14,7 +14,7 @@ from odradek.coordinator.group.requests import ConsumerHeartbeat, DescribeConsum
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.group_descriptions import GroupDescriber
-from odradek.node.router.handlers.shard_requests import ask_for_heartbeat
+from odradek.node.router.handlers.shard_requests import answer_of, authorize_member
 from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeRequest,
@@ -28,15 +28,11 @@ async def handle_consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext, services: Services
 ) -> ConsumerGroupHeartbeatResponse:
     """A member joins, sends a heartbeat or leaves."""
-    return await ask_for_heartbeat(
-        lambda: ConsumerHeartbeat(request, _regex_names(request, context, services)),
-        request.group_id,
-        request.subscribed_topic_names or (),
-        context,
-        services,
-        lambda error: ConsumerGroupHeartbeatResponse(
-            error_code=error.code, error_message=error.message
-        ),
+    names = request.subscribed_topic_names or ()
+    authorize_member(request.group_id, names, context, services)
+    heartbeat = ConsumerHeartbeat(request, _regex_names(request, context, services))
+    return await answer_of(
+        services.group_coordinator.call_for_heartbeat(request.group_id, heartbeat, context)
     )
 
 

@@ -20,7 +20,7 @@ from odradek.coordinator.group.requests import FetchOffsets
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
-from odradek.node.router.handlers.shard_requests import answer_or_refuse, ask_group
+from odradek.node.router.handlers.shard_requests import ask_group
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -266,10 +266,10 @@ async def _fetch_group(
         wanted, refused = _split_by_authorization(topics, context, services)
     # The shard is asked even if no topic is left: it checks the member id and epoch.
     admitted = msgspec.structs.replace(fetch, topics=wanted)
-    answer = await answer_or_refuse(
-        services.group_coordinator.call(group_id, admitted, context),
-        lambda error: OffsetFetchResponseGroup(group_id=group_id, error_code=error.code),
-    )
+    try:
+        answer = await services.group_coordinator.call(group_id, admitted, context)
+    except ApiError as error:
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     if answer.error_code:
         return answer
     if topics is None:
@@ -366,7 +366,6 @@ async def handle_offset_delete(
         request.group_id,
         context,
         services,
-        lambda error: OffsetDeleteResponse(error_code=error.code),
         operation=AclOperation.DELETE,
         too_large=ErrorCode.MESSAGE_TOO_LARGE,
     )

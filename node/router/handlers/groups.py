@@ -121,8 +121,9 @@ async def handle_join_group(
     request: JoinGroupRequest, context: RequestContext, services: Services
 ) -> JoinGroupResponse:
     """Answered when the next generation of the group has formed."""
-
-    def refuse(error: ApiError) -> JoinGroupResponse:
+    try:
+        return await ask_group(request, request.group_id, context, services)
+    except ApiError as error:
         is_denied = error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
         return JoinGroupResponse(
             error_code=error.code,
@@ -131,8 +132,6 @@ async def handle_join_group(
             protocol_name=None if context.api_version >= 7 else "",
         )
 
-    return await ask_group(request, request.group_id, context, services, refuse)
-
 
 async def handle_sync_group(
     request: SyncGroupRequest, context: RequestContext, services: Services
@@ -140,40 +139,22 @@ async def handle_sync_group(
     """Answered when the leader has sent the assignments and they are stored."""
     has_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= 5 and not has_protocol:
-        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return await ask_group(
-        request,
-        request.group_id,
-        context,
-        services,
-        lambda error: SyncGroupResponse(error_code=error.code),
-    )
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return await ask_group(request, request.group_id, context, services)
 
 
 async def handle_heartbeat(
     request: HeartbeatRequest, context: RequestContext, services: Services
 ) -> HeartbeatResponse:
     """Keep the member's session alive."""
-    return await ask_group(
-        request,
-        request.group_id,
-        context,
-        services,
-        lambda error: HeartbeatResponse(error_code=error.code),
-    )
+    return await ask_group(request, request.group_id, context, services)
 
 
 async def handle_leave_group(
     request: LeaveGroupRequest, context: RequestContext, services: Services
 ) -> LeaveGroupResponse:
     """Members leave, or an administrator removes them."""
-    return await ask_group(
-        request,
-        request.group_id,
-        context,
-        services,
-        lambda error: LeaveGroupResponse(error_code=error.code),
-    )
+    return await ask_group(request, request.group_id, context, services)
 
 
 # -- administration -------------------------------------------------------------------------------
@@ -206,7 +187,7 @@ async def handle_list_groups(
     """The groups of all shards hosted here that the client may describe."""
     answers, is_loading = await ask_hosted_shards(request, services.group_coordinator, context)
     if is_loading:
-        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     authorizer = services.authorizer
     sees_all = authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE)
     return ListGroupsResponse(

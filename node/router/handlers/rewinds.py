@@ -1,7 +1,7 @@
 """Our own RewindGroup (20001), DescribeRewinds (20005), AlterSnapshot (20006) and ReloadShareState
 (20007), each version 0.
 
-Groups go on elsewhere while they consume (protocol/messages/rewinds.py, coordinator/group/rewind
+A group is rewound while it consumes (protocol/messages/rewinds.py, coordinator/group/rewind
 says how). The group's coordinator is asked; it finds out by itself how far the partitions reach,
 from whoever leads them, so that what it answers is what it has set.
 """
@@ -27,7 +27,7 @@ from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX
 from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
 from odradek.coordinator.group.share.requests import FindShareStates
 from odradek.coordinator.share.requests import ShareStateSummary
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.offsets import EARLIEST
 from odradek.node.router.offset_lookup import LogBounds
@@ -81,18 +81,16 @@ class _PartitionTarget(NamedTuple):
     metadata: str = ""
 
 
-class _RewindError(Exception):
-    """Nothing is rewound, because of these partitions if there are any."""
+class _RewindError(ApiError):
+    """Nothing is rewound. `partitions` are the ones with an error, if any."""
 
     def __init__(
         self,
-        error_code: ErrorCode,
+        code: ErrorCode,
         message: str,
         partitions: Sequence[tuple[str, int, ErrorCode]] = (),
     ) -> None:
-        super().__init__(message)
-        self.error_code = error_code
-        self.message = message
+        super().__init__(code, message)
         self.partitions = partitions
 
 
@@ -103,22 +101,22 @@ async def handle_rewind_group(
     request: RewindGroupRequest, context: RequestContext, services: Services
 ) -> RewindGroupResponse:
     """Needs READ on the group and on each topic, as committing does."""
-    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return RewindGroupResponse(error_code=code, error_message=code.message)
+    _authorize(AclOperation.READ, request.group_id, context, services)
     try:
         rewound = await _rewind(request, context, services)
-    except _RewindError as refused:
-        return _response(refused.error_code, refused.message, (), refused.partitions)
+    except _RewindError as error:
+        return _response(error.code, error.message, (), error.partitions)
     except ApiError as error:
-        return _response(error.code, _message_of(error), (), ())
+        raise _with_advice(error) from None
     return _response(rewound.error_code, rewound.error_message, rewound.moves, rewound.refused)
 
 
-def _message_of(error: ApiError) -> str:
+def _with_advice(error: ApiError) -> ApiError:
     if error.code is ErrorCode.MESSAGE_TOO_LARGE:
-        return "The offsets of so many partitions fit into no batch: name fewer of them."
-    return error.message
+        return ApiError(
+            error.code, "The offsets do not fit into one record batch. Name fewer partitions."
+        )
+    return error
 
 
 async def _rewind(
@@ -402,18 +400,18 @@ def _response(
     )
 
 
-def _is_allowed(
+def _authorize(
     operation: AclOperation, group_id: str, context: RequestContext, services: Services
-) -> bool:
-    return services.authorizer.is_group_allowed(context, operation, group_id)
+) -> None:
+    if not services.authorizer.is_group_allowed(context, operation, group_id):
+        raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 async def handle_reload_share_state(
     request: ReloadShareStateRequest, context: RequestContext, services: Services
 ) -> ReloadShareStateResponse:
-    """Nodes of the cluster ask each other this; others need CLUSTER_ACTION."""
-    is_allowed = services.authorizer.is_allowed
-    if not is_allowed(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+    """Between nodes of the cluster. Others need CLUSTER_ACTION."""
+    if not services.authorizer.is_cluster_allowed(context, AclOperation.CLUSTER_ACTION):
         return ReloadShareStateResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     places = topic_id_partitions({topic.topic_id: topic.partitions for topic in request.topics})
     return ReloadShareStateResponse(
@@ -427,16 +425,9 @@ async def handle_reload_share_state(
 async def handle_describe_rewinds(
     request: DescribeRewindsRequest, context: RequestContext, services: Services
 ) -> DescribeRewindsResponse:
-    """Needs DESCRIBE on the group; topics that the asker may not see are left out."""
-    if not _is_allowed(AclOperation.DESCRIBE, request.group_id, context, services):
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return DescribeRewindsResponse(error_code=code, error_message=code.message)
-    try:
-        history = await _history(request.group_id, context, services)
-    except _RewindError as refused:
-        return DescribeRewindsResponse(error_code=refused.error_code, error_message=refused.message)
-    except ApiError as error:
-        return DescribeRewindsResponse(error_code=error.code, error_message=error.message)
+    """Needs DESCRIBE on the group. Topics that the client may not describe are left out."""
+    _authorize(AclOperation.DESCRIBE, request.group_id, context, services)
+    history = await _history(request.group_id, context, services)
     return DescribeRewindsResponse(
         is_under_way=history.pending is not None,
         undo_points=[
@@ -461,21 +452,17 @@ async def handle_describe_rewinds(
 async def handle_alter_snapshot(
     request: AlterSnapshotRequest, context: RequestContext, services: Services
 ) -> AlterSnapshotResponse:
-    """Needs READ on the group, as committing does."""
-    if not _is_allowed(AclOperation.READ, request.group_id, context, services):
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return AlterSnapshotResponse(error_code=code, error_message=code.message)
+    """Needs READ on the group, as OffsetCommit does."""
     group_id, name = request.group_id, request.name
-    asked: DropSnapshot | TakeSnapshot = DropSnapshot(group_id, name)
+    _authorize(AclOperation.READ, group_id, context, services)
+    command: DropSnapshot | TakeSnapshot = DropSnapshot(group_id, name)
     try:
         if not request.is_deletion:
             starts = await _share_starts(group_id, context, services)
-            asked = TakeSnapshot(group_id, name, starts)
-        rewound = await services.group_coordinator.call(group_id, asked, context)
-    except _RewindError as refused:
-        return AlterSnapshotResponse(error_code=refused.error_code, error_message=refused.message)
+            command = TakeSnapshot(group_id, name, starts)
+        rewound = await services.group_coordinator.call(group_id, command, context)
     except ApiError as error:
-        return AlterSnapshotResponse(error_code=error.code, error_message=_message_of(error))
+        raise _with_advice(error) from None
     return AlterSnapshotResponse(
         error_code=rewound.error_code,
         error_message=rewound.error_message,
@@ -517,9 +504,8 @@ def _topics(
     for move, offset in moves:
         topic = topics.setdefault(move.topic, SavedTopic(name=move.topic, partitions=[]))
         topic.partitions.append(SavedOffset(partition_index=move.partition, offset=offset))
-    is_allowed = services.authorizer.is_allowed
     return [
         topic
         for name, topic in topics.items()
-        if is_allowed(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
     ]

@@ -1,8 +1,9 @@
 """Requests of handlers to coordinator shards: one group, many groups, or all shards hosted here.
 
-A shard that cannot answer (loading, moved away, record too large) fails the reply with an ApiError.
-Each API has its own form for that; the functions here turn the error into it. Called by the
-handlers of groups, offsets, transactions and share groups.
+A shard that cannot answer (loading, moved away, record too large) fails the reply with an ApiError,
+which the dispatcher turns into a response with that error code. Handlers catch it where one of many
+groups fails, or where the API has its own form for errors. Called by the handlers of groups,
+offsets, transactions and share groups.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -18,13 +19,10 @@ from odradek.protocol.types import Request
 R = TypeVar("R")
 
 
-async def answer_or_refuse(
-    reply: Awaitable[R],
-    refuse: Callable[[ApiError], R],
-    *,
-    too_large: ErrorCode = ErrorCode.MESSAGE_TOO_LARGE,
+async def answer_of(
+    reply: Awaitable[R], *, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 ) -> R:
-    """The shard's response, or the response that `refuse` makes of its error.
+    """The shard's response. ApiError if there is none.
 
     `too_large` replaces MESSAGE_TOO_LARGE: the records do not fit into a batch, and a retry would
     fail again.
@@ -33,8 +31,8 @@ async def answer_or_refuse(
         return await reply
     except ApiError as error:
         if error.code is ErrorCode.MESSAGE_TOO_LARGE:
-            error = ApiError(too_large, error.message)
-        return refuse(error)
+            raise ApiError(too_large, error.message) from None
+        raise
 
 
 async def ask_group(
@@ -42,39 +40,27 @@ async def ask_group(
     group_id: str,
     context: RequestContext,
     services: Services,
-    refuse: Callable[[ApiError], R],
     *,
     operation: AclOperation = AclOperation.READ,
     too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
 ) -> R:
-    """`answer_or_refuse` for a group's shard. Needs `operation` on the group."""
+    """The response of a group's shard. Needs `operation` on the group. ApiError as `answer_of`."""
     if not services.authorizer.is_group_allowed(context, operation, group_id):
-        return refuse(ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     reply = services.group_coordinator.call(group_id, request, context)
-    return await answer_or_refuse(reply, refuse, too_large=too_large)
+    return await answer_of(reply, too_large=too_large)
 
 
-async def ask_for_heartbeat(
-    request_for: Callable[[], Request[R]],
-    group_id: str,
-    topic_names: Iterable[str],
-    context: RequestContext,
-    services: Services,
-    refuse: Callable[[ApiError], R],
-) -> R:
-    """The response to a heartbeat of the newer group types. Needs READ on the group and DESCRIBE on
-    the topics that the member names. `request_for` may raise ApiError."""
+def authorize_member(
+    group_id: str, topic_names: Iterable[str], context: RequestContext, services: Services
+) -> None:
+    """ApiError unless the client has READ on the group and DESCRIBE on the topics it names."""
     authorizer = services.authorizer
     if not authorizer.is_group_allowed(context, AclOperation.READ, group_id):
-        return refuse(ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     for name in topic_names:
         if not authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
-            return refuse(ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    try:
-        reply = services.group_coordinator.call_for_heartbeat(group_id, request_for(), context)
-    except ApiError as error:
-        return refuse(error)
-    return await answer_or_refuse(reply, refuse, too_large=ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 async def ask_groups(

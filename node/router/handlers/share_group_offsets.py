@@ -14,7 +14,6 @@ from odradek.coordinator.share.requests import ShareStateSummary
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
-from odradek.node.router.handlers.shard_requests import answer_or_refuse
 from odradek.node.router.handlers.share_groups import is_share_group_protocol_enabled
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
@@ -176,16 +175,11 @@ async def handle_alter_share_group_offsets(
     """Set start offsets of a group without members. Needs READ on the group and the topics."""
     code = _refusal(AclOperation.READ, request.group_id, context, services)
     if code is not ErrorCode.NONE:
-        return AlterShareGroupOffsetsResponse(error_code=code, error_message=code.message)
+        raise ApiError(code)
     denied, request.topics = _split_by_authorization(request.topics, context, services)
     response = AlterShareGroupOffsetsResponse()
     if request.topics:
-        response = await answer_or_refuse(
-            services.group_coordinator.call(request.group_id, request, context),
-            lambda error: AlterShareGroupOffsetsResponse(
-                error_code=error.code, error_message=error.message
-            ),
-        )
+        response = await services.group_coordinator.call(request.group_id, request, context)
     if not response.error_code:
         response.responses += [
             AlterShareGroupOffsetsResponseTopic(
@@ -210,16 +204,11 @@ async def handle_delete_share_group_offsets(
     """Delete topics of a group without members. Needs DELETE on the group, READ on the topics."""
     code = _refusal(AclOperation.DELETE, request.group_id, context, services)
     if code is not ErrorCode.NONE:
-        return DeleteShareGroupOffsetsResponse(error_code=code, error_message=code.message)
+        raise ApiError(code)
     denied, request.topics = _split_by_authorization(request.topics, context, services)
     response = DeleteShareGroupOffsetsResponse()
     if request.topics:
-        response = await answer_or_refuse(
-            services.group_coordinator.call(request.group_id, request, context),
-            lambda error: DeleteShareGroupOffsetsResponse(
-                error_code=error.code, error_message=error.message
-            ),
-        )
+        response = await services.group_coordinator.call(request.group_id, request, context)
     if not response.error_code:
         response.responses += [
             DeleteShareGroupOffsetsResponseTopic(

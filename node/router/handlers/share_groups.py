@@ -10,7 +10,7 @@ from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.coordinator.group.share.requests import DescribeShareGroup
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.group_descriptions import GroupDescriber
-from odradek.node.router.handlers.shard_requests import ask_for_heartbeat
+from odradek.node.router.handlers.shard_requests import answer_of, authorize_member
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
     ShareGroupDescribedGroup,
@@ -31,15 +31,12 @@ async def handle_share_group_heartbeat(
 ) -> ShareGroupHeartbeatResponse:
     """A member joins, sends a heartbeat or leaves."""
     if not is_share_group_protocol_enabled(services):
-        return _refused(ApiError(ErrorCode.UNSUPPORTED_VERSION))
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
     names = frozenset(request.subscribed_topic_names or ())
-    return await ask_for_heartbeat(
-        lambda: request, request.group_id, names, context, services, _refused
+    authorize_member(request.group_id, names, context, services)
+    return await answer_of(
+        services.group_coordinator.call_for_heartbeat(request.group_id, request, context)
     )
-
-
-def _refused(error: ApiError) -> ShareGroupHeartbeatResponse:
-    return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
 async def handle_share_group_describe(

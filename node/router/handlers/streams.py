@@ -19,10 +19,9 @@ from odradek.cluster.metadata.features import STREAMS_VERSION
 from odradek.coordinator.group.streams.records import InternalTopic
 from odradek.coordinator.group.streams.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.topology import StatusCode
-from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.group_descriptions import GroupDescriber
-from odradek.node.router.handlers.shard_requests import answer_or_refuse, ask_for_heartbeat
+from odradek.node.router.handlers.shard_requests import answer_of, authorize_member
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.node.router.shards.coordinator_service import CREATE_TIMEOUT_MS
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -48,13 +47,14 @@ async def handle_streams_group_heartbeat(
 ) -> StreamsGroupHeartbeatResponse:
     """A member joins, sends a heartbeat or leaves."""
     if not _is_streams_protocol_enabled(services):
-        return _refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)).response
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
     topology = request.topology
     names = frozenset(_topic_names(topology.subtopologies if topology is not None else ()))
+    authorize_member(request.group_id, names, context, services)
     # The shard's answer to this request is not the response itself.
     command = cast("Request[StreamsHeartbeatResult]", request)
-    result = await ask_for_heartbeat(
-        lambda: command, request.group_id, names, context, services, _refused
+    result = await answer_of(
+        services.group_coordinator.call_for_heartbeat(request.group_id, command, context)
     )
     if result.missing:
         await _create_internal_topics(result, context, services)
@@ -63,12 +63,6 @@ async def handle_streams_group_heartbeat(
 
 def _is_streams_protocol_enabled(services: Services) -> bool:
     return services.image.features.get(STREAMS_VERSION, 0) >= 1
-
-
-def _refused(error: ApiError) -> StreamsHeartbeatResult:
-    return StreamsHeartbeatResult(
-        StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-    )
 
 
 def _topic_names(
@@ -147,28 +141,15 @@ async def handle_streams_group_topology_description_update(
     services: Services,
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
     """Store the topology description that a heartbeat response asked for."""
-    authorizer = services.authorizer
     if not _is_streams_protocol_enabled(services):
-        return _update_refused(ErrorCode.UNSUPPORTED_VERSION)
-    if not authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
-        return _update_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+    authorize_member(request.group_id, (), context, services)
     if not request.group_id or not request.member_id:
         what = "MemberId" if request.group_id else "GroupId"
-        return _update_refused(ErrorCode.INVALID_REQUEST, f"{what} can't be empty.")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} can't be empty.")
     if len(context.frame) > DESCRIPTION_BYTES_MAX:
-        return _update_refused(
+        raise ApiError(
             ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED,
             f"The description is larger than {DESCRIPTION_BYTES_MAX} bytes.",
         )
-    return await answer_or_refuse(
-        services.group_coordinator.call(request.group_id, request, context),
-        lambda error: _update_refused(error.code, error.message),
-    )
-
-
-def _update_refused(
-    code: ErrorCode, message: str | None = None
-) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    return StreamsGroupTopologyDescriptionUpdateResponse(
-        error_code=code, error_message=message or code.message
-    )
+    return await services.group_coordinator.call(request.group_id, request, context)

@@ -1,16 +1,15 @@
 """Transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
-WriteTxnMarkers (27), TxnOffsetCommit (28), DescribeTransactions (65), ListTransactions (66).
+WriteTxnMarkers (27), DescribeTransactions (65), ListTransactions (66).
 
-InitProducerId 0-5: v3 goes on with a former id (KIP-360), v4 may say PRODUCER_FENCED. An idempotent
-producer without a transactional id gets a fresh id at epoch 0 from any broker; what it says of a
-former id changes nothing, as nobody else can know that id. AddPartitionsToTxn 0-5: v4 is for
-brokers, takes several transactions and verifies (KIP-890). AddOffsetsToTxn 0-4, EndTxn 0-5: v5
-answers with the epoch of the next transaction. WriteTxnMarkers 0-2: v2 tells the transaction's
-version. TxnOffsetCommit 0-6: v3 fences by group membership (KIP-447), v5 adds the group by itself,
-v6 has topic ids. ListTransactions 0-2: v1 filters by age (KIP-994), v2 by a pattern (KIP-1152).
+InitProducerId 0-5: v3 continues with a former id (KIP-360), v4 may return PRODUCER_FENCED. An
+idempotent producer without a transactional id gets a new id at epoch 0 from any broker; the former
+id in its request is ignored. AddPartitionsToTxn 0-5: v4 is for brokers, takes several transactions
+and can verify (KIP-890). AddOffsetsToTxn 0-4, EndTxn 0-5: v5 returns the epoch of the next
+transaction. WriteTxnMarkers 0-2: v2 adds the transaction version. ListTransactions 0-2: v1 filters
+by age (KIP-994), v2 by a pattern (KIP-1152). TxnOffsetCommit (28) is in transactional_offsets.py.
 
-What a transaction does is decided in coordinator.transaction; here stand who may ask, and how an
-answer looks that no shard has given.
+The transaction's shard decides (coordinator.transaction). The handlers authorize and build error
+responses.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from odradek.coordinator.transaction.requests import (
 )
 from odradek.coordinator.transaction.transaction_metadata import Partition, is_epoch_exhausted
 from odradek.node.bus.reply import Reply, start_coroutine
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.shard_requests import ask_hosted_shards
@@ -75,9 +74,9 @@ _PAUSE_S: Final = 0.001
 async def handle_init_producer_id(
     request: InitProducerIdRequest, context: RequestContext, services: Services
 ) -> InitProducerIdResponse:
-    """A producer id. With a transactional id its coordinator gives it, and ends what a predecessor
-    left open; without one it needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic
-    (KIP-679)."""
+    """A producer id. With a transactional id its coordinator assigns it, and aborts an open
+    transaction of the previous producer. Without one it needs IDEMPOTENT_WRITE on the cluster, or
+    WRITE on any topic (KIP-679)."""
     transactional_id = request.transactional_id
     if transactional_id is None:
         if not _can_write_any_topic(context, services):
@@ -86,7 +85,9 @@ async def handle_init_producer_id(
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
     if not transactional_id:
         return _init_refused(ErrorCode.INVALID_REQUEST)
-    if not _can_write(transactional_id, context, services):
+    if not services.authorizer.is_transactional_id_allowed(
+        context, AclOperation.WRITE, transactional_id
+    ):
         return _init_refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_EPOCH):
         return _init_refused(ErrorCode.INVALID_REQUEST)
@@ -106,29 +107,20 @@ def _init_refused(error: ErrorCode) -> InitProducerIdResponse:
 
 
 def _can_write_any_topic(context: RequestContext, services: Services) -> bool:
-    is_allowed = services.authorizer.is_allowed
-    return is_allowed(
-        context, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
-    ) or any(
-        is_allowed(context, AclOperation.WRITE, ResourceType.TOPIC, name)
+    authorizer = services.authorizer
+    return authorizer.is_cluster_allowed(context, AclOperation.IDEMPOTENT_WRITE) or any(
+        authorizer.is_topic_allowed(context, AclOperation.WRITE, name)
         for name in services.image.topics_by_name
     )
 
 
-def _can_write(transactional_id: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.is_transactional_id_allowed(
-        context, AclOperation.WRITE, transactional_id
-    )
-
-
 def _client_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told when its shard could not answer."""
-    # What fits into no record never will.
+    # A retry of what does not fit into a record would fail again.
     return ErrorCode.INVALID_REQUEST if error is ErrorCode.MESSAGE_TOO_LARGE else error
 
 
 def _known_to(error: ErrorCode, context: RequestContext) -> ErrorCode:
-    """Older versions do not know PRODUCER_FENCED."""
+    """Clients before v2 do not know PRODUCER_FENCED."""
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
@@ -140,7 +132,7 @@ def _known_to(error: ErrorCode, context: RequestContext) -> ErrorCode:
 async def handle_add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext, services: Services
 ) -> AddPartitionsToTxnResponse:
-    """One transaction of a client up to v3, several of another broker from v4 on."""
+    """Up to v3 from clients, for one transaction. From v4 from brokers, for several."""
     if context.api_version < _BATCHED_SINCE:
         producer = TransactionalProducer(
             request.v3_and_below_transactional_id,
@@ -149,7 +141,7 @@ async def handle_add_partitions_to_txn(
         )
         results = await _add_for_client(producer, request.v3_and_below_topics, context, services)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-    if not _has_cluster_action(context, services):
+    if not services.authorizer.is_cluster_allowed(context, AclOperation.CLUSTER_ACTION):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     waiting = [
         (
@@ -187,7 +179,9 @@ async def _add_for_client(
     services: Services,
 ) -> list[AddPartitionsToTxnTopicResult]:
     partitions = _partitions(topics)
-    if not _can_write(producer.transactional_id, context, services):
+    if not services.authorizer.is_transactional_id_allowed(
+        context, AclOperation.WRITE, producer.transactional_id
+    ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return _results(topics, dict.fromkeys(partitions, code))
     codes = _all_or_nothing(
@@ -209,7 +203,7 @@ async def _add_for_broker(
     *,
     verify_only: bool,
 ) -> dict[Partition, ErrorCode]:
-    # What is not there could never be told how the transaction ended.
+    # A partition that does not exist could never get the marker.
     codes = _all_or_nothing(
         {partition: _existence_error(partition, services) for partition in partitions}
     )
@@ -242,7 +236,7 @@ def _existence_error(partition: Partition, services: Services) -> ErrorCode:
 
 
 def _all_or_nothing(errors: dict[Partition, ErrorCode]) -> dict[Partition, ErrorCode]:
-    """All or nothing: the answers where one partition may not take part; empty where all may."""
+    """If one partition cannot be added none is: the error codes then. Empty if all can."""
     if all(error is ErrorCode.NONE for error in errors.values()):
         return {}
     return {
@@ -278,8 +272,10 @@ def _results(
 async def handle_add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext, services: Services
 ) -> AddOffsetsToTxnResponse:
-    """Let the partition of `__consumer_offsets` take part that has the group's offsets."""
-    if not _can_write(request.transactional_id, context, services):
+    """Add the group's partition of `__consumer_offsets` to the transaction."""
+    if not services.authorizer.is_transactional_id_allowed(
+        context, AclOperation.WRITE, request.transactional_id
+    ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return AddOffsetsToTxnResponse(error_code=code)
     if not services.authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
@@ -305,10 +301,12 @@ async def handle_add_offsets_to_txn(
 async def handle_end_txn(
     request: EndTxnRequest, context: RequestContext, services: Services
 ) -> EndTxnResponse:
-    """Commit or abort. Once this is answered with success the transaction is decided."""
+    """Commit or abort. After a response without error the transaction is decided."""
     if not request.transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if not _can_write(request.transactional_id, context, services):
+    if not services.authorizer.is_transactional_id_allowed(
+        context, AclOperation.WRITE, request.transactional_id
+    ):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     bumps = context.api_version >= _EPOCH_BUMPS_SINCE
     try:
@@ -329,12 +327,12 @@ async def handle_end_txn(
 async def handle_write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext, services: Services
 ) -> WriteTxnMarkersResponse:
-    """The markers of a coordinator on another node, or of an administrator who ends a transaction
-    that hangs (KIP-664)."""
+    """Write the markers of a coordinator on another node, or of an administrator who aborts a
+    hanging transaction (KIP-664)."""
     refusal = ErrorCode.NONE
-    if not _has_cluster_action(context, services) and not services.authorizer.is_cluster_allowed(
-        context, AclOperation.ALTER
-    ):
+    if not services.authorizer.is_cluster_allowed(
+        context, AclOperation.CLUSTER_ACTION
+    ) and not services.authorizer.is_cluster_allowed(context, AclOperation.ALTER):
         refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     waiting: list[tuple[WritableTxnMarkerPartitionResult, Reply[int]]] = []
     results: list[WritableTxnMarkerResult] = []
@@ -373,16 +371,12 @@ async def handle_write_txn_markers(
 
 
 def _marker_error(name: str, index: int, services: Services) -> ErrorCode:
-    topic = services.image.topics_by_name.get(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if topic.partitions[index].leader != services.node_id:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return ErrorCode.NONE
-
-
-def _has_cluster_action(context: RequestContext, services: Services) -> bool:
-    return services.authorizer.is_cluster_allowed(context, AclOperation.CLUSTER_ACTION)
+    error = _existence_error((name, index), services)
+    if error is ErrorCode.NONE:
+        topic = services.image.topics_by_name[name]
+        if topic.partitions[index].leader != services.node_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return error
 
 
 # -- DescribeTransactions, ListTransactions -------------------------------------------------------
@@ -391,7 +385,7 @@ def _has_cluster_action(context: RequestContext, services: Services) -> bool:
 async def handle_describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext, services: Services
 ) -> DescribeTransactionsResponse:
-    """Transactions that this node coordinates; each succeeds or fails by itself."""
+    """Transactions that this node coordinates. Each succeeds or fails by itself."""
     return DescribeTransactionsResponse(
         transaction_states=[
             await _describe(transactional_id, context, services)
@@ -403,32 +397,33 @@ async def handle_describe_transactions(
 async def _describe(
     transactional_id: str, context: RequestContext, services: Services
 ) -> DescribeTransactionsTransactionState:
-    code = ErrorCode.NONE
+    def refused(code: ErrorCode) -> DescribeTransactionsTransactionState:
+        return DescribeTransactionsTransactionState(
+            error_code=code, transactional_id=transactional_id
+        )
+
+    authorizer = services.authorizer
     if not transactional_id:
-        code = ErrorCode.INVALID_REQUEST
-    elif not _can_describe(transactional_id, context, services):
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    else:
-        try:
-            state = await services.transaction_coordinator.call(
-                transactional_id, DescribeTransaction(transactional_id), context
-            )
-        except ApiError as error:
-            code = error.code
-        else:
-            state.topics = [
-                topic
-                for topic in state.topics
-                if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, topic.topic)
-            ]
-            return state
-    return DescribeTransactionsTransactionState(error_code=code, transactional_id=transactional_id)
+        return refused(ErrorCode.INVALID_REQUEST)
+    if not authorizer.is_transactional_id_allowed(context, AclOperation.DESCRIBE, transactional_id):
+        return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    command = DescribeTransaction(transactional_id)
+    try:
+        state = await services.transaction_coordinator.call(transactional_id, command, context)
+    except ApiError as error:
+        return refused(error.code)
+    state.topics = [
+        topic
+        for topic in state.topics
+        if authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, topic.topic)
+    ]
+    return state
 
 
 async def handle_list_transactions(
     request: ListTransactionsRequest, context: RequestContext, services: Services
 ) -> ListTransactionsResponse:
-    """The transactions of all shards hosted here that the asker may see."""
+    """The transactions of all shards hosted here that the client may describe."""
     pattern = None
     if request.transactional_id_pattern:
         try:
@@ -446,7 +441,9 @@ async def handle_list_transactions(
         answer.transaction_states += (
             state
             for state in response.transaction_states
-            if _can_describe(state.transactional_id, context, services)
+            if services.authorizer.is_transactional_id_allowed(
+                context, AclOperation.DESCRIBE, state.transactional_id
+            )
         )
     if pattern is not None:
         answer.transaction_states = await _matching(pattern, answer.transaction_states)
@@ -456,8 +453,8 @@ async def handle_list_transactions(
 async def _matching(
     pattern: Pattern, states: list[ListTransactionsTransactionState]
 ) -> list[ListTransactionsTransactionState]:
-    """Those whose ids match. RE2 takes linear time, but with a pattern made for it as much as a
-    millisecond for each id: others come in between."""
+    """The transactions whose ids match. RE2 runs in linear time, but a hostile pattern can take
+    a millisecond per id: the loop yields in between."""
     found = []
     pause_at = time.monotonic() + _MATCHING_S
     for state in states:
@@ -467,9 +464,3 @@ async def _matching(
             await asyncio.sleep(_PAUSE_S)
             pause_at = time.monotonic() + _MATCHING_S
     return found
-
-
-def _can_describe(transactional_id: str, context: RequestContext, services: Services) -> bool:
-    return services.authorizer.is_transactional_id_allowed(
-        context, AclOperation.DESCRIBE, transactional_id
-    )

@@ -3,13 +3,8 @@
 import pytest
 
 from odradek.node.bus.reply import Reply, drive
-from odradek.node.router.handlers.shard_requests import answer_or_refuse
+from odradek.node.router.handlers.shard_requests import answer_of
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.groups import HeartbeatResponse
-
-
-def _refuse(error: ApiError) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=error.code)
 
 
 @pytest.mark.parametrize(
@@ -19,13 +14,14 @@ def _refuse(error: ApiError) -> HeartbeatResponse:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_error_becomes_a_response_of_the_api(code: ErrorCode, expected: ErrorCode) -> None:
-    reply: Reply[HeartbeatResponse] = Reply()
-    answers: list[HeartbeatResponse | None] = []
-    drive(
-        answer_or_refuse(reply, _refuse, too_large=ErrorCode.UNKNOWN_SERVER_ERROR),
-        lambda answer, _error: answers.append(answer),
-    )
-    assert answers == []
+def test_a_record_that_is_too_large_is_no_error_to_retry(
+    code: ErrorCode, expected: ErrorCode
+) -> None:
+    reply: Reply[None] = Reply()
+    errors: list[BaseException | None] = []
+    drive(answer_of(reply), lambda _answer, error: errors.append(error))
+    assert errors == []
     reply.fail(ApiError(code))
-    assert answers == [HeartbeatResponse(error_code=expected)]
+    [error] = errors
+    assert isinstance(error, ApiError)
+    assert error.code is expected
