@@ -6,33 +6,33 @@ request lives in `Services`, no state of the router in `RequestContext`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import msgspec
 
 from odradek.cluster.metadata.image import MetadataImage
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.share.shard import ShareStateShard
+from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.node.router.authorizer import Authorizer
+from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.fetch_activity import FetchActivity
+from odradek.node.router.fetch_purgatory import FetchPurgatory
+from odradek.node.router.fetch_sessions import FetchSessionCache
+from odradek.node.router.logs import Logs
+from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.offset_lookup import OffsetLookup
 from odradek.node.router.patterns import TopicPatterns
-
-if TYPE_CHECKING:
-    from odradek.node.router.authorizer import Authorizer
-    from odradek.node.router.controller_link import ControllerLink
-    from odradek.node.router.fetch_purgatory import FetchPurgatory
-    from odradek.node.router.fetch_sessions import FetchSessionCache
-    from odradek.node.router.logs import Logs
-    from odradek.node.router.offset_lookup import OffsetLookup
-    from odradek.node.router.producer_ids import ProducerIds
-    from odradek.node.router.shards.coordinator_service import CoordinatorService
-    from odradek.node.router.share.dead_letter_queue import DeadLetters
-    from odradek.node.router.share.partitions import SharePartitions
-    from odradek.node.router.share.persister import SharePersister
-    from odradek.node.router.share.sessions import ShareSessions
-    from odradek.node.router.share.state_reload import ShareStateReloader
-    from odradek.node.router.transactions.markers import MarkerWriter
-    from odradek.node.router.transactions.partition_verification import PartitionVerification
-    from odradek.node.router.worker_client import WorkerClient
-
+from odradek.node.router.producer_ids import ProducerIds
+from odradek.node.router.shards.coordinator_service import CoordinatorService
+from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
+from odradek.node.router.share.partitions import SharePartitions
+from odradek.node.router.share.persister import SharePersister
+from odradek.node.router.share.sessions import ShareSessions
+from odradek.node.router.share.state_reload import ShareStateReloader
+from odradek.node.router.transactions.markers import MarkerWriter
+from odradek.node.router.transactions.partition_verification import PartitionVerification
+from odradek.node.router.worker_client import WorkerClient
 
 CLUSTER_PRINCIPAL = "User:CLUSTER"
 """Other nodes of the cluster."""
@@ -85,36 +85,48 @@ def inter_broker_context(api_key: int, api_version: int) -> RequestContext:
 
 @dataclass(slots=True, kw_only=True)
 class Services:
-    """What one router offers to its handlers. `image` is replaced as metadata is committed."""
+    """What one router offers to its handlers."""
 
-    node_id: int
     cluster_id: str
-    image: MetadataImage
-    static_configs: dict[str, str]
+    metadata: MetadataCache
     now_ms: Callable[[], int]
-    controller: "ControllerLink"
-    worker_client: "WorkerClient"
-    logs: "Logs"
-    authorizer: "Authorizer"
-    producer_ids: "ProducerIds"
-    fetch_sessions: "FetchSessionCache"
-    fetch_purgatory: "FetchPurgatory"
-    patterns: TopicPatterns = field(default_factory=TopicPatterns)
-    fetch_activity: FetchActivity = field(default_factory=FetchActivity)
-    group_coordinator: "CoordinatorService" = field(init=False)
-    """Of groups. Set once, right after, like the next ones: they are built upon these services."""
-    transaction_coordinator: "CoordinatorService" = field(init=False)
-    partition_verification: "PartitionVerification" = field(init=False)
-    markers: "MarkerWriter" = field(init=False)
-    offset_lookup: "OffsetLookup" = field(init=False)
-    share_coordinator: "CoordinatorService" = field(init=False)
-    """Of what share groups durably know of partitions, as far as it is hosted here."""
-    share_persister: "SharePersister" = field(init=False)
-    """The same, wherever it is hosted."""
-    share_sessions: "ShareSessions" = field(init=False)
-    share_partitions: "SharePartitions" = field(init=False)
-    share_state_reloader: "ShareStateReloader" = field(init=False)
-    """Of the partitions that this node leads."""
-    dead_letter_queue: "DeadLetters" = field(init=False)
+    controller: ControllerLink
+    worker_client: WorkerClient
+    logs: Logs
+    authorizer: Authorizer
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessionCache
+    fetch_purgatory: FetchPurgatory
+    patterns: TopicPatterns
+    fetch_activity: FetchActivity
+    group_coordinator: CoordinatorService[GroupShard]
+    transaction_coordinator: CoordinatorService[TransactionShard]
+    partition_verification: PartitionVerification
+    markers: MarkerWriter
+    offset_lookup: OffsetLookup
+    share_coordinator: CoordinatorService[ShareStateShard]
+    """Of share states, as far as its shards are hosted here."""
+    share_persister: SharePersister
+    """Share states, on whichever broker they are kept."""
+    share_sessions: ShareSessions
+    share_partitions: SharePartitions
+    share_state_reloader: ShareStateReloader
+    """Of the share partitions that this node leads."""
+    dead_letter_queue: DeadLetterQueue
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"
+
+    @property
+    def node_id(self) -> int:
+        """This broker."""
+        return self.metadata.node_id
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata image."""
+        return self.metadata.image
+
+    @property
+    def static_configs(self) -> dict[str, str]:
+        """The configuration that this broker was started with."""
+        return self.metadata.static_configs

@@ -13,15 +13,15 @@ committed offsets and are not in here. Wired by process.py.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
-from odradek.cluster.metadata.broker_settings import BrokerSettings
-from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.image import NO_LEADER
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
-from odradek.node.bus.reply import Reply, drive, start_coroutine
+from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.cooperative_iteration import LoopYielder
 from odradek.node.router.inter_broker_client import InterBrokerClient
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.diagnostics import (
     DescribeLagRequest,
@@ -57,19 +57,6 @@ class _CommittedPosition(NamedTuple):
     offset: int
 
 
-class Surroundings(Protocol):
-    """What is needed of the router: Services has it."""
-
-    node_id: int
-    image: MetadataImage
-
-
-class LocalDescribeLag(Protocol):
-    """Has this node answer."""
-
-    def __call__(self, request: DescribeLagRequest) -> Coroutine[Any, Any, DescribeLagResponse]: ...
-
-
 class _LagTotals:
     """One line's figures while they come together."""
 
@@ -94,20 +81,15 @@ class GroupLagMetrics:
 
     def __init__(
         self,
-        services: Surroundings,
+        metadata: MetadataCache,
         inter_broker_client: InterBrokerClient,
-        describe_local_lag: LocalDescribeLag,
-        *,
         loop: asyncio.AbstractEventLoop,
         offsets: Callable[[], Iterable[CommittedOffsets]],
-        settings: Callable[[], BrokerSettings],
     ) -> None:
-        self._services = services
+        self._metadata = metadata
         self._inter_broker_client = inter_broker_client
-        self._describe_local_lag = describe_local_lag
         self._loop = loop
         self._offsets = offsets
-        self._settings = settings
         self._pending_scrapes: dict[int, Callable[[], None]] = {}
         self._next_scrape_id = 0
         self._is_collecting = False
@@ -144,31 +126,31 @@ class GroupLagMetrics:
             self._notify(key)
 
     async def _collect(self) -> None:
-        detail = self._settings().group_lag_metrics
+        detail = self._metadata.broker_settings().group_lag_metrics
         pace = LoopYielder()
         totals: dict[Labels, _LagTotals] = {}
         by_leader: dict[int, list[_CommittedPosition]] = {}
         omitted: set[Labels] = set()
         for position in self._committed_positions(detail) if detail in LABELS else ():
             await pace.step()
-            leader = self._leader_of(position)
-            if leader is None:
+            known = self._metadata.partition(position.topic, position.partition)
+            if known is None:
                 continue  # there is no such partition any more
             if position.labels not in totals:
                 if len(totals) >= SERIES_MAX or len(position.labels[0].encode()) > NAME_BYTES_MAX:
                     omitted.add(position.labels)
                     continue
                 totals[position.labels] = _LagTotals()
-            if leader == NO_LEADER:
+            if known.leader == NO_LEADER:
                 totals[position.labels].add(None)
             else:
-                by_leader.setdefault(leader, []).append(position)
+                by_leader.setdefault(known.leader, []).append(position)
         await self._query_leaders(by_leader, totals, pace)
-        known = {labels: line for labels, line in totals.items() if line.is_known}
+        complete = {labels: line for labels, line in totals.items() if line.is_known}
         self.labels = LABELS.get(detail, ())
-        self.records = {labels: line.records for labels, line in known.items()}
+        self.records = {labels: line.records for labels, line in complete.items()}
         self.seconds = {
-            labels: line.lag_ms / 1000 for labels, line in known.items() if line.lag_ms >= 0
+            labels: line.lag_ms / 1000 for labels, line in complete.items() if line.lag_ms >= 0
         }
         self.omitted_count = len(omitted)
 
@@ -182,12 +164,6 @@ class GroupLagMetrics:
                         labels = (group_id, topic, str(partition))
                     yield _CommittedPosition(labels, topic, partition, committed.offset)
 
-    def _leader_of(self, position: _CommittedPosition) -> int | None:
-        topic = self._services.image.topics_by_name.get(position.topic)
-        if topic is None or not 0 <= position.partition < len(topic.partitions):
-            return None
-        return topic.partitions[position.partition].leader
-
     async def _query_leaders(
         self,
         by_leader: Mapping[int, list[_CommittedPosition]],
@@ -197,10 +173,7 @@ class GroupLagMetrics:
         waiting: list[tuple[list[_CommittedPosition], Reply[DescribeLagResponse]]] = []
         for leader, positions in by_leader.items():
             request, in_order = await _request(positions, pace)
-            if leader != self._services.node_id:
-                waiting.append((in_order, self._inter_broker_client.send(leader, request)))
-            else:
-                waiting.append((in_order, start_coroutine(self._describe_local_lag(request))))
+            waiting.append((in_order, self._inter_broker_client.send(leader, request)))
         for in_order, reply in waiting:
             answers: Iterator[DescribeLagResponsePartition] = iter(())
             try:

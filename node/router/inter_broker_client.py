@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import zmq
@@ -21,7 +21,7 @@ import zmq
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.endpoint import DealerLink, descriptor, drain
 from odradek.node.bus.replica_link import CurveKeys, RelayLink
-from odradek.node.bus.reply import Reply, drive
+from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -57,7 +57,7 @@ _API_KEYS: Final = {
 }
 """What routers ask each other, in the newest version."""
 
-Handler = Callable[[int, int, object], Coroutine[Any, Any, object]]
+InterBrokerHandler: TypeAlias = Callable[[int, int, object], Coroutine[Any, Any, Any]]
 """(API key, version, request) to response."""
 
 
@@ -101,8 +101,12 @@ class ZmqInterBrokerClient:
         *,
         identity: bytes,
         keys: CurveKeys | None,
+        node_id: int,
         address_of: Callable[[int], str | None],
+        handler: InterBrokerHandler,
     ) -> None:
+        self._node_id = node_id
+        self._handler = handler
         self._loop = loop
         self._context = context
         self._identity = identity
@@ -114,13 +118,15 @@ class ZmqInterBrokerClient:
 
     def send(self, node_id: int, request: Request[R]) -> Reply[R]:
         """See Neighbours."""
+        key = _API_KEYS[type(request)]
+        version = APIS[key].max_version
+        if node_id == self._node_id:
+            return start_coroutine(self._handler(key, version, request))
         reply: Reply[R] = Reply()
         node = self._connection_to(node_id)
         if node is None or len(node.pending) >= PENDING_COUNT_MAX:
             reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return reply
-        key = _API_KEYS[type(request)]
-        version = APIS[key].max_version
         self._next_id = request_id = self._next_id + 1
         body = b"".join(encode_request(key, version, request))
         node.pending[request_id] = reply, self._loop.time() + REQUEST_TIMEOUT_S
@@ -129,6 +135,27 @@ class ZmqInterBrokerClient:
             self._sweep = self._loop.call_later(_SWEEP_S, self._expire_requests)
         self._send(node)
         return reply
+
+    def answer(self, payload: bytes, send: Callable[[bytes], None]) -> None:
+        """Carry out what another node's router asks; `send` gets the answer, now or later."""
+        try:
+            asked = _decode(payload)
+            if asked.api_key not in _API_KEYS.values():
+                raise ProtocolError(f"API {asked.api_key} is nothing that nodes ask each other")
+            request = decode_request(asked.api_key, asked.version, memoryview(asked.body))
+        except (msgspec.MsgspecError, ProtocolError) as error:
+            log.warning("another node asks what makes no sense: %s", error)
+            return
+
+        def finish(response: object, error: BaseException | None) -> None:
+            body = b""
+            if error is None:
+                body = b"".join(encode_response(asked.api_key, asked.version, response))
+            else:
+                log.error("another node's request failed", exc_info=error)
+            send(_encode(_RelayFrame(asked.request_id, asked.api_key, asked.version, body)))
+
+        drive(self._handler(asked.api_key, asked.version, request), finish)
 
     def on_image(self, image: MetadataImage) -> None:
         """Whoever is fenced, gone or elsewhere now does not answer any more."""
@@ -237,25 +264,3 @@ class ZmqInterBrokerClient:
             is_any = is_any or bool(node.pending)
         if is_any:
             self._sweep = self._loop.call_later(_SWEEP_S, self._expire_requests)
-
-
-def answer_peer_request(payload: bytes, handler: Handler, send: Callable[[bytes], None]) -> None:
-    """Carry out what another node's router asks; `send` gets the answer, now or later."""
-    try:
-        asked = _decode(payload)
-        if asked.api_key not in _API_KEYS.values():
-            raise ProtocolError(f"API {asked.api_key} is nothing that nodes ask each other")
-        request = decode_request(asked.api_key, asked.version, memoryview(asked.body))
-    except (msgspec.MsgspecError, ProtocolError) as error:
-        log.warning("another node asks what makes no sense: %s", error)
-        return
-
-    def finish(response: object, error: BaseException | None) -> None:
-        body = b""
-        if error is None:
-            body = b"".join(encode_response(asked.api_key, asked.version, response))
-        else:
-            log.error("another node's request failed", exc_info=error)
-        send(_encode(_RelayFrame(asked.request_id, asked.api_key, asked.version, body)))
-
-    drive(handler(asked.api_key, asked.version, request), finish)

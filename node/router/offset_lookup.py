@@ -4,12 +4,13 @@ Each leader is asked by ListOffsets, this node without a way round; all of them 
 cannot be asked is an error of its partitions. Called by handlers.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
-from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.image import NO_LEADER
 from odradek.node.bus.reply import Reply
 from odradek.node.router.inter_broker_client import InterBrokerClient
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -24,16 +25,6 @@ EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 _UNKNOWN_OFFSET: Final = -1
 
-LocalListOffsets: TypeAlias = Callable[[ListOffsetsRequest], Awaitable[ListOffsetsResponse]]
-"""Has this node answer."""
-
-
-class Surroundings(Protocol):
-    """What is needed of the router: Services has it."""
-
-    node_id: int
-    image: MetadataImage
-
 
 class LogBounds(NamedTuple):
     """Where a log starts and ends: `[start_offset, end_offset)`."""
@@ -45,15 +36,9 @@ class LogBounds(NamedTuple):
 class OffsetLookup:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        services: Surroundings,
-        inter_broker_client: InterBrokerClient,
-        list_local_offsets: LocalListOffsets,
-    ) -> None:
-        self._services = services
+    def __init__(self, metadata: MetadataCache, inter_broker_client: InterBrokerClient) -> None:
+        self._metadata = metadata
         self._inter_broker_client = inter_broker_client
-        self._list_local_offsets = list_local_offsets
 
     async def bounds(
         self, partitions: Collection[Partition], isolation_level: int
@@ -94,29 +79,19 @@ class OffsetLookup:
         self, timestamps: Mapping[Partition, int], isolation_level: int
     ) -> dict[Partition, int | ErrorCode]:
         offsets: dict[Partition, int | ErrorCode] = {}
-        image, node_id = self._services.image, self._services.node_id
         by_leader: dict[int, dict[Partition, int]] = {}
         for partition, timestamp in timestamps.items():
-            name, index = partition
-            topic = image.topics_by_name.get(name)
-            if topic is None or not 0 <= index < len(topic.partitions):
+            known = self._metadata.partition(*partition)
+            if known is None:
                 offsets[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            leader = topic.partitions[index].leader
-            if leader == NO_LEADER:
+            elif known.leader == NO_LEADER:
                 offsets[partition] = ErrorCode.LEADER_NOT_AVAILABLE
             else:
-                by_leader.setdefault(leader, {})[partition] = timestamp
+                by_leader.setdefault(known.leader, {})[partition] = timestamp
         waiting: list[tuple[dict[Partition, int], Reply[ListOffsetsResponse]]] = []
         for leader, timestamps_of_leader in by_leader.items():
-            if leader != node_id:
-                request = _request(timestamps_of_leader, isolation_level)
-                waiting.append(
-                    (timestamps_of_leader, self._inter_broker_client.send(leader, request))
-                )
-        if node_id in by_leader:
-            request = _request(by_leader[node_id], isolation_level)
-            _add_offsets(await self._list_local_offsets(request), offsets)
+            request = _request(timestamps_of_leader, isolation_level)
+            waiting.append((timestamps_of_leader, self._inter_broker_client.send(leader, request)))
         for timestamps_of_leader, reply in waiting:
             try:
                 response = await reply

@@ -15,7 +15,6 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +24,6 @@ import zmq
 from odradek.cluster.controller.commands import AllocateProducerIds
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.settings import broker_settings
-from odradek.coordinator.group.shard import GroupShard
 from odradek.node.bus.arena import Arena
 from odradek.node.bus.endpoint import ipc_address
 from odradek.node.bus.peers import cluster_keys
@@ -39,21 +36,22 @@ from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.dispatch import HANDLERS, Dispatcher
+from odradek.node.router.fetch_activity import FetchActivity
 from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.fetch_sessions import FetchSessionCache
 from odradek.node.router.group_lag_metrics import GroupLagMetrics
-from odradek.node.router.handlers.lag import describe_local_lag
-from odradek.node.router.handlers.offsets import list_local_offsets
-from odradek.node.router.inter_broker_client import ZmqInterBrokerClient, answer_peer_request
+from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.node.router.logs import Logs
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.offset_lookup import OffsetLookup
+from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.producer_ids import ProducerIds
 from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
 from odradek.node.router.shards.loop_delay import LoopDelayMonitor
 from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
 from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
-from odradek.node.router.share.dead_letter_queue import DeadLetters
+from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
 from odradek.node.router.share.partitions import SharePartitions
 from odradek.node.router.share.persister import SharePersister
 from odradek.node.router.share.sessions import ShareSessions
@@ -118,73 +116,102 @@ class RouterProcess:
             now_ms=monotonic_ms,
             on_image=self._on_image,
         )
-        self._services = Services(
+        self._metadata = metadata = MetadataCache(
+            config.node_id, config.broker_configs, self._link.image
+        )
+        self._inter_broker_client = client = ZmqInterBrokerClient(
+            loop,
+            context,
+            identity=f"router-{config.node_id}-{index}-{incarnation}".encode(),
+            keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
             node_id=config.node_id,
+            address_of=lambda node_id: inter_broker_address(metadata.image, node_id),
+            handler=self._handle_inter_broker,
+        )
+        new_coordinator = partial(
+            CoordinatorService,
+            metadata=metadata,
+            controller=self._link,
+            logs=logs,
+            worker_client=worker_client,
+            loop=loop,
+        )
+        share_coordinator = new_coordinator(ShareCoordinatorType(metadata, logs, worker_client))
+        persister = SharePersister(metadata, share_coordinator, client, loop)
+        share_sessions = ShareSessions(
+            lambda: metadata.broker_settings().group_share_max_share_sessions
+        )
+        dead_letter_queue = DeadLetterQueue(metadata, self._link, logs, client, now_ms, loop)
+        share_partitions = SharePartitions(
+            metadata,
+            logs,
+            fetch_purgatory,
+            persister,
+            share_sessions,
+            dead_letter_queue,
+            now_ms,
+            loop,
+        )
+        reloader = ShareStateReloader(metadata, client, share_partitions)
+        patterns = TopicPatterns()
+        self._groups = GroupCoordinatorType(patterns, ShareStateEffects(persister, reloader).run)
+        group_coordinator = new_coordinator(self._groups)
+        # A transaction ends with markers, which end its partitions' verification: a circle.
+        transaction_coordinator = new_coordinator(
+            TransactionCoordinatorType(lambda effect, context: markers.write(effect, context))
+        )
+        partition_verification = PartitionVerification(
+            metadata, transaction_coordinator, client, loop
+        )
+        markers = MarkerWriter(
+            metadata, logs, worker_client, client, group_coordinator, partition_verification
+        )
+        self._services = Services(
             cluster_id=config.cluster_id,
-            image=self._link.image,
-            static_configs=config.broker_configs,
+            metadata=metadata,
             now_ms=now_ms,
             controller=self._link,
             worker_client=worker_client,
             logs=logs,
             authorizer=Authorizer(),
+            producer_ids=ProducerIds(self._allocate_producer_ids),
             fetch_sessions=FetchSessionCache(
                 new_id=lambda: random.randint(1, 2**31 - 1),
-                slots_max=lambda: self._settings().max_incremental_fetch_session_cache_slots,
+                slots_max=lambda: (
+                    metadata.broker_settings().max_incremental_fetch_session_cache_slots
+                ),
             ),
             fetch_purgatory=fetch_purgatory,
-            producer_ids=ProducerIds(self._allocate_producer_ids),
+            patterns=patterns,
+            fetch_activity=FetchActivity(),
+            group_coordinator=group_coordinator,
+            transaction_coordinator=transaction_coordinator,
+            partition_verification=partition_verification,
+            markers=markers,
+            offset_lookup=OffsetLookup(metadata, client),
+            share_coordinator=share_coordinator,
+            share_persister=persister,
+            share_sessions=share_sessions,
+            share_partitions=share_partitions,
+            share_state_reloader=reloader,
+            dead_letter_queue=dead_letter_queue,
             served_apis=tuple(HANDLERS),
             profile=config.profile,
         )
-        services = self._services
-        self._inter_broker_client = ZmqInterBrokerClient(
-            loop,
-            context,
-            identity=f"router-{config.node_id}-{index}-{incarnation}".encode(),
-            keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
-            address_of=lambda node_id: inter_broker_address(services.image, node_id),
-        )
-        services.offset_lookup = OffsetLookup(
-            services, self._inter_broker_client, partial(list_local_offsets, services=services)
-        )
-        services.markers = MarkerWriter(services, self._inter_broker_client)
-        services.partition_verification = PartitionVerification(
-            services, self._inter_broker_client, loop
-        )
-        self._groups = GroupCoordinatorType(services.patterns, ShareStateEffects(services))
-        services.group_coordinator = coordinators = CoordinatorService(services, loop, self._groups)
         self._loop_delay = LoopDelayMonitor(
             loop,
-            lambda loop_delay_ms: self._groups.set_loop_delay(coordinators.shards(), loop_delay_ms),
+            lambda loop_delay_ms: self._groups.set_loop_delay(
+                group_coordinator.shards(), loop_delay_ms
+            ),
         )
-        services.transaction_coordinator = CoordinatorService(
-            services, loop, TransactionCoordinatorType(services.markers)
-        )
-        services.share_coordinator = CoordinatorService(
-            services, loop, ShareCoordinatorType(services)
-        )
-        services.share_persister = SharePersister(services, self._inter_broker_client, loop)
-        services.share_sessions = ShareSessions(
-            lambda: self._settings().group_share_max_share_sessions
-        )
-        services.share_partitions = SharePartitions(services, loop)
-        services.share_state_reloader = ShareStateReloader(services, self._inter_broker_client)
-        services.dead_letter_queue = DeadLetters(services, self._inter_broker_client, loop)
-        self._watchdog = Watchdog(services, self._inter_broker_client, loop, self._settings)
+        self._watchdog = Watchdog(metadata, logs, worker_client, client, markers, now_ms, loop)
         self._group_lag = GroupLagMetrics(
-            services,
-            self._inter_broker_client,
-            partial(describe_local_lag, services=services),
-            loop=loop,
-            offsets=lambda: [
-                shard.offsets
-                for shard in services.group_coordinator.shards()
-                if isinstance(shard, GroupShard)
-            ],
-            settings=self._settings,
+            metadata,
+            client,
+            loop,
+            lambda: [shard.offsets for shard in group_coordinator.shards()],
         )
-        worker_client.on_relayed_request = self._answer_peer_request
+        worker_client.on_relayed_request = client.answer
         dispatcher = Dispatcher(self._services, self._arena.view)
         self._wire = SocketServer(
             loop=loop,
@@ -314,22 +341,17 @@ class RouterProcess:
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         node_id = self._config.node_id
-        broker_epoch = self._services.image.brokers[node_id].broker_epoch
+        broker_epoch = self._metadata.image.brokers[node_id].broker_epoch
         reply = await self._link.submit(
             AllocateProducerIds(node_id, broker_epoch), PRODUCER_IDS_TIMEOUT_MS
         )
         return reply.first, reply.count
 
-    def _settings(self) -> BrokerSettings:
-        return broker_settings(
-            self._services.image, self._config.node_id, self._config.broker_configs
-        )
-
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         services = self._services
-        services.image = new
+        self._metadata.image = new
         if old.configs is not new.configs or old.offset == 0:
-            self._apply_settings(self._settings())
+            self._apply_settings(self._metadata.broker_settings())
         services.group_coordinator.on_image(old, new)
         services.transaction_coordinator.on_image(old, new)
         services.share_coordinator.on_image(old, new)
@@ -338,12 +360,9 @@ class RouterProcess:
         if old.topics_by_id is not new.topics_by_id:
             services.fetch_purgatory.wake_all()
 
-    def _answer_peer_request(self, payload: bytes, send: Callable[[bytes], None]) -> None:
-        async def carry_out(api_key: int, version: int, request: object) -> object:
-            context = inter_broker_context(api_key, version)
-            return await HANDLERS[api_key](request, context, self._services)
-
-        answer_peer_request(payload, carry_out, send)
+    async def _handle_inter_broker(self, api_key: int, version: int, request: object) -> object:
+        context = inter_broker_context(api_key, version)
+        return await HANDLERS[api_key](request, context, self._services)
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
         wire = self._wire.settings

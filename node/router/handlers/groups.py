@@ -12,7 +12,7 @@ operations, v4 instance ids, v6 errors with messages (KIP-1043). ListGroups 0-5:
 The group's shard decides (coordinator.group). The handlers authorize and build error responses.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from odradek.cluster.metadata.image import NO_LEADER
 from odradek.coordinator.group.requests import DeleteGroup, DescribeGroup
@@ -22,6 +22,7 @@ from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceT
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.shard_requests import ask_group, ask_groups, ask_hosted_shards
+from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (
     Coordinator,
@@ -79,7 +80,7 @@ async def _find_coordinator(
 ) -> Coordinator:
     operation, resource, name, hashed = AclOperation.DESCRIBE, ResourceType.GROUP, key, key
     if key_type == KEY_TYPE_GROUP:
-        coordinators = services.group_coordinator
+        coordinators: CoordinatorService[Any] = services.group_coordinator
         denial = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif key_type == KEY_TYPE_TRANSACTION:
         coordinators, resource = services.transaction_coordinator, ResourceType.TRANSACTIONAL_ID

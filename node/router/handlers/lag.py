@@ -9,9 +9,8 @@ from typing import Final
 
 from odradek.cluster.replication.partition import ANY_EPOCH, check_leader
 from odradek.node.router.authorizer import AclOperation
-from odradek.node.router.context import RequestContext, Services, inter_broker_context
+from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
-from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
     DescribeLagRequest,
@@ -50,14 +49,6 @@ async def handle_describe_lag(
             async for topic in iterate_cooperatively(request.topics)
         ]
     )
-
-
-async def describe_local_lag(
-    request: DescribeLagRequest, services: Services
-) -> DescribeLagResponse:
-    """This node's own answer, in the newest version."""
-    context = inter_broker_context(ApiKey.DESCRIBE_LAG, APIS[ApiKey.DESCRIBE_LAG].max_version)
-    return await handle_describe_lag(request, context, services)
 
 
 def _lag(

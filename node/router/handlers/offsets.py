@@ -11,8 +11,7 @@ the largest epoch up to the requested one. The router reads both from the stores
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
 from odradek.cluster.replication.partition import check_leader
 from odradek.node.router.authorizer import AclOperation
-from odradek.node.router.context import RequestContext, Services, inter_broker_context
-from odradek.protocol.apis import APIS, ApiKey
+from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offsets import (
     EpochEndOffset,
@@ -77,14 +76,6 @@ async def handle_list_offsets(
             answers.append(answer)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
-
-
-async def list_local_offsets(
-    request: ListOffsetsRequest, services: Services
-) -> ListOffsetsResponse:
-    """This node's own answer, in the newest version."""
-    context = inter_broker_context(ApiKey.LIST_OFFSETS, APIS[ApiKey.LIST_OFFSETS].max_version)
-    return await handle_list_offsets(request, context, services)
 
 
 def _list(

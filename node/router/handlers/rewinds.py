@@ -415,7 +415,7 @@ async def handle_reload_share_state(
         return ReloadShareStateResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     places = topic_id_partitions({topic.topic_id: topic.partitions for topic in request.topics})
     return ReloadShareStateResponse(
-        error_code=services.share_state_reloader.here(request.group_id, places)
+        error_code=services.share_state_reloader.reload_local(request.group_id, places)
     )
 
 

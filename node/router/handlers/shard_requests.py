@@ -7,7 +7,7 @@ offsets, transactions and share groups.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
@@ -92,7 +92,7 @@ async def ask_groups(
 
 
 async def ask_hosted_shards(
-    request: Request[R], coordinators: CoordinatorService, context: RequestContext
+    request: Request[R], coordinators: CoordinatorService[Any], context: RequestContext
 ) -> tuple[list[R], bool]:
     """The answers of all shards hosted here, and whether one could not answer (it is loading).
 

@@ -18,19 +18,24 @@ import time
 import uuid
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
-from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.coordinator.outcome import Answer, Command, ErrorReply
 from odradek.coordinator.ownership import hosting_changes, shard_of, shards_to_host
-from odradek.coordinator.runtime import Shard, ShardRuntime, ShardState
+from odradek.coordinator.runtime import ShardRuntime, ShardState
 from odradek.node.bus.reply import Reply
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.logs import Logs
-from odradek.node.router.shards.coordinator_type import CoordinatorType, EffectContext
+from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.shards.coordinator_type import (
+    CoordinatorType,
+    EffectContext,
+    S,
+    ShardMembers,
+)
 from odradek.node.router.shards.shard_host import Runtime, ShardHost
 from odradek.node.router.shards.shard_log import StoreShardLog
 from odradek.node.router.worker_client import WorkerClient
@@ -74,24 +79,22 @@ class _InternalCaller(NamedTuple):
 INTERNAL_CALLER: Final = _InternalCaller()
 
 
-class Surroundings(Protocol):
-    """What the coordinators need of their router: Services has it."""
-
-    node_id: int
-    image: MetadataImage
-    static_configs: dict[str, str]
-    controller: ControllerLink
-    worker_client: WorkerClient
-    logs: Logs
-
-
-class CoordinatorService:
+class CoordinatorService(Generic[S]):
     """See the module's docstring. `on_image` must be called with every new image."""
 
     def __init__(
-        self, services: Surroundings, loop: asyncio.AbstractEventLoop, kind: CoordinatorType
+        self,
+        kind: CoordinatorType[S, Any],
+        metadata: MetadataCache,
+        controller: ControllerLink,
+        logs: Logs,
+        worker_client: WorkerClient,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._services = services
+        self._metadata = metadata
+        self._controller = controller
+        self._logs = logs
+        self._worker_client = worker_client
         self._loop = loop
         self._kind = kind
         self._clock_offset_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
@@ -100,7 +103,7 @@ class CoordinatorService:
         self._next_id = 0
         self._topic_id = ZERO_UUID
         self._creation: asyncio.Future[None] | None = None
-        kind.configure(self._broker_settings(), services.image)
+        kind.configure(metadata.broker_settings(), metadata.image)
         self._sweep = loop.call_later(self._sweep_s(), self._sweep_deleted_topics)
         # Metadata may have come before there was anybody to hear of it.
         self._update_hosted_shards(self._topic())
@@ -125,29 +128,23 @@ class CoordinatorService:
         The first one that a shard has answered since it was loaded has it told what it may have
         missed meanwhile.
         """
-        kind = self._kind
-        if kind.is_membership_change(request):
-            kind.update_member_counts(self.shards())
+        members = self._kind.members
+        assert members is not None, "only shards of groups have members"
+        if members.is_membership_change(request):
+            members.update_member_counts(self.shards())
         shard = self.shard_of(key)
         reply = self.call_shard(shard, request, caller)
         host = self._hosts.get(shard)
-        if host is None or (host.is_active and not kind.has_missed_updates(host.runtime.shard)):
+        if host is None or (host.is_active and not members.has_missed_updates(_shard_of(host))):
             return reply
-        return self._answer_then_update(reply, shard)
+        return self._answer_then_update(reply, shard, members)
 
-    async def _answer_then_update(self, reply: Reply[R], shard: int) -> R:
-        """The answer, behind which the shard has been told what it may have missed."""
+    async def _answer_then_update(self, reply: Reply[R], shard: int, members: ShardMembers[S]) -> R:
         response = await reply
-        kind = self._kind
         host = self._hosts.get(shard)
-        if host is not None and host.is_active and kind.has_missed_updates(host.runtime.shard):
-            self._execute(host, kind.full_metadata_update(host.runtime.shard))
+        if host is not None and host.is_active and members.has_missed_updates(_shard_of(host)):
+            host.execute(Command(request=members.full_metadata_update(_shard_of(host))))
         return response
-
-    @staticmethod
-    def _execute(host: ShardHost, metadata_update: object) -> None:
-        if metadata_update is not None:
-            host.execute(Command(request=metadata_update))
 
     def call_shard(
         self, shard: int, request: Request[R], caller: ShardCaller = INTERNAL_CALLER
@@ -177,9 +174,9 @@ class CoordinatorService:
         """The shards that this router hosts or is loading."""
         return sorted(self._hosts)
 
-    def shards(self) -> list[Shard[Any]]:
+    def shards(self) -> list[S]:
         """The shards that serve here; to be looked at only."""
-        return [host.runtime.shard for host in self._hosts.values() if host.is_active]
+        return [_shard_of(host) for host in self._hosts.values() if host.is_active]
 
     def shard_of(self, key: str) -> int:
         """The shard, and thus the topic's partition, of a key; -1 while there is no topic."""
@@ -215,14 +212,15 @@ class CoordinatorService:
         """Host what the image says, and nothing else."""
         kind = self._kind
         if old.configs is not new.configs or old.features is not new.features:
-            kind.configure(self._broker_settings(), new)
+            kind.configure(self._metadata.broker_settings(), new)
             for host in self._hosts.values():
-                kind.update(host.runtime.shard)
-        is_update_due = kind.follow(old, new)
+                kind.update(_shard_of(host))
+        is_update_due = kind.apply_image(old, new)
         for host in self._hosts.values() if is_update_due else ():
-            kind.update(host.runtime.shard)
-            if host.is_active:
-                self._execute(host, kind.metadata_update(host.runtime.shard))
+            kind.update(_shard_of(host))
+            if host.is_active and kind.members is not None:
+                update = kind.members.metadata_update(_shard_of(host))
+                host.execute(Command(request=update))
         if old.topics_by_id is not new.topics_by_id:
             topic = new.topics_by_name.get(kind.topic_name)
             if topic is not old.topics_by_name.get(kind.topic_name):
@@ -245,11 +243,7 @@ class CoordinatorService:
     # -- inside -----------------------------------------------------------------------------------
 
     def _topic(self) -> TopicImage | None:
-        return self._services.image.topics_by_name.get(self._kind.topic_name)
-
-    def _broker_settings(self) -> BrokerSettings:
-        services = self._services
-        return broker_settings(services.image, services.node_id, services.static_configs)
+        return self._metadata.image.topics_by_name.get(self._kind.topic_name)
 
     def now_ms(self) -> int:
         """The clock of all shards: see the module's docstring."""
@@ -262,14 +256,13 @@ class CoordinatorService:
             self._topic_id = topic_id
             self._unload(list(self._hosts))
         hosted = {shard: host.leader_epoch for shard, host in self._hosts.items()}
-        changes = hosting_changes(hosted, shards_to_host(topic, node_id=self._services.node_id))
+        changes = hosting_changes(hosted, shards_to_host(topic, node_id=self._metadata.node_id))
         self._unload(changes.unload)
         for shard, leader_epoch in changes.load:
-            services = self._services
             host = ShardHost(
                 name=f"{self._kind.topic_name}-{shard}",
                 leader_epoch=leader_epoch,
-                shard_log=StoreShardLog(services.logs, services.worker_client, topic_id, shard),
+                shard_log=StoreShardLog(self._logs, self._worker_client, topic_id, shard),
                 new_runtime=self._new_runtime,
                 loop=self._loop,
                 now_ms=self.now_ms,
@@ -318,10 +311,9 @@ class CoordinatorService:
         )
 
     async def _create_topic(self) -> None:
-        settings = self._broker_settings()
-        services = self._services
+        settings = self._metadata.broker_settings()
         name = self._kind.topic_name
-        image, static = services.image, services.static_configs
+        image, static = self._metadata.image, self._metadata.static_configs
         broker_count = sum(
             not broker.is_fenced
             and not broker_settings(image, broker.broker_id, static).cordoned_log_dirs
@@ -336,7 +328,7 @@ class CoordinatorService:
             configs=plan.configs,
         )
         try:
-            reply = await services.controller.submit(CreateTopics((topic,)), CREATE_TIMEOUT_MS)
+            reply = await self._controller.submit(CreateTopics((topic,)), CREATE_TIMEOUT_MS)
         except ApiError as error:
             log.warning("%s could not be created: %s", name, error)
             return
@@ -357,7 +349,12 @@ class CoordinatorService:
         for host in self._hosts.values():
             if host.is_active:
                 metadata_update = self._kind.missed_topic_deletions(
-                    host.runtime.shard, self._services.image
+                    _shard_of(host), self._metadata.image
                 )
                 if metadata_update is not None:
                     host.execute(Command(request=metadata_update))
+
+
+def _shard_of(host: ShardHost) -> Any:
+    """The shard, which is of its service's type."""
+    return host.runtime.shard

@@ -1,15 +1,14 @@
-"""A kind of coordinator: what it keeps in its topic, and what it needs of its router.
+"""What differs between the coordinators of groups, of transactions and of share states.
 
-`coordinators` hosts the shards of any kind in the same way, and asks this face for what is
-particular to one: the topic and how it is made, how a shard is made and configured, and what is
-done outside for it. The kinds are in group_coordinator_type.py, transaction_coordinator_type.py and
-share_coordinator_type.py.
+CoordinatorService hosts the shards of any type in the same way. A type says how its topic is
+created, how a shard is made and configured, and how its effects are run. The types are in
+group_coordinator_type.py, transaction_coordinator_type.py and share_coordinator_type.py.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import MetadataImage
@@ -20,16 +19,20 @@ from odradek.protocol.types import Request, Uuid
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S", bound=Shard[Any])
+S_contra = TypeVar("S_contra", bound=Shard[Any], contravariant=True)
+E_contra = TypeVar("E_contra", contravariant=True)
+
 SWEEP_MS_MAX: Final = 600_000
-"""How often kinds look for missed deletions that have no configuration for it."""
+"""Between two sweeps for deleted topics, of types that have no configuration for it."""
 REPORT_RETRY_S_MIN: Final = 0.02
 REPORT_RETRY_S_MAX: Final = 1.0
 """Between attempts to report: doubled each time."""
 
 
 class EffectContext(NamedTuple):
-    """What a shard's host gives with an instruction: the epoch in which it coordinates, whether the
-    shard is still there to be told, and how, and which one it is."""
+    """The circumstances of a shard's effect: the leader epoch in which the shard coordinates,
+    whether it is still hosted as it was, how to call it, and its number."""
 
     coordinator_epoch: int
     is_current: Callable[[], bool]
@@ -39,14 +42,14 @@ class EffectContext(NamedTuple):
     async def report(
         self, result: Request[object], pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        """Tell what came of it until the shard has taken that, or is here no more: its next host
-        asks again. `pause` lets so many seconds pass."""
+        """Call the shard with the effect's result until it has recorded it, or is hosted here no
+        longer: its next host asks for the effect again. `pause` waits for so many seconds."""
         pause_s = REPORT_RETRY_S_MIN
         while self.is_current():
             try:
                 await self.call_shard(result)
             except ApiError as error:
-                log.info("shard %d has not recorded yet what was done: %s", self.shard, error)
+                log.info("shard %d has not recorded an effect's result: %s", self.shard, error)
                 await pause(pause_s)
                 pause_s = min(2 * pause_s, REPORT_RETRY_S_MAX)
             else:
@@ -54,60 +57,67 @@ class EffectContext(NamedTuple):
 
 
 class InternalTopicConfig(NamedTuple):
-    """How a coordinator's topic is made if there is none."""
+    """How a coordinator's topic is created."""
 
     partition_count: int
     replication_factor: int
     configs: tuple[tuple[str, str], ...]
 
 
-class CoordinatorType(Protocol):
-    """See the module's docstring. `configure` comes before anything else, and with every change."""
+class CoordinatorType(Protocol[S, E_contra]):
+    """See the module's docstring. `configure` is called first, and with every change."""
 
     topic_name: str
 
+    @property
+    def members(self) -> "ShardMembers[S] | None":
+        """Of a type whose shards have members."""
+
     def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
-        """Take the newest configuration in, for shards made from now on."""
+        """Take over the newest configuration, for shards made from now on."""
 
-    def new_shard(self) -> Shard[Any]:
-        """A shard for a log to be loaded into."""
+    def new_shard(self) -> S:
+        """An empty shard, into which a log is loaded."""
 
-    def update(self, shard: Shard[Any]) -> None:
+    def update(self, shard: S) -> None:
         """Give a shard the newest configuration."""
 
-    def topic_config(self, settings: BrokerSettings) -> InternalTopicConfig:
-        """How to make the topic."""
+    def apply_image(self, old: MetadataImage, new: MetadataImage) -> bool:
+        """Take over a new image; whether shards must be updated."""
 
-    def topics_deleted(self, topics: tuple[tuple[str, Uuid], ...]) -> object | None:
-        """What shards are to be told when topics were deleted, if anything."""
+    def topic_config(self, settings: BrokerSettings) -> InternalTopicConfig:
+        """How to create the topic."""
+
+    def topics_deleted(self, topics: tuple[tuple[str, Uuid], ...]) -> Request[None] | None:
+        """The request that shards get when topics (name, id) were deleted, if any."""
 
     def sweep_interval_ms(self) -> int:
-        """How often to look for what `missed_topic_deletions` finds."""
+        """How often to call `missed_topic_deletions`."""
 
-    def missed_topic_deletions(self, shard: Shard[Any], image: MetadataImage) -> object | None:
-        """What a shard is to be told of topics whose deletion it has not heard of, if anything."""
+    def missed_topic_deletions(self, shard: S, image: MetadataImage) -> Request[None] | None:
+        """The request about deleted topics that a shard still keeps something of, if any."""
 
-    def run_effect(self, instruction: object, context: EffectContext) -> None:
-        """Do what a shard asks for (Send)."""
+    def run_effect(self, effect: E_contra, context: EffectContext) -> None:
+        """Run an effect of a shard (Effect.instruction)."""
 
     def is_new_id_needed(self, request: object) -> bool:
-        """Whether the shard may have to make up an id for who asks."""
+        """Whether the shard may have to assign a member id."""
 
-    def follow(self, old: MetadataImage, new: MetadataImage) -> bool:
-        """Take a new image in; whether shards are to be updated and told `metadata_update` of
-        it."""
 
-    def metadata_update(self, shard: Shard[Any]) -> object | None:
-        """What a shard that serves is to be told of the image that came last."""
+class ShardMembers(Protocol[S_contra]):
+    """The part of a CoordinatorType that concerns members and the topics they read."""
 
-    def has_missed_updates(self, shard: Shard[Any]) -> bool:
-        """Whether images may have come by while the shard was loading, or somewhere else."""
+    def metadata_update(self, shard: S_contra) -> Request[None]:
+        """The request with what the newest image has changed, for an active shard."""
 
-    def full_metadata_update(self, shard: Shard[Any]) -> object | None:
-        """What makes good for that."""
+    def has_missed_updates(self, shard: S_contra) -> bool:
+        """Whether images may have come while the shard was loading, or was hosted elsewhere."""
+
+    def full_metadata_update(self, shard: S_contra) -> Request[None]:
+        """The request that makes up for missed updates."""
 
     def is_membership_change(self, request: object) -> bool:
-        """Whether there may be more or fewer members after the request."""
+        """Whether the number of members may change with the request."""
 
-    def update_member_counts(self, shards: Sequence[Shard[Any]]) -> None:
-        """Tell all of these shards how many members they have together."""
+    def update_member_counts(self, shards: Sequence[S_contra]) -> None:
+        """Tell each of the shards how many members they have together."""

@@ -5,7 +5,7 @@ members come is agreed by all shards of the router together. Made by the router'
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
@@ -17,10 +17,8 @@ from odradek.coordinator.group.requests import ConsumerHeartbeat, DropTopicOffse
 from odradek.coordinator.group.settings import group_settings
 from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.group.topics import TopicCatalog, changed_topic_names
-from odradek.coordinator.runtime import Shard
 from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.shards.coordinator_type import EffectContext, InternalTopicConfig
-from odradek.node.router.share.state_effects import ShareStateEffects
 from odradek.protocol.errors import ApiError
 from odradek.protocol.messages.groups import JoinGroupRequest
 from odradek.protocol.messages.share import ShareGroupHeartbeatRequest
@@ -36,9 +34,12 @@ class GroupCoordinatorType:
 
     topic_name = CONSUMER_OFFSETS
 
-    def __init__(self, patterns: TopicPatterns, states: ShareStateEffects) -> None:
+    def __init__(
+        self, patterns: TopicPatterns, run_share_effect: Callable[[Any, EffectContext], None]
+    ) -> None:
+        self.members = self
         self._patterns = patterns
-        self._states = states
+        self._run_share_effect = run_share_effect
         self._image = MetadataImage.empty()
         self._topics = TopicCatalog(self._image)
         self._changed: frozenset[str] = frozenset()
@@ -48,18 +49,17 @@ class GroupCoordinatorType:
         """Ephemeral groups that have come to their end here."""
 
     def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
-        """See ShardKind."""
+        """See CoordinatorType."""
         self._settings = group_settings(settings, image.configs)
         if not self._image.offset:
-            self.follow(self._image, image)
+            self.apply_image(self._image, image)
 
     def new_shard(self) -> GroupShard:
-        """See ShardKind."""
+        """See CoordinatorType."""
         return GroupShard(self._settings, self._topics)
 
-    def update(self, shard: Shard[Any]) -> None:
-        """See ShardKind."""
-        assert isinstance(shard, GroupShard)
+    def update(self, shard: GroupShard) -> None:
+        """See CoordinatorType."""
         shard.settings = self._settings
         shard.topics = self._topics
 
@@ -69,7 +69,7 @@ class GroupCoordinatorType:
             return not request.request.member_id
         return type(request) is JoinGroupRequest
 
-    def follow(self, old: MetadataImage, new: MetadataImage) -> bool:
+    def apply_image(self, old: MetadataImage, new: MetadataImage) -> bool:
         """Consumer groups read topics, and their partitions; rules make groups ephemeral."""
         self._image = new
         self._changed = changed_topic_names(old, new)
@@ -79,19 +79,16 @@ class GroupCoordinatorType:
         self._has_new_policies, self._known_policies = policies != self._known_policies, policies
         return bool(self._changed) or self._has_new_policies
 
-    def metadata_update(self, shard: Shard[Any]) -> UpdateTopics:
+    def metadata_update(self, shard: GroupShard) -> UpdateTopics:
         """The topics that have changed."""
-        assert isinstance(shard, GroupShard)
         return UpdateTopics(self._changed, self._expressions(shard), self._has_new_policies)
 
-    def has_missed_updates(self, shard: Shard[Any]) -> bool:
-        """See ShardKind."""
-        assert isinstance(shard, GroupShard)
+    def has_missed_updates(self, shard: GroupShard) -> bool:
+        """See CoordinatorType."""
         return shard.consumers.needs_topics
 
-    def full_metadata_update(self, shard: Shard[Any]) -> UpdateTopics:
+    def full_metadata_update(self, shard: GroupShard) -> UpdateTopics:
         """Any topic may have changed."""
-        assert isinstance(shard, GroupShard)
         return UpdateTopics(None, self._expressions(shard))
 
     def _expressions(self, shard: GroupShard) -> dict[str, tuple[str, ...]]:
@@ -113,24 +110,22 @@ class GroupCoordinatorType:
             return request.member_epoch <= 0
         return type(request) is StreamsGroupHeartbeatRequest and request.member_epoch <= 0
 
-    def update_member_counts(self, shards: Sequence[Shard[Any]]) -> None:
+    def update_member_counts(self, shards: Sequence[GroupShard]) -> None:
         """All shards ask their members to come as often as all of them together may."""
-        groups = [shard for shard in shards if isinstance(shard, GroupShard)]
         count = 1 + sum(
             shard.consumers.member_count + shard.shares.member_count + shard.streams.member_count
-            for shard in groups
+            for shard in shards
         )
-        for shard in groups:
+        for shard in shards:
             shard.member_count_total = count
 
-    def set_loop_delay(self, shards: Sequence[Shard[Any]], loop_delay_ms: int) -> None:
+    def set_loop_delay(self, shards: Sequence[GroupShard], loop_delay_ms: int) -> None:
         """Members of a process that is late are asked to come less often."""
         for shard in shards:
-            assert isinstance(shard, GroupShard)
             shard.loop_delay_ms = loop_delay_ms
 
     def topic_config(self, settings: BrokerSettings) -> InternalTopicConfig:
-        """See ShardKind."""
+        """See CoordinatorType."""
         return InternalTopicConfig(
             settings.offsets_topic_num_partitions,
             settings.offsets_topic_replication_factor,
@@ -146,14 +141,13 @@ class GroupCoordinatorType:
         return DropTopicOffsets(topics)
 
     def sweep_interval_ms(self) -> int:
-        """See ShardKind."""
+        """See CoordinatorType."""
         return self._settings.retention_check_interval_ms
 
     def missed_topic_deletions(
-        self, shard: Shard[Any], image: MetadataImage
+        self, shard: GroupShard, image: MetadataImage
     ) -> DropTopicOffsets | None:
         """Topics of which something is kept (offsets, share states) and that are no more."""
-        assert isinstance(shard, GroupShard)
         gone = tuple(
             (name, topic_id)
             for name, topic_id in shard.offsets.topics() | shard.shares.topics()
@@ -165,14 +159,14 @@ class GroupCoordinatorType:
         )
         return DropTopicOffsets(gone) if gone else None
 
-    def run_effect(self, instruction: object, context: EffectContext) -> None:
+    def run_effect(self, effect: object, context: EffectContext) -> None:
         """Tell of ephemeral groups that are gone; have states of share groups made or deleted."""
-        if not isinstance(instruction, EphemeralGroupExpired):
-            self._states.run_effect(instruction, context)
+        if not isinstance(effect, EphemeralGroupExpired):
+            self._run_share_effect(effect, context)
             return
         self.deleted_ephemeral_count += 1
         log.info(
             "group %s is ephemeral, was Empty for %d ms and has been deleted with its offsets",
-            instruction.group_id,
-            instruction.ttl_ms,
+            effect.group_id,
+            effect.ttl_ms,
         )

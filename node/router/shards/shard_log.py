@@ -11,7 +11,7 @@ from odradek.coordinator.loader import LogEntry, TransactionalEntry
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.node.bus.messages import RequestFailed
 from odradek.node.bus.reply import Reply
-from odradek.node.router.logs import Logs, StoreLocation
+from odradek.node.router.logs import Logs
 from odradek.node.router.worker_client import Answer, WorkerClient
 from odradek.protocol.control_records import ControlType, read_control_batch
 from odradek.protocol.errors import ErrorCode
@@ -71,11 +71,11 @@ class StoreShardLog:
 
     def high_watermark(self) -> int:
         """From the status table."""
-        location = self._logs.locate(self._topic_id, self._partition)
-        reader = self._logs.reader(location[0]) if location is not None else None
-        if location is None or reader is None:
+        replica = self._logs.replica(self._topic_id, self._partition)
+        if replica is None:
             return 0
-        return reader.status.high_watermark(location[1])
+        reader, number = replica
+        return reader.status.high_watermark(number)
 
     def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
         """Whole batches of about READ_BYTES."""
@@ -105,11 +105,9 @@ class StoreShardLog:
         )
 
     def _reader(self) -> tuple[StoreReader, int]:
-        location: StoreLocation | None = self._logs.locate(self._topic_id, self._partition)
-        reader = self._logs.reader(location[0]) if location is not None else None
-        assert location is not None, "asked before the barrier was answered"
-        assert reader is not None, "a place lies in a store that can be read"
-        return reader, location[1]
+        replica = self._logs.replica(self._topic_id, self._partition)
+        assert replica is not None, "called before the barrier was answered"
+        return replica
 
 
 def _not_leader() -> Reply[Answer]:

@@ -4,14 +4,12 @@ They ask for one thing outside of themselves: markers at the end of transactions
 router's process.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.features import TRANSACTION_VERSION
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
-from odradek.coordinator.runtime import Shard
 from odradek.coordinator.transaction.requests import WriteMarkers
 from odradek.coordinator.transaction.settings import TransactionSettings
 from odradek.coordinator.transaction.shard import TransactionShard
@@ -20,7 +18,6 @@ from odradek.node.router.shards.coordinator_type import (
     EffectContext,
     InternalTopicConfig,
 )
-from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.protocol.types import Uuid
 
 
@@ -28,25 +25,25 @@ class TransactionCoordinatorType:
     """Transactional ids, in `__transaction_state`; `markers` ends transactions in partitions."""
 
     topic_name = TRANSACTION_STATE
+    members = None
 
-    def __init__(self, markers: MarkerWriter) -> None:
-        self._markers = markers
+    def __init__(self, write_markers: Callable[[WriteMarkers, EffectContext], None]) -> None:
+        self.run_effect = write_markers
 
     def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
-        """See ShardKind."""
+        """See CoordinatorType."""
         self._settings = transaction_settings(settings, image.features)
 
     def new_shard(self) -> TransactionShard:
-        """See ShardKind."""
+        """See CoordinatorType."""
         return TransactionShard(self._settings)
 
-    def update(self, shard: Shard[Any]) -> None:
-        """See ShardKind."""
-        assert isinstance(shard, TransactionShard)
+    def update(self, shard: TransactionShard) -> None:
+        """See CoordinatorType."""
         shard.settings = self._settings
 
     def topic_config(self, settings: BrokerSettings) -> InternalTopicConfig:
-        """See ShardKind."""
+        """See CoordinatorType."""
         return InternalTopicConfig(
             settings.transaction_state_log_num_partitions,
             settings.transaction_state_log_replication_factor,
@@ -63,41 +60,19 @@ class TransactionCoordinatorType:
         """Markers for partitions that are no more count as written; nothing else is kept."""
 
     def sweep_interval_ms(self) -> int:
-        """See ShardKind."""
+        """See CoordinatorType."""
         return SWEEP_MS_MAX
 
-    def missed_topic_deletions(self, _shard: Shard[Any], _image: MetadataImage) -> None:
+    def missed_topic_deletions(self, _shard: TransactionShard, _image: MetadataImage) -> None:
         """See `topics_deleted`."""
 
-    def run_effect(self, instruction: object, context: EffectContext) -> None:
-        """Write markers."""
-        assert isinstance(instruction, WriteMarkers)
-        self._markers.write(instruction, context)
-
     def is_new_id_needed(self, _request: object) -> bool:
-        """Clients name themselves."""
+        """Never: clients choose their transactional ids."""
         return False
 
-    def follow(self, _old: MetadataImage, _new: MetadataImage) -> bool:
-        """Nothing of an image matters but what `configure` takes."""
+    def apply_image(self, _old: MetadataImage, _new: MetadataImage) -> bool:
+        """`configure` takes over all that matters."""
         return False
-
-    def metadata_update(self, _shard: Shard[Any]) -> None:
-        """There are none."""
-
-    def has_missed_updates(self, _shard: Shard[Any]) -> bool:
-        """There are none."""
-        return False
-
-    def full_metadata_update(self, _shard: Shard[Any]) -> None:
-        """There are none."""
-
-    def is_membership_change(self, _request: object) -> bool:
-        """There are no members."""
-        return False
-
-    def update_member_counts(self, _shards: Sequence[Shard[Any]]) -> None:
-        """There are no members."""
 
 
 def transaction_settings(

@@ -15,18 +15,17 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
-from odradek.cluster.metadata.image import MetadataImage, TopicImage
-from odradek.cluster.metadata.settings import broker_settings, topic_settings
+from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.share.partition import DeadLetters as Letters
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.share.sessions import TopicIdPartition
-from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
@@ -67,34 +66,26 @@ REJECTED: Final = b"A member of the group has rejected the record."
 GIVEN_UP: Final = b"The record was delivered as often as the group allows."
 
 
-class Surroundings(Protocol):
-    """What dead letters need of their router: Services has it."""
-
-    node_id: int
-    image: MetadataImage
-    static_configs: dict[str, str]
-    controller: ControllerLink
-    worker_client: WorkerClient
-    logs: Logs
-
-    @property
-    def now_ms(self) -> Callable[[], int]: ...
-
-
 class _UndeliverableError(Exception):
     """Nobody can help but an operator; the message says how."""
 
 
-class DeadLetters:
+class DeadLetterQueue:
     """See the module's docstring."""
 
     def __init__(
         self,
-        services: Surroundings,
+        metadata: MetadataCache,
+        controller: ControllerLink,
+        logs: Logs,
         inter_broker_client: InterBrokerClient,
+        now_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._services = services
+        self._metadata = metadata
+        self._controller = controller
+        self._logs = logs
+        self._now_ms = now_ms
         self._inter_broker_client = inter_broker_client
         self._loop = loop
         self.written_count = 0
@@ -111,7 +102,7 @@ class DeadLetters:
     ) -> None:
         """Tell the group's dead-letter topic of records of a partition. Ends when that is done, or
         cannot be done."""
-        source = self._services.image.topics_by_id.get(place.topic_id)
+        source = self._metadata.image.topics_by_id.get(place.topic_id)
         if source is None:
             return
         if source.name == group_settings.dead_letter_topic:
@@ -147,31 +138,30 @@ class DeadLetters:
     # -- inside -----------------------------------------------------------------------------------
 
     async def _topic(self, name: str) -> TopicImage:
-        services = self._services
-        settings = broker_settings(services.image, services.node_id, services.static_configs)
+        metadata = self._metadata
+        settings = metadata.broker_settings()
         prefix = settings.errors_deadletterqueue_topic_name_prefix
         if not name:
             raise _UndeliverableError("the group has no dead-letter topic any more")
         if not name.startswith(prefix):
             raise _UndeliverableError(f"the names of dead-letter topics begin with {prefix!r}")
-        topic = services.image.topics_by_name.get(name)
+        topic = metadata.image.topics_by_name.get(name)
         if topic is None:
             if not settings.errors_deadletterqueue_auto_create_topics_enable:
                 raise _UndeliverableError(
                     f"there is no such topic: create it, with {ENABLE_CONFIG}=true"
                 )
             await self._create(name)
-            topic = services.image.topics_by_name.get(name)
+            topic = metadata.image.topics_by_name.get(name)
             if topic is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        own = topic_settings(services.image, services.node_id, services.static_configs, name)
-        if not own.errors_deadletterqueue_group_enable:
+        if not metadata.topic_settings(name).errors_deadletterqueue_group_enable:
             raise _UndeliverableError(f"the topic does not allow it: set its {ENABLE_CONFIG}=true")
         return topic
 
     async def _create(self, name: str) -> None:
         topic = NewTopic(name, uuid.uuid4().bytes, configs=((ENABLE_CONFIG, "true"),))
-        reply = await self._services.controller.submit(CreateTopics((topic,)), _CREATE_TIMEOUT_MS)
+        reply = await self._controller.submit(CreateTopics((topic,)), _CREATE_TIMEOUT_MS)
         [result] = reply.results
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise ApiError(ErrorCode(result.error_code), result.error_message)
@@ -188,12 +178,9 @@ class DeadLetters:
     ) -> tuple[bytes, int, int]:
         """A batch for the offsets from `start` on, the first offset that is not in it any more,
         and how many records it has."""
-        services = self._services
-        settings = topic_settings(
-            services.image, services.node_id, services.static_configs, topic.name
-        )
+        settings = self._metadata.topic_settings(topic.name)
         remaining_bytes = settings.max_message_bytes - _BATCH_OVERHEAD
-        now_ms = services.now_ms()
+        now_ms = self._now_ms()
         base = (
             (TOPIC, source.name.encode()),
             (PARTITION, str(place.partition).encode()),
@@ -234,14 +221,13 @@ class DeadLetters:
             for offset in range(start, end):
                 yield Record(offset, 0, None, None)
             return
-        services = self._services
-        at = services.logs.locate(*place)
-        reader = services.logs.reader(at[0]) if at is not None else None
-        if at is None or reader is None:
+        replica = self._logs.replica(*place)
+        if replica is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        offset = max(start, reader.status.log_start_offset(at[1]))
+        reader, number = replica
+        offset = max(start, reader.status.log_start_offset(number))
         while offset < end:
-            result = reader.read(at[1], offset, max_bytes=_READ_BYTES, end_offset=end)
+            result = reader.read(number, offset, max_bytes=_READ_BYTES, end_offset=end)
             if not result.buffers:
                 return
             for buffer in result.buffers:
@@ -259,22 +245,6 @@ class DeadLetters:
 
     async def _append(self, topic: TopicImage, partition: int, batch: bytes) -> None:
         leader = topic.partitions[partition].leader
-        services = self._services
-        if leader == services.node_id:
-            place = services.logs.locate(topic.topic_id, partition)
-            if place is None:
-                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            answer = await services.worker_client.append_bytes(
-                store=place[0],
-                number=place[1],
-                batches=batch,
-                is_client=True,
-                acks=-1,
-                timeout_ms=_APPEND_TIMEOUT_MS,
-            )
-            if answer.error_code:
-                raise ApiError(ErrorCode(answer.error_code))
-            return
         data = PartitionProduceData(index=partition, records=memoryview(batch))
         request = ProduceRequest(
             acks=-1,

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage
@@ -26,7 +26,8 @@ from odradek.coordinator.share.partition import DeadLetters, SharePartition, Sta
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.logs import Logs, StoreLocation
-from odradek.node.router.share.dead_letter_queue import DeadLetters as DeadLetterOffice
+from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
 from odradek.node.router.share.persister import SharePersister
 from odradek.node.router.share.sessions import ShareSession, ShareSessions, TopicIdPartition
 from odradek.node.router.share.share_partition_log import SharePartitionLog, SharePartitionRead
@@ -52,23 +53,6 @@ _STATE_REPLACED: Final = frozenset(
     }
 )
 """What this machine knows is not the state of the group any more."""
-
-
-class Surroundings(Protocol):
-    """What share partitions need of their router: Services has it."""
-
-    node_id: int
-    image: MetadataImage
-    static_configs: dict[str, str]
-    logs: Logs
-    fetch_purgatory: FetchPurgatory
-
-    share_persister: SharePersister
-    share_sessions: ShareSessions
-    dead_letter_queue: DeadLetterOffice
-
-    @property
-    def now_ms(self) -> Callable[[], int]: ...
 
 
 class SharePartitionKey(NamedTuple):
@@ -102,8 +86,25 @@ class HostedSharePartition:
 class SharePartitions:
     """See the module's docstring. `on_image` must be called with every new image."""
 
-    def __init__(self, services: Surroundings, loop: asyncio.AbstractEventLoop) -> None:
-        self._services = services
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        logs: Logs,
+        fetch_purgatory: FetchPurgatory,
+        persister: SharePersister,
+        sessions: ShareSessions,
+        dead_letter_queue: DeadLetterQueue,
+        now_ms: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """`now_ms` is the time of day; locks are measured by the loop's clock."""
+        self._metadata = metadata
+        self._logs = logs
+        self._fetch_purgatory = fetch_purgatory
+        self._persister = persister
+        self._sessions = sessions
+        self._dead_letter_queue = dead_letter_queue
+        self._time_of_day_ms = now_ms
         self._loop = loop
         self._by_group: dict[str, dict[TopicIdPartition, HostedSharePartition]] = {}
 
@@ -114,9 +115,9 @@ class SharePartitions:
 
     def group_settings(self, group_id: str) -> ShareGroupSettings:
         """What holds for the group now."""
-        services = self._services
+        metadata = self._metadata
         return share_group_settings(
-            services.image, services.node_id, services.static_configs, group_id
+            metadata.image, metadata.node_id, metadata.static_configs, group_id
         )
 
     def now_ms(self) -> int:
@@ -244,9 +245,8 @@ class SharePartitions:
     def on_disconnected(self, connection_id: int) -> None:
         """The sessions of a connection that is gone end. Whether their members have seen what they
         hold, nobody knows: it counts as delivered."""
-        sessions = self._services.share_sessions
-        for session in sessions.of_connection(connection_id):
-            sessions.close(session)
+        for session in self._sessions.of_connection(connection_id):
+            self._sessions.close(session)
             self.release(session, was_delivered=True)
 
     def on_image(self, old: MetadataImage, image: MetadataImage) -> None:
@@ -259,7 +259,7 @@ class SharePartitions:
                 topic = image.topics_by_id.get(place.topic_id)
                 if topic is not None and place.partition < len(topic.partitions):
                     state = topic.partitions[place.partition]
-                    is_here = state.leader == self._services.node_id
+                    is_here = state.leader == self._metadata.node_id
                     if is_here and state.leader_epoch == hosted.leader_epoch:
                         continue
                 self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -284,7 +284,7 @@ class SharePartitions:
 
     async def _load(self, hosted: HostedSharePartition) -> None:
         group_id, place = hosted.key
-        states = self._services.share_persister
+        states = self._persister
         found = await states.read(group_id, *place, hosted.leader_epoch)
         hosted.state_epoch = found.state_epoch
         start_offset = found.start_offset
@@ -293,7 +293,7 @@ class SharePartitions:
             group_log = self._log(hosted)
             if group_log is None:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            start_offset = group_log.initial_offset(hosted.leader_epoch, self._services.now_ms())
+            start_offset = group_log.initial_offset(hosted.leader_epoch, self._time_of_day_ms())
             # Written before anybody reads: a leader that comes next must not begin elsewhere.
             await states.write(
                 group_id, *place, hosted.state_epoch, hosted.leader_epoch, start_offset, 0, ()
@@ -352,13 +352,11 @@ class SharePartitions:
             hosted.dead_letter_write_count += 1
             group_settings = self.group_settings(hosted.key.group_id)
             drive(
-                self._services.dead_letter_queue.write_records(
-                    *hosted.key, letters, group_settings
-                ),
+                self._dead_letter_queue.write_records(*hosted.key, letters, group_settings),
                 partial(self._on_dead_lettered, hosted, machine, letters),
             )
         self._set_timer(hosted, machine)
-        is_read = self._services.share_sessions.has_any(hosted.key.group_id)
+        is_read = self._sessions.has_any(hosted.key.group_id)
         if not is_read and machine.is_idle and not hosted.dead_letter_write_count:
             # Nobody reads any more. The state may be changed by others now (KIP-932).
             self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -370,7 +368,7 @@ class SharePartitions:
 
     async def _write(self, hosted: HostedSharePartition, write: StateWrite) -> None:
         group_id, place = hosted.key
-        await self._services.share_persister.write(
+        await self._persister.write(
             group_id,
             *place,
             hosted.state_epoch,
@@ -469,17 +467,16 @@ class SharePartitions:
 
     def _wake(self, hosted: HostedSharePartition) -> None:
         """Have the group's fetches look again, as many as `has_acquirable_records` is true for."""
-        self._services.fetch_purgatory.on_available(hosted.key)
+        self._fetch_purgatory.on_available(hosted.key)
 
     def place(self, place: TopicIdPartition) -> StoreLocation | None:
         """Where the partition lies here."""
-        return self._services.logs.locate(*place)
+        return self._logs.locate(*place)
 
     def _log(self, hosted: HostedSharePartition) -> SharePartitionLog | None:
         """The partition's log; None if it is not here."""
         group_id, place = hosted.key
-        at = self.place(place)
-        reader = self._services.logs.reader(at[0]) if at is not None else None
-        if at is None or reader is None:
+        replica = self._logs.replica(*place)
+        if replica is None:
             return None
-        return SharePartitionLog(reader, at[1], self.group_settings(group_id))
+        return SharePartitionLog(*replica, self.group_settings(group_id))

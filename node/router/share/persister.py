@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.image import NO_LEADER
 from odradek.coordinator.share.requests import (
     DeleteShareState,
     InitializeShareState,
@@ -30,9 +30,12 @@ from odradek.coordinator.share.requests import (
     SummarizeShareState,
     WriteShareState,
 )
+from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.share.state_batches import PersisterStateBatch, batches_of, messages_of
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.inter_broker_client import InterBrokerClient
+from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import share_state as messages
 from odradek.protocol.types import Request, Uuid
@@ -57,28 +60,6 @@ _RETRIABLE: Final = frozenset(
 )
 
 
-class Shards(Protocol):
-    """The shards that this router hosts: Coordinators is one."""
-
-    def call(self, key: str, request: Request[R]) -> Reply[R]: ...
-
-    def coordinator_of(self, key: str) -> int: ...
-
-    def shard_of(self, key: str) -> int: ...
-
-    async def ensure_topic(self) -> None: ...
-
-
-class Surroundings(Protocol):
-    """What share states need of their router: Services has it."""
-
-    node_id: int
-    image: MetadataImage
-
-    @property
-    def share_coordinator(self) -> Shards: ...
-
-
 @dataclass(slots=True)
 class _PendingCall:
     asked: ShareStateRequest
@@ -92,11 +73,13 @@ class SharePersister:
 
     def __init__(
         self,
-        services: Surroundings,
+        metadata: MetadataCache,
+        share_coordinator: CoordinatorService[ShareStateShard],
         inter_broker_client: InterBrokerClient,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._services = services
+        self._metadata = metadata
+        self._share_coordinator = share_coordinator
         self._inter_broker_client = inter_broker_client
         self._loop = loop
         self._outgoing: dict[tuple[int, type, str], list[_PendingCall]] = {}
@@ -173,13 +156,13 @@ class SharePersister:
         return reply
 
     def _dispatch(self, pending_call: _PendingCall) -> None:
-        shards = self._services.share_coordinator
+        shards = self._share_coordinator
         key = pending_call.asked.key.text
         if shards.shard_of(key) < 0:
             drive(shards.ensure_topic(), partial(self._on_topic, pending_call))
             return
         node_id = shards.coordinator_of(key)
-        if node_id == self._services.node_id:
+        if node_id == self._metadata.node_id:
             reply = shards.call(key, pending_call.asked)
             reply.on_done(partial(self._on_local_response, pending_call, reply))
         elif node_id == NO_LEADER:
@@ -267,9 +250,8 @@ class SharePersister:
             pending_call.reply.fail(error)
 
     def _is_known(self, pending_call: _PendingCall) -> bool:
-        key = pending_call.asked.key
-        topic = self._services.image.topics_by_id.get(key.topic_id)
-        return topic is not None and 0 <= key.partition < len(topic.partitions)
+        _, topic_id, partition = pending_call.asked.key
+        return self._metadata.image.partition(topic_id, partition) is not None
 
     def _retry(self, pending_call: _PendingCall, error: BaseException) -> None:
         if self._is_closed or self._loop.time() >= pending_call.deadline:

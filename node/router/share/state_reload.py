@@ -1,102 +1,83 @@
-"""Has the leaders of a share group's partitions begin anew with what is stored of them.
+"""Makes the leaders of a share group's partitions read their persisted state again.
 
-A leader keeps what its members have locked in memory and looks at the stored state when it begins
-(partitions.py). When the group is set to begin elsewhere it has to be told, wherever it is.
+A leader keeps in memory what members have locked, and reads the persisted state only when it loads
+a share partition (partitions.py). After the state was replaced, for example by a new start offset,
+the leader must be told, on whichever broker it is.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
-from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.image import NO_LEADER
 from odradek.node.router.inter_broker_client import InterBrokerClient
+from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.share.partitions import SharePartitions
 from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.rewinds import (
-    ReloadShareStateRequest,
-    ReloadShareStateTopic,
-)
+from odradek.protocol.messages.rewinds import ReloadShareStateRequest, ReloadShareStateTopic
 from odradek.protocol.types import Uuid
-
-
-class Led(Protocol):
-    """The share partitions that are led here: SharePartitions is that."""
-
-    def forget(self, group_id: str, places: Iterable[TopicIdPartition] | None = None) -> None: ...
-
-
-class Surroundings(Protocol):
-    """What is needed of the router: Services has it."""
-
-    node_id: int
-    image: MetadataImage
-
-    @property
-    def share_partitions(self) -> Led: ...
 
 
 class ShareStateReloader:
     """See the module's docstring."""
 
-    def __init__(self, services: Surroundings, inter_broker_client: InterBrokerClient) -> None:
-        self._services = services
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        inter_broker_client: InterBrokerClient,
+        share_partitions: SharePartitions,
+    ) -> None:
+        self._metadata = metadata
         self._inter_broker_client = inter_broker_client
+        self._share_partitions = share_partitions
 
     async def reload_on_leaders(
-        self, group_id: str, places: Iterable[TopicIdPartition]
+        self, group_id: str, partitions: Iterable[TopicIdPartition]
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """Tell the leader of each; what came of it. Who has no leader has nobody to be told."""
+        """Tell the leader of each partition; the result by partition. A partition without a leader
+        succeeds: its next leader reads the persisted state."""
         by_leader: dict[int, list[TopicIdPartition]] = {}
-        found: dict[TopicIdPartition, ErrorCode] = {}
-        for place in places:
-            leader = self._leader(place)
-            if leader == NO_LEADER:
-                found[place] = ErrorCode.NONE
-            else:
-                by_leader.setdefault(leader, []).append(place)
-        here = by_leader.pop(self._services.node_id, [])
-        asked = [
-            (theirs, self._inter_broker_client.send(leader, _request(group_id, theirs)))
-            for leader, theirs in by_leader.items()
+        for partition in partitions:
+            by_leader.setdefault(self._metadata.leader_of(*partition), []).append(partition)
+        codes = dict.fromkeys(by_leader.pop(NO_LEADER, ()), ErrorCode.NONE)
+        local = by_leader.pop(self._metadata.node_id, [])
+        sent = [
+            (remote, self._inter_broker_client.send(leader, _request(group_id, remote)))
+            for leader, remote in by_leader.items()
         ]
-        found |= dict.fromkeys(here, self.here(group_id, here))
-        for theirs, reply in asked:
+        codes |= dict.fromkeys(local, self.reload_local(group_id, local))
+        for remote, reply in sent:
             try:
-                response = await reply
+                code = ErrorCode((await reply).error_code)
             except ApiError as error:
-                found |= dict.fromkeys(theirs, error.code)
-                continue
-            found |= dict.fromkeys(theirs, ErrorCode(response.error_code))
-        return found
+                code = error.code
+            codes |= dict.fromkeys(remote, code)
+        return codes
 
-    def here(self, group_id: str, places: Iterable[TopicIdPartition]) -> ErrorCode:
-        """Forget what is led here; whoever is led elsewhere must be told of there."""
-        known = list(places)
-        led = [place for place in known if self._leader(place) == self._services.node_id]
-        self._services.share_partitions.forget(group_id, led)
-        return ErrorCode.NONE if led == known else ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    def _leader(self, place: TopicIdPartition) -> int:
-        topic = self._services.image.topics_by_id.get(place.topic_id)
-        if topic is None or not 0 <= place.partition < len(topic.partitions):
-            return NO_LEADER
-        return topic.partitions[place.partition].leader
+    def reload_local(self, group_id: str, partitions: Iterable[TopicIdPartition]) -> ErrorCode:
+        """Drop what this broker leads of them, so that it is loaded again. With a partition that
+        another broker leads: NOT_LEADER_OR_FOLLOWER."""
+        asked = list(partitions)
+        node_id = self._metadata.node_id
+        led = [partition for partition in asked if self._metadata.leader_of(*partition) == node_id]
+        self._share_partitions.forget(group_id, led)
+        return ErrorCode.NONE if led == asked else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def _request(group_id: str, places: Iterable[TopicIdPartition]) -> ReloadShareStateRequest:
+def _request(group_id: str, partitions: Iterable[TopicIdPartition]) -> ReloadShareStateRequest:
     topics: dict[Uuid, list[int]] = {}
-    for topic_id, partition in places:
+    for topic_id, partition in partitions:
         topics.setdefault(topic_id, []).append(partition)
     return ReloadShareStateRequest(
         group_id=group_id,
         topics=[
-            ReloadShareStateTopic(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in topics.items()
+            ReloadShareStateTopic(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in topics.items()
         ],
     )
 
 
 def topic_id_partitions(topics: Mapping[Uuid, Iterable[int]]) -> list[TopicIdPartition]:
-    """Partitions one by one."""
+    """Each partition of each topic."""
     return [
         TopicIdPartition(topic_id, partition)
         for topic_id, partitions in topics.items()

@@ -11,18 +11,22 @@ because they change what groups have committed.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.image import NO_LEADER
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
 from odradek.coordinator.group.requests import EndProducerTransaction
+from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.transaction.requests import MarkersWritten, WriteMarkers
 from odradek.coordinator.transaction.transaction_metadata import Partition
 from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
+from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.node.router.shards.coordinator_type import EffectContext
+from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
@@ -30,7 +34,6 @@ from odradek.protocol.messages.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from odradek.protocol.types import Request
 
 R = TypeVar("R")
 
@@ -50,44 +53,25 @@ FINAL_ERROR_CODES: Final = frozenset(
 """Answers after which a partition needs no further marker of this transaction."""
 
 
-class GroupShards(Protocol):
-    """The group coordinator of this router: Coordinators is one."""
-
-    def call_shard(self, shard: int, request: Request[R]) -> Reply[R]: ...
-
-
-class VerifiedTransactions(Protocol):
-    """What this router remembers of who takes part in which transaction: Enlistment is one."""
-
-    def ended(self, producer_id: int) -> None: ...
-
-
-class Surroundings(Protocol):
-    """What markers need of their router: Services has it."""
-
-    node_id: int
-    image: MetadataImage
-    worker_client: WorkerClient
-    logs: Logs
-
-    @property
-    def group_coordinator(self) -> GroupShards: ...
-
-    @property
-    def partition_verification(self) -> VerifiedTransactions: ...
-
-
 class MarkerWriter:
     """See the module's docstring."""
 
     def __init__(
         self,
-        services: Surroundings,
+        metadata: MetadataCache,
+        logs: Logs,
+        worker_client: WorkerClient,
         inter_broker_client: InterBrokerClient,
+        group_coordinator: CoordinatorService[GroupShard],
+        partition_verification: PartitionVerification,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`pause` lets so many seconds pass."""
-        self._services = services
+        """`pause` waits for so many seconds."""
+        self._metadata = metadata
+        self._logs = logs
+        self._worker_client = worker_client
+        self._group_coordinator = group_coordinator
+        self._partition_verification = partition_verification
         self._inter_broker_client = inter_broker_client
         self._pause = pause
         self.pending_count = 0
@@ -109,21 +93,20 @@ class MarkerWriter:
     ) -> int:
         """The error code of one marker in a partition that this node leads. `expected_transaction`
         as in WriteMarker; the shards of groups do not look at it."""
-        services = self._services
         if topic == CONSUMER_OFFSETS:
-            services.partition_verification.ended(marker.producer_id)
+            self._partition_verification.ended(marker.producer_id)
             try:
-                return await services.group_coordinator.call_shard(
+                return await self._group_coordinator.call_shard(
                     partition, EndProducerTransaction(marker)
                 )
             except ApiError as error:
                 return error.code
-        known = services.image.topics_by_name.get(topic)
-        place = services.logs.locate(known.topic_id, partition) if known is not None else None
+        known = self._metadata.image.topics_by_name.get(topic)
+        place = self._logs.locate(known.topic_id, partition) if known is not None else None
         if place is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        services.partition_verification.ended(marker.producer_id)
-        answer = await services.worker_client.write_marker(
+        self._partition_verification.ended(marker.producer_id)
+        answer = await self._worker_client.write_marker(
             store=place[0],
             number=place[1],
             producer_id=marker.producer_id,
@@ -152,7 +135,7 @@ class MarkerWriter:
         self, asked: WriteMarkers, partitions: frozenset[Partition], coordinator_epoch: int
     ) -> frozenset[Partition]:
         """Write all markers at once; what is left to be done."""
-        image = self._services.image
+        image = self._metadata.image
         marker = TransactionMarker(
             asked.producer_id, asked.producer_epoch, coordinator_epoch, asked.is_commit
         )
@@ -165,7 +148,7 @@ class MarkerWriter:
             if topic is None or index >= len(topic.partitions):
                 continue
             leader = topic.partitions[index].leader
-            if leader == self._services.node_id:
+            if leader == self._metadata.node_id:
                 begun = start_coroutine(self.append(name, index, marker, asked.transaction_version))
                 waiting.append((partition, begun))
             elif leader == NO_LEADER:

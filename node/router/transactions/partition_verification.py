@@ -21,15 +21,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.transaction.records import by_topic
 from odradek.coordinator.transaction.requests import AddPartitions, VerifyPartitions
+from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.coordinator.transaction.transaction_metadata import EPOCH_BUMPS_SINCE, Partition
 from odradek.node.bus.messages import RequestFailed
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.inter_broker_client import InterBrokerClient
+from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.node.router.worker_client import Answer
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
@@ -37,7 +39,6 @@ from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from odradek.protocol.types import Request
 from odradek.storage.producer_state import SEQUENCE_MAX
 
 R = TypeVar("R")
@@ -98,34 +99,18 @@ class TransactionalProducer(NamedTuple):
     producer_epoch: int
 
 
-class LocalTransactionCoordinator(Protocol):
-    """The transaction coordinator of this router: Coordinators is one."""
-
-    def coordinator_of(self, key: str) -> int: ...
-
-    def call(self, key: str, request: Request[R]) -> Reply[R]: ...
-
-
-class Surroundings(Protocol):
-    """What is needed of the router: Services has it."""
-
-    node_id: int
-    image: MetadataImage
-
-    @property
-    def transaction_coordinator(self) -> LocalTransactionCoordinator: ...
-
-
 class PartitionVerification:
     """See the module's docstring."""
 
     def __init__(
         self,
-        services: Surroundings,
+        metadata: MetadataCache,
+        transaction_coordinator: CoordinatorService[TransactionShard],
         inter_broker_client: InterBrokerClient,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._services = services
+        self._metadata = metadata
+        self._transaction_coordinator = transaction_coordinator
         self._inter_broker_client = inter_broker_client
         self._loop = loop
         self._to_add: dict[TransactionalProducer, dict[Partition, list[_PendingAppend]]] = {}
@@ -213,11 +198,8 @@ class PartitionVerification:
         return entry.reply
 
     def _leader_epoch(self, partition: Partition) -> int:
-        name, index = partition
-        topic = self._services.image.topics_by_name.get(name)
-        if topic is None or index >= len(topic.partitions):
-            return _NO_EPOCH
-        return topic.partitions[index].leader_epoch
+        known = self._metadata.partition(*partition)
+        return _NO_EPOCH if known is None else known.leader_epoch
 
     def _leader_epochs(self, partitions: frozenset[Partition]) -> dict[Partition, int]:
         return {partition: self._leader_epoch(partition) for partition in partitions}
@@ -322,10 +304,9 @@ class PartitionVerification:
         *,
         verify_only: bool,
     ) -> dict[Partition, ErrorCode]:
-        services = self._services
-        coordinator = services.transaction_coordinator.coordinator_of(producer.transactional_id)
+        coordinator = self._transaction_coordinator.coordinator_of(producer.transactional_id)
         try:
-            if coordinator == services.node_id:
+            if coordinator == self._metadata.node_id:
                 return await self.decide_locally(
                     producer, partitions, EPOCH_BUMPS_SINCE, verify_only=verify_only
                 )
@@ -352,9 +333,7 @@ class PartitionVerification:
             else AddPartitions(*producer, partitions, client_version)
         )
         try:
-            answer = await self._services.transaction_coordinator.call(
-                producer.transactional_id, request
-            )
+            answer = await self._transaction_coordinator.call(producer.transactional_id, request)
         except ApiError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 raise ApiError(ErrorCode.INVALID_REQUEST) from error

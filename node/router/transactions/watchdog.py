@@ -16,7 +16,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import NO_LEADER
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
 from odradek.coordinator.outcome import TransactionMarker
@@ -29,13 +28,11 @@ from odradek.coordinator.transaction.hanging_transactions import (
 from odradek.coordinator.transaction.transaction_metadata import Partition, TransactionState
 from odradek.node.bus.messages import ProducersDescribed
 from odradek.node.bus.reply import drive
-from odradek.node.router.context import RequestContext, Services, inter_broker_context
-from odradek.node.router.handlers.transactions import (
-    handle_describe_transactions,
-    handle_list_transactions,
-)
 from odradek.node.router.inter_broker_client import InterBrokerClient
-from odradek.protocol.apis import APIS, ApiKey
+from odradek.node.router.logs import Logs
+from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.transactions.markers import MarkerWriter
+from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
@@ -61,15 +58,21 @@ class Watchdog:
 
     def __init__(
         self,
-        services: Services,
+        metadata: MetadataCache,
+        logs: Logs,
+        worker_client: WorkerClient,
         inter_broker_client: InterBrokerClient,
+        markers: MarkerWriter,
+        now_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
-        settings: Callable[[], BrokerSettings],
     ) -> None:
-        self._services = services
+        self._metadata = metadata
+        self._logs = logs
+        self._worker_client = worker_client
         self._inter_broker_client = inter_broker_client
+        self._markers = markers
+        self._now_ms = now_ms
         self._loop = loop
-        self._settings = settings
         self._watch = HangingTransactionDetector()
         self._timer: asyncio.TimerHandle | None = None
         self._interval_s = 0.0
@@ -104,9 +107,9 @@ class Watchdog:
         examined = watch.begin_round(await self._stalled_partitions())
         if not examined:
             return
-        settings = self._settings()
+        settings = self._metadata.broker_settings()
         limit_ms = settings.transaction_max_timeout_ms + settings.transaction_watchdog_margin_ms
-        now_ms = self._services.now_ms()
+        now_ms = self._now_ms()
         late = [
             found
             for partition in examined
@@ -139,7 +142,7 @@ class Watchdog:
     # -- inside -----------------------------------------------------------------------------------
 
     def _interval(self) -> float:
-        return self._settings().transaction_watchdog_interval_ms / 1000
+        return self._metadata.broker_settings().transaction_watchdog_interval_ms / 1000
 
     def _schedule(self) -> None:
         self._interval_s = self._interval()
@@ -157,34 +160,32 @@ class Watchdog:
 
     async def _stalled_partitions(self) -> Mapping[Partition, int]:
         """The last stable offsets of the partitions led here that have an open transaction."""
-        services = self._services
         stalled: dict[Partition, int] = {}
         count = 0
-        for topic in list(services.image.topics_by_id.values()):
+        for topic in list(self._metadata.image.topics_by_id.values()):
             for index, known in enumerate(topic.partitions):
                 count += 1
                 if count % _SLICE_COUNT == 0:
                     await asyncio.sleep(_PAUSE_S)
-                if known.leader != services.node_id:
+                if known.leader != self._metadata.node_id:
                     continue
-                location = services.logs.locate(topic.topic_id, index)
-                reader = services.logs.reader(location[0]) if location is not None else None
-                if location is None or reader is None:
+                replica = self._logs.replica(topic.topic_id, index)
+                if replica is None:
                     continue
-                stable = reader.status.last_stable_offset(location[1])
-                if stable < reader.status.high_watermark(location[1]):
+                reader, number = replica
+                stable = reader.status.last_stable_offset(number)
+                if stable < reader.status.high_watermark(number):
                     stalled[topic.name, index] = stable
         return stalled
 
     async def _open_transactions(self, partition: Partition) -> list[OpenPartitionTransaction]:
         """What the worker knows of a partition; nothing if it is led elsewhere by now."""
-        services = self._services
         name, index = partition
-        topic = services.image.topics_by_name.get(name)
-        location = services.logs.locate(topic.topic_id, index) if topic is not None else None
+        topic = self._metadata.image.topics_by_name.get(name)
+        location = self._logs.locate(topic.topic_id, index) if topic is not None else None
         if location is None:
             return []
-        described = await services.worker_client.describe_producers(
+        described = await self._worker_client.describe_producers(
             store=location[0], number=location[1]
         )
         if not isinstance(described, ProducersDescribed):
@@ -234,7 +235,7 @@ class Watchdog:
 
     def _coordinators(self) -> list[tuple[int, int]]:
         """Node and epoch of each shard."""
-        topic = self._services.image.topics_by_name.get(TRANSACTION_STATE)
+        topic = self._metadata.image.topics_by_name.get(TRANSACTION_STATE)
         partitions = topic.partitions if topic is not None else ()
         return [(known.leader, known.leader_epoch) for known in partitions]
 
@@ -242,16 +243,10 @@ class Watchdog:
         request = ListTransactionsRequest(
             state_filters=_UNFINISHED, producer_id_filters=producer_ids
         )
-        if node_id == self._services.node_id:
-            context = _context(ApiKey.LIST_TRANSACTIONS)
-            return await handle_list_transactions(request, context, self._services)
         return await self._inter_broker_client.send(node_id, request)
 
     async def _describe(self, node_id: int, ids: list[str]) -> DescribeTransactionsResponse:
         request = DescribeTransactionsRequest(transactional_ids=ids)
-        if node_id == self._services.node_id:
-            context = _context(ApiKey.DESCRIBE_TRANSACTIONS)
-            return await handle_describe_transactions(request, context, self._services)
         return await self._inter_broker_client.send(node_id, request)
 
     async def _abort(self, found: OpenPartitionTransaction) -> None:
@@ -264,7 +259,7 @@ class Watchdog:
             max(found.coordinator_epoch, 0),
             is_commit=False,
         )
-        code = await self._services.markers.append(
+        code = await self._markers.append(
             *found.partition,
             marker,
             0,
@@ -285,7 +280,3 @@ class Watchdog:
             *found.partition,
             found.start_offset,
         )
-
-
-def _context(key: ApiKey) -> RequestContext:
-    return inter_broker_context(key, APIS[key].max_version)

@@ -1,0 +1,45 @@
+"""The metadata as this broker's router knows it (Kafka: MetadataCache).
+
+Holds the newest image, and derives this broker's and its topics' settings from it and from the
+static configuration. `image` is replaced by process.py whenever metadata is committed; services
+keep the cache, never an image, across a wait.
+"""
+
+from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from odradek.cluster.metadata.settings import broker_settings, topic_settings
+from odradek.cluster.metadata.topic_settings import TopicSettings
+from odradek.protocol.types import Uuid
+
+
+class MetadataCache:
+    """See the module's docstring."""
+
+    __slots__ = ("image", "node_id", "static_configs")
+
+    def __init__(
+        self, node_id: int, static_configs: dict[str, str], image: MetadataImage | None = None
+    ) -> None:
+        self.node_id = node_id
+        self.static_configs = static_configs
+        self.image = MetadataImage.empty() if image is None else image
+
+    def broker_settings(self) -> BrokerSettings:
+        """The settings of this broker."""
+        return broker_settings(self.image, self.node_id, self.static_configs)
+
+    def topic_settings(self, topic: str) -> TopicSettings:
+        """The settings of a topic, as this broker applies them."""
+        return topic_settings(self.image, self.node_id, self.static_configs, topic)
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """A partition by its topic's name; None if there is none."""
+        found = self.image.topics_by_name.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    def leader_of(self, topic_id: Uuid, index: int) -> int:
+        """The leader of a partition; NO_LEADER if it has none or does not exist."""
+        partition = self.image.partition(topic_id, index)
+        return NO_LEADER if partition is None else partition.leader
