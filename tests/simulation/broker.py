@@ -31,6 +31,7 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.bus.reply import Reply
 from odradek.node.router import worker_client
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.hosted_partitions import HostedPartitions
@@ -251,7 +252,7 @@ class SimulatedRouter:
 
     def __init__(self, node: "BrokerNode") -> None:
         self.node = node
-        self.image = MetadataImage.empty()
+        self.metadata = MetadataCache(node.own_id, {})
         self._of_worker: dict[int, Reply[worker_client.Answer]] = {}
         self._loop = Loop(node)
         self._next_id = 0
@@ -270,6 +271,15 @@ class SimulatedRouter:
         )
         self.ends = TransactionEnds(self, self._loop, self._groups, self._transactions)
         self.shares = ShareHost(self, self._loop, node.watcher)
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest that the controller has published."""
+        return self.metadata.image
+
+    @image.setter
+    def image(self, image: MetadataImage) -> None:
+        self.metadata.image = image
 
     def end(self) -> None:
         """The process is gone."""

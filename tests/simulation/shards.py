@@ -16,6 +16,7 @@ from odradek.coordinator.runtime import Shard, ShardRuntime
 from odradek.node.bus.messages import AppendBytes, DescribeProducers, RequestFailed
 from odradek.node.bus.reply import Reply
 from odradek.node.router import worker_client
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.shard_host import ShardHost
 from odradek.node.router.shards.shard_log import decode_entries
 from odradek.node.worker.turns import Request
@@ -45,6 +46,7 @@ class ShardRouter(Protocol):
     """And of its router."""
 
     image: MetadataImage
+    metadata: MetadataCache
 
     @property
     def node(self) -> ShardNode: ...

@@ -20,10 +20,14 @@ from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.dispatch import Handler
+from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.handlers import share_states as handlers
+from odradek.node.router.logs import Logs
+from odradek.node.router.shards.coordinator_service import CoordinatorService
+from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
 from odradek.node.router.share.partitions import HostedSharePartition, SharePartitions
 from odradek.node.router.share.persister import SharePersister
-from odradek.node.router.share.sessions import ShareSession, TopicIdPartition
+from odradek.node.router.share.sessions import ShareSession, ShareSessions, TopicIdPartition
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import share_state as messages
@@ -139,8 +143,9 @@ class _Logs:
         number = self._router.locate((topic_id, partition))
         return None if number is None else (0, number)
 
-    def reader(self, _store: int) -> "_Logs":
-        return self
+    def replica(self, topic_id: bytes, partition: int) -> "tuple[_Logs, int] | None":
+        number = self._router.locate((topic_id, partition))
+        return None if number is None else (self, number)
 
     def log_start_offset(self, number: int) -> int:
         return self._log(number).log_start_offset
@@ -201,15 +206,21 @@ class ShareHost:
             loop,
             self._run_effect,
         )
-        self.states = SharePersister(self, self, cast("asyncio.AbstractEventLoop", loop))
         self.authorizer = Authorizer()
-        # What share partitions need of their router.
-        self.static_configs: dict[str, str] = {}
-        self.logs = _Logs(router)
-        self.fetch_purgatory = self.share_sessions = _Nobody()
-        self.share_persister = self.states
+        self.share_coordinator = self
+        timers = cast("asyncio.AbstractEventLoop", loop)
+        coordinator = cast("CoordinatorService[ShareStateShard]", self)
+        self.states = SharePersister(router.metadata, coordinator, self, timers)
+        nobody = _Nobody()
         self._partitions = _Partitions(
-            cast("Services", self), cast("asyncio.AbstractEventLoop", loop)
+            router.metadata,
+            cast("Logs", _Logs(router)),
+            cast("FetchPurgatory", nobody),
+            self.states,
+            cast("ShareSessions", nobody),
+            cast("DeadLetterQueue", None),
+            router.node.clock_ms,
+            timers,
         )
         self._followed = router.image
 
@@ -218,14 +229,6 @@ class ShareHost:
     @property
     def image(self) -> MetadataImage:
         return self._router.image
-
-    @image.setter
-    def image(self, image: MetadataImage) -> None:
-        raise AssertionError("the router has it")
-
-    @property
-    def share_coordinator(self) -> "ShareHost":
-        return self
 
     def call(self, key: str, request: object, _asker: object = None) -> Reply[Any]:
         return self.shards.call(key, request)

@@ -22,6 +22,7 @@ from odradek.node.router.handlers.transactions import (
     handle_add_partitions_to_txn,
     handle_write_txn_markers,
 )
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_service import INTERNAL_CALLER, ShardCaller
 from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.transactions.markers import MarkerWriter
@@ -72,6 +73,7 @@ class TransactionRouter(Protocol):
     """What is needed of the router that this is a part of."""
 
     image: MetadataImage
+    metadata: MetadataCache
 
     @property
     def node(self) -> TransactionNode: ...
@@ -195,11 +197,22 @@ class TransactionEnds:
         self._markers_due_ms: dict[int, int] = {}
         self._held_up_until_ms = 0
         services = _Services(router, groups, transactions)
-        self.services = cast("Services", services)
+        self.services = known = cast("Services", services)
         self.partition_verification = services.partition_verification = PartitionVerification(
-            self.services, self, cast("asyncio.AbstractEventLoop", loop)
+            router.metadata,
+            known.transaction_coordinator,
+            self,
+            cast("asyncio.AbstractEventLoop", loop),
         )
-        self._markers = services.markers = MarkerWriter(self.services, self, self._pause)
+        self._markers = services.markers = MarkerWriter(
+            router.metadata,
+            known.logs,
+            known.worker_client,
+            self,
+            known.group_coordinator,
+            self.partition_verification,
+            self._pause,
+        )
 
     def run_effect(self, shard: int, instruction: object) -> None:
         """What a shard of transactions asks for."""

@@ -12,6 +12,9 @@ from typing import Any, Self, TypeVar, cast
 
 from odradek.cluster.controller.commands import DeleteTopics, TopicReference
 from odradek.cluster.replication.partition import ANY_EPOCH
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.share.shard import ShareStateShard
+from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.node.bus.messages import (
     Append,
     AppendBytes,
@@ -19,17 +22,17 @@ from odradek.node.bus.messages import (
     DescribeProducers,
     WriteMarker,
 )
-from odradek.node.bus.reply import Reply, drive
-from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.dispatch import error_response
-from odradek.node.router.handlers.offsets import list_local_offsets
+from odradek.node.bus.reply import Reply, drive, start_coroutine
+from odradek.node.router.context import RequestContext, Services, inter_broker_context
+from odradek.node.router.dispatch import HANDLERS, error_response
 from odradek.node.router.offset_lookup import OffsetLookup
 from odradek.node.router.shards.coordinator_service import CoordinatorService
+from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
 from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
 from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
 from odradek.node.router.share.persister import SharePersister
-from odradek.node.router.share.state_effects import ShareStateEffects
+from odradek.node.router.share.state_effects import ShareStateEffect, ShareStateEffects
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import Answer, WorkerClient
@@ -49,10 +52,17 @@ Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response
 DEADLINE_S = 5.0
 
 
-class NoInterBrokerClient:
-    """A node that knows no other."""
+class LocalInterBrokerClient:
+    """A broker that reaches no other one, but itself."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def send(self, node_id: int, request: object) -> Reply[Any]:
+        if node_id == self._services.node_id:
+            [api] = [api for api in APIS.values() if api.request is type(request)]
+            context = inter_broker_context(api.key, api.max_version)
+            return start_coroutine(HANDLERS[api.key](request, context, self._services))
         reply: Reply[object] = Reply()
         reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return reply
@@ -208,31 +218,51 @@ class GroupHarness(RouterHarness):
         self.bus = TurningFanout(self.turns, self.loop, self.arena)
         self.services.worker_client = cast("WorkerClient", self.bus)
         self._heard = self.image
-        self.services.offset_lookup = OffsetLookup(
-            self.services,
-            NoInterBrokerClient(),
-            partial(list_local_offsets, services=self.services),
-        )
-        self.services.markers = MarkerWriter(self.services, NoInterBrokerClient())
-        self.services.partition_verification = PartitionVerification(
-            self.services, NoInterBrokerClient(), self.loop
-        )
+        self.client = LocalInterBrokerClient(self.services)
+        self.services.offset_lookup = OffsetLookup(self.services.metadata, self.client)
         self._host()
 
     def _host(self) -> None:
-        groups = GroupCoordinatorType(self.services.patterns, ShareStateEffects(self.services))
-        self.coordinators = CoordinatorService(self.services, self.loop, groups)
-        self.services.group_coordinator = self.coordinators
-        kind = TransactionCoordinatorType(self.services.markers)
-        self.transactions = CoordinatorService(self.services, self.loop, kind)
-        self.services.transaction_coordinator = self.transactions
-        self.shares = CoordinatorService(
-            self.services, self.loop, ShareCoordinatorType(self.services)
+        services, metadata, loop = self.services, self.services.metadata, self.loop
+        new_coordinator = partial(
+            CoordinatorService,
+            metadata=metadata,
+            controller=services.controller,
+            logs=services.logs,
+            worker_client=services.worker_client,
+            loop=loop,
         )
-        self.services.share_coordinator = self.shares
-        self.services.share_persister = SharePersister(
-            self.services, NoInterBrokerClient(), self.loop
+        self.shares: CoordinatorService[ShareStateShard] = new_coordinator(
+            ShareCoordinatorType(metadata, services.logs, services.worker_client)
         )
+        services.share_coordinator = self.shares
+        services.share_persister = SharePersister(metadata, self.shares, self.client, loop)
+        self.coordinators: CoordinatorService[GroupShard] = new_coordinator(
+            GroupCoordinatorType(services.patterns, self._run_share_effect)
+        )
+        services.group_coordinator = self.coordinators
+        self.transactions: CoordinatorService[TransactionShard] = new_coordinator(
+            TransactionCoordinatorType(
+                lambda effect, context: services.markers.write(effect, context)
+            )
+        )
+        services.transaction_coordinator = self.transactions
+        services.partition_verification = PartitionVerification(
+            metadata, self.transactions, self.client, loop
+        )
+        services.markers = MarkerWriter(
+            metadata,
+            services.logs,
+            services.worker_client,
+            self.client,
+            self.coordinators,
+            services.partition_verification,
+        )
+
+    def _run_share_effect(self, effect: ShareStateEffect, context: EffectContext) -> None:
+        services = self.services
+        effects = ShareStateEffects(services.share_persister, services.share_state_reloader)
+        effects.run(effect, context)
 
     def follow(self) -> None:
         super().follow()

@@ -9,6 +9,7 @@ room was given.
 
 import asyncio
 import ctypes
+import dataclasses
 import itertools
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -53,9 +54,12 @@ from odradek.node.router.authorizer import (
 )
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.fetch_activity import FetchActivity
 from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.fetch_sessions import FetchSessionCache
 from odradek.node.router.logs import Logs
+from odradek.node.router.metadata_cache import MetadataCache
+from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.producer_ids import ProducerIds
 from odradek.node.router.worker_client import Answer, WorkerClient
 from odradek.node.worker.hosted_partitions import HostedPartitions
@@ -251,6 +255,12 @@ class PendingRequest(Generic[Response]):
         self._on_done()
 
 
+def _services(**known: object) -> Services:
+    """Without those that a test has no use for."""
+    fields: dict[str, Any] = {field.name: None for field in dataclasses.fields(Services)}
+    return Services(**{**fields, "profile": "standard", **known})
+
+
 class RouterHarness:
     """One node with a controller and a worker, seen from its router; `call` is a request."""
 
@@ -284,11 +294,9 @@ class RouterHarness:
         self.link = DirectController(self)
         self.worker_client = DirectFanout(self)
         logs = Logs(folder, STORE_COUNT)
-        self.services = Services(
-            node_id=NODE_ID,
+        self.services = _services(
             cluster_id="cluster",
-            image=self.controller.image,
-            static_configs=self.static,
+            metadata=MetadataCache(NODE_ID, self.static, self.controller.image),
             now_ms=lambda: self.now_ms,
             controller=cast("ControllerLink", self.link),
             worker_client=cast("WorkerClient", self.worker_client),
@@ -301,6 +309,8 @@ class RouterHarness:
             if loop is not None
             else cast("FetchPurgatory", None),
             producer_ids=ProducerIds(self.allocate_producer_ids),
+            patterns=TopicPatterns(),
+            readers=FetchActivity(),
             served_apis=tuple(ApiKey),
         )
         self.follow()
@@ -313,7 +323,7 @@ class RouterHarness:
 
     def follow(self) -> None:
         """Everybody has carried out what the controller committed."""
-        self.services.image = self.controller.image
+        self.services.metadata.image = self.controller.image
         self.partitions.follow(self.controller.image)
 
     @property

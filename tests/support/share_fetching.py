@@ -19,7 +19,7 @@ from odradek.node.bus.reply import drive
 from odradek.node.router.context import RequestContext
 from odradek.node.router.dispatch import HANDLERS
 from odradek.node.router.fetch_purgatory import FetchPurgatory
-from odradek.node.router.share.dead_letter_queue import DeadLetters
+from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
 from odradek.node.router.share.partitions import SharePartitions
 from odradek.node.router.share.sessions import ShareSessions, TopicIdPartition
 from odradek.node.router.share.state_reload import ShareStateReloader
@@ -41,7 +41,6 @@ from odradek.protocol.messages.share import (
     ShareFetchTopic,
 )
 from odradek.protocol.records import iter_batches
-from tests.support.group_harness import NoInterBrokerClient
 from tests.support.router_harness import LOCAL_HOST, LOCAL_PORT
 from tests.support.share_harness import GROUP, ShareHarness
 
@@ -89,7 +88,14 @@ class ShareFetchHarness(ShareHarness):
         services.fetch_purgatory = FetchPurgatory(self.loop, services.logs.set_watch)
         services.share_sessions = ShareSessions(lambda: self.sessions_max)
         self.sessions_max = 10
-        self.letters = DeadLetters(services, NoInterBrokerClient(), self.loop)
+        self.letters = DeadLetterQueue(
+            services.metadata,
+            services.controller,
+            services.logs,
+            self.client,
+            lambda: services.now_ms(),
+            self.loop,
+        )
         services.dead_letter_queue = self.letters
         self.host()
         self.configure(GROUP, {"share.auto.offset.reset": "earliest", **(group or {})})
@@ -99,11 +105,19 @@ class ShareFetchHarness(ShareHarness):
 
     def host(self) -> None:
         """The share partitions anew, as after a restart."""
-        self.led = SharePartitions(self.services, self.loop)
-        self.services.share_partitions = self.led
-        self.services.share_state_reloader = ShareStateReloader(
-            self.services, NoInterBrokerClient()
+        services = self.services
+        self.led = SharePartitions(
+            services.metadata,
+            services.logs,
+            services.fetch_purgatory,
+            services.share_persister,
+            services.share_sessions,
+            services.dead_letter_queue,
+            lambda: services.now_ms(),
+            self.loop,
         )
+        services.share_partitions = self.led
+        services.share_state_reloader = ShareStateReloader(services.metadata, self.client, self.led)
 
     def follow(self) -> None:
         before = self.image

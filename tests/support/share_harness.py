@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.context import inter_broker_context
 from odradek.node.router.dispatch import HANDLERS
 from odradek.node.router.handlers.groups import KEY_TYPE_SHARE, handle_find_coordinator
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.node.router.share.persister import SharePersister
 from odradek.protocol.apis import APIS
@@ -61,25 +61,14 @@ class LossyRouterLink:
         return reply
 
 
-class OtherNode:
-    """What another node sees: the same metadata, and no shard of its own."""
-
-    node_id = STRANGER
+class _CurrentCoordinator:
+    """The share coordinator of the harness, also after a restart."""
 
     def __init__(self, harness: "ShareHarness") -> None:
         self._harness = harness
 
-    @property
-    def image(self) -> MetadataImage:
-        return self._harness.image
-
-    @image.setter
-    def image(self, image: MetadataImage) -> None:
-        raise AssertionError("nobody tells this node anything")
-
-    @property
-    def share_coordinator(self) -> CoordinatorService:
-        return self._harness.shares
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._harness.shares, name)
 
 
 class ShareHarness(GroupHarness):
@@ -91,13 +80,20 @@ class ShareHarness(GroupHarness):
         super().__init__(folder, static=static)
         self.topic_id = self.have_topic(TOPIC, 1, 3)
         self.passage = LossyRouterLink(self)
-        self.there = SharePersister(OtherNode(self), self.passage, self.loop)
+        self._metadata_there = MetadataCache(STRANGER, {}, self.image)
+        coordinator = cast("CoordinatorService[ShareStateShard]", _CurrentCoordinator(self))
+        self.there = SharePersister(self._metadata_there, coordinator, self.passage, self.loop)
         if has_states:
             request = FindCoordinatorRequest(
                 key_type=KEY_TYPE_SHARE, coordinator_keys=["g:AAAAAAAAAAEAAAAAAAAAAg:0"]
             )
             [found] = self.call(handle_find_coordinator, request, 6).coordinators
             assert found.error_code == ErrorCode.NONE
+
+    def follow(self) -> None:
+        super().follow()
+        if hasattr(self, "_metadata_there"):
+            self._metadata_there.image = self.image
 
     @property
     def here(self) -> SharePersister:

@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
@@ -135,15 +135,17 @@ class CoordinatorService(Generic[S]):
         shard = self.shard_of(key)
         reply = self.call_shard(shard, request, caller)
         host = self._hosts.get(shard)
-        if host is None or (host.is_active and not members.has_missed_updates(_shard_of(host))):
+        if host is None or (
+            host.is_active and not members.has_missed_updates(self._shard_of(host))
+        ):
             return reply
         return self._answer_then_update(reply, shard, members)
 
     async def _answer_then_update(self, reply: Reply[R], shard: int, members: ShardMembers[S]) -> R:
         response = await reply
         host = self._hosts.get(shard)
-        if host is not None and host.is_active and members.has_missed_updates(_shard_of(host)):
-            host.execute(Command(request=members.full_metadata_update(_shard_of(host))))
+        if host is not None and host.is_active and members.has_missed_updates(self._shard_of(host)):
+            host.execute(Command(request=members.full_metadata_update(self._shard_of(host))))
         return response
 
     def call_shard(
@@ -176,7 +178,7 @@ class CoordinatorService(Generic[S]):
 
     def shards(self) -> list[S]:
         """The shards that serve here; to be looked at only."""
-        return [_shard_of(host) for host in self._hosts.values() if host.is_active]
+        return [self._shard_of(host) for host in self._hosts.values() if host.is_active]
 
     def shard_of(self, key: str) -> int:
         """The shard, and thus the topic's partition, of a key; -1 while there is no topic."""
@@ -214,12 +216,12 @@ class CoordinatorService(Generic[S]):
         if old.configs is not new.configs or old.features is not new.features:
             kind.configure(self._metadata.broker_settings(), new)
             for host in self._hosts.values():
-                kind.update(_shard_of(host))
+                kind.update(self._shard_of(host))
         is_update_due = kind.apply_image(old, new)
         for host in self._hosts.values() if is_update_due else ():
-            kind.update(_shard_of(host))
+            kind.update(self._shard_of(host))
             if host.is_active and kind.members is not None:
-                update = kind.members.metadata_update(_shard_of(host))
+                update = kind.members.metadata_update(self._shard_of(host))
                 host.execute(Command(request=update))
         if old.topics_by_id is not new.topics_by_id:
             topic = new.topics_by_name.get(kind.topic_name)
@@ -349,12 +351,10 @@ class CoordinatorService(Generic[S]):
         for host in self._hosts.values():
             if host.is_active:
                 metadata_update = self._kind.missed_topic_deletions(
-                    _shard_of(host), self._metadata.image
+                    self._shard_of(host), self._metadata.image
                 )
                 if metadata_update is not None:
                     host.execute(Command(request=metadata_update))
 
-
-def _shard_of(host: ShardHost) -> Any:
-    """The shard, which is of its service's type."""
-    return host.runtime.shard
+    def _shard_of(self, host: ShardHost) -> S:
+        return cast("S", host.runtime.shard)

@@ -1,16 +1,12 @@
 """The lag of groups for whoever reads the metrics: what is committed against where logs end."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.settings import broker_settings
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
-from odradek.coordinator.group.shard import GroupShard
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router import group_lag_metrics
 from odradek.node.router.context import inter_broker_context
@@ -22,7 +18,8 @@ from odradek.node.router.group_lag_metrics import (
 )
 from odradek.node.router.handlers.group_offsets import handle_offset_commit
 from odradek.node.router.handlers.groups import handle_find_coordinator
-from odradek.node.router.handlers.lag import describe_local_lag, handle_describe_lag
+from odradek.node.router.handlers.lag import handle_describe_lag
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -33,7 +30,7 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.groups import FindCoordinatorRequest
-from tests.support.group_harness import GroupHarness, NoInterBrokerClient
+from tests.support.group_harness import GroupHarness
 from tests.support.stores import batch_of
 
 ELSEWHERE = 7
@@ -64,17 +61,15 @@ def commit(harness: GroupHarness, group: str, topic: str, *offsets: int) -> None
 
 
 def offsets_of(harness: GroupHarness) -> list[CommittedOffsets]:
-    return [cast("GroupShard", shard).offsets for shard in harness.coordinators.shards()]
+    return [shard.offsets for shard in harness.coordinators.shards()]
 
 
 def lag_of(harness: GroupHarness, **static: str) -> GroupLagMetrics:
     return GroupLagMetrics(
-        harness.services,
-        NoInterBrokerClient(),
-        partial(describe_local_lag, services=harness.services),
-        loop=harness.loop,
-        offsets=lambda: offsets_of(harness),
-        settings=lambda: broker_settings(harness.image, harness.services.node_id, static),
+        MetadataCache(harness.services.node_id, static, harness.image),
+        harness.client,
+        harness.loop,
+        lambda: offsets_of(harness),
     )
 
 
@@ -178,31 +173,12 @@ class Passage:
         drive(handle_describe_lag(arrived, context, self._room.services), finish)
 
 
-class Elsewhere:
-    """What another node sees: the same metadata, and nothing that it leads."""
-
-    node_id = ELSEWHERE
-
-    def __init__(self, harness: GroupHarness) -> None:
-        self._room = harness
-
-    @property
-    def image(self) -> MetadataImage:
-        return self._room.image
-
-    @image.setter
-    def image(self, image: MetadataImage) -> None:
-        raise AssertionError("nobody tells this node anything")
-
-
 def lag_elsewhere(harness: GroupHarness, passage: Passage) -> GroupLagMetrics:
     return GroupLagMetrics(
-        Elsewhere(harness),
+        MetadataCache(ELSEWHERE, {}, harness.image),
         passage,
-        partial(describe_local_lag, services=harness.services),
-        loop=harness.loop,
-        offsets=lambda: offsets_of(harness),
-        settings=lambda: broker_settings(harness.image, ELSEWHERE, {}),
+        harness.loop,
+        lambda: offsets_of(harness),
     )
 
 

@@ -11,7 +11,7 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.endpoint import descriptor
 from odradek.node.bus.peers import cluster_keys
 from odradek.node.bus.replica_link import CurveKeys, bind_replica_listener, requests, send_relayed
-from odradek.node.router.inter_broker_client import ZmqInterBrokerClient, answer_peer_request
+from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
@@ -44,7 +44,9 @@ class Stage:
             context,
             identity=b"router-0",
             keys=KEYS,
+            node_id=0,
             address_of=lambda node_id: self.address if node_id == 1 else None,
+            handler=self.handle,
         )
         self.loop.add_reader(descriptor(self.socket), self.pass_on)
 
@@ -54,7 +56,7 @@ class Stage:
                 send_relayed(self.socket, identity, answer)
                 self.loop.call_soon(self.pass_on)
 
-            answer_peer_request(payload, self.handle, send_relayed_response)
+            self.inter_broker_client.answer(payload, send_relayed_response)
 
         assert list(requests(self.socket, on_relay=relay)) == []
 
@@ -149,7 +151,7 @@ def test_other_requests_than_those_of_nodes_are_not_carried_out() -> None:
     async def test(stage: Stage) -> None:
         answers: list[bytes] = []
         for payload in (b"nonsense", b"\x94\x01\x13\x00\xc4\x00"):
-            answer_peer_request(payload, stage.handle, answers.append)
+            stage.inter_broker_client.answer(payload, answers.append)
         assert answers == []
         assert stage.asked == []
 

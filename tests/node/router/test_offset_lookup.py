@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from odradek.node.bus.reply import Reply
-from odradek.node.router.handlers.offsets import list_local_offsets
 from odradek.node.router.offset_lookup import LogBounds, OffsetLookup
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import (
@@ -18,6 +16,7 @@ from odradek.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.support.group_harness import LocalInterBrokerClient
 from tests.support.router_harness import RouterHarness
 from tests.support.stores import batch_of
 
@@ -29,12 +28,15 @@ OTHER = 7
 class Elsewhere:
     """Another node, which says the timestamp it is asked for, times minus ten."""
 
-    def __init__(self) -> None:
+    def __init__(self, harness: RouterHarness) -> None:
+        self._local = LocalInterBrokerClient(harness.services)
         self.asked: list[tuple[int, ListOffsetsRequest]] = []
         self.is_away = False
 
     def send(self, node_id: int, request: object) -> Reply[Any]:
         assert isinstance(request, ListOffsetsRequest)
+        if node_id != OTHER:
+            return self._local.send(node_id, request)
         self.asked.append((node_id, request))
         reply: Reply[object] = Reply()
         if self.is_away:
@@ -69,9 +71,7 @@ def harness(tmp_path: Path) -> Iterator[RouterHarness]:
 
 
 def positions_of(harness: RouterHarness, there: Elsewhere) -> OffsetLookup:
-    return OffsetLookup(
-        harness.services, there, partial(list_local_offsets, services=harness.services)
-    )
+    return OffsetLookup(harness.services.metadata, there)
 
 
 def run(question: Coroutine[object, object, T]) -> T:
@@ -82,7 +82,7 @@ def run(question: Coroutine[object, object, T]) -> T:
 
 
 def test_the_ends_are_asked_of_whoever_leads(harness: RouterHarness) -> None:
-    there = Elsewhere()
+    there = Elsewhere(harness)
     positions = positions_of(harness, there)
     bounds = run(positions.bounds([HERE, THERE], 1))
     assert bounds == {HERE: LogBounds(0, 5), THERE: LogBounds(10, 20)}
@@ -93,20 +93,20 @@ def test_the_ends_are_asked_of_whoever_leads(harness: RouterHarness) -> None:
 
 
 def test_how_far_logs_are_committed_is_no_matter_of_transactions(harness: RouterHarness) -> None:
-    there = Elsewhere()
+    there = Elsewhere(harness)
     assert run(positions_of(harness, there).end_offsets([HERE, THERE])) == {HERE: 5, THERE: 20}
     assert [asked.isolation_level for _, asked in there.asked] == [0]
 
 
 def test_times_are_looked_up_where_the_records_are(harness: RouterHarness) -> None:
-    positions = positions_of(harness, Elsewhere())
+    positions = positions_of(harness, Elsewhere(harness))
     found = run(positions.offsets_for_times({HERE: 2**60, THERE: 7}, 0))
     assert found == {HERE: None, THERE: 100}
     assert run(positions.offsets_for_times({HERE: -2}, 0)) == {HERE: 0}
 
 
 def test_who_cannot_be_asked_is_an_error_of_its_partitions(harness: RouterHarness) -> None:
-    there = Elsewhere()
+    there = Elsewhere(harness)
     there.is_away = True
     positions = positions_of(harness, there)
     bounds = run(positions.bounds([HERE, THERE, ("u", 9), ("x", 0)], 0))
@@ -120,5 +120,5 @@ def test_who_cannot_be_asked_is_an_error_of_its_partitions(harness: RouterHarnes
 
 def test_a_partition_without_a_leader_has_no_ends_just_now(harness: RouterHarness) -> None:
     harness.lead("u", 6, -1)
-    bounds = run(positions_of(harness, Elsewhere()).bounds([THERE], 0))
+    bounds = run(positions_of(harness, Elsewhere(harness)).bounds([THERE], 0))
     assert bounds == {THERE: ErrorCode.LEADER_NOT_AVAILABLE}

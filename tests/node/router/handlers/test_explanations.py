@@ -44,7 +44,17 @@ def harness(tmp_path: Path) -> Iterator[RouterHarness]:
     harness.controller.has("t", 1, 2)
     harness.follow()
     loop = asyncio.new_event_loop()
-    harness.services.share_partitions = SharePartitions(harness.services, loop)
+    services = harness.services
+    services.share_partitions = SharePartitions(
+        services.metadata,
+        services.logs,
+        services.fetch_purgatory,
+        services.share_persister,
+        services.share_sessions,
+        services.dead_letter_queue,
+        services.now_ms,
+        loop,
+    )
     yield harness
     harness.close()
     loop.close()

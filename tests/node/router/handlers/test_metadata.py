@@ -351,7 +351,7 @@ def test_a_page_has_at_least_one_partition(harness: RouterHarness, limit: int) -
 
 def test_a_page_has_two_thousand_partitions_at_most(harness: RouterHarness) -> None:
     harness.controller.has("big", 3, partitions=2100)
-    harness.services.image = harness.controller.image
+    harness.services.metadata.image = harness.controller.image
     rows, cursor = page(harness, "big", limit=5000)
     assert len(rows[0][2]) == 2000
     assert cursor == ("big", 2000)
@@ -360,7 +360,7 @@ def test_a_page_has_two_thousand_partitions_at_most(harness: RouterHarness) -> N
 def test_pages_together_show_every_partition_once(harness: RouterHarness) -> None:
     for number, count in enumerate([4, 1, 3, 7], 3):
         harness.controller.has(f"t{number}", number, count)
-    harness.services.image = harness.controller.image
+    harness.services.metadata.image = harness.controller.image
     for limit in (1, 2, 3, 5):
         seen: list[tuple[str | None, int]] = []
         cursor: tuple[str, int] | None = None
@@ -405,7 +405,7 @@ def test_eligible_leaders_are_a_list_and_never_null(harness: RouterHarness) -> N
     assert topic.topic_authorized_operations == TOPIC_OPERATIONS
     state = PartitionImage((0, 1, 2), (0,), 0, elr=(1,), last_known_elr=(2,))
     harness.controller.write(PartitionChanged(topic_id(1), 0, state))
-    harness.services.image = harness.controller.image
+    harness.services.metadata.image = harness.controller.image
     (topic,) = harness.call(handle_describe_topic_partitions, request).topics
     partition = topic.partitions[0]
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([1], [2])

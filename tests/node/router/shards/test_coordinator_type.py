@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from odradek.node.router.shards.coordinator_type import CoordinatorType, EffectC
 from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
 from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
 from odradek.node.router.shards.transaction_coordinator_type import TransactionCoordinatorType
-from odradek.node.router.share.state_effects import ShareStateEffects
 from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.share_harness import ShareHarness
 
@@ -25,12 +25,12 @@ def harness(tmp_path: Path) -> Iterator[ShareHarness]:
         yield harness
 
 
-def kinds(harness: ShareHarness) -> list[CoordinatorType]:
+def kinds(harness: ShareHarness) -> list[CoordinatorType[Any, Any]]:
     services = harness.services
     return [
-        GroupCoordinatorType(services.patterns, ShareStateEffects(services)),
-        TransactionCoordinatorType(services.markers),
-        ShareCoordinatorType(services),
+        GroupCoordinatorType(services.patterns, lambda _effect, _context: None),
+        TransactionCoordinatorType(lambda _effect, _context: None),
+        ShareCoordinatorType(services.metadata, services.logs, services.worker_client),
     ]
 
 
@@ -53,8 +53,8 @@ def test_an_image_in_which_nothing_changed_is_no_news_for_a_shard_that_knows_not
     settings = broker_settings(harness.image, 0, {})
     for kind in kinds(harness):
         kind.configure(settings, harness.image)
-        kind.follow(harness.image, harness.image)
-        assert not kind.follow(harness.image, harness.image)
+        kind.apply_image(harness.image, harness.image)
+        assert not kind.apply_image(harness.image, harness.image)
         assert kind.missed_topic_deletions(kind.new_shard(), harness.image) is None
 
 

@@ -14,7 +14,6 @@ from odradek.node.bus.reply import Reply
 from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.shards.group_coordinator_type import GroupCoordinatorType
-from odradek.node.router.share.state_effects import ShareStateEffects
 from tests.support.group_harness import GroupHarness
 
 
@@ -55,7 +54,7 @@ def test_groups_say_themselves_whether_commits_rewind_them(tmp_path: Path) -> No
 
 def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None:
     with GroupHarness(tmp_path) as harness:
-        kind = GroupCoordinatorType(TopicPatterns(), ShareStateEffects(harness.services))
+        kind = GroupCoordinatorType(TopicPatterns(), lambda _effect, _context: None)
         kind.configure(broker_settings(harness.image, 0, {}), harness.image)
         shard = kind.new_shard()
         for ttl_ms, is_news in (("9", True), ("9", False), ("8", True)):
@@ -65,18 +64,18 @@ def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None
             )
             harness.follow()
             kind.configure(broker_settings(harness.image, 0, {}), harness.image)
-            assert kind.follow(before, harness.image) is is_news
+            assert kind.apply_image(before, harness.image) is is_news
             metadata_update = kind.metadata_update(shard)
             assert isinstance(metadata_update, UpdateTopics)
             assert metadata_update.has_new_rules is is_news
 
 
 def test_ephemeral_groups_that_are_gone_are_told_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     context = EffectContext(0, lambda: True, lambda _request: Reply(), 0)
-    with GroupHarness(tmp_path) as harness, caplog.at_level("INFO"):
-        kind = GroupCoordinatorType(TopicPatterns(), ShareStateEffects(harness.services))
+    with caplog.at_level("INFO"):
+        kind = GroupCoordinatorType(TopicPatterns(), lambda _effect, _context: None)
         kind.run_effect(EphemeralGroupExpired("ci-7", 5_000), context)
     assert kind.deleted_ephemeral_count == 1
     assert "group ci-7 is ephemeral, was Empty for 5000 ms" in caplog.text

@@ -36,8 +36,13 @@ def test_the_topic_is_made_as_the_broker_says(harness: ShareHarness) -> None:
     assert not ShareStateShard.is_log_compacted
 
 
+def share_type(harness: ShareHarness) -> ShareCoordinatorType:
+    services = harness.services
+    return ShareCoordinatorType(services.metadata, services.logs, services.worker_client)
+
+
 def test_shards_write_as_the_broker_says(harness: ShareHarness) -> None:
-    kind = ShareCoordinatorType(harness.services)
+    kind = share_type(harness)
     static = {"share.coordinator.snapshot.update.records.per.snapshot": "3"}
     kind.configure(broker_settings(harness.image, 0, static), harness.image)
     shard = kind.new_shard()
@@ -55,7 +60,7 @@ def test_shards_hear_of_new_topics(harness: ShareHarness) -> None:
 
 
 def test_deletions_that_were_missed_are_found(harness: ShareHarness) -> None:
-    kind = ShareCoordinatorType(harness.services)
+    kind = share_type(harness)
     harness.result(harness.here.initialize(GROUP, harness.topic_id, 0, 1, 0))
     [shard] = [shard for shard in harness.shards() if len(shard.states)]
     assert kind.missed_topic_deletions(shard, harness.image) is None

@@ -1,6 +1,5 @@
 """Dead letters (KIP-1191): what is told of records that were rejected or given up, and when not."""
 
-import dataclasses
 from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,12 @@ from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.coordinator.share.partition import DeadLetters as Letters
 from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.share.dead_letter_queue import (
     ENABLE_CONFIG,
     GIVEN_UP,
     REJECTED,
-    DeadLetters,
+    DeadLetterQueue,
 )
 from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.protocol.errors import ErrorCode
@@ -236,8 +236,15 @@ def test_a_topic_that_another_node_leads_is_told_through_that_node(
 ) -> None:
     have_dlq(harness)
     harness.append(TOPIC, batch_of(3))
-    services = dataclasses.replace(harness.services, node_id=STRANGER)
-    elsewhere = DeadLetters(services, harness.passage, harness.loop)
+    services = harness.services
+    elsewhere = DeadLetterQueue(
+        MetadataCache(STRANGER, harness.static, harness.image),
+        services.controller,
+        services.logs,
+        harness.passage,
+        services.now_ms,
+        harness.loop,
+    )
 
     letters = Letters(0, 3, 1, is_rejected=True)
     run_effect(

@@ -56,7 +56,7 @@ class Failing:
 
 def break_writes(harness: ShareFetchHarness, code: ErrorCode, count: int = 1) -> Failing:
     failing = Failing(harness.services.share_persister, code, count)
-    harness.services.share_persister = failing  # type: ignore[assignment]  # what is used of them
+    harness.led._persister = failing  # type: ignore[assignment]  # what is used of them
     return failing
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 import pytest
 
@@ -15,8 +16,10 @@ from odradek.coordinator.group.share.requests import (
 )
 from odradek.node.bus.reply import Reply
 from odradek.node.router.shards.coordinator_type import EffectContext
+from odradek.node.router.share.persister import SharePersister
 from odradek.node.router.share.sessions import TopicIdPartition
-from odradek.node.router.share.state_effects import ShareStateEffects
+from odradek.node.router.share.state_effects import ShareStateEffect, ShareStateEffects
+from odradek.node.router.share.state_reload import ShareStateReloader
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import Uuid
 
@@ -28,14 +31,14 @@ class Desk:
     """A share coordinator and a group's shard by hand: what is asked waits until it is answered."""
 
     def __init__(self) -> None:
-        self.share_persister = self
-        self.share_state_reloader = self
         self.told: list[TopicIdPartition] = []
         self.asked: dict[tuple[object, ...], Reply[None]] = {}
         self.reports: list[tuple[object, Reply[object]]] = []
         self.is_current = True
         self.told_again = asyncio.Event()
-        self.keeper = ShareStateEffects(self)
+        self.keeper = ShareStateEffects(
+            cast("SharePersister", self), cast("ShareStateReloader", self)
+        )
 
     def initialize(
         self, group_id: str, topic_id: Uuid, partition: int, state_epoch: int, start_offset: int
@@ -66,9 +69,9 @@ class Desk:
             self.told_again.set()
         return reply
 
-    def run_effect(self, instruction: object) -> None:
+    def run_effect(self, instruction: ShareStateEffect) -> None:
         context = EffectContext(0, lambda: self.is_current, self.tell, 0)
-        self.keeper.run_effect(instruction, context)
+        self.keeper.run(instruction, context)
 
 
 @pytest.fixture

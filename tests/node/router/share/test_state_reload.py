@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from odradek.node.bus.reply import Reply
+from odradek.node.router.share.partitions import SharePartitions
 from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.node.router.share.state_reload import ShareStateReloader, topic_id_partitions
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -22,11 +23,11 @@ class Circle:
     that cannot be reached."""
 
     def __init__(self, harness: RouterHarness) -> None:
-        self.node_id = harness.services.node_id
-        self.image = harness.image
-        self.share_partitions = self
         self.forgotten: list[tuple[str, TopicIdPartition]] = []
         self.asked: list[tuple[int, ReloadShareStateRequest]] = []
+        self.reloader = ShareStateReloader(
+            harness.services.metadata, self, cast("SharePartitions", self)
+        )
 
     def forget(self, group_id: str, places: Iterable[TopicIdPartition] | None = None) -> None:
         self.forgotten += ((group_id, place) for place in places or ())
@@ -61,9 +62,10 @@ def place(harness: RouterHarness, name: str) -> TopicIdPartition:
 
 def test_every_leader_is_told_and_says_how_it_went(harness: RouterHarness) -> None:
     circle = Circle(harness)
-    reloads = ShareStateReloader(circle, circle)
     names = ("here", "other", "away", "lost", "nobody")
-    found = asyncio.run(reloads.reload_on_leaders("g", [place(harness, name) for name in names]))
+    found = asyncio.run(
+        circle.reloader.reload_on_leaders("g", [place(harness, name) for name in names])
+    )
     assert [found[place(harness, name)] for name in names] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
@@ -78,8 +80,8 @@ def test_every_leader_is_told_and_says_how_it_went(harness: RouterHarness) -> No
 def test_what_is_led_elsewhere_is_not_forgotten_here(harness: RouterHarness) -> None:
     circle = Circle(harness)
     here, other = place(harness, "here"), place(harness, "other")
-    assert ShareStateReloader(circle, circle).here("g", [here]) is ErrorCode.NONE
-    code = ShareStateReloader(circle, circle).here("g", [here, other])
+    assert circle.reloader.reload_local("g", [here]) is ErrorCode.NONE
+    code = circle.reloader.reload_local("g", [here, other])
     assert code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert circle.forgotten == [("g", here), ("g", here)]
 
@@ -96,6 +98,6 @@ def test_a_partition_that_is_not_there_is_led_by_nobody(harness: RouterHarness) 
     circle = Circle(harness)
     here = place(harness, "here")
     for index in (-1, -(2**31), 2**31 - 1):
-        code = ShareStateReloader(circle, circle).here("g", [here._replace(partition=index)])
+        code = circle.reloader.reload_local("g", [here._replace(partition=index)])
         assert code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert not circle.forgotten

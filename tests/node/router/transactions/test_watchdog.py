@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster.metadata.image import NO_LEADER, ConfigResourceType
-from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
 from odradek.coordinator.group.requests import CommitInTransaction
 from odradek.node.bus.reply import drive
@@ -20,7 +19,6 @@ from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.group_harness import NoInterBrokerClient
 from tests.support.stores import NOW_MS
 from tests.support.transaction_harness import TOPIC, TransactionalClient, TransactionHarness
 from tests.support.waiting import wait_until
@@ -41,10 +39,13 @@ class Kennel:
         services = self.harness.services
         services.now_ms = lambda: NOW_MS + 61_001
         self.watchdog = Watchdog(
-            services,
-            NoInterBrokerClient(),
+            services.metadata,
+            services.logs,
+            services.worker_client,
+            self.harness.client,
+            services.markers,
+            lambda: services.now_ms(),
             self.harness.loop,
-            lambda: broker_settings(services.image, services.node_id, services.static_configs),
         )
 
     def run_round(self, times: int = 1) -> None:
