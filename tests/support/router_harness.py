@@ -310,7 +310,7 @@ class RouterHarness:
             else cast("FetchPurgatory", None),
             producer_ids=ProducerIds(self.allocate_producer_ids),
             patterns=TopicPatterns(),
-            readers=FetchActivity(),
+            fetch_activity=FetchActivity(),
             served_apis=tuple(ApiKey),
         )
         self.follow()

@@ -9,7 +9,7 @@ from tests.support.router_harness import RouterHarness
 
 def test_settings_and_partitions_are_those_of_the_newest_image(tmp_path: Path) -> None:
     harness = RouterHarness(tmp_path)
-    cache = MetadataCache(0, {"group.share.max.size": "7"})
+    cache = MetadataCache(0, {"group.max.size": "7"})
     assert cache.image.offset == MetadataImage.empty().offset
     assert cache.partition("t", 0) is None
     harness.controller.has("t", 1, 2)
@@ -21,6 +21,6 @@ def test_settings_and_partitions_are_those_of_the_newest_image(tmp_path: Path) -
     assert cache.partition("t", -1) is None
     assert cache.leader_of(topic.topic_id, 1) == 0
     assert cache.leader_of(topic.topic_id, 2) == NO_LEADER
-    assert cache.broker_settings().group_share_max_size == 7
+    assert cache.broker_settings().group_max_size == 7
     assert cache.topic_settings("t").max_message_bytes == 1_048_588
     harness.close()
