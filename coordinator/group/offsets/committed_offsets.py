@@ -1,13 +1,12 @@
-"""The offsets that groups have committed, of one shard: commit, fetch, delete, expire.
+"""The committed offsets of one shard: commit, fetch, delete, expire.
 
-Everything here is in the log, record by record; nothing is soft. What is written depends on the
-newest state, what is read is the committed state: a consumer must never start from a commit that
-can still be taken back. Whether a group may commit at all is decided by `classic`. Called by
-`shard`.
+All of this state is in the log. Commits are decided on the newest state. Fetches read committed
+state: a consumer must never start from a commit that can still be reverted. The type of the group
+validates a commit first (`offset_commands`).
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.group.settings import GroupSettings
@@ -28,6 +27,13 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from odradek.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from odradek.protocol.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
 
 NO_RETENTION = -1
@@ -35,6 +41,28 @@ NO_RETENTION = -1
 TIMESTAMP_MAX = 2**63 - 1
 
 PartitionKey = tuple[str, int]
+
+
+CommitRequest: TypeAlias = OffsetCommitRequest | TxnOffsetCommitRequest
+CommitResponse: TypeAlias = OffsetCommitResponse | TxnOffsetCommitResponse
+
+
+class _CommitResponses(NamedTuple):
+    """The classes that a commit is answered with, which have the same fields."""
+
+    response: type[Any]
+    topic: type[Any]
+    partition: type[Any]
+
+
+_RESPONSES: Final = {
+    OffsetCommitRequest: _CommitResponses(
+        OffsetCommitResponse, OffsetCommitResponseTopic, OffsetCommitResponsePartition
+    ),
+    TxnOffsetCommitRequest: _CommitResponses(
+        TxnOffsetCommitResponse, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
+    ),
+}
 
 
 class OffsetExpiration(NamedTuple):
@@ -111,18 +139,19 @@ class CommittedOffsets:
     # -- commit -----------------------------------------------------------------------------------
 
     def commit(
-        self, request: OffsetCommitRequest, now_ms: int, settings: GroupSettings
-    ) -> tuple[tuple[OffsetCommitRecord, ...], OffsetCommitResponse]:
-        """The records and the answer of a commit by somebody who may."""
+        self, request: CommitRequest, now_ms: int, settings: GroupSettings
+    ) -> tuple[tuple[OffsetCommitRecord, ...], CommitResponse]:
+        """The records and the response of a valid commit."""
+        made = _RESPONSES[type(request)]
         records: list[OffsetCommitRecord] = []
-        topics: list[OffsetCommitResponseTopic] = []
-        # v2 to v4 of the request: the commit says how long it is kept.
-        retention_ms = request.retention_time_ms
+        topics = []
+        # v2 to v4 of OffsetCommit: the commit names its own retention.
+        retention_ms = getattr(request, "retention_time_ms", NO_RETENTION)
         expire_ms = NO_TIMESTAMP
         if retention_ms != NO_RETENTION:
             expire_ms = min(now_ms + retention_ms, TIMESTAMP_MAX)
         for topic in request.topics:
-            partitions: list[OffsetCommitResponsePartition] = []
+            partitions = []
             for partition in topic.partitions:
                 index = partition.partition_index
                 error = ErrorCode.NONE
@@ -133,15 +162,12 @@ class CommittedOffsets:
                     records.append(
                         OffsetCommitRecord(request.group_id, topic.name, index, committed)
                     )
-                partitions.append(
-                    OffsetCommitResponsePartition(partition_index=index, error_code=error)
-                )
+                partitions.append(made.partition(partition_index=index, error_code=error))
             topics.append(
-                OffsetCommitResponseTopic(
-                    name=topic.name, topic_id=topic.topic_id, partitions=partitions
-                )
+                made.topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
             )
-        return tuple(records), OffsetCommitResponse(topics=topics)
+        response: CommitResponse = made.response(topics=topics)
+        return tuple(records), response
 
     # -- fetch ------------------------------------------------------------------------------------
 
@@ -246,23 +272,23 @@ class CommittedOffsets:
         ]
 
 
-def refused_commit(request: OffsetCommitRequest, error_code: ErrorCode) -> OffsetCommitResponse:
+def refused_commit(request: CommitRequest, error_code: ErrorCode) -> CommitResponse:
     """The same error for every partition."""
-    return OffsetCommitResponse(
+    made = _RESPONSES[type(request)]
+    response: CommitResponse = made.response(
         topics=[
-            OffsetCommitResponseTopic(
+            made.topic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=error_code
-                    )
+                    made.partition(partition_index=partition.partition_index, error_code=error_code)
                     for partition in topic.partitions
                 ],
             )
             for topic in request.topics
         ]
     )
+    return response
 
 
 def is_too_long(metadata: str | None, limit: int) -> bool:
@@ -273,10 +299,13 @@ def is_too_long(metadata: str | None, limit: int) -> bool:
 
 
 def _committed_offset(
-    partition: OffsetCommitRequestPartition, topic_id: Uuid, now_ms: int, expire_ms: int
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    topic_id: Uuid,
+    now_ms: int,
+    expire_ms: int,
 ) -> CommittedOffset:
-    # v1 of the request names the time of the commit.
-    named_ms = partition.commit_timestamp
+    # v1 of OffsetCommit names the time of the commit.
+    named_ms = getattr(partition, "commit_timestamp", NO_TIMESTAMP)
     return CommittedOffset(
         partition.committed_offset,
         partition.committed_leader_epoch,

@@ -19,13 +19,21 @@ from odradek.coordinator.group.requests import (
     DropTopicOffsets,
     EndProducerTransaction,
     FetchOffsets,
+    VerificationRequired,
 )
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.step import (
     GroupStep,
 )
-from odradek.coordinator.outcome import Command, Outcome, ShardReply, Timer, respond
+from odradek.coordinator.outcome import (
+    Command,
+    Outcome,
+    ShardReply,
+    Timer,
+    TransactionalRecord,
+    respond,
+)
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
@@ -179,13 +187,20 @@ class OffsetCommands:
         if not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
-            return transactional.refused(command, request, error)
+            return respond(command, refused_commit(request, error))
         pending = self._pending_offsets
         is_open = pending.is_open(request.producer_id, request.producer_epoch)
         ended_count = pending.ended_count(request.producer_id)
         if transactional.needs_verification(asked, is_open=is_open, ended_count=ended_count):
-            return transactional.unverified(command, ended_count)
-        return transactional.commit(command, request, step.now_ms, step.settings)
+            return respond(command, VerificationRequired(ended_count))
+        records, response = self._offsets.commit(request, step.now_ms, step.settings)
+        producer_id, producer_epoch = request.producer_id, request.producer_epoch
+        return Outcome(
+            records=tuple(
+                TransactionalRecord(producer_id, producer_epoch, record) for record in records
+            ),
+            replies=(ShardReply(command.request_id, response),),
+        )
 
     def end_transaction(
         self, command: Command, request: EndProducerTransaction, step: GroupStep

@@ -8,11 +8,15 @@ answers when it has. Called by `offset_commands` and `rewinding`.
 
 from typing import Final
 
-from odradek.coordinator.group.offsets.committed_offsets import is_too_long, refused_commit
+from odradek.coordinator.group.offsets.committed_offsets import (
+    CommitResponse,
+    is_too_long,
+    refused_commit,
+)
 from odradek.coordinator.group.rewind.requests import RewindGroup, RewindPosition, RewindResult
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
+from odradek.protocol.messages.group_offsets import OffsetCommitRequest
 from odradek.protocol.types import ZERO_UUID
 
 TIMEOUT_MS: Final = 20_000
@@ -60,7 +64,7 @@ def rewind_of(request: OffsetCommitRequest, settings: GroupSettings) -> RewindGr
     )
 
 
-def response_to(request: OffsetCommitRequest, rewound: RewindResult) -> OffsetCommitResponse:
+def response_to(request: OffsetCommitRequest, rewound: RewindResult) -> CommitResponse:
     """The commit's answer: all of its offsets are set, or none."""
     error = rewound.error_code
     if error is ErrorCode.REQUEST_TIMED_OUT:
