@@ -18,15 +18,14 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from odradek.protocol.decoding import Decoder, compile_decoder
-from odradek.protocol.encoding import Encoder, compile_encoder
+from odradek.protocol.encoding import compile_record_encoder
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import fields_of
 
 Convert: TypeAlias = Callable[[Any], Any]
+Encode: TypeAlias = Callable[[Any], bytes]
 Entry: TypeAlias = tuple[bytes, bytes | None]
 """Key and value as they stand in a log."""
-_Codec: TypeAlias = tuple[bytes, Encoder, Decoder]
-"""The version or record type in front, and how what follows is written and read."""
 
 TEXT_LENGTH_MAX: Final = 8_000
 """Texts of so many characters fit into a record, whatever characters they are: a key's text has at
@@ -37,11 +36,11 @@ _INT16: Final = struct.Struct(">h")
 class ValueFormat(Protocol):
     """How the values of a record type are written and read, with the version that leads them."""
 
-    def encode(self, value: object, version: int | None = None) -> bytes:
-        """The value in `version`, or in the one that this release writes."""
+    def encoder(self, version: int | None) -> Encode:
+        """What writes a value in `version`, or (None) in the one that this release writes."""
 
     def decode(self, octets: bytes) -> object:
-        """The inverse, for all versions. ProtocolError if the version is a newer one."""
+        """The value, of any version. ProtocolError if the version is a newer one."""
 
 
 def read_version(octets: bytes, version_max: int, name: str) -> int:
@@ -56,13 +55,14 @@ class SchemaValue:
     """Values declared with protocol.schema.
 
     `name` is Kafka's. `make` turns what was read into the value: a msgspec class takes the fields
-    of its own names. A value is written from its attributes, if `to_struct` is not given; `version`
+    of its own names. A value is written from its attributes, if `to_struct` is not given. `version`
     is the one to write, or tells it of a value.
     """
 
     __slots__ = (
-        "_codecs",
         "_declared",
+        "_decoders",
+        "_encoders",
         "_flexible_since",
         "_make",
         "_name",
@@ -89,27 +89,39 @@ class SchemaValue:
         self._version = version
         self._version_max = version_max
         self._flexible_since = flexible_since
-        self._codecs: dict[int, _Codec] = {}
+        self._encoders: dict[int, Encode] = {}
+        self._decoders: dict[int, Decoder] = {}
 
-    def encode(self, value: object, version: int | None = None) -> bytes:
+    def encoder(self, version: int | None) -> Encode:
         """See ValueFormat."""
         if version is None:
-            version = self._version if isinstance(self._version, int) else self._version(value)
-        prefix, encode, _ = self._codecs.get(version) or self._compile(version)
-        if self._to_struct is not None:
-            value = self._to_struct(value)
-        return b"".join((prefix, *encode(value)))
+            if not isinstance(self._version, int):
+                return self._encode_by_value(self._version)
+            version = self._version
+        return self._encoders.get(version) or self._compile_encoder(version)
+
+    def _encode_by_value(self, version_of: Callable[[Any], int]) -> Encode:
+        encoders = {version: self.encoder(version) for version in range(self._version_max + 1)}
+        return lambda value: encoders[version_of(value)](value)
 
     def decode(self, octets: bytes) -> object:
         """See ValueFormat."""
         version = read_version(octets, self._version_max, self._name)
-        decode = (self._codecs.get(version) or self._compile(version))[2]
+        decode = self._decoders.get(version) or self._compile_decoder(version)
         return self._make(decode(octets, _INT16.size))
 
-    def _compile(self, version: int) -> _Codec:
-        codec = _codec(self._declared, version, flexible=version >= self._flexible_since)
-        self._codecs[version] = codec
-        return codec
+    def _compile_encoder(self, version: int) -> Encode:
+        flexible = version >= self._flexible_since
+        lead = _INT16.pack(version)
+        encode = compile_record_encoder(self._declared, version, flexible=flexible, lead=lead)
+        self._encoders[version] = _composed(encode, self._to_struct)
+        return self._encoders[version]
+
+    def _compile_decoder(self, version: int) -> Decoder:
+        flexible = version >= self._flexible_since
+        decode = compile_decoder(self._declared, version, flexible=flexible, may_trail=True)
+        self._decoders[version] = decode
+        return decode
 
 
 class RecordFormat:
@@ -122,14 +134,14 @@ class RecordFormat:
     """
 
     __slots__ = (
-        "_declared_key",
-        "_key_codec",
+        "_decode_key",
+        "_key",
         "_key_fields",
         "_key_of",
         "_make",
-        "_value",
         "kinds",
         "types",
+        "value",
     )
 
     def __init__(
@@ -146,38 +158,36 @@ class RecordFormat:
     ) -> None:
         self.types = (record_type, *older_types)
         self.kinds = kinds or (record,)
-        self._declared_key = key
+        self.value = value
+        self._key = key
         self._key_of = key_of
-        self._value = value
         self._make = make or record
         self._key_fields = attrgetter(*(field.name for field in fields_of(key)))
-        self._key_codec: _Codec | None = None
+        self._decode_key: Decoder | None = None
 
-    def encode(self, record: object, value: object, version: int | None) -> Entry:
-        """Key and value of a record; the value is null if it is None."""
-        prefix, encode, _ = self._key_codec or self._compile()
-        key = record if self._key_of is None else self._key_of(record)
-        octets = b"".join((prefix, *encode(key)))
-        return octets, None if value is None else self._value.encode(value, version)
+    def key_encoder(self) -> Encode:
+        """What writes the key of a record."""
+        lead = _INT16.pack(self.types[0])
+        encode = compile_record_encoder(self._key, 0, flexible=False, lead=lead)
+        return _composed(encode, self._key_of)
 
     def decode(self, key: bytes, value: bytes | None) -> object:
         """The record of key and value."""
-        fields = self._key_fields((self._key_codec or self._compile())[2](key, _INT16.size))
-        known = None if value is None else self._value.decode(value)
+        if self._decode_key is None:
+            self._decode_key = compile_decoder(self._key, 0, flexible=False, may_trail=True)
+        fields = self._key_fields(self._decode_key(key, _INT16.size))
+        known = None if value is None else self.value.decode(value)
         return self._make(*fields, known) if type(fields) is tuple else self._make(fields, known)
-
-    def _compile(self) -> _Codec:
-        self._key_codec = _codec(self._declared_key, self.types[0], flexible=False)
-        return self._key_codec
 
 
 class RecordSerde:
     """All types of records of one topic.
 
-    A record is written in the format of its class, or of what `kind_of` says of it.
+    A record is written in the format of its class, or of what `kind_of` says of it. The value of a
+    record is the last field of its class.
     """
 
-    __slots__ = ("_by_kind", "_by_type", "_kind_of", "_topic")
+    __slots__ = ("_by_kind", "_by_type", "_encoders", "_kind_of", "_topic")
 
     def __init__(
         self,
@@ -193,17 +203,33 @@ class RecordSerde:
         for one in formats:
             self._by_kind.update(dict.fromkeys(one.kinds, one))
             self._by_type.update(dict.fromkeys(one.types, one))
+        # By kind and version: how the key is written, what is the value, how that is written.
+        self._encoders: dict[tuple[type, int | None], tuple[Encode, Convert, Encode]] = {}
 
     def encode(self, record: msgspec.Struct, version: int | None = None) -> Entry:
         """Key and value as they stand in the log, the value in its newest version or in this one.
 
         ProtocolError if a text is too long for its place.
         """
-        value = getattr(record, record.__struct_fields__[-1])
+        kind = self._kind_of(record), version
+        encode_key, value_of, encode_value = self._encoders.get(kind) or self._compile(kind, record)
         try:
-            return self._by_kind[self._kind_of(record)].encode(record, value, version)
+            value = value_of(record)
+            return encode_key(record), None if value is None else encode_value(value)
         except struct.error as error:
             raise ProtocolError(f"a text or number fits into no record: {error}") from error
+
+    def _compile(
+        self, kind: tuple[type, int | None], record: msgspec.Struct
+    ) -> tuple[Encode, Convert, Encode]:
+        known = self._by_kind[kind[0]]
+        value_of = attrgetter(record.__struct_fields__[-1])
+        encoders = self._encoders[kind] = (
+            known.key_encoder(),
+            value_of,
+            known.value.encoder(kind[1]),
+        )
+        return encoders
 
     def decode(self, key: bytes, value: bytes | None) -> Any:  # noqa: ANN401 - any of the records
         """The inverse of `encode`, for all versions; None for types that are not in the table."""
@@ -214,13 +240,9 @@ class RecordSerde:
             raise ProtocolError(f"a record of {self._topic} is malformed: {error}") from error
 
 
+def _composed(encode: Encode, first: Convert | None) -> Encode:
+    return encode if first is None else lambda value: encode(first(value))
+
+
 def _from_attributes(value_class: type[msgspec.Struct]) -> Convert:
     return lambda read: msgspec.convert(read, value_class, from_attributes=True)
-
-
-def _codec(declared: type, version: int, *, flexible: bool) -> _Codec:
-    return (
-        _INT16.pack(version),
-        compile_encoder(declared, version, flexible=flexible),
-        compile_decoder(declared, version, flexible=flexible, may_trail=True),
-    )

@@ -35,6 +35,17 @@ def compile_encoder(struct_class: type, version: int, *, flexible: bool) -> Enco
     return cast("Encoder", source.names["encode"])
 
 
+def compile_record_encoder(
+    struct_class: type, version: int, *, flexible: bool, lead: bytes
+) -> Callable[[object], bytes]:
+    """A function of a message without records that returns `lead` and the message as one piece."""
+    source = EncoderSource(version, flexible=flexible, split=False)
+    text = source.write(struct_class, lead=lead)
+    code = compile(text, f"<encoder of {struct_class.__name__} v{version}>", "exec")
+    exec(code, source.names)
+    return cast("Callable[[object], bytes]", source.names["encode"])
+
+
 class EncoderSource:
     """The text of one encoder while it is being written, and the names it uses."""
 
@@ -54,11 +65,11 @@ class EncoderSource:
         # is always there is a pad byte without an expression.
         self._run: list[tuple[str, str]] = []
 
-    def write(self, struct_class: type) -> str:
-        """The source of `encode(o1)`."""
+    def write(self, struct_class: type, *, lead: bytes | None = None) -> str:
+        """The source of `encode(o1)`. With a lead it returns bytes instead of a list of buffers."""
         if self.split:
             self._emit("buffers = []")
-        self._emit("parts = []")
+        self._emit("parts = []" if lead is None else f"parts = [{lead!r}]")
         self._emit("add = parts.append")
         message = self._fresh("o")
         self._struct(struct_class, message)
@@ -67,7 +78,7 @@ class EncoderSource:
             self._emit('if parts: buffers.append(b"".join(parts))')
             self._emit("return buffers")
         else:
-            self._emit('return [b"".join(parts)]')
+            self._emit('return [b"".join(parts)]' if lead is None else 'return b"".join(parts)')
         return "\n".join([f"def encode({message}):", *self._lines])
 
     def _emit(self, line: str) -> None:

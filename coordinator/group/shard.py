@@ -9,7 +9,6 @@ changes them. Called by coordinator.runtime, with one shard per partition of `__
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from odradek.coordinator.group import records as formats
 from odradek.coordinator.group.administration.admission import protocol_refusal
 from odradek.coordinator.group.administration.ephemeral_groups import (
     EPHEMERAL_TIMERS,
@@ -29,7 +28,7 @@ from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.offset_commands import OffsetCommands
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.offsets.records import OffsetCommitRecord
-from odradek.coordinator.group.records import OwnRecord
+from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.requests import (
     ConsumerHeartbeat,
     DeleteGroup,
@@ -74,6 +73,8 @@ class GroupShard:
     """The groups of one shard. `settings` may be replaced at any time."""
 
     is_log_compacted: Final = True
+    encode = staticmethod(encode)
+    decode = staticmethod(decode)
 
     def __init__(self, settings: GroupSettings, topics: TopicCatalog = NO_TOPICS) -> None:
         self.settings = settings
@@ -151,14 +152,6 @@ class GroupShard:
             self._modern_handlers |= family.handlers
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
-
-    def encode(self, record: OwnRecord) -> tuple[bytes, bytes | None]:
-        """Kafka's formats."""
-        return formats.encode(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> OwnRecord | None:
-        """Kafka's formats; records of other kinds of groups are left alone."""
-        return formats.decode(key, value)
 
     def handle(self, command: Command, now_ms: int) -> _Outcome:
         """Decide a request."""

@@ -34,8 +34,7 @@ from typing import Any, Final
 
 from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.outcome import Command, Effect, Outcome, ShardReply, TimerKey, respond
-from odradek.coordinator.share import records as formats
-from odradek.coordinator.share.records import ShareStateRecord
+from odradek.coordinator.share.records import ShareStateRecord, decode, encode
 from odradek.coordinator.share.requests import (
     NO_STATE_SUMMARY,
     Checkpoint,
@@ -78,6 +77,8 @@ class ShareStateShard:
     may be replaced at any time."""
 
     is_log_compacted: Final = False
+    encode = staticmethod(encode)
+    decode = staticmethod(decode)
 
     def __init__(self, settings: ShareStateSettings, topics: Mapping[Uuid, TopicImage]) -> None:
         self.settings = settings
@@ -98,14 +99,6 @@ class ShareStateShard:
         }
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
-
-    def encode(self, record: ShareStateRecord) -> tuple[bytes, bytes | None]:
-        """Kafka's formats."""
-        return formats.encode(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> ShareStateRecord | None:
-        """Kafka's formats."""
-        return formats.decode(key, value)
 
     def handle(self, command: Command, now_ms: int) -> _Outcome:
         """Decide a request."""

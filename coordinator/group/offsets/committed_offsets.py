@@ -142,7 +142,7 @@ class CommittedOffsets:
         self, request: CommitRequest, now_ms: int, settings: GroupSettings
     ) -> tuple[tuple[OffsetCommitRecord, ...], CommitResponse]:
         """The records and the response of a valid commit."""
-        made = _RESPONSES[type(request)]
+        made_response, made_topic, made_partition = _RESPONSES[type(request)]
         records: list[OffsetCommitRecord] = []
         topics = []
         # v2 to v4 of OffsetCommit: the commit names its own retention.
@@ -162,11 +162,11 @@ class CommittedOffsets:
                     records.append(
                         OffsetCommitRecord(request.group_id, topic.name, index, committed)
                     )
-                partitions.append(made.partition(partition_index=index, error_code=error))
+                partitions.append(made_partition(partition_index=index, error_code=error))
             topics.append(
-                made.topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+                made_topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
             )
-        response: CommitResponse = made.response(topics=topics)
+        response: CommitResponse = made_response(topics=topics)
         return tuple(records), response
 
     # -- fetch ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from odradek.coordinator.record_serde import RecordFormat, read_version
+from odradek.coordinator.record_serde import Encode, RecordFormat, read_version
 from odradek.protocol.schema import int32, string, struct
 from odradek.protocol.types import NO_OFFSET, Uuid
 
@@ -130,8 +130,8 @@ class _MessagePack:
         self._name = value_class.__name__
         self._decoder = msgspec.msgpack.Decoder(value_class)
 
-    def encode(self, value: object, version: int | None = None) -> bytes:
-        return _VERSION + _pack(value)
+    def encoder(self, version: int | None) -> Encode:
+        return lambda value: _VERSION + _pack(value)
 
     def decode(self, octets: bytes) -> object:
         read_version(octets, 0, self._name)
