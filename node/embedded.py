@@ -1,9 +1,8 @@
-"""A whole node as a child process, for programs that want a real broker for a while.
+"""A whole node in child processes, for programs and tests that need a real broker.
 
-The pytest fixture is made of this. The node has its own folder and its own port, and ends with
-the process that started it, however that ends: it watches its standard input. One invariant:
-while the object says it is started, `bootstrap_servers` does not change, so that clients find the
-node again after a restart.
+The pytest fixture uses it. The node has its own folder and port, and ends with the process that
+started it, however that ends: it watches its standard input. Invariant: `bootstrap_servers` stays
+the same across restarts.
 """
 
 import os
@@ -42,11 +41,11 @@ R = TypeVar("R")
 
 
 class BrokerFailure(RuntimeError):
-    """The node did not start, stop or answer; the message ends with the end of its log."""
+    """The node did not start, stop or respond. The message ends with the last lines of its log."""
 
 
 class EmbeddedBroker:
-    """One node in processes of its own. Use it as a context manager, or `start` and `stop` it."""
+    """One node in processes of its own: a context manager, or `start` and `stop` it."""
 
     def __init__(
         self,
@@ -56,12 +55,12 @@ class EmbeddedBroker:
         timeout_s: float = 30.0,
         port: int = 0,
     ) -> None:
-        """`directory` takes data and log; `settings` are those of `odradek serve --set`. Port 0
-        takes a free one; where `listeners` is among the settings it is the first listener's."""
+        """`directory` gets data and log; `settings` are those of `odradek serve --set`. Port 0 is a
+        free port. With `listeners` among the settings, the port is that of the first listener."""
         self.directory = directory
         self.settings = dict(settings or {})
         self.environment: dict[str, str] = {}
-        """What the next start has in its environment besides what is in ours."""
+        """Variables added to the environment at the next start."""
         self.timeout_s = timeout_s
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
@@ -69,9 +68,9 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, as Kafka clients want it."""
+        """`host:port` for Kafka clients."""
         if not self._port:
-            raise BrokerFailure("the broker was not started yet")
+            raise BrokerFailure("The broker was not started.")
         return f"127.0.0.1:{self._port}"
 
     @property
@@ -81,42 +80,42 @@ class EmbeddedBroker:
 
     @property
     def processes(self) -> dict[str, int]:
-        """Pids by name: `controller`, `router-0`, `worker-0` and so on; as of the last time that
-        all of them were ready."""
+        """Process ids by name (`controller`, `router-0`, `worker-0`, ...), from when all of them
+        were last ready."""
         return self._state().children
 
     @property
     def pid(self) -> int:
-        """Of the node's supervisor."""
+        """The process id of the node's supervisor."""
         if self._process is None:
-            raise BrokerFailure("the broker is not running")
+            raise BrokerFailure("The broker is not running.")
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the node was started and has not ended."""
+        """Whether the node is running."""
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
-        """What the node has printed so far."""
+        """The node's log so far."""
         try:
             return (self.directory / "node.log").read_text(errors="replace")
         except FileNotFoundError:
             return ""
 
     def start(self) -> None:
-        """Start the node and return when it answers clients."""
+        """Start the node and wait until it serves clients."""
         if self._process is not None:
-            raise BrokerFailure("the broker is running already")
+            raise BrokerFailure("The broker is already running.")
         self.directory.mkdir(parents=True, exist_ok=True)
-        # -P: a package called storage in the folder of the tests is not ours.
+        # -P: packages in the folder of the tests must not shadow ours.
         command = [sys.executable, "-P", "-m", "odradek", "serve", "--attached"]
         command += ["--data", str(self.data)]
         if "listeners" not in self.settings:
             command += ["--listen", f"127.0.0.1:{self._port}"]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
-        # Settings of the surrounding shell are none of this node's.
+        # Settings of the surrounding shell are not for this node.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
         environment |= self.environment
         environment["PYTHONPATH"] = os.pathsep.join(
@@ -129,7 +128,7 @@ class EmbeddedBroker:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                start_new_session=True,  # Ctrl-C in the terminal is for the tests
+                start_new_session=True,  # Ctrl-C in the terminal goes to the tests
             )
         try:
             self.wait_until_ready()
@@ -139,7 +138,7 @@ class EmbeddedBroker:
         self._port = int(self._state().bootstrap.rpartition(":")[2])
 
     def stop(self) -> None:
-        """Stop the node in order: what was acknowledged is on the disk. Nothing if it is down."""
+        """Shut the node down; acknowledged records are on the disk. Does nothing if it is down."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -147,23 +146,23 @@ class EmbeddedBroker:
             self._process.wait(self.timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise BrokerFailure(f"the node did not stop in time{self._log_tail()}") from None
+            raise BrokerFailure(f"The node did not stop in time{self._log_tail()}") from None
         self._forget_process()
 
     def restart(self) -> None:
-        """Stop in order and start again, at the same address and with the same data."""
+        """Stop and start again, at the same address and with the same data."""
         self.stop()
         self.start()
 
     def kill(self) -> None:
-        """SIGKILL everything, as a machine that dies would."""
+        """SIGKILL all processes, like a crash of the machine."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._forget_process()
 
     def kill_worker(self, index: int = 0) -> None:
-        """SIGKILL a process that owns partitions. It is started anew; `wait_until_ready` waits."""
+        """SIGKILL a worker. The supervisor restarts it; `wait_until_ready` waits for it."""
         self.kill_process(f"worker-{index}")
 
     def kill_process(self, name: str) -> None:
@@ -173,19 +172,19 @@ class EmbeddedBroker:
         self._killed.add(pid)
 
     def wait_until_ready(self) -> None:
-        """Return when every process of the node does its work, also those that were killed."""
+        """Wait until every process is ready, also the killed ones."""
         deadline = time.monotonic() + self.timeout_s
         while not self._is_ready():
             if self._process is None or self._process.poll() is not None:
-                raise BrokerFailure(f"the node has ended{self._log_tail()}")
+                raise BrokerFailure(f"The node has exited{self._log_tail()}")
             if time.monotonic() > deadline:
-                raise BrokerFailure(f"the node is not ready in time{self._log_tail()}")
+                raise BrokerFailure(f"The node is not ready in time{self._log_tail()}")
             time.sleep(POLL_S)
 
     def create_topic(
         self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; returns when all of its partitions have a leader. Raises ApiError."""
+        """Create a topic and wait until all partitions have a leader. Raises ApiError."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -206,17 +205,17 @@ class EmbeddedBroker:
         deadline = time.monotonic() + self.timeout_s
         while not self._has_leaders(name, partitions):
             if time.monotonic() > deadline:
-                raise BrokerFailure(f"{name} has no leaders{self._log_tail()}")
+                raise BrokerFailure(f"Partitions of {name} have no leader{self._log_tail()}")
             time.sleep(POLL_S)
 
     def ask(self, request: object, response: type[R]) -> R:
-        """The answer to one request, in the newest version that both know. Raises OSError, and
-        BrokerFailure if the node does not answer."""
+        """The response to a request, in the newest common version. Raises OSError, and BrokerFailure
+        if the node does not respond."""
         try:
-            with BlockingClient("127.0.0.1", self._port, self.timeout_s) as asker:
-                return asker.ask(request, response)
+            with BlockingClient("127.0.0.1", self._port, self.timeout_s) as client:
+                return client.ask(request, response)
         except NotABrokerError as error:
-            raise BrokerFailure(f"the node: {error}{self._log_tail()}") from error
+            raise BrokerFailure(f"Request to the node failed: {error}{self._log_tail()}") from error
 
     def __enter__(self) -> Self:
         self.start()
@@ -258,9 +257,9 @@ class EmbeddedBroker:
         self._process.stdin.close()
         self._process = None
         self._killed.clear()
-        # A killed node leaves it behind; the next one must not be believed ready by it.
+        # A killed node leaves it behind. It must not make the next start look ready.
         (self.data / STATE_NAME).unlink(missing_ok=True)
 
     def _log_tail(self) -> str:
         text = self.log()[-LOG_TAIL_BYTES:].strip()
-        return f"; the end of its log:\n{text}" if text else "; its log is empty"
+        return f". The end of its log:\n{text}" if text else ". Its log is empty."

@@ -1,8 +1,7 @@
-"""A very small HTTP server for probes and metrics, inside the supervisor's own loop.
+"""A small HTTP server for probes and metrics, in the supervisor's loop.
 
-One request per connection, GET only, nothing but a status and a text. Connections are few, short
-and bounded in number, size and time, so that a bad client of this port cannot disturb the
-supervisor: that is its one invariant. Not for anything else.
+One GET request for each connection, answered with a status and a text. Connections are bounded in
+number, size and time. Invariant: no client of this port can disturb the supervisor.
 """
 
 import errno
@@ -14,7 +13,7 @@ from odradek.node.config_sources import ConfigurationError
 
 CONNECTIONS_MAX = 32
 REQUEST_BYTES_MAX = 8 * 1024
-EXCHANGE_S_MAX = 10.0
+CONNECTION_S_MAX = 10.0
 
 _REASONS: Mapping[int, str] = {
     200: "OK",
@@ -26,11 +25,11 @@ _REASONS: Mapping[int, str] = {
 
 Respond = Callable[[int, str], None]
 Route = Callable[[Respond], None]
-"""Called with what takes the answer: `respond(status, text)`, once, now or later."""
+"""Gets `respond(status, text)`, which it calls once, now or later."""
 
 
 class HttpServer:
-    """Serves `routes` (path -> function) at `host:port`, driven by a selector of the owner."""
+    """Serves `routes` (path -> function) at `host:port`, driven by the owner's selector."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class HttpServer:
         self._selector = selector
         self._routes = routes
         self._clock = clock
-        self._exchanges: set[_Exchange] = set()
+        self._connections: set[_HttpConnection] = set()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listening = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -62,16 +61,16 @@ class HttpServer:
         selector.register(self._listening, selectors.EVENT_READ, self._accept)
 
     def sweep(self) -> None:
-        """End the exchanges that took too long."""
+        """Close the connections that took too long."""
         now = self._clock()
-        for exchange in list(self._exchanges):
-            if now > exchange.deadline:
-                self._end(exchange)
+        for client in list(self._connections):
+            if now > client.deadline:
+                self._end(client)
 
     def close(self) -> None:
-        """Stop listening and end every exchange."""
-        for exchange in list(self._exchanges):
-            self._end(exchange)
+        """Stop listening and close every connection."""
+        for client in list(self._connections):
+            self._end(client)
         self._selector.unregister(self._listening)
         self._listening.close()
 
@@ -82,45 +81,45 @@ class HttpServer:
             if error.errno not in (errno.EAGAIN, errno.ECONNABORTED, errno.EMFILE, errno.ENFILE):
                 raise
             return
-        if len(self._exchanges) >= CONNECTIONS_MAX:
+        if len(self._connections) >= CONNECTIONS_MAX:
             connection.close()
             return
         connection.setblocking(False)
-        exchange = _Exchange(connection, self._clock() + EXCHANGE_S_MAX)
-        self._exchanges.add(exchange)
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(exchange))
+        client = _HttpConnection(connection, self._clock() + CONNECTION_S_MAX)
+        self._connections.add(client)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(client))
 
-    def _read(self, exchange: "_Exchange") -> None:
+    def _read(self, client: "_HttpConnection") -> None:
         try:
-            received = exchange.connection.recv(4096)
+            received = client.connection.recv(4096)
         except BlockingIOError:
             return
         except OSError:
             received = b""
-        exchange.request += received
-        if not received or len(exchange.request) > REQUEST_BYTES_MAX:
-            self._end(exchange)
-        elif b"\r\n\r\n" in exchange.request and not exchange.is_asked:
-            exchange.is_asked = True
-            self._ask(exchange)
+        client.request += received
+        if not received or len(client.request) > REQUEST_BYTES_MAX:
+            self._end(client)
+        elif b"\r\n\r\n" in client.request and not client.is_asked:
+            client.is_asked = True
+            self._ask(client)
 
-    def _ask(self, exchange: "_Exchange") -> None:
+    def _ask(self, client: "_HttpConnection") -> None:
         def respond(status: int, text: str) -> None:
-            if exchange in self._exchanges:
+            if client in self._connections:
                 body = text.encode()
-                exchange.response = (
+                client.response = (
                     f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
                     "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
                     f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
                 ).encode() + body
-                self._write(exchange)
+                self._write(client)
 
-        words = exchange.request.split(b"\r\n", 1)[0].split(b" ")
+        words = client.request.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/"):
-            respond(400, "not an HTTP request\n")
+            respond(400, "Not an HTTP request.\n")
             return
         if words[0] != b"GET":
-            respond(405, "only GET is served here\n")
+            respond(405, "Only GET is supported.\n")
             return
         route = self._routes.get(words[1].split(b"?", 1)[0].decode("latin-1"))
         if route is None:
@@ -128,29 +127,29 @@ class HttpServer:
             return
         route(respond)
 
-    def _write(self, exchange: "_Exchange") -> None:
+    def _write(self, client: "_HttpConnection") -> None:
         try:
-            sent = exchange.connection.send(exchange.response)
+            sent = client.connection.send(client.response)
         except BlockingIOError:
             sent = 0
         except OSError:
-            self._end(exchange)
+            self._end(client)
             return
-        exchange.response = exchange.response[sent:]
-        if not exchange.response:
-            self._end(exchange)
+        client.response = client.response[sent:]
+        if not client.response:
+            self._end(client)
         else:
             self._selector.modify(
-                exchange.connection, selectors.EVENT_WRITE, lambda: self._write(exchange)
+                client.connection, selectors.EVENT_WRITE, lambda: self._write(client)
             )
 
-    def _end(self, exchange: "_Exchange") -> None:
-        self._exchanges.discard(exchange)
-        self._selector.unregister(exchange.connection)
-        exchange.connection.close()
+    def _end(self, client: "_HttpConnection") -> None:
+        self._connections.discard(client)
+        self._selector.unregister(client.connection)
+        client.connection.close()
 
 
-class _Exchange:
+class _HttpConnection:
     """A connection with its one request and response."""
 
     __slots__ = ("connection", "deadline", "is_asked", "request", "response")

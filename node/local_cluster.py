@@ -1,8 +1,7 @@
-"""Several nodes of one cluster on this machine, each in processes and a folder of its own.
+"""A cluster of nodes on this machine, each in processes and a folder of its own.
 
-For `odradek cluster up` and for tests of what a client does when a node fails. What the nodes must
-agree upon (ids, ports, the cluster's id and secret) is chosen once and kept in the folder, so that
-the same cluster comes up again.
+For `odradek cluster up` and for tests of clients when a node fails. Ids, ports, cluster id and
+secret are chosen once and stored in the folder, so that the same cluster starts again.
 """
 
 import secrets
@@ -20,12 +19,12 @@ SECRET_NAME: Final = "cluster.secret"
 NODES_MAX: Final = 9
 _PEER_PORTS_ABOVE: Final = 1_000
 _PORTS_OF_A_NODE: Final = 20
-"""Behind a node's peer port its workers listen, each on the next."""
+"""A node's workers listen at the ports after its peer port."""
 REPLICAS_MAX: Final = 3
 
 
 class LocalNode(msgspec.Struct, frozen=True):
-    """Where one node listens: for clients and for the other nodes."""
+    """A node's ports, for clients and for the other nodes."""
 
     node_id: int
     port: int
@@ -33,28 +32,28 @@ class LocalNode(msgspec.Struct, frozen=True):
 
 
 class ClusterLayout(msgspec.Struct, frozen=True):
-    """What the nodes agree upon."""
+    """What all nodes have to agree on."""
 
     cluster_id: str
     nodes: tuple[LocalNode, ...]
     founder_count: int = 0
-    """How many of the first nodes have begun the cluster; the others have joined it. 0: all."""
+    """How many of the first nodes bootstrapped the cluster; the others joined. 0: all."""
 
     @property
     def founders(self) -> tuple[LocalNode, ...]:
-        """The nodes that vote from the first entry of the log on."""
+        """The bootstrap voters."""
         return self.nodes[: self.founder_count or None]
 
     @property
     def joined(self) -> tuple[LocalNode, ...]:
-        """The nodes that came later."""
+        """The nodes that joined."""
         return self.nodes[len(self.founders) :]
 
 
 def new_layout(node_count: int, first_port: int) -> ClusterLayout:
-    """A new cluster: clients' ports from `first_port` on, peers' a thousand above."""
+    """A new cluster: clients' ports start at `first_port`, peer ports a thousand above."""
     if not 1 <= node_count <= NODES_MAX:
-        raise ValueError(f"{node_count} nodes: there can be 1 to {NODES_MAX}")
+        raise ValueError(f"{node_count} nodes: the number must be 1 to {NODES_MAX}.")
     return ClusterLayout(
         new_cluster_id(),
         tuple(
@@ -69,7 +68,7 @@ def new_layout(node_count: int, first_port: int) -> ClusterLayout:
 
 
 def extended_layout(layout: ClusterLayout, node_count: int) -> ClusterLayout:
-    """The same cluster with more nodes; ports go on as they began."""
+    """The same cluster with more nodes, at the next ports."""
     first = layout.nodes[0]
     more = new_layout(node_count, first.port).nodes[len(layout.nodes) :]
     return msgspec.structs.replace(
@@ -78,17 +77,17 @@ def extended_layout(layout: ClusterLayout, node_count: int) -> ClusterLayout:
 
 
 def read_layout(folder: Path) -> ClusterLayout | None:
-    """The layout of the cluster in the folder, None if there is none. Raises ValueError."""
+    """The layout stored in the folder; None if there is none. Raises ValueError."""
     try:
         return msgspec.json.decode((folder / LAYOUT_NAME).read_bytes(), type=ClusterLayout)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
-        raise ValueError(f"{folder / LAYOUT_NAME} makes no sense: {error}") from error
+        raise ValueError(f"{folder / LAYOUT_NAME} is damaged: {error}") from error
 
 
 def write_layout(folder: Path, layout: ClusterLayout) -> None:
-    """Write the layout down, and a new cluster's secret, which is for the owner's eyes only."""
+    """Store the layout and, for a new cluster, the secret, which only the owner can read."""
     folder.mkdir(parents=True, exist_ok=True)
     secret = folder / SECRET_NAME
     if not secret.exists():
@@ -98,7 +97,7 @@ def write_layout(folder: Path, layout: ClusterLayout) -> None:
 
 
 class LocalCluster:
-    """The nodes of a layout. `start` them, `stop` them; each is an EmbeddedBroker."""
+    """The nodes of a layout, each an EmbeddedBroker."""
 
     def __init__(
         self,
@@ -122,23 +121,23 @@ class LocalCluster:
 
     def _join(self, node: LocalNode) -> None:
         others = (n.peer_port for n in self.layout.nodes if n != node)
-        place = {
+        settings = {
             "join": ",".join(f"127.0.0.1:{port}" for port in others),
             "peer.listen": f"127.0.0.1:{node.peer_port}",
         }
-        self._add(node, place)
+        self._add(node, settings)
 
-    def _add(self, node: LocalNode, place: dict[str, str]) -> None:
+    def _add(self, node: LocalNode, settings: dict[str, str]) -> None:
         self.nodes[node.node_id] = EmbeddedBroker(
             self._folder / f"node-{node.node_id}",
             settings={
                 "node.id": str(node.node_id),
                 "cluster.id": self.layout.cluster_id,
-                # Not the secret itself: everybody can read a process's arguments.
+                # The file, not the secret: all users can read the arguments of a process.
                 "cluster.secret.file": str(self._folder / SECRET_NAME),
                 "default.replication.factor": self._replicas,
                 "offsets.topic.replication.factor": self._replicas,
-                **place,
+                **settings,
                 **self._settings,
             },
             timeout_s=self._timeout_s,
@@ -146,7 +145,7 @@ class LocalCluster:
         )
 
     def join(self, node: LocalNode) -> EmbeddedBroker:
-        """One more node, which joins the others; it is not started yet."""
+        """Add a node that joins the others. It is not started yet."""
         self.layout = msgspec.structs.replace(
             self.layout,
             nodes=(*self.layout.nodes, node),
@@ -157,11 +156,11 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Every node's address, as Kafka clients want them."""
+        """The addresses of all nodes for Kafka clients."""
         return ",".join(f"127.0.0.1:{node.port}" for node in self.layout.nodes)
 
     def start(self) -> None:
-        """Start all nodes at once: the first ones wait for a majority. Raises BrokerFailure."""
+        """Start all nodes at once: a majority has to be up. Raises BrokerFailure."""
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             starting = [pool.submit(node.start) for node in self.nodes.values()]
         failures = [str(error) for each in starting if (error := each.exception()) is not None]
@@ -170,7 +169,7 @@ class LocalCluster:
             raise BrokerFailure("\n".join(failures))
 
     def stop(self) -> None:
-        """Stop all nodes in order."""
+        """Shut all nodes down."""
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             stopping = [pool.submit(node.stop) for node in self.nodes.values()]
         failures = [str(error) for each in stopping if (error := each.exception()) is not None]
@@ -178,6 +177,6 @@ class LocalCluster:
             raise BrokerFailure("\n".join(failures))
 
     def kill(self) -> None:
-        """SIGKILL all of them."""
+        """SIGKILL all nodes."""
         for node in self.nodes.values():
             node.kill()

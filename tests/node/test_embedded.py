@@ -75,7 +75,7 @@ def test_a_killed_node_leaves_no_process_and_starts_again(broker: EmbeddedBroker
 
 
 def test_a_running_node_is_not_started_twice(broker: EmbeddedBroker) -> None:
-    with pytest.raises(BrokerFailure, match="running already"):
+    with pytest.raises(BrokerFailure, match="already running"):
         broker.start()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.node.config_sources import ConfigurationError
-from odradek.node.http_server import CONNECTIONS_MAX, EXCHANGE_S_MAX, HttpServer, Respond
+from odradek.node.http_server import CONNECTION_S_MAX, CONNECTIONS_MAX, HttpServer, Respond
 
 
 class Site:
@@ -109,7 +109,7 @@ def test_a_request_without_an_end_is_cut_off(site: Site) -> None:
 def test_a_client_that_says_nothing_is_dropped(site: Site) -> None:
     client = site.connect()
     site.turn()
-    site.now += EXCHANGE_S_MAX + 1
+    site.now += CONNECTION_S_MAX + 1
     assert site.answer(client) == b""
 
 
@@ -117,7 +117,7 @@ def test_a_client_that_does_not_read_is_dropped(site: Site) -> None:
     client = site.connect(b"GET /big HTTP/1.1\r\n\r\n")
     for _ in range(20):
         site.turn()
-    site.now += EXCHANGE_S_MAX + 1
+    site.now += CONNECTION_S_MAX + 1
     site.turn()
     assert len(site.answer(client)) < 32 << 20
 
