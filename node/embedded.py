@@ -209,8 +209,8 @@ class EmbeddedBroker:
             time.sleep(POLL_S)
 
     def ask(self, request: object, response: type[R]) -> R:
-        """The response to a request, in the newest common version. Raises OSError, and BrokerFailure
-        if the node does not respond."""
+        """The response to a request, in the newest common version. Raises OSError, and
+        BrokerFailure if the node does not respond."""
         try:
             with BlockingClient("127.0.0.1", self._port, self.timeout_s) as client:
                 return client.ask(request, response)
