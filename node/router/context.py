@@ -1,8 +1,8 @@
-"""What a handler is given: the request's circumstances, and the services it may ask.
+"""The arguments of every handler beside the request: its context, and the router's services.
 
 `RequestContext` is one request; `Services` is one router. Handlers depend on these two types and on
-nothing else of the router, so that what a handler needs can be read off its calls. No state of a
-request lives in `Services`, no state of the router in `RequestContext`.
+nothing else of the router. `Services` has no state of a request, `RequestContext` none of the
+router.
 """
 
 from collections.abc import Callable
@@ -35,17 +35,17 @@ from odradek.node.router.transactions.partition_verification import PartitionVer
 from odradek.node.router.worker_client import WorkerClient
 
 CLUSTER_PRINCIPAL = "User:CLUSTER"
-"""Other nodes of the cluster."""
+"""The principal of other nodes of the cluster."""
 
 
 class RequestContext(msgspec.Struct, kw_only=True, eq=False):
-    """One request and the connection it came by.
+    """One request and its connection.
 
-    `arena_offset` is where the frame lies in the router's arena; `retain` keeps those bytes alive
-    until the response has left and must be called, before the first await, by a handler that passes
-    them on; `offset_of` tells where in the arena a view of the frame lies. What `holds` keeps is
-    released when the response has left. `close` drops the connection, for errors that no response
-    can carry. `local_host` and `local_port` are the address at which the client reached us.
+    `arena_offset` is the frame's position in the router's arena. A handler that passes on bytes of
+    the frame must call `retain` before its first await: it keeps them until the response is sent.
+    `offset_of` is the position of a view of the frame in the arena. The objects in `holds` are
+    released when the response is sent. `close` closes the connection, for errors that have no field
+    in the response. The client is connected to `local_host` and `local_port`.
     """
 
     api_key: int
@@ -68,7 +68,7 @@ class RequestContext(msgspec.Struct, kw_only=True, eq=False):
 
 
 def inter_broker_context(api_key: int, api_version: int) -> RequestContext:
-    """What another node of the cluster asks: it came in with the cluster's keys."""
+    """The context of a request from another node of the cluster, which is authenticated."""
     return RequestContext(
         api_key=api_key,
         api_version=api_version,

@@ -1,7 +1,7 @@
-"""Long lists in turns of the loop, for handlers of requests that may name very many things.
+"""Loops over long lists that yield to the event loop, for requests that name very many items.
 
-A router has one loop: who asks for 20,000 things must not keep everybody else waiting for all of
-them. Counted and not timed, so that short requests never wait for a turn. Called by handlers.
+A router has one loop: a request for 20,000 items must not block all others. Items are counted, not
+timed, so that short requests never yield. Called by handlers.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 ITEMS_PER_TURN: Final = 500
-"""A few milliseconds, at some ten microseconds each."""
+"""A few milliseconds, at about ten microseconds each."""
 
 
 class LoopYielder:
-    """For several lists that are done one within the other: counts what is in all of them."""
+    """For nested loops: counts the items of all of them."""
 
     __slots__ = ("_count",)
 
@@ -23,14 +23,14 @@ class LoopYielder:
         self._count = 0
 
     async def step(self) -> None:
-        """Before each item; others have a turn after every ITEMS_PER_TURN."""
+        """Call before each item. Yields to the loop after every ITEMS_PER_TURN."""
         if self._count and self._count % ITEMS_PER_TURN == 0:
             await asyncio.sleep(0)
         self._count += 1
 
 
 async def iterate_cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items in order, at a pace of their own."""
+    """The items in order. Yields to the loop after every ITEMS_PER_TURN."""
     pace = LoopYielder()
     for item in items:
         await pace.step()

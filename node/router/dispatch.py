@@ -1,9 +1,8 @@
-"""The table from API key to handler, and the way of a request through it.
+"""The table from API key to handler, and the path of a request through it.
 
-Decode, build the context, drive the handler, encode, complete the slot. Nothing else of the router
-knows of bytes. What a client may be told ends here: an `ApiError` becomes the response's own error
-code; bytes that make no sense close their own connection; an exception of ours is logged and closes
-it too.
+Decode, build the context, run the handler, encode, complete the slot. No other module of the router
+handles encoded messages. An `ApiError` becomes the error code of the response. Malformed bytes
+close the connection; any other exception is logged and closes it too.
 """
 
 import ctypes
@@ -55,12 +54,11 @@ from odradek.protocol.schema import fields_of
 log = logging.getLogger(__name__)
 
 DECODED_BYTES_MAX = 8 << 20
-"""The largest request but Produce. Decoded, the densest takes thirty times its size in memory;
+"""The largest request except Produce. A decoded request can take thirty times its size in memory;
 Produce's records are not decoded. A Metadata request for 100,000 topics is a third of this."""
 
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Any]]
-"""A request's class decides its handler; the table below is where the two meet, so their types end
-here."""
+"""From request class to response class. The table holds handlers of all classes, hence Any."""
 
 HANDLERS: Mapping[int, Handler] = {
     ApiKey.PRODUCE: produce.handle_produce,
@@ -139,7 +137,7 @@ HANDLERS: Mapping[int, Handler] = {
 
 
 class Dispatcher:
-    """Requests of one router, from frame to response. `arena` is where the frames lie."""
+    """Requests of one router, from frame to response. The frames are in `arena`."""
 
     def __init__(self, services: Services, arena: memoryview) -> None:
         self._services = services
@@ -147,7 +145,7 @@ class Dispatcher:
         self.request_counts: dict[int, int] = dict.fromkeys(HANDLERS, 0)
 
     def on_request(self, slot: Slot, frame: memoryview, arena_offset: int) -> None:
-        """Begin one request; its slot is completed now or later. Called by the listener."""
+        """Start one request. Its slot is completed now or later."""
         client = slot.connection
         try:
             header = decode_request_header(frame)
@@ -161,10 +159,10 @@ class Dispatcher:
                 self._reject(slot, header, api)
                 return
             if len(frame) > DECODED_BYTES_MAX and header.api_key != ApiKey.PRODUCE:
-                raise ProtocolError(f"{api.name} request of {len(frame)} bytes: too large")
+                raise ProtocolError(f"{api.name} request of {len(frame)} bytes is too large")
             request = decode_request(header.api_key, header.api_version, frame, header.body_offset)
         except ProtocolError as error:
-            log.warning("closing %s:%d: %s", client.client_host, client.client_port, error)
+            log.warning("Closing %s:%d: %s", client.client_host, client.client_port, error)
             client.close()
             slot.complete(None)
             return
@@ -196,7 +194,7 @@ class Dispatcher:
         slot: Slot,
         api: Api,
         context: RequestContext,
-        response: Any,  # noqa: ANN401 - whatever the handler's response class is
+        response: Any,  # noqa: ANN401 - the API's response class
         error: BaseException | None,
     ) -> None:
         if error is not None:
@@ -212,8 +210,8 @@ class Dispatcher:
         try:
             body = encode_response(api.key, version, response)
         except ProtocolError:
-            # Whoever delivered the answer has other answers to deliver: it must not hear of this.
-            log.exception("%s v%d gave a response that cannot be written", api.name, version)
+            # Not raised: the caller has other replies to deliver.
+            log.exception("%s v%d: the response cannot be encoded", api.name, version)
             slot.connection.close()
             slot.complete(None)
             return
@@ -241,10 +239,10 @@ class Dispatcher:
         return response
 
     def _reject(self, slot: Slot, header: RequestHeader, api: Api | None) -> None:
-        """Something that is not served: only ApiVersions says so so that clients can read it."""
+        """An API or version that is not served. Only ApiVersions has a response for that."""
         client = slot.connection
         if api is not None and api.key == ApiKey.API_VERSIONS:
-            # KIP-511: an answer in version 0 names the versions that would have been understood.
+            # KIP-511: a response in version 0 with the served versions of ApiVersions.
             response = api_versions.unsupported_api_versions(self._services)
             slot.complete(
                 [
@@ -254,7 +252,7 @@ class Dispatcher:
             )
             return
         log.warning(
-            "closing %s:%d: API %d version %d is not served",
+            "Closing %s:%d: API key %d version %d is not supported",
             client.client_host,
             client.client_port,
             header.api_key,
@@ -276,5 +274,5 @@ def error_response(api: Api, version: int, error: ApiError) -> Any | None:  # no
 
 
 def _address_of(view: memoryview) -> int:
-    # The view is a slice of the arena's; its address is the only way to tell where it begins.
+    # A memoryview does not know its offset in the arena. Its address does.
     return ctypes.addressof(ctypes.c_char.from_buffer(view))

@@ -1,11 +1,10 @@
-"""Who fetches what from this node: for every connection its latest fetch of each partition.
+"""Fetch activity: the latest fetch of each partition, by connection.
 
-Nothing else knows it: a fetch leaves no trace, and sessions exist only for some clients. It is what
-tells a consumer that is paused, or whose application does not poll, from one that has nothing to
-read. A note is a reference to what the fetch asks for; only where the next fetch may leave some of
-it out is it noted partition by partition, so that incremental fetches of a session cost the same
-for any number of partitions. A connection that goes takes its notes along. Called by
-handlers/fetch.py; read by handlers/explanations.py.
+It distinguishes a consumer that is paused, or whose application does not poll, from one that has
+nothing to read; fetch sessions do not, and not every client has one. The latest fetch is kept as a
+reference to its partitions. Only when the next fetch may leave out some of them are they copied one
+by one, so that incremental fetches cost the same for any number of partitions. Entries go with
+their connection. Written by handlers/fetch.py, read by handlers/explanations.py.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Final, NamedTuple
 from odradek.node.router.fetch_sessions import CachedPartition, TopicKey
 
 PARTITIONS_MAX: Final = 20_000
-"""Of one connection; when it has fetched more of them, what was noted is forgotten."""
+"""Partitions kept for one connection. Above that its earlier fetches are dropped."""
 
 
 class LatestFetch(NamedTuple):
@@ -23,16 +22,16 @@ class LatestFetch(NamedTuple):
     client_id: str
     client_host: str
     idle_ms: int
-    """Since it fetched this partition."""
+    """Time since it fetched this partition."""
     fetch_idle_ms: int
-    """Since it fetched anything."""
+    """Time since it fetched anything."""
     offset: int
     is_read_committed: bool
     error_code: int
 
 
 class _ConnectionFetches:
-    """One connection."""
+    """The fetches of one connection."""
 
     __slots__ = (
         "client_host",
@@ -50,14 +49,14 @@ class _ConnectionFetches:
         self.last_ms = self.session_id = 0
         self.is_read_committed = False
         self.last: Sequence[CachedPartition] = ()
-        """What the latest fetch asks for; nobody changes it any more."""
+        """The partitions of the latest fetch. Not modified any more."""
         self.earlier: dict[tuple[TopicKey, int], tuple[int, int]] = {}
-        """(when, offset) by fetches before; what the latest says of a partition counts more."""
+        """(time, offset) of earlier fetches. The latest fetch takes precedence."""
         self.errors: dict[tuple[TopicKey, int], int] = {}
 
 
 class FetchActivity:
-    """All connections of one router."""
+    """The fetches of all connections of one router."""
 
     __slots__ = ("_connections",)
 
@@ -79,8 +78,8 @@ class FetchActivity:
         is_read_committed: bool,
         now_ms: int,
     ) -> None:
-        """The connection fetches these partitions. They are all that the fetch session has (0: none
-        goes on), which has lost some with this fetch if `is_reduced`."""
+        """The connection fetches these partitions: all partitions of its fetch session (0: no
+        session). `is_reduced` says that this fetch removed some from the session."""
         reader = self._connections.get(connection_id)
         if reader is None:
             reader = self._connections[connection_id] = _ConnectionFetches()
@@ -100,18 +99,17 @@ class FetchActivity:
     def record_error(
         self, connection_id: int, topic: TopicKey, partition: int, error_code: int
     ) -> None:
-        """The connection's latest fetch of the partition was refused."""
+        """The connection's latest fetch of the partition returned an error."""
         reader = self._connections.get(connection_id)
         if reader is not None:
             reader.errors[topic, partition] = error_code
 
     def remove_connection(self, connection_id: int) -> None:
-        """The connection has gone."""
+        """The connection is closed."""
         self._connections.pop(connection_id, None)
 
     def of_topic(self, name: str, topic_id: bytes, now_ms: int) -> dict[int, list[LatestFetch]]:
-        """Who fetches the partitions of a topic; clients ask for it by name or by id. Costs a look
-        at every note there is."""
+        """The latest fetches by partition of a topic, by name or by id. Scans all entries."""
         found: dict[int, list[LatestFetch]] = {}
         names = (name, topic_id)
         for reader in self._connections.values():

@@ -1,9 +1,10 @@
-"""Incremental fetch sessions (KIP-227): what a client asked for, remembered between its fetches.
+"""Incremental fetch sessions (KIP-227): a client's partitions, kept between its fetches.
 
-A session belongs to the router that made it. Epoch 0 opens one, -1 closes it or means "no session",
-any other epoch must be the next one. Incremental answers leave out partitions with nothing new.
-Sessions are bounded by `max.incremental.fetch.session.cache.slots`; when all are taken, one that
-has been idle for two minutes gives way, otherwise the fetch is answered without a session.
+A session belongs to the router that created it. Epoch 0 creates one, -1 closes it or means "no
+session", any other epoch must be the next one. Incremental responses leave out partitions that have
+not changed. `max.incremental.fetch.session.cache.slots` bounds the sessions. When all slots are
+taken, a session that has been idle for two minutes is evicted; if there is none, the fetch is
+answered without a session.
 """
 
 from collections import OrderedDict
@@ -25,7 +26,7 @@ TopicKey = str | bytes
 
 @dataclass(slots=True)
 class CachedPartition:
-    """What the client wants of a partition, and what it was last told (for leaving out)."""
+    """A partition of a fetch, and what the last response said of it (`sent_`)."""
 
     topic: TopicKey
     partition: int
@@ -40,7 +41,7 @@ class CachedPartition:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One client's partitions in the order in which they are served: those just served go last."""
+    """One client's partitions in the order of serving: those that returned records go last."""
 
     session_id: int
     uses_topic_ids: bool
@@ -53,8 +54,8 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """What to serve: the partitions in order; `is_incremental` allows leaving out what has not
-    changed."""
+    """The partitions of one fetch, in order. If `is_incremental`, the response leaves out those
+    that have not changed."""
 
     partitions: list[CachedPartition]
     session: FetchSession | None
@@ -63,7 +64,7 @@ class FetchContext:
 
     @property
     def session_id(self) -> int:
-        """The id to answer with: 0 without a session."""
+        """The id for the response: 0 without a session."""
         return 0 if self.session is None else self.session.session_id
 
 
@@ -79,7 +80,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def new_context(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
-        """Resolve a request to the partitions it fetches; opens, advances or closes its session."""
+        """The partitions that a request fetches. Creates, advances or closes its session."""
         if version < 7 or request.session_epoch == FINAL_EPOCH:
             if version >= 7 and request.session_id:
                 self._sessions.pop(request.session_id, None)
@@ -161,16 +162,16 @@ def update_if_changed(
     high_watermark: int,
     log_start_offset: int,
 ) -> bool:
-    """Whether an incremental answer must name this partition; remembers what it is told."""
-    is_news = (
+    """Whether an incremental response must include this partition. Updates what was sent."""
+    is_changed = (
         has_records
         or error_code != ErrorCode.NONE
         or wanted.sent_error_code != error_code
         or wanted.sent_high_watermark != high_watermark
         or wanted.sent_log_start_offset != log_start_offset
     )
-    if is_news:
+    if is_changed:
         wanted.sent_error_code = error_code
         wanted.sent_high_watermark = high_watermark
         wanted.sent_log_start_offset = log_start_offset
-    return is_news
+    return is_changed

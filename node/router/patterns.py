@@ -1,12 +1,12 @@
-"""RE2 patterns: which topics a consumer group's expression stands for (KIP-848), and which
-transactional ids a lister wants (KIP-1152).
+"""RE2 patterns: the topics that match a consumer group's regular expression (KIP-848), and the
+transactional ids that match a ListTransactions filter (KIP-1152).
 
-RE2 because Kafka takes its syntax, and because it matches in linear time and compiles in bounded
-memory: an expression comes from anybody, and the router has one thread. google-re2 is Google's
-own binding; this is the only module that imports it, and what it takes and gives is typed here.
+RE2 because Kafka uses its syntax, and because it matches in linear time and compiles in bounded
+memory: clients send the patterns, and the router has one thread. This is the only module that
+imports google-re2, and it types what it uses.
 
-A pattern must match the whole name. Answers are remembered until the topics change. Called by
-handlers/consumer_groups.py, handlers/transactions.py and shards/group_coordinator_type.py.
+A pattern must match the whole name. Matches are cached until the topics change. Called by
+handlers/consumer_groups.py, handlers/transactions.py and the group coordinator.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ import re2  # type: ignore[import-untyped]  # it comes without type hints
 from odradek.protocol.errors import ApiError, ErrorCode
 
 PATTERN_BYTES_MAX: Final = 1 << 20
-"""Memory that one compiled pattern may take. The largest that Kafka's users write take some KiB."""
+"""Memory of one compiled pattern. Real ones take a few KiB."""
 PATTERN_COUNT_MAX: Final = 1_000
 
 
@@ -29,7 +29,7 @@ class Pattern(Protocol):
 
 
 class TopicPatterns:
-    """Compiled patterns with the topics they stood for when last asked."""
+    """Compiled patterns and the topics that match them."""
 
     __slots__ = ("_compiled", "_found", "_topics")
 
@@ -39,7 +39,7 @@ class TopicPatterns:
         self._topics: Mapping[str, object] | None = None
 
     def matching_topics(self, regex: str, topics: Mapping[str, object]) -> tuple[str, ...]:
-        """The names among `topics` that match, sorted; ApiError(INVALID_REGULAR_EXPRESSION)."""
+        """The names in `topics` that match, sorted. ApiError(INVALID_REGULAR_EXPRESSION)."""
         if topics is not self._topics:
             self._topics = topics
             self._found.clear()
@@ -62,20 +62,20 @@ class TopicPatterns:
 
 
 def compile_pattern(regex: str, field: str) -> Pattern:
-    """A pattern; ApiError(INVALID_REGULAR_EXPRESSION) if it is none, or one that is too large.
-    `field` is where a client has written it."""
+    """The compiled pattern. ApiError(INVALID_REGULAR_EXPRESSION) if it is invalid or too large.
+    `field` is the request's field, for the message."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_BYTES_MAX
-    # Groups are looked at by nobody, and finding them takes twice the time.
+    # Capturing groups are not used and double the time.
     options.never_capture = True
     try:
         pattern: Pattern = re2.compile(regex, options)
     except (re2.error, UnicodeEncodeError) as error:
         why = error.args[0] if error.args else error
-        told = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
         raise ApiError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"{field} `{regex}` is not a valid regular expression: {told}.",
+            f"{field} `{regex}` is not a valid regular expression: {reason}.",
         ) from None
     return pattern

@@ -1,8 +1,7 @@
-"""Producer ids to give out: a router takes them in blocks from the controller (KIP-730).
+"""Producer ids: a router allocates them in blocks from the controller (KIP-730).
 
-An id is given once in the life of the cluster. What is left of a block when the router stops is
-lost, which costs nothing. While a block is on its way, everybody who needs an id waits for that
-one.
+An id is given once in the life of the cluster. The rest of a block is lost when the router stops.
+While a block is requested, all requests for an id wait for it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from odradek.node.bus.reply import Reply
 
 Allocate = Callable[[], Awaitable[tuple[int, int]]]
-"""Asks the controller for a block; gives its first id and their count. Raises ApiError."""
+"""Requests a block from the controller. Returns its first id and its length. ApiError."""
 
 
 class ProducerIds:
@@ -20,13 +19,13 @@ class ProducerIds:
         self._allocate = allocate
         self._next = 0
         self._end = 0
-        self._is_asking = False
+        self._is_refilling = False
         self._waiting: list[Reply[None]] = []
 
     async def next_id(self) -> int:
-        """An id that nobody else has or will have. Raises ApiError if the controller gives none."""
+        """An id that was never given before. ApiError if the controller gives none."""
         while self._next == self._end:
-            if self._is_asking:
+            if self._is_refilling:
                 reply = Reply[None]()
                 self._waiting.append(reply)
                 await reply
@@ -37,13 +36,13 @@ class ProducerIds:
         return taken
 
     async def _refill(self) -> None:
-        self._is_asking = True
+        self._is_refilling = True
         try:
             first, count = await self._allocate()
             self._next, self._end = first, first + count
         finally:
-            self._is_asking = False
-            # Those who waited look again; if there is still nothing, the first of them asks.
+            self._is_refilling = False
+            # The waiting requests try again. If the block failed, the first one requests another.
             waiting, self._waiting = self._waiting, []
             for reply in waiting:
                 reply.resolve(None)

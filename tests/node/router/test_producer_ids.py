@@ -27,7 +27,7 @@ class Takers:
         self.got: list[int | None] = []
         self.errors: list[BaseException] = []
 
-    def next_id(self, count: int = 1) -> None:
+    def draw(self, count: int = 1) -> None:
         for _ in range(count):
             drive(self._ids.next_id(), self._finish)
 
@@ -49,17 +49,17 @@ def takers(blocks: Blocks) -> Takers:
 
 
 def test_ids_of_a_block_are_given_without_asking_again(blocks: Blocks, takers: Takers) -> None:
-    takers.next_id()
+    takers.draw()
     blocks.asked[0].resolve((5000, 3))
-    takers.next_id(2)
+    takers.draw(2)
     assert takers.got == [5000, 5001, 5002]
     assert len(blocks.asked) == 1
-    takers.next_id()
+    takers.draw()
     assert len(blocks.asked) == 2
 
 
 def test_all_who_come_meanwhile_wait_for_one_block(blocks: Blocks, takers: Takers) -> None:
-    takers.next_id(4)
+    takers.draw(4)
     assert len(blocks.asked) == 1
     blocks.asked[0].resolve((0, 1000))
     assert sorted(number for number in takers.got if number is not None) == [0, 1, 2, 3]
@@ -68,7 +68,7 @@ def test_all_who_come_meanwhile_wait_for_one_block(blocks: Blocks, takers: Taker
 def test_when_a_block_is_too_small_for_all_the_next_is_asked_for(
     blocks: Blocks, takers: Takers
 ) -> None:
-    takers.next_id(5)
+    takers.draw(5)
     blocks.asked[0].resolve((0, 2))
     assert len(takers.got) == 2
     assert len(blocks.asked) == 2
@@ -79,7 +79,7 @@ def test_when_a_block_is_too_small_for_all_the_next_is_asked_for(
 def test_who_asked_is_told_of_the_failure_and_the_next_tries_again(
     blocks: Blocks, takers: Takers
 ) -> None:
-    takers.next_id(2)
+    takers.draw(2)
     blocks.asked[0].fail(ApiError(ErrorCode.REQUEST_TIMED_OUT))
     assert len(takers.errors) == 1
     assert len(blocks.asked) == 2
