@@ -21,9 +21,10 @@ from odradek.coordinator.group.classic.group import ClassicGroup, join_error
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
-from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, check
+from odradek.coordinator.group.consumer.heartbeats import check
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
+from odradek.coordinator.group.modern.heartbeats import JOIN_GROUP_EPOCH
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.offset_commands import OffsetCommands
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets

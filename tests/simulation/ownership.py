@@ -92,28 +92,28 @@ class Ownership:
         """A record has been committed."""
         who = record.group_id, record.member_id
         if isinstance(record, ConsumerMemberRecord | StreamsMemberRecord):
-            if record.member is None:
+            if record.value is None:
                 self.removed_count += 1
                 self._members.pop(who, None)
                 self._removed.add(who)
             else:
-                member = record.member
+                member = record.value
                 self._members[who] = (
                     member.process_id if isinstance(member, StreamsGroupMember) else ""
                 )
-        elif record.current is None:
+        elif record.value is None:
             self._owned.pop(who, None)
             self._newest.pop(who, None)
         elif isinstance(record, ConsumerCurrentRecord):
-            assigned = partitions_of(record.current.assigned)
-            pending = partitions_of(record.current.pending_revocation)
-            self._own(who, record.current.member_epoch, assigned, pending)
+            assigned = partitions_of(record.value.assigned)
+            pending = partitions_of(record.value.pending_revocation)
+            self._own(who, record.value.member_epoch, assigned, pending)
         else:
             assigned, pending = (
-                tasks_of(record.current.assigned),
-                tasks_of(record.current.pending_revocation),
+                tasks_of(record.value.assigned),
+                tasks_of(record.value.pending_revocation),
             )
-            self._own(who, record.current.member_epoch, assigned, pending)
+            self._own(who, record.value.member_epoch, assigned, pending)
 
     def _own(
         self, who: _Who, epoch: int, assigned: frozenset[Place], pending: frozenset[Place]

@@ -2,42 +2,40 @@
 
 import msgspec
 
-from odradek.coordinator.group.consumer import heartbeats, reconciliation
-from odradek.coordinator.group.consumer import records as consumer_records
+from odradek.coordinator.group.consumer import heartbeats
 from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.reconciliation import PartitionUnit
 from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentAssignment,
+    ConsumerCurrentRecord,
     ConsumerGroupMember,
 )
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
-from odradek.coordinator.group.streams import heartbeats as streams_heartbeats
-from odradek.coordinator.group.streams import reconciliation as streams_reconciliation
-from odradek.coordinator.group.streams import records as streams_records
+from odradek.coordinator.group.modern import heartbeats as modern_heartbeats
+from odradek.coordinator.group.modern.reconciliation import AssignmentUnit, IsFree, reconcile
+from odradek.coordinator.group.records import OwnRecord
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams.group import StreamsGroup
-from odradek.coordinator.group.streams.reconciliation import IsFree, reconcile
+from odradek.coordinator.group.streams.reconciliation import TaskUnit
 from odradek.coordinator.group.streams.records import (
-    NO_TASKS_WITH_EPOCHS,
     StreamsCurrentAssignment,
+    StreamsCurrentRecord,
     TasksTuple,
+    TasksTupleWithEpochs,
 )
-from odradek.coordinator.group.topics import (
-    Partitions,
-)
+from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.runtime import CoordinatorBatch, ShardRuntime
 from tests.simulation.planted_cluster_bugs import PlantedBug
 from tests.simulation.trouble import CONSUMERS, STALLED, STREAMS, UNSTEADY_STREAMS
 
-_advance = heartbeats.maybe_reconcile
-_encode_current = consumer_records._encode_current
-_encode_streams_current = streams_records._encode_current
+_maybe_reconcile = heartbeats.maybe_reconcile
+_encode = GroupShard.encode
 _take_batches = ShardRuntime.take_batches
 
 
 def _keeps_epochs_to_itself(
     group: ConsumerGroup,
-    found: heartbeats.ResolvedMember,
+    resolved: heartbeats.Resolved,
     member: ConsumerGroupMember,
     goal: tuple[int, Partitions],
     owned: Partitions | None,
@@ -45,24 +43,28 @@ def _keeps_epochs_to_itself(
 ) -> ConsumerCurrentAssignment:
     """Writes a member's step only if partitions change with it."""
     count = len(step.records)
-    current = _advance(group, found, member, goal, owned, step)
-    if current.assigned == found.current.assigned:
+    current = _maybe_reconcile(group, resolved, member, goal, owned, step)
+    if current.assigned == resolved.current.assigned:
         del step.records[count:]
     return current
 
 
-def _forgets_what_is_to_be_given_up(current: ConsumerCurrentAssignment) -> bytes:
-    return _encode_current(msgspec.structs.replace(current, pending_revocation={}))
-
-
-def _forgets_which_tasks_are_to_be_given_up(current: StreamsCurrentAssignment) -> bytes:
-    return _encode_streams_current(
-        msgspec.structs.replace(current, pending_revocation=NO_TASKS_WITH_EPOCHS)
-    )
+def _forgets_what_is_to_be_given_up(
+    self: GroupShard, record: OwnRecord
+) -> tuple[bytes, bytes | None]:
+    if (
+        isinstance(record, ConsumerCurrentRecord | StreamsCurrentRecord)
+        and record.value is not None
+    ):
+        nothing = type(record.value)().pending_revocation
+        value = msgspec.structs.replace(record.value, pending_revocation=nothing)
+        return _encode(self, msgspec.structs.replace(record, value=value))
+    return _encode(self, record)
 
 
 def _goes_back_to_the_epoch_before(
     current: StreamsCurrentAssignment,
+    unit: AssignmentUnit[TasksTuple, TasksTupleWithEpochs],
     *,
     target_epoch: int,
     target: TasksTuple,
@@ -71,7 +73,7 @@ def _goes_back_to_the_epoch_before(
 ) -> StreamsCurrentAssignment:
     """Takes a member that has missed an answer for one that has still to hear of its epoch."""
     following = reconcile(
-        current, target_epoch=target_epoch, target=target, owned=owned, is_free=is_free
+        current, unit, target_epoch=target_epoch, target=target, owned=owned, is_free=is_free
     )
     if following.member_epoch == current.member_epoch and following is not current:
         return msgspec.structs.replace(following, member_epoch=current.previous_member_epoch)
@@ -87,7 +89,7 @@ def _writes_behind_what_was_refused(self: ShardRuntime[object]) -> list[Coordina
 
 PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
     "a partition is assigned before its owner has given it up": PlantedBug(
-        reconciliation, "_owns_revoked", lambda *_: False, CONSUMERS, "still reads"
+        PartitionUnit, "owns_any", lambda *_: False, CONSUMERS, "still reads"
     ),
     "a partition is assigned while it has an owner": PlantedBug(
         ConsumerGroup, "owner", lambda *_: None, CONSUMERS, "belongs to|still reads"
@@ -100,8 +102,8 @@ PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
         "before that is committed",
     ),
     "what a member has to give up is not written": PlantedBug(
-        consumer_records,
-        "_encode_current",
+        GroupShard,
+        "encode",
         _forgets_what_is_to_be_given_up,
         CONSUMERS,
         "belongs to|still reads",
@@ -113,17 +115,17 @@ PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
         StreamsGroup, "held_count", lambda *_: 0, STREAMS, "belongs to|still reads"
     ),
     "nobody has to give up tasks": PlantedBug(
-        streams_reconciliation, "_owns_revoked", lambda *_: False, STREAMS, "belongs to|still reads"
+        TaskUnit, "owns_any", lambda *_: False, STREAMS, "belongs to|still reads"
     ),
     "what a thread has to give up is not written": PlantedBug(
-        streams_records,
-        "_encode_current",
-        _forgets_which_tasks_are_to_be_given_up,
+        GroupShard,
+        "encode",
+        _forgets_what_is_to_be_given_up,
         UNSTEADY_STREAMS,
         "belongs to|still reads",
     ),
     "the epoch of a thread goes back": PlantedBug(
-        streams_heartbeats,
+        modern_heartbeats,
         "reconcile",
         _goes_back_to_the_epoch_before,
         STREAMS,

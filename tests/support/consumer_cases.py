@@ -4,8 +4,18 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from odradek.cluster.metadata.group_settings import ConsumerGroupSettings
-from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH, ConsumerGroup
-from odradek.coordinator.group.consumer.records import ConsumerCurrentAssignment, MemberState
+from odradek.coordinator.group.consumer.group import (
+    ConsumerGroup,
+)
+from odradek.coordinator.group.consumer.records import (
+    ConsumerCurrentAssignment,
+)
+from odradek.coordinator.group.modern.heartbeats import (
+    LEAVE_GROUP_STATIC_EPOCH,
+)
+from odradek.coordinator.group.modern.records import (
+    MemberState,
+)
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse
 from odradek.protocol.types import Uuid
@@ -78,7 +88,7 @@ class ConsumerGroupScenario:
         interval_ms = self.play.shard.settings.consumer.assignment_interval_ms
         is_due = (
             group is None
-            or not group.has_target_epoch
+            or group.assigned_at_ms is None
             or self.play.now_ms - group.assigned_at_ms >= interval_ms
         )
         return "assigned at once" if is_due else "assigned later"
@@ -171,7 +181,7 @@ class ConsumerGroupScenario:
         target = group.target(member.member_id)
         has = {(topic, index) for topic, epochs in current.assigned.items() for index in epochs}
         shall = {(topic, index) for topic, indexes in target.items() for index in indexes}
-        if current.state is MemberState.UNREVOKED_PARTITIONS:
+        if current.state is MemberState.UNREVOKED:
             if has - shall:
                 return None
             prefix = "it has given up what it had to, "
@@ -207,7 +217,7 @@ class ConsumerGroupScenario:
         situation = self._situation(member, current)
         if situation is not None:
             yield "heartbeat of a member", situation, lambda: self._ask(member)
-        if current.state is MemberState.UNREVOKED_PARTITIONS:
+        if current.state is MemberState.UNREVOKED:
             owned = self._named(current.assigned, current.pending_revocation)
             if self._due() != "assigned at once" or group.epoch == group.target_epoch:
                 yield (
@@ -337,10 +347,9 @@ class ConsumerGroupScenario:
         current = group.current(who)
         is_called = (
             current.member_epoch < group.epoch
-            or current.state is MemberState.UNREVOKED_PARTITIONS
+            or current.state is MemberState.UNREVOKED
             or (
-                current.state is MemberState.UNRELEASED_PARTITIONS
-                and not group.is_waiting_for_partitions(who)
+                current.state is MemberState.UNRELEASED and not group.is_waiting_for_partitions(who)
             )
         )
         condition = "there is a step to take" if is_called else "there is none"
@@ -355,8 +364,7 @@ class ConsumerGroupScenario:
             lambda: play.heartbeat_call(who, generation + 1),
         )
         is_behind = (
-            group.epoch > current.member_epoch
-            and current.state is not MemberState.UNREVOKED_PARTITIONS
+            group.epoch > current.member_epoch and current.state is not MemberState.UNREVOKED
         )
         yield (
             "SyncGroup of a classic member",
@@ -401,7 +409,7 @@ class ConsumerGroupScenario:
             yield "a member's session is over", left, lambda: self._be_silent(quiet[0].member_id)
         for member in quiet:
             state = group.current(member.member_id).state
-            if state is MemberState.UNREVOKED_PARTITIONS and not self.classic:
+            if state is MemberState.UNREVOKED and not self.classic:
                 yield (
                     "a member has not given up in time",
                     NOTHING,

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterator
 
 from odradek.cluster.metadata.group_settings import StreamsGroupSettings
-from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH
+from odradek.coordinator.group.modern.heartbeats import (
+    LEAVE_GROUP_STATIC_EPOCH,
+)
+from odradek.coordinator.group.modern.records import (
+    MemberState,
+)
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.group import StreamsGroup, tasks_by_role
 from odradek.coordinator.group.streams.records import (
     StreamsCurrentAssignment,
-    StreamsMemberState,
     TasksTuple,
 )
 from tests.support.group_cases import NONE, STRANGER, Told, TransitionCase, offsets_of
@@ -70,7 +74,7 @@ class StreamsGroupScenario:
         interval_ms = self.play.shard.settings.streams_of("g").assignment_interval_ms
         is_due = (
             group is None
-            or not group.has_target_epoch
+            or group.assigned_at_ms is None
             or self.play.now_ms - group.assigned_at_ms >= interval_ms
         )
         return "assigned at once" if is_due else "assigned later"
@@ -193,13 +197,11 @@ class StreamsGroupScenario:
             return None
         has = set(tasks_by_role(current.assigned))
         shall = set(tasks_by_role(group.target(member.member_id)))
-        if current.state is StreamsMemberState.UNREVOKED_TASKS:
+        if current.state is MemberState.UNREVOKED:
             if has - shall:
                 return None
             prefix = "it has given up what it had to, "
-        elif current.state is StreamsMemberState.STABLE and (
-            current.member_epoch == group.target_epoch
-        ):
+        elif current.state is MemberState.STABLE and (current.member_epoch == group.target_epoch):
             return "it is where it shall be"
         elif has - shall:
             return "it has what it shall not"
@@ -231,7 +233,7 @@ class StreamsGroupScenario:
         situation = self._situation(member, current)
         if situation is not None:
             yield "heartbeat of a member", situation, lambda: self.ask(member)
-        is_revoking = current.state is StreamsMemberState.UNREVOKED_TASKS
+        is_revoking = current.state is MemberState.UNREVOKED
         if is_revoking and (self._due() != "assigned at once" or settled):
             yield (
                 "heartbeat of a member",
@@ -330,7 +332,7 @@ class StreamsGroupScenario:
             silent = quiet[0].member_id
             yield "a member's session is over", left, lambda: self._be_silent(silent)
         for member in quiet:
-            if group.current(member.member_id).state is StreamsMemberState.UNREVOKED_TASKS:
+            if group.current(member.member_id).state is MemberState.UNREVOKED:
                 yield "a member has not given up in time", NOTHING, self._keep
 
     def _be_silent(self, silent: str) -> None:

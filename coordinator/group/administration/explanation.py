@@ -11,11 +11,18 @@ from odradek.coordinator.group.administration.group_directory import GroupDirect
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC
 from odradek.coordinator.group.classic.members import ClassicGroupMember
-from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH, ConsumerGroup
+from odradek.coordinator.group.consumer.group import (
+    ConsumerGroup,
+)
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
-from odradek.coordinator.group.consumer.records import MemberState
 from odradek.coordinator.group.events import GroupEvent
 from odradek.coordinator.group.group_record import GroupRecord
+from odradek.coordinator.group.modern.heartbeats import (
+    LEAVE_GROUP_STATIC_EPOCH,
+)
+from odradek.coordinator.group.modern.records import (
+    MemberState,
+)
 from odradek.coordinator.group.requests import ExplainGroup
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.groups import ShareGroups
@@ -24,7 +31,7 @@ from odradek.coordinator.group.step import (
 )
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.groups import StreamsGroups
-from odradek.coordinator.group.streams.records import StreamsMemberState, TasksTupleWithEpochs
+from odradek.coordinator.group.streams.records import TasksTupleWithEpochs
 from odradek.coordinator.group.streams.responses import ASSIGNOR_NAME, partitions_read_by
 from odradek.coordinator.group.topics import TopicCatalog
 from odradek.coordinator.outcome import Command, Outcome, respond
@@ -70,15 +77,15 @@ class GroupExplainer:
         consumers = self._directory.consumers.get(group_id)
         if consumers is not None:
             _fill_consumers(explained, consumers, self._directory.consumers, step)
-            return self._directory.consumers.events.of(group_id)
+            return self._directory.consumers.events.newest(group_id)
         share = self._directory.shares.get(group_id)
         if share is not None:
             _fill_share(explained, share, self._directory.shares, step)
-            return self._directory.shares.events.of(group_id)
+            return self._directory.shares.events.newest(group_id)
         streams = self._directory.streams.get(group_id)
         if streams is not None:
             _fill_streams(explained, streams, self._directory.streams, step)
-            return self._directory.streams.events.of(group_id)
+            return self._directory.streams.events.newest(group_id)
         group = self._directory.classic.group(group_id)
         if group is not None:
             _fill_classic(explained, group)
@@ -208,11 +215,11 @@ def _fill_consumers(
         state, deadline = MemberProgress.STABLE, -1
         if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
             state = MemberProgress.STATIC_LEFT
-        elif current.state is MemberState.UNREVOKED_PARTITIONS:
+        elif current.state is MemberState.UNREVOKED:
             state = MemberProgress.REVOKING_PARTITIONS
             since_ms = timings.revoking_since_ms.get(member_id, -1)
             deadline = -1 if since_ms < 0 else since_ms + member.rebalance_timeout_ms
-        elif current.state is MemberState.UNRELEASED_PARTITIONS:
+        elif current.state is MemberState.UNRELEASED:
             state = MemberProgress.AWAITING_PARTITIONS
         elif current.member_epoch < group.target_epoch:
             state = MemberProgress.EPOCH_BEHIND
@@ -292,11 +299,11 @@ def _fill_streams(
         state, deadline = MemberProgress.STABLE, -1
         if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
             state = MemberProgress.STATIC_LEFT
-        elif current.state is StreamsMemberState.UNREVOKED_TASKS:
+        elif current.state is MemberState.UNREVOKED:
             state = MemberProgress.REVOKING_TASKS
             since_ms = timings.revoking_since_ms.get(member_id, -1)
             deadline = -1 if since_ms < 0 else since_ms + member.rebalance_timeout_ms
-        elif current.state is StreamsMemberState.UNRELEASED_TASKS:
+        elif current.state is MemberState.UNRELEASED:
             state = MemberProgress.AWAITING_TASKS
         elif current.member_epoch < group.target_epoch:
             state = MemberProgress.EPOCH_BEHIND

@@ -22,29 +22,29 @@ from odradek.coordinator.group.classic.group import join_error
 from odradek.coordinator.group.classic.join_group import generated_member_id
 from odradek.coordinator.group.classic.members import Protocols, protocols_of, rebalance_timeout_of
 from odradek.coordinator.group.consumer.group import ConsumerGroup
-from odradek.coordinator.group.consumer.heartbeats import (
-    ResolvedMember,
-    check_group_size,
-    maybe_reconcile,
-    refresh,
-    update_member,
-)
+from odradek.coordinator.group.consumer.heartbeats import Resolved, maybe_reconcile, update_member
 from odradek.coordinator.group.consumer.migration import assignment_bytes, by_id
 from odradek.coordinator.group.consumer.records import (
     ClassicMemberMetadata,
-    ConsumerCurrentAssignment,
     ConsumerGroupMember,
+)
+from odradek.coordinator.group.modern.heartbeats import (
+    check_group_size,
+    replacement,
+    schedule_session_timeout,
+)
+from odradek.coordinator.group.modern.member_checks import (
+    check_instance_id,
+    check_member,
+    unknown_member,
+)
+from odradek.coordinator.group.modern.records import (
     MemberState,
 )
-from odradek.coordinator.group.consumer.target_assignment import (
-    rejoin_key,
-    sync_key,
-)
-from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
 from odradek.coordinator.group.step import (
     GroupStep,
 )
-from odradek.coordinator.outcome import Command
+from odradek.coordinator.outcome import Command, TimerKey
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolSubscription,
@@ -67,7 +67,7 @@ _REQUIRES_KNOWN_ID_SINCE: Final = 4
 
 def join(
     group: ConsumerGroup, command: Command, request: JoinGroupRequest, step: GroupStep
-) -> ResolvedMember | None:
+) -> Resolved | None:
     """JoinGroup; returns who has joined, or None if it is told an id to join with first."""
     member_id = request.member_id
     instance_id = request.group_instance_id
@@ -77,7 +77,7 @@ def join(
         member_id = generated_member_id(command, request)
     resolved = _find(group, member_id, request)
     if resolved.member is None:
-        check_group_size(group, step.settings.consumer.max_size)
+        check_group_size(group, step)
     is_id_required = command.api_version >= _REQUIRES_KNOWN_ID_SINCE
     if not request.member_id and instance_id is None and is_id_required:
         refusal = join_error(command, ErrorCode.MEMBER_ID_REQUIRED, member_id)
@@ -98,10 +98,10 @@ def join(
     owned = by_id(subscription.owned_partitions, step.topics)
     current = maybe_reconcile(group, resolved, member, goal, owned, step)
     group.awaiting_rejoin.discard(member_id)
-    step.cancel_timer(rejoin_key(group.group_id, member_id))
-    refresh(group, member_id, member, step)
+    step.cancel_timer(_rejoin_key(group, member_id))
+    schedule_session_timeout(group, member_id, member, step)
     deadline_ms = step.now_ms + member.rebalance_timeout_ms
-    step.set_timer(sync_key(group.group_id, member_id), deadline_ms)
+    step.set_timer(_sync_key(group, member_id), deadline_ms)
     if not can_name_owned(protocols[0][1]):
         group.awaiting_sync.add(member_id)
     response = JoinGroupResponse(
@@ -134,18 +134,16 @@ def _subscription(
         raise refusal from None
 
 
-def _find(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> ResolvedMember:
+def _find(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> Resolved:
     instance_id = request.group_instance_id
     if instance_id is not None and not request.member_id:
         holder = group.static_member_id(instance_id)
         if holder is not None:
             # A restart; who used the id before is fenced, whichever protocol it speaks.
-            current = group.current(holder)
-            taken_over = ConsumerCurrentAssignment(0, 0, current.state, current.assigned, {})
-            return ResolvedMember(member_id, group.member(holder), taken_over, holder)
+            return replacement(group, member_id, holder)
     elif instance_id is not None:
         check_instance_id(group, member_id, instance_id)
-    return ResolvedMember(member_id, group.member(member_id), group.current(member_id))
+    return Resolved(member_id, group.member(member_id), group.current(member_id))
 
 
 def _member(
@@ -159,13 +157,23 @@ def _member(
     return member, member.classic
 
 
+def _rejoin_key(group: ConsumerGroup, member_id: str) -> TimerKey:
+    """The timer that ends the wait for a classic member to join again."""
+    return ("member-rejoin", group.group_id, member_id)
+
+
+def _sync_key(group: ConsumerGroup, member_id: str) -> TimerKey:
+    """The timer that ends the wait for a classic member to sync."""
+    return ("member-sync", group.group_id, member_id)
+
+
 def _schedule_rejoin_timeout(
     group: ConsumerGroup, member_id: str, member: ConsumerGroupMember, step: GroupStep
 ) -> None:
     if member_id not in group.awaiting_rejoin:
         group.awaiting_rejoin.add(member_id)
         deadline_ms = step.now_ms + member.rebalance_timeout_ms
-        step.set_timer(rejoin_key(group.group_id, member_id), deadline_ms)
+        step.set_timer(_rejoin_key(group, member_id), deadline_ms)
 
 
 def sync(group: ConsumerGroup, request: SyncGroupRequest, step: GroupStep) -> SyncGroupResponse:
@@ -182,12 +190,12 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, step: GroupStep) -> Sy
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     # Who is to revoke has joined already: it comes again when it has.
     is_behind = group.epoch > current.member_epoch
-    if is_behind and current.state is not MemberState.UNREVOKED_PARTITIONS:
+    if is_behind and current.state is not MemberState.UNREVOKED:
         _schedule_rejoin_timeout(group, member_id, member, step)
         raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
-    step.cancel_timer(sync_key(group.group_id, member_id))
+    step.cancel_timer(_sync_key(group, member_id))
     group.awaiting_sync.discard(member_id)
-    refresh(group, member_id, member, step)
+    schedule_session_timeout(group, member_id, member, step)
     return SyncGroupResponse(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocol_name=protocol_name,
@@ -204,15 +212,12 @@ def heartbeat(
     current = group.current(member_id)
     if request.generation_id != current.member_epoch:
         raise ApiError(ErrorCode.ILLEGAL_GENERATION)
-    refresh(group, member_id, member, step)
+    schedule_session_timeout(group, member_id, member, step)
     state = current.state
     if (
         current.member_epoch < group.epoch
-        or state is MemberState.UNREVOKED_PARTITIONS
-        or (
-            state is MemberState.UNRELEASED_PARTITIONS
-            and not group.is_waiting_for_partitions(member_id)
-        )
+        or state is MemberState.UNREVOKED
+        or (state is MemberState.UNRELEASED and not group.is_waiting_for_partitions(member_id))
     ):
         _schedule_rejoin_timeout(group, member_id, member, step)
         return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
@@ -227,7 +232,5 @@ def leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> str:
     member_id = identity.member_id
     if not member_id and identity.group_instance_id is not None:
         member_id = group.static_member_id(identity.group_instance_id) or ""
-    check_instance_id(group, member_id, identity.group_instance_id)
-    if group.member(member_id) is None:
-        raise unknown_member(group.group_id, member_id)
+    check_member(group, member_id, identity.group_instance_id)
     return member_id

@@ -1,15 +1,11 @@
-"""All consumer groups (KIP-848) of one shard: finds the group, lets it decide, keeps its timers.
+"""All consumer groups (KIP-848) of one shard, with their members of the classic protocol.
 
-Whatever a consumer group is stands in the log, so that loading it is replaying it: members go on
-where they were, each with a whole session. Timers by kind, and what comes of them:
+Timers besides those of all newer groups (`modern.groups`):
 
 | Timer | Set | When it is due |
 |---|---|---|
-| member-session | with every heartbeat | the member is removed |
-| member-revocation | when a member is to give up partitions | it is removed if it still is |
 | member-rejoin | when a classic member is told to join again | it is removed |
 | member-sync | when a classic member has joined | it is removed |
-| assignment | when a target assignment is put off | it is made |
 | downgrade | when a static member has come back as a classic one | if all are, the group is too |
 
 Called by `shard`, which owns the groups of the other kind and hands over what this one becomes.
@@ -29,41 +25,35 @@ from odradek.coordinator.group.consumer.migration import (
     can_upgrade,
     classic_generation_of,
     consumer_group_of,
-    tombstones,
 )
 from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentAssignment,
-    ConsumerEpochRecord,
     ConsumerGroupRecord,
-    MemberState,
 )
 from odradek.coordinator.group.consumer.target_assignment import (
     ConsumerTargetAssignmentBuilder,
-    assign_if_due,
-    assign_now,
-    assignment_key,
-    cancel_timers,
     choose_assignor,
-    hash_of,
-    resolve_regex,
-    revocation_key,
-    start_epoch,
 )
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED
-from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
-from odradek.coordinator.group.modern.group_table import GroupTable
+from odradek.coordinator.group.modern.event_history import heartbeat_reason
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler
-from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
+from odradek.coordinator.group.modern.groups import ModernGroups
+from odradek.coordinator.group.modern.heartbeats import (
+    JOIN_GROUP_EPOCH,
+    LEAVE_GROUP_EPOCH,
+    leave_static,
+    remove_members,
+    schedule_session_timeout,
+)
+from odradek.coordinator.group.modern.member_checks import check_member
 from odradek.coordinator.group.requests import ConsumerHeartbeat, UpdateTopics
 from odradek.coordinator.group.step import (
     GroupStep,
 )
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.coordinator.timeline import Timeline
-from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
-from odradek.protocol.messages.group_offsets import OffsetCommitRequest
+from odradek.protocol.messages.group_offsets import OffsetCommitRequestTopic
 from odradek.protocol.messages.groups import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribedGroup,
@@ -76,7 +66,6 @@ from odradek.protocol.messages.groups import (
     JoinGroupRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    ListedGroup,
     MemberIdentity,
     MemberResponse,
     SyncGroupRequest,
@@ -84,100 +73,46 @@ from odradek.protocol.messages.groups import (
 )
 from odradek.protocol.types import Uuid
 
-GROUP_TYPE_CONSUMER: Final = "consumer"
-_CONSUMER_COMMITS_SINCE: Final = 9
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 Adopt = Callable[[ClassicGroup], None]
 
 
-class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
+class ConsumerGroups(ModernGroups[ConsumerGroup]):
     """See the module's docstring. `adopt` takes the classic group that a group has become.
 
-    A Family, but that heartbeats, joins and the like go through the shard: these groups may change
-    into classic ones and back.
+    A GroupType, but that heartbeats, joins and the like go through the shard: these groups may
+    change into classic ones and back.
     """
 
-    group_type = GROUP_TYPE_CONSUMER
-    is_kept_empty = False
+    group_type = ConsumerGroup.group_type
     record_types = get_args(ConsumerGroupRecord)
-    timer_kinds = frozenset(
-        {
-            "assignment",
-            "downgrade",
-            "member-session",
-            "member-revocation",
-            "member-rejoin",
-            "member-sync",
-        }
-    )
+    timer_kinds = ConsumerGroup.timers.kinds("downgrade")
     handlers: Mapping[type, GroupTypeHandler] = MappingProxyType({})
 
     def __init__(self, timeline: Timeline, adopt: Adopt, unstored: UnstoredMembers) -> None:
         super().__init__(timeline, ConsumerGroup)
         self._adopt = adopt
         self._unstored = unstored
-        self.events = EventHistory()
         # Whether the groups may have been loaded with topics that have changed since.
         self.needs_topics = True
 
-    # -- the log ----------------------------------------------------------------------------------
-
-    def replay(self, record: ConsumerGroupRecord) -> None:
-        """Change the group that the record is about."""
-        self._replay_record(record)
-        if type(record) is ConsumerEpochRecord and record.epoch is None:
-            self.events.forget(record.group_id)
-
     def on_loaded(self, step: GroupStep) -> None:
-        """Every member gets a whole session: how long it was silent is not known."""
-        for group in self._groups.values():
-            self._schedule_timers(group, step)
-            self.events.add_loaded(group, step.now_ms)
+        """See GroupType."""
+        super().on_loaded(step)
+        for group in self:
             known = (id_ for id_, member in group.members() if member.classic is not None)
             self._unstored.note(known, step.now_ms)
             # What the coordinator before has told last may have been lost.
             others = (id_ for id_, member in group.members() if member.classic is None)
             group.unconfirmed_connections.update(dict.fromkeys(others, UNKNOWN_CONNECTION))
 
-    def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
-        """The groups are as before; timers that were moved or cancelled meanwhile are set again."""
-        for group_id in group_ids:
-            group = self.get(group_id)
-            if group is not None:
-                self._schedule_timers(group, step)
-            else:
-                self._drop_unless_stored(group_id)
-
-    def _schedule_timers(self, group: ConsumerGroup, step: GroupStep) -> None:
-        for member_id, member in group.members():
-            heartbeats.refresh(group, member_id, member, step)
-            is_revoking = group.current(member_id).state is MemberState.UNREVOKED_PARTITIONS
-            if is_revoking and member.classic is None:
-                key = revocation_key(group.group_id, member_id)
-                step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
-        if group.epoch > group.target_epoch:
-            step.set_timer(assignment_key(group.group_id), step.now_ms)
-
     # -- finding groups ---------------------------------------------------------------------------
 
     def topic_names(self, group_id: str) -> frozenset[str]:
-        """See Family."""
+        """See GroupType."""
         return frozenset(self._groups[group_id].topic_names())
-
-    def tombstones(self, group_id: str) -> list[GroupRecord]:
-        """See Family."""
-        return [*tombstones(self._groups[group_id])]
-
-    def listed(self, group_id: str) -> ListedGroup:
-        """See Family."""
-        return ListedGroup(
-            group_id=group_id,
-            protocol_type=CONSUMER_PROTOCOL_TYPE,
-            group_state=self._groups[group_id].state,
-            group_type=self.group_type,
-        )
 
     def regexes(self) -> set[str]:
         """Every expression by which a member subscribes."""
@@ -192,7 +127,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         none.
         """
         group_id = beat.group_id
-        if beat.member_epoch != heartbeats.JOIN_GROUP_EPOCH:
+        if beat.member_epoch != JOIN_GROUP_EPOCH:
             kind = "not found" if classic is None else "is not a consumer group"
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {kind}.")
         if classic is None or not len(classic.members):
@@ -207,42 +142,39 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message) from None
         step.records += records
         for member_id, member in group.members():
-            heartbeats.refresh(group, member_id, member, step)
+            schedule_session_timeout(group, member_id, member, step)
         return group
 
     # -- members of the consumer protocol ---------------------------------------------------------
 
     def heartbeat(
-        self, group: ConsumerGroup, command: Command, request: ConsumerHeartbeat, step: GroupStep
+        self, group: ConsumerGroup, command: Command, sent: ConsumerHeartbeat, step: GroupStep
     ) -> None:
         """A checked heartbeat to a group that exists or is about to. ApiError if it is refused."""
-        beat = request.request
-        before = len(step.records)
+        request, before = sent.request, len(step.records)
         response: ConsumerGroupHeartbeatResponse
-        if beat.member_epoch >= heartbeats.JOIN_GROUP_EPOCH:
-            member_id = beat.member_id or command.fresh_id
-            response = heartbeats.beat(group, command, request, member_id, step)
+        if request.member_epoch >= JOIN_GROUP_EPOCH:
+            member_id = request.member_id or command.fresh_id
+            response = heartbeats.heartbeat(group, command, sent, member_id, step)
         else:
-            if beat.instance_id is not None:
-                check_instance_id(group, beat.member_id, beat.instance_id)
-            if group.member(beat.member_id) is None:
-                raise unknown_member(group.group_id, beat.member_id)
-            if beat.member_epoch == heartbeats.LEAVE_GROUP_EPOCH:
-                self.remove(group, [beat.member_id], step)
-                response = ConsumerGroupHeartbeatResponse(
-                    member_id=beat.member_id, member_epoch=beat.member_epoch
-                )
+            member_id = request.member_id
+            check_member(group, member_id, request.instance_id)
+            if request.member_epoch == LEAVE_GROUP_EPOCH:
+                self.remove(group, [member_id], step)
             else:
-                response = heartbeats.leave_static(group, beat, step)
+                leave_static(group, member_id, step)
+            response = ConsumerGroupHeartbeatResponse(
+                member_id=member_id, member_epoch=request.member_epoch
+            )
         if len(step.records) > before:
-            why = heartbeat_reason(command, beat.member_epoch)
-            self.events.note(group, step.records[before:], step.now_ms, why)
+            why = heartbeat_reason(command, request.member_epoch)
+            self._note(group, step, why, after=before)
         step.reply(command.request_id, response)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: GroupStep) -> None:
         """Members are gone. If only classic ones are left the group becomes a classic one."""
         if not self._can_downgrade(group, member_ids, step):
-            heartbeats.remove(group, member_ids, step)
+            remove_members(ConsumerTargetAssignmentBuilder(group), member_ids, step)
         else:
             self._downgrade(group, member_ids, step)
 
@@ -251,9 +183,10 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
     ) -> None:
         metadata = classic_generation_of(group, member_ids, step.topics, step.now_ms)
         for member_id, _ in group.members():
-            cancel_timers(group.group_id, member_id, step)
-        step.cancel_timer(assignment_key(group.group_id))
-        step.records += tombstones(group)
+            for key in group.member_keys(member_id):
+                step.cancel_timer(key)
+        step.cancel_timer(group.assignment_key())
+        step.records += group.tombstones()
         step.records.append(GroupMetadataRecord(group.group_id, metadata))
         classic = ClassicGroup.of_metadata(group.group_id, metadata)
         self._adopt(classic)
@@ -282,7 +215,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         try:
             found = classic_members.join(group, command, request, step)
             why = request.reason or f"{command.client_id} at {command.client_host} joined"
-            self.events.note(group, step.records, step.now_ms, why)
+            self._note(group, step, why)
             if found is not None:
                 self._unstored.note([found.member_id], step.now_ms)
             if found is not None and found.member is not None and found.member.classic is None:
@@ -347,7 +280,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         if removed_ids:
             self.remove(group, removed_ids, step)
             why = next((identity.reason for identity in identities if identity.reason), None)
-            self.events.note(group, step.records, step.now_ms, why or REASON_NOT_PROVIDED)
+            self._note(group, step, why or REASON_NOT_PROVIDED)
         response = LeaveGroupResponse(members=members)
         if command.api_version < SEVERAL_MEMBERS_SINCE:
             response = LeaveGroupResponse(error_code=members[0].error_code)
@@ -355,45 +288,36 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
 
     # -- timers and topics ------------------------------------------------------------------------
 
-    def fire(self, key: TimerKey, step: GroupStep) -> None:
-        """A timer of a group or member is due."""
-        group = self.get(key[1])
-        if group is None:
-            return
-        if key[0] == "assignment":
-            if group.epoch > group.target_epoch:
-                assign_now(group, group.epoch, ConsumerTargetAssignmentBuilder(group), step)
-                self.events.note(group, step.records, step.now_ms, "it was due")
-            return
-        if key[0] == "downgrade":
-            if self._can_downgrade(group, (), step):
-                self._downgrade(group, (), step)
-            return
-        member_id = key[2]
+    def _why_removed(
+        self,
+        group: ConsumerGroup,
+        timer: str,
+        member_id: str,
+        step: GroupStep,
+    ) -> str | None:
+        if timer not in group.timers.others:
+            return super()._why_removed(group, timer, member_id, step)
+        group.awaiting_rejoin.discard(member_id)
         member = group.member(member_id)
-        if member is None:
-            return
-        why = f"no heartbeat for {heartbeats.session_timeout_of(group, member, step)} ms"
-        if key[0] == "member-revocation":
-            state = group.current(member_id).state
-            if state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
-                return
-            why = f"did not give up its partitions within {member.rebalance_timeout_ms} ms"
-        elif key[0] in ("member-rejoin", "member-sync"):
-            group.awaiting_rejoin.discard(member_id)
-            if member.classic is None:
-                return
-            what = "join again" if key[0] == "member-rejoin" else "ask for its assignment"
-            why = f"did not {what} in time"
+        if member is None or member.classic is None:
+            return None
+        what = "join again" if timer == "member-rejoin" else "ask for its assignment"
+        return f"did not {what} in time"
+
+    def _fire_other(self, group: ConsumerGroup, _key: TimerKey, step: GroupStep) -> None:
+        if self._can_downgrade(group, (), step):
+            self._downgrade(group, (), step)
+
+    def _assign(self, group: ConsumerGroup, step: GroupStep) -> None:
+        ConsumerTargetAssignmentBuilder(group).assign_now(group.stored_epoch, step)
+
+    def _remove(self, group: ConsumerGroup, member_id: str, step: GroupStep) -> None:
         self.remove(group, [member_id], step)
-        self.events.note(group, step.records, step.now_ms, f"{member_id} {why}", is_expired=True)
 
     def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
-        """Start an epoch in every group whose topics are not what they were."""
+        """See GroupType."""
         self.needs_topics = False
-        for group in self:
-            if not group.is_empty:
-                self._update_topics(group, request, step)
+        super().update_topics(request, step)
 
     def _update_topics(self, group: ConsumerGroup, request: UpdateTopics, step: GroupStep) -> None:
         stale = [
@@ -406,63 +330,24 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             return
         builder = ConsumerTargetAssignmentBuilder(group)
         for regex in stale:
-            resolve_regex(group, builder, regex, request.regexes[regex], step)
-        if stale or hash_of(group, builder, step) != group.metadata_hash:
-            before = len(step.records)
-            epoch = start_epoch(group, builder, step)
-            assign_if_due(group, epoch, builder, step)
-            self.events.note(group, step.records[before:], step.now_ms, "topics have changed")
+            builder.resolve_regex(regex, request.regexes[regex], step)
+        if stale or builder.hash(step.topics) != group.metadata_hash:
+            builder.assign_if_due(builder.start_epoch(step), step)
 
     # -- offsets and administration ---------------------------------------------------------------
 
-    def commit_error(self, request: OffsetCommitRequest, version: int) -> ErrorCode:
-        """Whether the asker may commit these offsets.
-
-        A member may be an epoch behind when its commit arrives; what it commits counts for
-        partitions that it has had since before that epoch (KIP-1251).
-        """
-        group = self._groups[request.group_id]
-        member_id, epoch = request.member_id, request.generation_id_or_member_epoch
-        if epoch < 0 and group.is_empty:
-            return ErrorCode.NONE
-        member = group.member(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        is_classic = member.classic is not None
-        if not is_classic and version < _CONSUMER_COMMITS_SINCE:
-            return ErrorCode.UNSUPPORTED_VERSION
-        current = group.current(member_id)
-        if epoch == current.member_epoch:
-            return ErrorCode.NONE
-        if is_classic:
-            return ErrorCode.ILLEGAL_GENERATION
-        if epoch < 0 or epoch > current.member_epoch:
-            return ErrorCode.STALE_MEMBER_EPOCH
-        for topic in request.topics:
-            since = current.assigned.get(topic.topic_id, {})
-            for partition in topic.partitions:
-                known = since.get(partition.partition_index)
-                if known is None or not 0 <= known <= epoch:
-                    return ErrorCode.STALE_MEMBER_EPOCH
-        return ErrorCode.NONE
-
-    def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether the asker may fetch offsets; administrators are nobody at epoch -1."""
-        if member_id is None and member_epoch < 0:
-            return ErrorCode.NONE
-        group = self._groups[group_id]
-        member = group.member(member_id or "")
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.current(member_id or "").member_epoch != member_epoch:
-            is_classic = member.classic is not None
-            return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
-        return ErrorCode.NONE
+    def _owned_since(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        topic: OffsetCommitRequestTopic,
+    ) -> Mapping[int, int]:
+        return group.current(member_id).assigned.get(topic.topic_id, {})
 
     @staticmethod
     def assignor_of(group: ConsumerGroup, step: GroupStep) -> str:
         """The assignor that makes the group's targets."""
-        return choose_assignor(dict(group.members()), step.settings)
+        return choose_assignor((member for _, member in group.members()), step.settings)
 
     def describe(self, group: ConsumerGroup, step: GroupStep) -> ConsumerGroupDescribedGroup:
         """The group with what every member owns, also while it has to give it up, and shall own."""

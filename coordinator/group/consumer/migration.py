@@ -24,9 +24,10 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerGroupMember,
     ConsumerGroupRecord,
     ConsumerMemberRecord,
-    ConsumerRegexRecord,
     ConsumerTargetEpochRecord,
     ConsumerTargetRecord,
+)
+from odradek.coordinator.group.modern.records import (
     GroupEpoch,
     MemberState,
     TargetEpoch,
@@ -170,18 +171,3 @@ def _common_protocol(members: list[ConsumerGroupMember]) -> str:
     """The first member's favourite of those that all know; joining has seen to it that one is."""
     offers = [dict(member.classic.protocols) for member in members if member.classic is not None]
     return next(name for name in offers[0] if all(name in offer for offer in offers))
-
-
-def tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
-    """The records that make an end of a consumer group, members first."""
-    group_id = group.group_id
-    member_ids = [member_id for member_id, _ in group.members()]
-    records: list[ConsumerGroupRecord] = []
-    records += (ConsumerCurrentRecord(group_id, id_, None) for id_ in member_ids)
-    records += (ConsumerTargetRecord(group_id, id_, None) for id_ in member_ids)
-    if group.has_target_epoch:
-        records.append(ConsumerTargetEpochRecord(group_id, None))
-    records += (ConsumerMemberRecord(group_id, id_, None) for id_ in member_ids)
-    records += (ConsumerRegexRecord(group_id, regex, None) for regex, _ in group.regexes())
-    records.append(ConsumerEpochRecord(group_id, None))
-    return records

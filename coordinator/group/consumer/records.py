@@ -19,11 +19,22 @@ Values are immutable, their mappings are never written to. Called by `records`.
 
 import struct
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from odradek.coordinator.group.modern.records import (
+    CurrentAssignment,
+    CurrentRecord,
+    EpochRecord,
+    GroupEpoch,
+    MemberRecord,
+    MemberState,
+    ModernRecords,
+    TargetEpoch,
+    TargetEpochRecord,
+    TargetRecord,
+)
 from odradek.coordinator.group.record_fields import (
     INT16,
     INT32,
@@ -48,6 +59,7 @@ V = TypeVar("V")
 PartitionEpochs: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with the member's epoch when it was given to it."""
 
+NO_PARTITION_EPOCHS: Final[PartitionEpochs] = {}
 UNKNOWN_EPOCH: Final = -1
 """Of a partition whose record does not tell since when: older releases wrote no such thing."""
 
@@ -58,29 +70,6 @@ _TARGET_KEY: Final = 7
 _CURRENT_KEY: Final = 8
 _REGEX_KEY: Final = 16
 _EPOCHS_TAG: Final = 0
-
-
-class MemberState(IntEnum):
-    """How far a member is on its way to its target, with the numbers of the log."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
-    UNKNOWN = 127
-
-
-class GroupEpoch(msgspec.Struct, frozen=True, gc=False):
-    """A group's epoch, and the hash of the topics it was chosen for (0: not known)."""
-
-    epoch: int
-    metadata_hash: int = 0
-
-
-class TargetEpoch(msgspec.Struct, frozen=True, gc=False):
-    """The group epoch that the target assignment was made for, and when."""
-
-    epoch: int
-    assigned_at_ms: int = 0
 
 
 class ClassicMemberMetadata(msgspec.Struct, frozen=True, gc=False):
@@ -105,14 +94,11 @@ class ConsumerGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     classic: ClassicMemberMetadata | None = None
 
 
-class ConsumerCurrentAssignment(msgspec.Struct, frozen=True):
-    """What a member may own in its epoch, and what it has still to give up."""
+class ConsumerCurrentAssignment(CurrentAssignment, frozen=True):
+    """The partitions that a member may own, and those it still has to give up."""
 
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: MemberState = MemberState.STABLE
-    assigned: PartitionEpochs = {}
-    pending_revocation: PartitionEpochs = {}
+    assigned: PartitionEpochs = NO_PARTITION_EPOCHS
+    pending_revocation: PartitionEpochs = NO_PARTITION_EPOCHS
 
 
 class ResolvedRegex(msgspec.Struct, frozen=True, gc=False):
@@ -123,51 +109,43 @@ class ResolvedRegex(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int = 0
 
 
-class ConsumerEpochRecord(msgspec.Struct, frozen=True, gc=False):
-    """A consumer group's epoch, or (without one) that the group is gone."""
+class ConsumerEpochRecord(EpochRecord, frozen=True, gc=False):
+    """See EpochRecord."""
 
-    group_id: str
-    epoch: GroupEpoch | None
-
-
-class ConsumerMemberRecord(msgspec.Struct, frozen=True, gc=False):
-    """A member, or that it is gone."""
-
-    group_id: str
-    member_id: str
-    member: ConsumerGroupMember | None
+    value: GroupEpoch | None
 
 
-class ConsumerTargetEpochRecord(msgspec.Struct, frozen=True, gc=False):
-    """The epoch of the target assignment, written after the targets that changed."""
-
-    group_id: str
-    epoch: TargetEpoch | None
+class ConsumerMemberRecord(MemberRecord[ConsumerGroupMember], frozen=True):
+    """See MemberRecord."""
 
 
-class ConsumerTargetRecord(msgspec.Struct, frozen=True, gc=False):
-    """What a member shall own."""
-
-    group_id: str
-    member_id: str
-    target: Partitions | None
+class ConsumerTargetEpochRecord(TargetEpochRecord, frozen=True, gc=False):
+    """See TargetEpochRecord."""
 
 
-class ConsumerCurrentRecord(msgspec.Struct, frozen=True, gc=False):
-    """What a member may own."""
+class ConsumerTargetRecord(TargetRecord[Partitions], frozen=True):
+    """See TargetRecord."""
 
-    group_id: str
-    member_id: str
-    current: ConsumerCurrentAssignment | None
+
+class ConsumerCurrentRecord(CurrentRecord[ConsumerCurrentAssignment], frozen=True):
+    """See CurrentRecord."""
 
 
 class ConsumerRegexRecord(msgspec.Struct, frozen=True, gc=False):
-    """What an expression stands for."""
+    """The topics that an expression stands for."""
 
     group_id: str
     regex: str
-    resolved: ResolvedRegex | None
+    value: ResolvedRegex | None
 
+
+CONSUMER_RECORDS: Final = ModernRecords(
+    ConsumerEpochRecord,
+    ConsumerTargetEpochRecord,
+    ConsumerMemberRecord,
+    ConsumerTargetRecord,
+    ConsumerCurrentRecord,
+)
 
 ConsumerGroupRecord: TypeAlias = (
     ConsumerEpochRecord
@@ -189,22 +167,22 @@ def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | 
     match record:
         case ConsumerCurrentRecord():
             key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
-            value = None if record.current is None else _encode_current(record.current)
+            value = None if record.value is None else _encode_current(record.value)
         case ConsumerEpochRecord():
             key = INT16.pack(_GROUP_KEY) + group_id
-            value = None if record.epoch is None else _encode_epoch(record.epoch)
+            value = None if record.value is None else _encode_epoch(record.value)
         case ConsumerMemberRecord():
             key = INT16.pack(_MEMBER_KEY) + group_id + string(record.member_id)
-            value = None if record.member is None else _encode_member(record.member)
+            value = None if record.value is None else _encode_member(record.value)
         case ConsumerTargetEpochRecord():
             key = INT16.pack(_TARGET_EPOCH_KEY) + group_id
-            value = None if record.epoch is None else _encode_target_epoch(record.epoch)
+            value = None if record.value is None else _encode_target_epoch(record.value)
         case ConsumerTargetRecord():
             key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
-            value = None if record.target is None else _encode_target(record.target)
+            value = None if record.value is None else _encode_target(record.value)
         case ConsumerRegexRecord():
             key = INT16.pack(_REGEX_KEY) + group_id + string(record.regex)
-            value = None if record.resolved is None else _encode_resolved(record.resolved)
+            value = None if record.value is None else _encode_resolved(record.value)
     return key, value
 
 

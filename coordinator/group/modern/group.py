@@ -1,26 +1,272 @@
-"""What a group of any newer kind keeps of its members: who they are, and what each shall have.
+"""A group of any newer type (KIP-848 and its descendants), as its records make it.
 
-Called by the groups of `consumer`, `share` and `streams`, which are such tables and more.
+Everything is in the log and therefore in tables that can go back to the committed state. What
+follows from it (the holder of an instance id, the number of members that have reached an epoch) is
+kept in tables beside them, changed by the same records: a heartbeat looks things up and never
+iterates over members. Only `replay` changes a group. Subclassed by `consumer`, `share`, `streams`.
 """
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from odradek.coordinator.group.modern.records import (
+    CurrentAssignment,
+    CurrentRecord,
+    EpochRecord,
+    GroupEpoch,
+    MemberRecord,
+    MemberState,
+    ModernRecords,
+    TargetEpoch,
+    TargetEpochRecord,
+    TargetRecord,
+)
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.outcome import TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.coordinator.timeline import count as count_up
 
-Member = TypeVar("Member")
-Target = TypeVar("Target")
+GROUP_TYPE_CONSUMER: Final = "consumer"
+GROUP_TYPE_SHARE: Final = "share"
+GROUP_TYPE_STREAMS: Final = "streams"
 
 
-class ModernGroup(Generic[Member, Target]):
-    """The members of one group by id, and their targets. Only `replay` of the kind changes them."""
+class ModernGroupState(StrEnum):
+    """Kafka's names, as the Describe APIs and ListGroups spell them."""
 
-    __slots__ = ("_members", "_targets", "group_id")
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    """Of streams groups: topics of the topology are missing."""
+    ASSIGNING = "Assigning"
+    """The group's epoch is ahead of its target's."""
+    RECONCILING = "Reconciling"
+    """Not every member has reached the target."""
+    STABLE = "Stable"
+
+
+class GroupMember(Protocol):
+    """What every type of group knows of a member."""
+
+    @property
+    def instance_id(self) -> str | None:
+        """Of a static member (KIP-345)."""
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long it may take to give something up."""
+
+
+class ModernGroupSettings(Protocol):
+    """The settings that all types of newer groups have."""
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """After this long without a heartbeat a member is removed."""
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """The time between two heartbeats of a member."""
+
+    @property
+    def is_interval_fixed(self) -> bool:
+        """Whether the interval was set for the group: then it is kept to while nothing happens."""
+
+    @property
+    def assignment_interval_ms(self) -> int:
+        """The shortest time between two target assignments."""
+
+    @property
+    def max_size(self) -> int:
+        """The most members that a group may have."""
+
+
+class ModernTimers(NamedTuple):
+    """The first parts of the keys of a type's timers."""
+
+    session: str
+    assignment: str
+    revocation: str | None = None
+    """None if members have nothing to give up."""
+    others: tuple[str, ...] = ()
+    """Of members, to be cancelled when a member is gone."""
+
+    def kinds(self, *more: str) -> frozenset[str]:
+        """All of them, and more."""
+        names = (self.session, self.assignment, self.revocation, *self.others, *more)
+        return frozenset(name for name in names if name is not None)
+
+
+M = TypeVar("M", bound=GroupMember)
+T = TypeVar("T")
+C = TypeVar("C", bound=CurrentAssignment)
+E = TypeVar("E", bound=GroupEpoch)
+
+_GROUP: Final = "group"
+
+
+class ModernGroup(Generic[M, T, C, E]):
+    """See the module's docstring. It exists as long as its epoch is stored.
+
+    M is the type of its members, T of their targets, C of their current assignments, E of its
+    epoch.
+    """
+
+    __slots__ = (
+        "_currents",
+        "_epochs",
+        "_members",
+        "_settled",
+        "_static",
+        "_target_epochs",
+        "_targets",
+        "group_id",
+    )
+
+    group_type: ClassVar[str]
+    """As ListGroups has it."""
+    unit: ClassVar[str]
+    """What members own, in the plural."""
+    records: ClassVar[ModernRecords]
+    timers: ClassVar[ModernTimers]
+    first_epoch: E
+    """Before anything is stored."""
+    no_target: T
+    new_current: C
+    """Of a member that has just come."""
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         self.group_id = group_id
-        self._members: TimelineTable[str, Member] = TimelineTable(timeline)
-        self._targets: TimelineTable[str, Target] = TimelineTable(timeline)
+        self._epochs: TimelineTable[str, E] = TimelineTable(timeline)
+        self._target_epochs: TimelineTable[str, TargetEpoch] = TimelineTable(timeline)
+        self._members: TimelineTable[str, M] = TimelineTable(timeline)
+        self._targets: TimelineTable[str, T] = TimelineTable(timeline)
+        self._currents: TimelineTable[str, C] = TimelineTable(timeline)
+        # What follows: who holds an instance id, how many members are Stable at an epoch.
+        self._static: TimelineTable[str, str] = TimelineTable(timeline)
+        self._settled: TimelineTable[int, int] = TimelineTable(timeline)
+
+    # -- what the log says ------------------------------------------------------------------------
+
+    def replay(self, record: object) -> None:
+        """Change the tables as the record says."""
+        match record:
+            case CurrentRecord():
+                self._replay_current(record.member_id, record.value)
+            case TargetRecord():
+                self._targets.assign(record.member_id, record.value)
+            case MemberRecord():
+                self._replay_member(record.member_id, record.value)
+            case EpochRecord():
+                self._epochs.assign(_GROUP, record.value)
+            case TargetEpochRecord():
+                self._target_epochs.assign(_GROUP, record.value)
+            case _:
+                self._replay_other(record)
+
+    def _replay_other(self, record: object) -> None:
+        """Change the tables that only this type of group has."""
+        raise NotImplementedError
+
+    def _replay_member(self, member_id: str, member: M | None) -> None:
+        old = self._members.get(member_id)
+        self._members.assign(member_id, member)
+        instance_id = None if old is None else old.instance_id
+        # A replaced static member must not free the instance id of the one in its place.
+        if instance_id is not None and self._static.get(instance_id) == member_id:
+            self._static.remove(instance_id)
+        if member is not None and member.instance_id is not None:
+            self._static.put(member.instance_id, member_id)
+
+    def _replay_current(self, member_id: str, current: C | None) -> None:
+        was_at, is_at = _settled_at(self._currents.get(member_id)), _settled_at(current)
+        if was_at != is_at:
+            if was_at is not None:
+                count_up(self._settled, was_at, -1)
+            if is_at is not None:
+                count_up(self._settled, is_at, 1)
+        self._currents.assign(member_id, current)
+
+    def _tables(self) -> tuple[TimelineTable[Any, Any], ...]:
+        """The tables that the log fills."""
+        return (self._epochs, self._target_epochs, self._members, self._targets, self._currents)
+
+    @property
+    def is_droppable(self) -> bool:
+        """Whether nothing is left, neither newest nor committed."""
+        return all(table.is_droppable for table in self._tables())
+
+    def tombstones(self) -> list[Any]:
+        """The records that remove the group, in the order in which Kafka reads them."""
+        group_id, records = self.group_id, self.records
+        member_ids = [member_id for member_id, _ in self._members.items()]
+        found: list[Any] = [records.current(group_id, member_id, None) for member_id in member_ids]
+        found += (records.target(group_id, member_id, None) for member_id in member_ids)
+        if self.has_target_epoch:
+            found.append(records.target_epoch(group_id, None))
+        found += (records.member(group_id, member_id, None) for member_id in member_ids)
+        found += self._own_tombstones()
+        found.append(records.epoch(group_id, None))
+        return found
+
+    def _own_tombstones(self) -> list[Any]:
+        """Those of what only this type of group has."""
+        return []
+
+    # -- questions about the group ----------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a group."""
+        return _GROUP in self._epochs
+
+    @property
+    def stored_epoch(self) -> E:
+        """The group epoch with what it was started for."""
+        return self._epochs.get(_GROUP) or self.first_epoch
+
+    @property
+    def epoch(self) -> int:
+        """The group epoch: one more for every change of members, subscriptions or topics."""
+        epoch = self._epochs.get(_GROUP)
+        return self.first_epoch.epoch if epoch is None else epoch.epoch
+
+    @property
+    def metadata_hash(self) -> int:
+        """The hash of the topics at the group epoch."""
+        return self.stored_epoch.metadata_hash
+
+    @property
+    def target_epoch(self) -> int:
+        """The group epoch that the target assignment was made for."""
+        epoch = self._target_epochs.get(_GROUP)
+        return self.first_epoch.epoch if epoch is None else epoch.epoch
+
+    @property
+    def has_target_epoch(self) -> bool:
+        """Whether a target assignment was ever made."""
+        return _GROUP in self._target_epochs
+
+    @property
+    def assigned_at_ms(self) -> int | None:
+        """When the target assignment was made; None if never."""
+        epoch = self._target_epochs.get(_GROUP)
+        return None if epoch is None else epoch.assigned_at_ms
+
+    @property
+    def state(self) -> ModernGroupState:
+        """See ModernGroupState."""
+        count = len(self._members)
+        if not count:
+            return ModernGroupState.EMPTY
+        target_epoch = self.target_epoch
+        if self.epoch > target_epoch:
+            return ModernGroupState.ASSIGNING
+        if (self._settled.get(target_epoch) or 0) < count:
+            return ModernGroupState.RECONCILING
+        return ModernGroupState.STABLE
+
+    # -- questions about members ------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
@@ -32,14 +278,73 @@ class ModernGroup(Generic[Member, Target]):
         """How many members there are."""
         return len(self._members)
 
-    def members(self) -> Iterator[tuple[str, Member]]:
+    def members(self) -> Iterator[tuple[str, M]]:
         """All members by id, in the order in which they came."""
         return self._members.items()
 
-    def member(self, member_id: str) -> Member | None:
+    def member(self, member_id: str) -> M | None:
         """The member of that id."""
         return self._members.get(member_id)
+
+    def static_member_id(self, instance_id: str) -> str | None:
+        """The holder of the instance id."""
+        return self._static.get(instance_id)
 
     def has_target(self, member_id: str) -> bool:
         """Whether a target is stored for the member."""
         return member_id in self._targets
+
+    def target(self, member_id: str) -> T:
+        """What the member shall own."""
+        return self._targets.get(member_id) or self.no_target
+
+    def current(self, member_id: str) -> C:
+        """What the member may own; nothing, at epoch 0, if it has just come."""
+        return self._currents.get(member_id) or self.new_current
+
+    def is_classic(self, _member: M) -> bool:
+        """Whether the member speaks the classic protocol."""
+        return False
+
+    def pending_count(self, current: C) -> int:
+        """How many partitions or tasks a member still has to give up."""
+        return sum(map(len, current.pending_revocation.values()))
+
+    # -- settings and timers ----------------------------------------------------------------------
+
+    def own_settings(self, settings: GroupSettings) -> ModernGroupSettings:
+        """The settings of the type, with what was set for this group."""
+        raise NotImplementedError
+
+    def longest_interval_ms(self, settings: GroupSettings) -> int:
+        """The longest time between two heartbeats of a member: the broker's setting."""
+        raise NotImplementedError
+
+    def session_timeout_ms(self, _member: M, settings: GroupSettings) -> int:
+        """After this long without a heartbeat the member is removed."""
+        return self.own_settings(settings).session_timeout_ms
+
+    def session_key(self, member_id: str) -> TimerKey:
+        """The timer of a member's session."""
+        return (self.timers.session, self.group_id, member_id)
+
+    def revocation_key(self, member_id: str) -> TimerKey:
+        """The timer that ends the wait for a member to give something up."""
+        assert self.timers.revocation is not None
+        return (self.timers.revocation, self.group_id, member_id)
+
+    def assignment_key(self) -> TimerKey:
+        """The timer of a target assignment that was put off."""
+        return (self.timers.assignment, self.group_id)
+
+    def member_keys(self, member_id: str) -> list[TimerKey]:
+        """All timers that a member may have."""
+        timers = self.timers
+        names = (timers.session, timers.revocation, *timers.others)
+        return [(name, self.group_id, member_id) for name in names if name is not None]
+
+
+def _settled_at(current: CurrentAssignment | None) -> int | None:
+    """The epoch at which a member owns all that it shall own; None if it does not."""
+    is_settled = current is not None and current.state is MemberState.STABLE
+    return current.member_epoch if current is not None and is_settled else None

@@ -1,6 +1,6 @@
-"""Who a member of a newer kind of group is: checks that are the same for all of these kinds.
+"""Checks of a member's identity that are the same for all newer types of groups, and their errors.
 
-Called by the modules that let members in, and by `classic_members`.
+Called by the modules that let members in.
 """
 
 from typing import Protocol
@@ -8,14 +8,27 @@ from typing import Protocol
 from odradek.protocol.errors import ApiError, ErrorCode
 
 
-class StaticMemberTable(Protocol):
-    """A group whose members may have instance ids."""
+class MemberTable(Protocol):
+    """What is asked of a group."""
+
+    group_id: str
 
     def static_member_id(self, instance_id: str) -> str | None:
-        """Who holds the instance id."""
+        """The holder of the instance id."""
+
+    def member(self, member_id: str) -> object | None:
+        """The member of that id."""
 
 
-def check_instance_id(group: StaticMemberTable, member_id: str, instance_id: str | None) -> None:
+def check_member(group: MemberTable, member_id: str, instance_id: str | None) -> None:
+    """Whether there is such a member and the instance id, if there is one, is its own; else
+    ApiError."""
+    check_instance_id(group, member_id, instance_id)
+    if group.member(member_id) is None:
+        raise unknown_member(group.group_id, member_id)
+
+
+def check_instance_id(group: MemberTable, member_id: str, instance_id: str | None) -> None:
     """Whether the instance id, if there is one, is the member's.
 
     ApiError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if it is another one's.

@@ -29,12 +29,7 @@ from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
-from odradek.coordinator.group.consumer.target_assignment import (
-    ConsumerTargetAssignmentBuilder,
-    assign_now,
-    assignment_key,
-    start_epoch,
-)
+from odradek.coordinator.group.consumer.target_assignment import ConsumerTargetAssignmentBuilder
 from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
@@ -389,9 +384,9 @@ class LiveRewinder:
         if group is not None:
             group.events.add(step.now_ms, kind, "", what)
         elif group_id in self._consumers:
-            self._consumers.events.mark(group_id, step.now_ms, kind, what)
+            self._consumers.events.add(group_id, step.now_ms, kind, what)
         elif group_id in self._shares:
-            self._shares.events.mark(group_id, step.now_ms, kind, what)
+            self._shares.events.add(group_id, step.now_ms, kind, what)
 
     # -- classic groups ---------------------------------------------------------------------------
 
@@ -450,16 +445,15 @@ class LiveRewinder:
     def _assign(
         self, consumers: ConsumerGroup, withheld: Callable[[str], Partitions], step: GroupStep
     ) -> int:
-        membership = ConsumerTargetAssignmentBuilder(consumers)
+        builder = ConsumerTargetAssignmentBuilder(consumers)
         # The tables still say what they said before this step.
         before, step.withheld = step.withheld, withheld
         count = len(step.records)
-        epoch = start_epoch(consumers, membership, step)
-        step.cancel_timer(assignment_key(consumers.group_id))
-        assign_now(consumers, epoch, membership, step)
+        epoch = builder.start_epoch(step)
+        builder.assign_now(epoch, step)
         step.withheld = before
-        self._consumers.events.note(consumers, step.records[count:], step.now_ms, REASON)
-        return epoch
+        self._consumers.events.add_records(consumers, step.records[count:], step.now_ms, REASON)
+        return epoch.epoch
 
     def must_check_commits(self, group_id: str) -> bool:
         """Whether commits to the group must be looked at, as those of most groups need not."""

@@ -7,6 +7,9 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.modern.group import (
+    GROUP_TYPE_STREAMS,
+)
 from odradek.coordinator.group.modern.group_type import GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
@@ -16,7 +19,6 @@ from odradek.coordinator.group.rewind.records import OffsetMove
 from odradek.coordinator.group.rewind.requests import RewindGroup
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX, RewindTables
 from odradek.coordinator.group.share.groups import ShareGroups
-from odradek.coordinator.group.streams.groups import GROUP_TYPE_STREAMS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_OFFSET, ZERO_UUID, Uuid
 

@@ -8,6 +8,9 @@ below which everything is done with; what it has acknowledged behind them is not
 import re
 from typing import Final
 
+from odradek.coordinator.group.modern.group import (
+    GROUP_TYPE_SHARE,
+)
 from odradek.coordinator.group.modern.group_type import GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.rewind.records import (
@@ -26,7 +29,6 @@ from odradek.coordinator.group.rewind.rewind_tables import (
     SNAPSHOT_COUNT_MAX,
     RewindTables,
 )
-from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
 from odradek.coordinator.group.step import (
     GroupStep,
 )

@@ -1,41 +1,41 @@
-"""All share groups (KIP-932) of one shard: finds the group, lets it decide, keeps its timers.
+"""All share groups (KIP-932) of one shard: members, and the states of the partitions they read.
 
-Whatever a share group is stands in the log, as with consumer groups. Timers by kind, and what comes
-of them:
+A timer besides those of all newer groups (`modern.groups`):
 
 | Timer | Set | When it is due |
 |---|---|---|
-| share-session | with every heartbeat | the member is removed |
-| share-assignment | when a target assignment is put off | it is made, if all topics are known |
 | share-states | when states could not be made or deleted | they are asked for again |
 
-States of partitions are made and deleted elsewhere (`share.requests`). Who waits for that (offsets
-that are set or deleted, a group that is deleted) is remembered in memory only, and answered when
-the report comes; after a move of the shard what is unfinished is asked for again, for nobody. The
-group of which states are deleted stays until they are: then it goes with all that it had.
+States of partitions are made and deleted by the share coordinator (`share.requests`). A request
+that waits for that (offsets that are set or deleted, a group that is deleted) is remembered in
+memory only, and answered when the report comes; after a move of the shard what is unfinished is
+asked for again, with no request waiting. A group whose states are deleted stays until they are:
+then it goes with all that it had.
 
-Called by `shard`, as one of its families.
+Called by `shard`, as one of its group types.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias, get_args
 
-from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, LEAVE_GROUP_EPOCH
 from odradek.coordinator.group.deleted_groups import deleted_group
 from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
-from odradek.coordinator.group.modern.group_table import GroupTable
+from odradek.coordinator.group.modern.event_history import heartbeat_reason
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
-from odradek.coordinator.group.modern.member_checks import unknown_member
+from odradek.coordinator.group.modern.groups import ModernGroups
+from odradek.coordinator.group.modern.heartbeats import (
+    JOIN_GROUP_EPOCH,
+    LEAVE_GROUP_EPOCH,
+    remove_members,
+)
+from odradek.coordinator.group.modern.member_checks import check_member
 from odradek.coordinator.group.requests import DeleteGroup, UpdateTopics
 from odradek.coordinator.group.share import state_partitions as changes
 from odradek.coordinator.group.share.group import ShareGroup
-from odradek.coordinator.group.share.heartbeats import check, heartbeat, refresh, remove
+from odradek.coordinator.group.share.heartbeats import check, heartbeat
 from odradek.coordinator.group.share.records import (
-    ShareEpochRecord,
     ShareGroupRecord,
     ShareStatePartitionsRecord,
-    ShareTargetEpochRecord,
     TopicStates,
 )
 from odradek.coordinator.group.share.requests import (
@@ -57,14 +57,7 @@ from odradek.coordinator.group.share.start_offsets import (
 )
 from odradek.coordinator.group.share.target_assignment import (
     ShareTargetAssignmentBuilder,
-    ask_for_states,
-    assign_if_due,
-    assign_now,
-    assignment_key,
-    hash_of,
     initialize_states,
-    start_epoch,
-    store_states,
 )
 from odradek.coordinator.group.step import (
     GroupStep,
@@ -73,7 +66,7 @@ from odradek.coordinator.outcome import NO_REQUEST, Command, TimerKey
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.group_offsets import OffsetCommitRequest
-from odradek.protocol.messages.groups import DeletableGroupResult, ListedGroup
+from odradek.protocol.messages.groups import DeletableGroupResult
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -84,7 +77,6 @@ from odradek.protocol.messages.share import (
 )
 from odradek.protocol.types import Uuid
 
-GROUP_TYPE_SHARE: Final = "share"
 STATE_RETRY_MS: Final = 1_000
 """After this, states that could not be made or deleted are asked for again."""
 
@@ -98,25 +90,29 @@ ExtraTombstones: TypeAlias = Callable[[str], Sequence[GroupRecord]]
 _OnStateReport = Callable[[Outcomes, GroupStep], None]
 
 
-class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
-    """See the module's docstring. A Family; `group_type_of` tells what kind of group has an id, and
-    `extra_tombstones` drops what is kept beside a group: it goes with it."""
+class ShareGroups(ModernGroups[ShareGroup]):
+    """See the module's docstring, and GroupType. `group_type_of` tells what kind of group has an
+    id, and `extra_tombstones` removes what is kept beside a group: it goes with it."""
 
-    group_type = GROUP_TYPE_SHARE
+    group_type = ShareGroup.group_type
     is_kept_empty = True
     record_types = get_args(ShareGroupRecord)
-    timer_kinds = frozenset({"share-session", "share-assignment", "share-states"})
+    timer_kinds = ShareGroup.timers.kinds("share-states")
 
     def __init__(
-        self, timeline: Timeline, group_type_of: GroupTypeOf, extra_tombstones: ExtraTombstones
+        self,
+        timeline: Timeline,
+        group_type_of: GroupTypeOf,
+        extra_tombstones: ExtraTombstones,
     ) -> None:
         super().__init__(timeline, ShareGroup)
         self._group_type_of = group_type_of
         self._extra_tombstones = extra_tombstones
-        self.events = EventHistory()
-        # Soft: requests that wait until states have been made or deleted, with their groups.
+        # In memory only: requests that wait until states have been made or deleted, with their
+        # groups.
         self._awaiting_report: dict[int, tuple[str, _OnStateReport]] = {}
-        # Soft: partitions whose states could not be made, by group, until they are asked for again.
+        # In memory only: partitions whose states could not be made, by group, until they are asked
+        # for again.
         self._failed: dict[str, TopicStates] = {}
         self.handlers: Mapping[type, GroupTypeHandler] = {
             ShareGroupHeartbeatRequest: self._heartbeat,
@@ -130,63 +126,27 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
 
     # -- the log ----------------------------------------------------------------------------------
 
-    def replay(self, record: ShareGroupRecord) -> None:
-        """Change the group that the record is about."""
-        self._replay_record(record)
-        if type(record) is ShareEpochRecord and record.epoch is None:
-            self.events.forget(record.group_id)
-
     def on_loaded(self, step: GroupStep) -> None:
-        """Every member gets a whole session; states that are on the way are asked for again."""
+        """See GroupType. States that are on the way are asked for again."""
+        super().on_loaded(step)
         for group in self:
-            self._schedule_timers(group, step)
-            self.events.add_loaded(group, step.now_ms)
             if group.states.initializing or group.states.deleting:
                 self._failed[group.group_id] = group.states.initializing
                 step.set_timer(states_key(group.group_id), step.now_ms)
 
     def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
-        """The groups are as before; timers that were moved or cancelled meanwhile are set again,
-        and what waits for states may wait for ever."""
+        """See GroupType. A request that waits for states would wait for ever."""
         for request_id, (group_id, answer) in list(self._awaiting_report.items()):
             if group_id in group_ids:
                 del self._awaiting_report[request_id]
                 answer(changes.ALL_FAILED, step)
-        for group_id in group_ids:
-            group = self.get(group_id)
-            if group is not None:
-                self._schedule_timers(group, step)
-            else:
-                self._drop_unless_stored(group_id)
-
-    def _schedule_timers(self, group: ShareGroup, step: GroupStep) -> None:
-        for member_id, _ in group.members():
-            refresh(group, member_id, step)
-        if group.epoch > group.target_epoch:
-            step.set_timer(assignment_key(group.group_id), step.now_ms)
+        super().on_append_failed(group_ids, step)
 
     # -- finding groups ---------------------------------------------------------------------------
 
     def topic_names(self, group_id: str) -> frozenset[str]:
-        """See Family."""
+        """See GroupType."""
         return self._groups[group_id].topic_names()
-
-    def tombstones(self, group_id: str) -> list[GroupRecord]:
-        """See Family. The group has no members, and its states are gone."""
-        return [
-            ShareTargetEpochRecord(group_id, None),
-            ShareStatePartitionsRecord(group_id, None),
-            ShareEpochRecord(group_id, None),
-        ]
-
-    def listed(self, group_id: str) -> ListedGroup:
-        """See Family."""
-        return ListedGroup(
-            group_id=group_id,
-            protocol_type=GROUP_TYPE_SHARE,
-            group_state=self._groups[group_id].state,
-            group_type=GROUP_TYPE_SHARE,
-        )
 
     def commit_error(self, _request: OffsetCommitRequest, _version: int) -> ErrorCode:
         """See Family. Offsets are not what a share group has."""
@@ -198,7 +158,7 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
 
     def _check_group_id_free(self, group_id: str) -> None:
         """Whether the id is a share group's or nobody's; else ApiError."""
-        if self._group_type_of(group_id) not in (GROUP_TYPE_SHARE, None):
+        if self._group_type_of(group_id) not in (self.group_type, None):
             message = f"Group {group_id} is not a share group."
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
@@ -229,10 +189,9 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
             group = ShareGroup(group_id, Timeline())
         if request.member_epoch != LEAVE_GROUP_EPOCH:
             response = heartbeat(group, command, request, step)
-        elif group.member(member_id) is None:
-            raise unknown_member(group.group_id, member_id)
         else:
-            remove(group, [member_id], step)
+            check_member(group, member_id, None)
+            self._remove(group, member_id, step)
             response = ShareGroupHeartbeatResponse(
                 member_id=member_id, member_epoch=LEAVE_GROUP_EPOCH
             )
@@ -240,48 +199,24 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
             self._note(group, step, heartbeat_reason(command, request.member_epoch))
         return response
 
-    def _note(
-        self,
-        group: ShareGroup,
-        step: GroupStep,
-        why: str,
-        *,
-        after: int = 0,
-        is_expired: bool = False,
-    ) -> None:
-        """What the records of this step, but the first `after`, mean for the group."""
-        self.events.note(group, step.records[after:], step.now_ms, why, is_expired=is_expired)
-
     # -- timers and topics ------------------------------------------------------------------------
 
-    def fire(self, key: TimerKey, step: GroupStep) -> None:
-        """A timer of a group or member is due."""
-        group = self.get(key[1])
-        if group is None:
-            return
-        if key[0] == "share-assignment":
-            if group.epoch > group.target_epoch:
-                assign_now(ShareTargetAssignmentBuilder(group), group.epoch, step)
-                self._note(group, step, "it was due")
-        elif key[0] == "share-states":
-            self._retry_states(group, step)
-            self._note(group, step, "states of partitions are asked for again")
-        elif group.member(key[2]) is not None:
-            remove(group, [key[2]], step)
-            timeout_ms = step.settings.share_of(group.group_id).session_timeout_ms
-            self._note(group, step, f"{key[2]} no heartbeat for {timeout_ms} ms", is_expired=True)
+    def _assign(self, group: ShareGroup, step: GroupStep) -> None:
+        ShareTargetAssignmentBuilder(group).assign_now(group.stored_epoch, step)
 
-    def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
-        """Start an epoch in every group whose topics are not what they were."""
-        for group in self:
-            is_meant = request.names is None or not group.topic_names().isdisjoint(request.names)
-            if group.is_empty or not is_meant:
-                continue
-            builder = ShareTargetAssignmentBuilder(group)
-            if hash_of(builder, step) != group.metadata_hash:
-                before = len(step.records)
-                assign_if_due(builder, start_epoch(builder, step), step)
-                self._note(group, step, "topics have changed", after=before)
+    def _remove(self, group: ShareGroup, member_id: str, step: GroupStep) -> None:
+        remove_members(ShareTargetAssignmentBuilder(group), [member_id], step)
+
+    def _fire_other(self, group: ShareGroup, _key: TimerKey, step: GroupStep) -> None:
+        self._retry_states(group, step)
+        self._note(group, step, "states of partitions are asked for again")
+
+    def _update_topics(self, group: ShareGroup, request: UpdateTopics, step: GroupStep) -> None:
+        if request.names is not None and group.topic_names().isdisjoint(request.names):
+            return
+        builder = ShareTargetAssignmentBuilder(group)
+        if builder.hash(step.topics) != group.metadata_hash:
+            builder.assign_if_due(builder.start_epoch(step), step)
 
     def topics(self) -> set[tuple[str, Uuid]]:
         """Every topic of which a group has states, with its name."""
@@ -321,9 +256,9 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         self._failed.pop(group_id, None)
         if wanted:
             builder = ShareTargetAssignmentBuilder(group)
-            epoch = start_epoch(builder, step)
-            step.send(initialize_states(group_id, epoch, wanted))
-            assign_if_due(builder, epoch, step)
+            epoch = builder.start_epoch(step)
+            step.send(initialize_states(group_id, epoch.epoch, wanted))
+            builder.assign_if_due(epoch, step)
         if states.deleting:
             step.send(DeleteStates(group_id, changes.all_partitions(states.deleting, step.topics)))
 
@@ -347,14 +282,14 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         if group is not None:
             builder = ShareTargetAssignmentBuilder(group)
             made, failed = changes.split_outcomes(report.outcomes, step.topics)
-            store_states(builder, changes.initialized(builder.states, made), step)
+            builder.store_states(changes.initialized(builder.states, made), step)
             if failed:
                 known = self._failed.get(group.group_id, {})
                 self._failed[group.group_id] = changes.union(known, failed)
                 self._schedule_state_retry(group.group_id, step)
-            if made and builder.members:
+            if made and not group.is_empty:
                 # Members wait for nothing else: they are not made to wait for the interval, too.
-                assign_now(builder, start_epoch(builder, step), step)
+                builder.assign_now(builder.start_epoch(step), step)
                 self._note(group, step, "partitions have been made ready")
         self._on_state_report(report.request_id, report.outcomes, step)
         step.reply(command.request_id, None)
@@ -370,11 +305,11 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
                 for topic_id in report.outcomes.keys() & group.states.deleting.keys()
                 if changes.first_error({topic_id: report.outcomes[topic_id]}) is ErrorCode.NONE
             }
-            store_states(builder, changes.without_topics(builder.states, gone), step)
+            builder.store_states(changes.without_topics(builder.states, gone), step)
             if not report.outcomes.keys() <= gone:
                 self._schedule_state_retry(group.group_id, step)
-            if builder.members:
-                ask_for_states(builder, group.epoch, step)
+            if not group.is_empty:
+                builder.ask_for_states(group.epoch, step)
         self._on_state_report(report.request_id, report.outcomes, step)
         step.reply(command.request_id, None)
 
@@ -390,17 +325,17 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         epoch in which that is. Answered with StatesRestarted, which is the shard's to hear."""
         group = self._groups[group_id]
         builder, before = ShareTargetAssignmentBuilder(group), len(step.records)
-        epoch = start_epoch(builder, step)
-        assign_now(builder, epoch, step)
+        epoch = builder.start_epoch(step)
+        builder.assign_now(epoch, step)
         self._note(group, step, why, after=before)
-        step.send(RestartStates(group_id, epoch, offsets))
-        return epoch
+        step.send(RestartStates(group_id, epoch.epoch, offsets))
+        return epoch.epoch
 
     def restarted(self, group_id: str, outcomes: Outcomes, step: GroupStep) -> None:
         """Write that these partitions have a state, if they had none."""
         builder = ShareTargetAssignmentBuilder(self._groups[group_id])
         made, _ = changes.split_outcomes(outcomes, step.topics)
-        store_states(builder, changes.initialized(builder.states, made), step)
+        builder.store_states(changes.initialized(builder.states, made), step)
 
     def _find_states(self, command: Command, step: GroupStep) -> None:
         request = command.request
@@ -447,14 +382,14 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
             return
         # A group that is not there yet comes to be with its offsets.
         builder = ShareTargetAssignmentBuilder(group)
-        epoch = start_epoch(builder, step)
-        assign_now(builder, epoch, step)
+        epoch = builder.start_epoch(step)
+        builder.assign_now(epoch, step)
 
         def answer(outcomes: Outcomes, later: GroupStep) -> None:
             later.reply(command.request_id, alter_response(request, plan, outcomes, later.topics))
 
         self._await_report(command, group_id, answer)
-        step.send(InitializeStates(group_id, epoch, plan.offsets, command.request_id))
+        step.send(InitializeStates(group_id, epoch.epoch, plan.offsets, command.request_id))
 
     def _delete_offsets(self, command: Command, step: GroupStep) -> None:
         request = command.request
@@ -495,7 +430,7 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
                 | frozenset(existing if topic_id in states.deleting else ())
             )
         builder = ShareTargetAssignmentBuilder(group)
-        store_states(builder, changes.deleting(states, names), step)
+        builder.store_states(changes.deleting(states, names), step)
         return topics
 
     def has_states(self, group_id: str) -> bool:

@@ -15,43 +15,34 @@ of the message itself gets INVALID_REQUEST before):
 | -1 | known | gone, group epoch + 1 |
 | -1 | unknown | UNKNOWN_MEMBER_ID |
 
-"Goes on" is: take over what the member says anew, start a group epoch if its subscription changed,
+"Goes on" is: store what has changed of the member, start a group epoch if its subscription changed,
 and give it its target: there is nothing that others would have to give up first. A member whose
 session ends is removed as if it had left. Called by `share.groups`.
 """
 
-from collections.abc import Collection
-
-from odradek.coordinator.group.consumer.heartbeats import (
+from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
-    fair_heartbeat_interval,
+    ResolvedMember,
+    check_group_size,
+    check_texts,
+    heartbeat_interval_ms,
     is_blank_text,
+    resolve_member,
+    schedule_session_timeout,
+    store_member,
 )
-from odradek.coordinator.group.modern.member_checks import unknown_member
+from odradek.coordinator.group.modern.target_assignment import assignment_due_ms
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.records import (
     ShareCurrentAssignment,
     ShareCurrentRecord,
     ShareGroupMember,
-    ShareMemberRecord,
 )
-from odradek.coordinator.group.share.target_assignment import (
-    ShareTargetAssignmentBuilder,
-    assign_if_due,
-    forget_member,
-    is_due,
-    session_key,
-    start_epoch,
-)
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
-from odradek.coordinator.group.topics import (
-    Partitions,
-)
+from odradek.coordinator.group.share.target_assignment import ShareTargetAssignmentBuilder
+from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.outcome import Command
-from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
     ShareGroupHeartbeatAssignment,
@@ -74,12 +65,7 @@ def check(request: ShareGroupHeartbeatRequest) -> None:
         violation = "SubscribedTopicNames must be set in first request."
     elif request.member_epoch < LEAVE_GROUP_EPOCH:
         violation = "MemberEpoch is invalid."
-    if violation is None and (
-        len(request.group_id) > TEXT_LENGTH_MAX
-        or len(request.member_id) > TEXT_LENGTH_MAX
-        or len(request.rack_id or "") > TEXT_LENGTH_MAX
-    ):
-        violation = f"A text of more than {TEXT_LENGTH_MAX} letters cannot be stored."
+    violation = violation or check_texts(request.group_id, request.member_id, request.rack_id)
     if violation is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, violation)
 
@@ -92,32 +78,33 @@ def heartbeat(
 ) -> ShareGroupHeartbeatResponse:
     """A checked heartbeat of a member that joins or is there. ApiError if it is refused."""
     member_id = request.member_id
-    known = group.member(member_id)
-    if known is None:
-        _check_new_member(group, request, step.settings.share.max_size)
-    before = group.current(member_id)
-    _check_epoch(request.member_epoch, before)
-    member = _updated(known, command, request)
-    epoch, target = _update_member(group, member_id, known, member, step)
+    if group.member(member_id) is None:
+        check_group_size(group, step)
+    resolved: ResolvedMember[ShareGroupMember, ShareCurrentAssignment] = resolve_member(
+        group, member_id, request.member_epoch, None, step, is_retry=lambda _: True
+    )
+    before = resolved.current
+    member = _updated(resolved.member, command, request)
+    epoch, target = _update_member(group, resolved, member, step)
     current = before
-    # Who has not heard of its epoch comes no further, so that several answers may be lost in a row.
+    # A member that has not heard of its epoch comes no further: several answers may be lost.
     has_heard = request.member_epoch in (JOIN_GROUP_EPOCH, before.member_epoch)
-    if has_heard and (known is None or before.member_epoch != epoch or before.assigned != target):
-        current = ShareCurrentAssignment(epoch, before.member_epoch, target)
-        if epoch == before.member_epoch:
-            current = ShareCurrentAssignment(epoch, before.previous_member_epoch, target)
+    if has_heard and (
+        resolved.member is None or before.member_epoch != epoch or before.assigned != target
+    ):
+        is_same = epoch == before.member_epoch
+        previous = before.previous_member_epoch if is_same else before.member_epoch
+        current = ShareCurrentAssignment(epoch, previous, assigned=target)
         step.records.append(ShareCurrentRecord(group.group_id, member_id, current))
-    refresh(group, member_id, step)
-    settings = step.settings.share_of(group.group_id)
+    schedule_session_timeout(group, member_id, member, step)
     response = ShareGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=current.member_epoch,
-        heartbeat_interval_ms=fair_heartbeat_interval(
+        heartbeat_interval_ms=heartbeat_interval_ms(
+            group,
             step,
             is_busy=bool(step.records or group.states.initializing)
             or group.epoch > current.member_epoch,
-            own_ms=settings.heartbeat_interval_ms if settings.is_interval_fixed else None,
-            longest_ms=step.settings.share.heartbeat_interval_ms,
         ),
     )
     is_full = request.member_epoch == JOIN_GROUP_EPOCH or request.subscribed_topic_names is not None
@@ -129,56 +116,26 @@ def heartbeat(
 
 def _update_member(
     group: ShareGroup,
-    member_id: str,
-    known: ShareGroupMember | None,
+    resolved: ResolvedMember[ShareGroupMember, ShareCurrentAssignment],
     member: ShareGroupMember,
     step: GroupStep,
 ) -> tuple[int, Partitions]:
     """Write what is new of the member, and of the group with it; returns epoch and target."""
-    is_news = known is None or known.topic_names != member.topic_names
-    epoch = group.epoch
-    if member is not known and member != known:
-        step.records.append(ShareMemberRecord(group.group_id, member_id, member))
-    if not is_news and (epoch <= group.target_epoch or not is_due(group, step)):
-        return group.target_epoch, group.target(member_id)
+    known, member_id = resolved.member, resolved.member_id
+    is_changed = member is not known and member != known
+    goal = group.target_epoch, group.target(member_id)
+    is_due = group.epoch > goal[0] and step.now_ms >= assignment_due_ms(group, step)
+    if not is_changed and not is_due:
+        return goal
     builder = ShareTargetAssignmentBuilder(group)
-    builder.members[member_id] = member
-    if is_news:
-        epoch = start_epoch(builder, step)
-    targets = assign_if_due(builder, epoch, step)
-    if targets is None:
-        return group.target_epoch, group.target(member_id)
-    return epoch, targets[member_id]
-
-
-def refresh(group: ShareGroup, member_id: str, step: GroupStep) -> None:
-    """The member has given a sign of life: its session starts anew."""
-    timeout_ms = step.settings.share_of(group.group_id).session_timeout_ms
-    step.set_timer(session_key(group.group_id, member_id), step.now_ms + timeout_ms)
-
-
-def _check_new_member(
-    group: ShareGroup, request: ShareGroupHeartbeatRequest, size_max: int
-) -> None:
-    if group.member_count >= size_max:
-        raise ApiError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The share group has reached its maximum capacity of {size_max} members.",
-        )
-    if request.member_epoch != JOIN_GROUP_EPOCH:
-        raise unknown_member(group.group_id, request.member_id)
-
-
-def _check_epoch(epoch: int, current: ShareCurrentAssignment) -> None:
-    known = current.member_epoch
-    if epoch in (JOIN_GROUP_EPOCH, known, current.previous_member_epoch):
-        return
-    relation = "greater" if epoch > known else "smaller"
-    raise ApiError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The share group member has a {relation} member epoch ({epoch}) than the one known by the"
-        f" group coordinator ({known}). The member must abandon all its partitions and rejoin.",
-    )
+    if is_changed:
+        store_member(builder, resolved, member, step)
+    needs_epoch = known is None or known.topic_names != member.topic_names
+    if not needs_epoch and not is_due:
+        return goal
+    epoch = builder.start_epoch(step) if needs_epoch else group.stored_epoch
+    targets = builder.assign_if_due(epoch, step)
+    return goal if targets is None else (epoch.epoch, targets[member_id])
 
 
 def _updated(
@@ -212,15 +169,3 @@ def _assignment(current: ShareCurrentAssignment) -> ShareGroupHeartbeatAssignmen
             if indexes
         ]
     )
-
-
-# -- leaving --------------------------------------------------------------------------------------
-
-
-def remove(group: ShareGroup, member_ids: Collection[str], step: GroupStep) -> None:
-    """Members are gone, whatever the reason: the others share what they had."""
-    builder = ShareTargetAssignmentBuilder(group)
-    for member_id in member_ids:
-        builder.members.pop(member_id, None)
-        forget_member(group.group_id, member_id, step)
-    assign_if_due(builder, start_epoch(builder, step), step)

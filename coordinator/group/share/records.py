@@ -20,13 +20,20 @@ immutable, their mappings are never written to. Called by `records`.
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from odradek.coordinator.group.consumer.records import (
+from odradek.coordinator.group.modern.records import (
+    CurrentAssignment,
+    CurrentRecord,
+    EpochRecord,
     GroupEpoch,
+    MemberRecord,
+    ModernRecords,
     TargetEpoch,
+    TargetEpochRecord,
+    TargetRecord,
 )
 from odradek.coordinator.group.record_fields import (
     INT16,
@@ -72,20 +79,22 @@ TopicStates: TypeAlias = Mapping[Uuid, NamedPartitions]
 
 
 class ShareGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A member and what it wants."""
+    """A member and what it subscribes to. Share groups have no static members."""
 
+    instance_id: ClassVar[None] = None
+    rebalance_timeout_ms: ClassVar[int] = -1
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     topic_names: tuple[str, ...] = ()
 
 
-class ShareCurrentAssignment(msgspec.Struct, frozen=True):
-    """What a member reads in its epoch."""
+class ShareCurrentAssignment(CurrentAssignment, frozen=True):
+    """The partitions that a member reads. They are shared: a member is given a new assignment in
+    one step and is always STABLE."""
 
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
     assigned: Partitions = NO_PARTITIONS
+    pending_revocation: Partitions = NO_PARTITIONS
 
 
 class StatePartitions(msgspec.Struct, frozen=True):
@@ -97,50 +106,42 @@ class StatePartitions(msgspec.Struct, frozen=True):
     deleting: Mapping[Uuid, str] = {}
 
 
-class ShareMemberRecord(msgspec.Struct, frozen=True, gc=False):
-    """A member, or that it is gone."""
-
-    group_id: str
-    member_id: str
-    member: ShareGroupMember | None
+class ShareMemberRecord(MemberRecord[ShareGroupMember], frozen=True):
+    """See MemberRecord."""
 
 
-class ShareEpochRecord(msgspec.Struct, frozen=True, gc=False):
-    """A share group's epoch, or (without one) that the group is gone."""
+class ShareEpochRecord(EpochRecord, frozen=True, gc=False):
+    """See EpochRecord."""
 
-    group_id: str
-    epoch: GroupEpoch | None
-
-
-class ShareTargetEpochRecord(msgspec.Struct, frozen=True, gc=False):
-    """The epoch of the target assignment, written after the targets that changed."""
-
-    group_id: str
-    epoch: TargetEpoch | None
+    value: GroupEpoch | None
 
 
-class ShareTargetRecord(msgspec.Struct, frozen=True, gc=False):
-    """What a member shall read."""
-
-    group_id: str
-    member_id: str
-    target: Partitions | None
+class ShareTargetEpochRecord(TargetEpochRecord, frozen=True, gc=False):
+    """See TargetEpochRecord."""
 
 
-class ShareCurrentRecord(msgspec.Struct, frozen=True, gc=False):
-    """What a member reads."""
+class ShareTargetRecord(TargetRecord[Partitions], frozen=True):
+    """See TargetRecord."""
 
-    group_id: str
-    member_id: str
-    current: ShareCurrentAssignment | None
+
+class ShareCurrentRecord(CurrentRecord[ShareCurrentAssignment], frozen=True):
+    """See CurrentRecord."""
 
 
 class ShareStatePartitionsRecord(msgspec.Struct, frozen=True, gc=False):
-    """Which partitions have a share state."""
+    """The partitions that have a share state."""
 
     group_id: str
-    states: StatePartitions | None
+    value: StatePartitions | None
 
+
+SHARE_RECORDS: Final = ModernRecords(
+    ShareEpochRecord,
+    ShareTargetEpochRecord,
+    ShareMemberRecord,
+    ShareTargetRecord,
+    ShareCurrentRecord,
+)
 
 ShareGroupRecord: TypeAlias = (
     ShareMemberRecord
@@ -162,22 +163,22 @@ def encode_share_record(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
     match record:
         case ShareMemberRecord():
             key = INT16.pack(_MEMBER_KEY) + group_id + string(record.member_id)
-            value = None if record.member is None else _encode_member(record.member)
+            value = None if record.value is None else _encode_member(record.value)
         case ShareEpochRecord():
             key = INT16.pack(_GROUP_KEY) + group_id
-            value = None if record.epoch is None else _encode_epoch(record.epoch)
+            value = None if record.value is None else _encode_epoch(record.value)
         case ShareTargetEpochRecord():
             key = INT16.pack(_TARGET_EPOCH_KEY) + group_id
-            value = None if record.epoch is None else _encode_target_epoch(record.epoch)
+            value = None if record.value is None else _encode_target_epoch(record.value)
         case ShareTargetRecord():
             key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
-            value = None if record.target is None else _encode_target(record.target)
+            value = None if record.value is None else _encode_target(record.value)
         case ShareCurrentRecord():
             key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
-            value = None if record.current is None else _encode_current(record.current)
+            value = None if record.value is None else _encode_current(record.value)
         case ShareStatePartitionsRecord():
             key = INT16.pack(_STATES_KEY) + group_id
-            value = None if record.states is None else _encode_states(record.states)
+            value = None if record.value is None else _encode_states(record.value)
     return key, value
 
 
@@ -302,7 +303,8 @@ def _decode_current(reader: FieldReader) -> ShareCurrentAssignment:
     member_epoch, previous_member_epoch = reader.int32(), reader.int32()
     # The state: a member of a share group has nothing to give up and is always stable.
     reader.int8()
-    return ShareCurrentAssignment(member_epoch, previous_member_epoch, reader.topic_partitions())
+    assigned = reader.topic_partitions()
+    return ShareCurrentAssignment(member_epoch, previous_member_epoch, assigned=assigned)
 
 
 def _decode_states(reader: FieldReader) -> StatePartitions:

@@ -1,90 +1,72 @@
-"""A share group's epochs and targets: when they change, and to what (KIP-932).
+"""The target assignment of a share group, and the share states that it needs (KIP-932).
 
-As in consumer groups (`assigning`), the group epoch goes up when who is in the group changes, or
-what they subscribe to, or those topics, and the target assignment is made anew, at once or (after
-group.share.assignment.interval.ms) by a timer. Assigned are only partitions whose share state has
-been made; when that happens, the group gets an epoch for it.
-
-What a transition is about to write is not in the tables yet; `ShareTargetAssignmentBuilder` is the
-group as it will be. Called by `share.heartbeats` and `share.groups`.
+Assigned are only partitions whose share state has been initialized; when that happens, the group
+gets an epoch for it. Called by `share.heartbeats` and `share.groups`.
 """
 
 from collections.abc import Mapping
 
-from odradek.coordinator.group.consumer.records import (
-    GroupEpoch,
-    TargetEpoch,
-)
-from odradek.coordinator.group.consumer.target_assignment import (
-    is_interval_over,
-)
+from odradek.coordinator.group.modern.records import GroupEpoch
+from odradek.coordinator.group.modern.target_assignment import TargetAssignmentBuilder
 from odradek.coordinator.group.share.assignor import ShareMemberSpec, assign_shared
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.records import (
-    ShareCurrentRecord,
-    ShareEpochRecord,
     ShareGroupMember,
-    ShareMemberRecord,
     ShareStatePartitionsRecord,
-    ShareTargetEpochRecord,
-    ShareTargetRecord,
     StatePartitions,
     TopicStates,
 )
 from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, InitializeStates
 from odradek.coordinator.group.share.state_partitions import initializing, missing
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
-from odradek.coordinator.group.topics import (
-    Partitions,
-    TopicDigest,
-    metadata_hash,
-)
-from odradek.coordinator.outcome import NO_REQUEST, TimerKey
+from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.group.topics import Partitions, TopicCatalog, TopicDigest, metadata_hash
+from odradek.coordinator.outcome import NO_REQUEST
 
 
-def session_key(group_id: str, member_id: str) -> TimerKey:
-    """The timer of a member's session."""
-    return ("share-session", group_id, member_id)
-
-
-def assignment_key(group_id: str) -> TimerKey:
-    """The timer of a target assignment that was put off."""
-    return ("share-assignment", group_id)
-
-
-class ShareTargetAssignmentBuilder:
-    """The group's members and states as they will be when the step has been replayed."""
-
-    __slots__ = ("group", "members", "states")
+class ShareTargetAssignmentBuilder(
+    TargetAssignmentBuilder[ShareGroupMember, Partitions, GroupEpoch]
+):
+    """See TargetAssignmentBuilder. It holds the states of partitions, too."""
 
     def __init__(self, group: ShareGroup) -> None:
+        super().__init__(group)
         self.group = group
-        self.members: dict[str, ShareGroupMember] = dict(group.members())
         self.states: StatePartitions = group.states
 
-    def topics(self, step: GroupStep) -> dict[str, TopicDigest]:
-        """The topics that members subscribe to, as far as they exist, by name."""
-        found = {}
-        for name in {name for member in self.members.values() for name in member.topic_names}:
-            topic = step.topics.topic(name)
-            if topic is not None:
-                found[name] = topic
-        return found
+    def hash(self, topics: TopicCatalog) -> int:
+        """The hash of the topics that the group will read."""
+        return metadata_hash(self._topics(topics).values(), with_racks=False)
 
-    def specs(self, topics: Mapping[str, TopicDigest]) -> list[ShareMemberSpec]:
-        """The members as the assignor sees them."""
-        return [
+    def start_epoch(self, step: GroupStep) -> GroupEpoch:
+        """See TargetAssignmentBuilder. States that are missing are asked for in the epoch."""
+        epoch = super().start_epoch(step)
+        self.ask_for_states(epoch.epoch, step)
+        return epoch
+
+    def next_epoch(self, step: GroupStep) -> GroupEpoch:
+        """See TargetAssignmentBuilder."""
+        return GroupEpoch(self.group.epoch + 1, self.hash(step.topics))
+
+    def targets(self, _epoch: GroupEpoch, step: GroupStep) -> Mapping[str, Partitions]:
+        """See TargetAssignmentBuilder."""
+        topics = self._topics(step.topics)
+        specs = [
             ShareMemberSpec(
                 member_id,
                 frozenset(topics[name].topic_id for name in member.topic_names if name in topics),
                 self.group.target(member_id),
             )
-            for member_id, member in self.members.items()
+            for member_id, member in self.members().items()
         ]
+        return assign_shared(specs, self._assignable(topics))
 
-    def assignable(self, topics: Mapping[str, TopicDigest]) -> Partitions:
+    def _topics(self, catalog: TopicCatalog) -> dict[str, TopicDigest]:
+        """The topics that members subscribe to, as far as they exist, by name."""
+        names = {name for member in self.members().values() for name in member.topic_names}
+        topics = ((name, catalog.topic(name)) for name in names)
+        return {name: topic for name, topic in topics if topic is not None}
+
+    def _assignable(self, topics: Mapping[str, TopicDigest]) -> Partitions:
         """The partitions that exist and have a share state."""
         return {
             topic.topic_id: frozenset(
@@ -96,47 +78,18 @@ class ShareTargetAssignmentBuilder:
             if topic.topic_id in self.states.initialized
         }
 
+    def store_states(self, states: StatePartitions, step: GroupStep) -> None:
+        """Write the partitions that have a state, if that is news."""
+        if states != self.states:
+            self.states = states
+            step.records.append(ShareStatePartitionsRecord(self.group.group_id, states))
 
-def store_states(
-    builder: ShareTargetAssignmentBuilder, states: StatePartitions, step: GroupStep
-) -> None:
-    """Write which partitions have a state, if that is news."""
-    if states != builder.states:
-        builder.states = states
-        step.records.append(ShareStatePartitionsRecord(builder.group.group_id, states))
-
-
-def forget_member(group_id: str, member_id: str, step: GroupStep) -> None:
-    """Write that a member is gone, and cancel its timer."""
-    step.records += (
-        ShareCurrentRecord(group_id, member_id, None),
-        ShareTargetRecord(group_id, member_id, None),
-        ShareMemberRecord(group_id, member_id, None),
-    )
-    step.cancel_timer(session_key(group_id, member_id))
-
-
-def hash_of(builder: ShareTargetAssignmentBuilder, step: GroupStep) -> int:
-    """The hash of the topics that the group will read."""
-    return metadata_hash(builder.topics(step).values(), with_racks=False)
-
-
-def start_epoch(builder: ShareTargetAssignmentBuilder, step: GroupStep) -> int:
-    """Begin the next group epoch, in which states are asked for that are missing."""
-    group = builder.group
-    epoch = group.epoch + 1
-    stored = GroupEpoch(epoch, hash_of(builder, step))
-    step.records.append(ShareEpochRecord(group.group_id, stored))
-    ask_for_states(builder, epoch, step)
-    return epoch
-
-
-def ask_for_states(builder: ShareTargetAssignmentBuilder, epoch: int, step: GroupStep) -> None:
-    """Have states made for subscribed partitions that have none, in the given state epoch."""
-    wanted = missing(builder.states, builder.topics(step).values())
-    if wanted:
-        store_states(builder, initializing(builder.states, wanted), step)
-        step.send(initialize_states(builder.group.group_id, epoch, wanted))
+    def ask_for_states(self, epoch: int, step: GroupStep) -> None:
+        """Have states made for subscribed partitions that have none, in the given state epoch."""
+        wanted = missing(self.states, self._topics(step.topics).values())
+        if wanted:
+            self.store_states(initializing(self.states, wanted), step)
+            step.send(initialize_states(self.group.group_id, epoch, wanted))
 
 
 def initialize_states(group_id: str, epoch: int, topics: TopicStates) -> InitializeStates:
@@ -150,43 +103,3 @@ def initialize_states(group_id: str, epoch: int, topics: TopicStates) -> Initial
         },
         NO_REQUEST,
     )
-
-
-def is_due(group: ShareGroup, step: GroupStep) -> bool:
-    """Whether the last target assignment is long enough ago for another one."""
-    interval_ms = step.settings.share_of(group.group_id).assignment_interval_ms
-    return is_interval_over(group.assigned_at_ms, interval_ms, step.now_ms)
-
-
-def assign_if_due(
-    builder: ShareTargetAssignmentBuilder, epoch: int, step: GroupStep
-) -> dict[str, Partitions] | None:
-    """The new targets of all members, written; None if there are, or will be later."""
-    group = builder.group
-    if epoch <= group.target_epoch:
-        return None
-    if not is_due(group, step):
-        assert group.assigned_at_ms is not None
-        interval_ms = step.settings.share_of(group.group_id).assignment_interval_ms
-        due_ms = group.assigned_at_ms + interval_ms
-        step.set_timer(assignment_key(group.group_id), due_ms)
-        return None
-    return assign_now(builder, epoch, step)
-
-
-def assign_now(
-    builder: ShareTargetAssignmentBuilder, epoch: int, step: GroupStep
-) -> dict[str, Partitions]:
-    """Make the target assignment of the epoch, and write what differs."""
-    group = builder.group
-    step.cancel_timer(assignment_key(group.group_id))
-    topics = builder.topics(step)
-    found: dict[str, Partitions] = {}
-    targets = assign_shared(builder.specs(topics), builder.assignable(topics))
-    for member_id, target in targets.items():
-        found[member_id] = target
-        if target != group.target(member_id) or not group.has_target(member_id):
-            step.records.append(ShareTargetRecord(group.group_id, member_id, target))
-    stored = TargetEpoch(epoch, step.now_ms)
-    step.records.append(ShareTargetEpochRecord(group.group_id, stored))
-    return found

@@ -12,23 +12,22 @@ reached the target and has what that says, and Stable then. Called by `streams.h
 """
 
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from odradek.coordinator.group.consumer.records import TargetEpoch
-from odradek.coordinator.group.modern.group import ModernGroup
+from odradek.cluster.metadata.group_settings import StreamsGroupSettings
+from odradek.coordinator.group.modern.group import (
+    GROUP_TYPE_STREAMS,
+    ModernGroup,
+    ModernGroupState,
+    ModernTimers,
+)
+from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.records import (
     NO_TASKS,
+    STREAMS_RECORDS,
     StreamsCurrentAssignment,
-    StreamsCurrentRecord,
-    StreamsEpochRecord,
     StreamsGroupEpoch,
     StreamsGroupMember,
-    StreamsGroupRecord,
-    StreamsMemberRecord,
-    StreamsMemberState,
-    StreamsTargetEpochRecord,
-    StreamsTargetRecord,
     StreamsTopologyRecord,
     TasksTuple,
     TasksTupleWithEpochs,
@@ -38,161 +37,92 @@ from odradek.coordinator.group.streams.topology import ConfiguredTopology, confi
 from odradek.coordinator.group.topics import TopicCatalog
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
 
-FIRST_EPOCH: Final = 1
-"""Of a group that nobody has joined yet, and of the assignment that nobody has made."""
-NEW_STREAMS_MEMBER: Final = StreamsCurrentAssignment()
-
 _GROUP: Final = "group"
-_TARGET: Final = "target"
 
 
-class StreamsGroupState(StrEnum):
-    """Kafka's names, as StreamsGroupDescribe and ListGroups spell them."""
+class StreamsGroup(
+    ModernGroup[StreamsGroupMember, TasksTuple, StreamsCurrentAssignment, StreamsGroupEpoch]
+):
+    """See the module's docstring."""
 
-    EMPTY = "Empty"
-    NOT_READY = "NotReady"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    STABLE = "Stable"
+    __slots__ = ("_configured", "_held", "_runners", "_topologies")
 
-
-class StreamsGroup(ModernGroup[StreamsGroupMember, TasksTuple]):
-    """See the module's docstring. It exists as long as its epoch is stored."""
-
-    __slots__ = (
-        "_configured",
-        "_currents",
-        "_epochs",
-        "_held",
-        "_runners",
-        "_settled",
-        "_static",
-        "_target_epochs",
-        "_topologies",
-    )
+    group_type = GROUP_TYPE_STREAMS
+    unit = "tasks"
+    records = STREAMS_RECORDS
+    timers = ModernTimers("streams-session", "streams-assignment", "streams-revocation")
+    first_epoch = StreamsGroupEpoch(1)
+    no_target = NO_TASKS
+    new_current = StreamsCurrentAssignment()
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         super().__init__(group_id, timeline)
-        self._epochs: TimelineTable[str, StreamsGroupEpoch] = TimelineTable(timeline)
-        self._target_epochs: TimelineTable[str, TargetEpoch] = TimelineTable(timeline)
         self._topologies: TimelineTable[str, Topology] = TimelineTable(timeline)
-        self._currents: TimelineTable[str, StreamsCurrentAssignment] = TimelineTable(timeline)
-        # What follows: who holds an instance id, who runs a task, how many members of a process
-        # have a task in whatever role, how many members are Stable at an epoch.
-        self._static: TimelineTable[str, str] = TimelineTable(timeline)
+        # What follows: who runs a task, and how many members of a process have a task in whatever
+        # role.
         self._runners: TimelineTable[tuple[str, int], str] = TimelineTable(timeline)
         self._held: TimelineTable[tuple[str, int, str], int] = TimelineTable(timeline)
-        self._settled: TimelineTable[int, int] = TimelineTable(timeline)
-        # Soft: the newest answer of `configured`, and to which question.
+        # In memory only: the newest answer of `configured`, and to which question.
         self._configured: tuple[Topology, TopicCatalog, ConfiguredTopology] | None = None
 
     # -- what the log says ------------------------------------------------------------------------
 
-    def replay(self, record: StreamsGroupRecord) -> None:
-        """Change the tables as the record says."""
-        match record:
-            case StreamsEpochRecord():
-                self._epochs.assign(_GROUP, record.epoch)
-            case StreamsTargetEpochRecord():
-                self._target_epochs.assign(_TARGET, record.epoch)
-            case StreamsTopologyRecord():
-                self._topologies.assign(_GROUP, record.topology)
-            case StreamsTargetRecord():
-                self._targets.assign(record.member_id, record.target)
-            case StreamsMemberRecord():
-                self._replay_member(record.member_id, record.member)
-            case StreamsCurrentRecord():
-                self._replay_current(record.member_id, record.current)
+    def _replay_other(self, record: object) -> None:
+        assert isinstance(record, StreamsTopologyRecord)
+        self._topologies.assign(_GROUP, record.value)
 
     def _replay_member(self, member_id: str, member: StreamsGroupMember | None) -> None:
-        old = self._members.get(member_id)
         current = self._currents.get(member_id)
         process_before = self._process_of(member_id)
-        self._members.assign(member_id, member)
+        super()._replay_member(member_id, member)
         process_after = self._process_of(member_id)
         if current is not None and process_before != process_after:
             # A log that has been compacted may tell of the tasks first.
             self._count_held(current, process_before, -1)
             self._count_held(current, process_after, 1)
-        instance_id = None if old is None else old.instance_id
-        # Whoever has taken the place of an old static member keeps it.
-        if instance_id is not None and self._static.get(instance_id) == member_id:
-            self._static.remove(instance_id)
-        if member is not None and member.instance_id is not None:
-            self._static.put(member.instance_id, member_id)
 
     def _replay_current(self, member_id: str, current: StreamsCurrentAssignment | None) -> None:
         old = self._currents.get(member_id)
         process_id = self._process_of(member_id)
         if old is not None:
-            if old.state is StreamsMemberState.STABLE:
-                count(self._settled, old.member_epoch, -1)
             self._count_held(old, process_id, -1)
             for task in _active_of(old):
                 # A log that has been compacted may tell of the new runner first.
                 if self._runners.get(task) == member_id:
                     self._runners.remove(task)
         if current is not None:
-            if current.state is StreamsMemberState.STABLE:
-                count(self._settled, current.member_epoch, 1)
             self._count_held(current, process_id, 1)
             for task in _active_of(current):
                 self._runners.put(task, member_id)
-        self._currents.assign(member_id, current)
+        super()._replay_current(member_id, current)
 
     def _process_of(self, member_id: str) -> str:
         member = self._members.get(member_id)
         return "" if member is None else member.process_id
 
     def _count_held(self, current: StreamsCurrentAssignment, process_id: str, step: int) -> None:
-        for subtopology, index in _held_tasks(current):
-            count(self._held, (subtopology, index, process_id), step)
+        for held in (current.assigned, current.pending_revocation):
+            for subtopology, index in tasks_of(held):
+                count(self._held, (subtopology, index, process_id), step)
 
-    @property
-    def is_droppable(self) -> bool:
-        """Whether nothing is left, neither newest nor committed: the object may be dropped."""
-        return (
-            self._epochs.is_droppable
-            and self._target_epochs.is_droppable
-            and self._topologies.is_droppable
-            and self._members.is_droppable
-            and self._targets.is_droppable
-            and self._currents.is_droppable
-        )
+    def _tables(self) -> tuple[TimelineTable[Any, Any], ...]:
+        return (*super()._tables(), self._topologies)
+
+    def tombstones(self) -> list[Any]:
+        """See ModernGroup. The topology goes last."""
+        return [*super().tombstones(), StreamsTopologyRecord(self.group_id, None)]
+
+    # -- settings ---------------------------------------------------------------------------------
+
+    def own_settings(self, settings: GroupSettings) -> StreamsGroupSettings:
+        """See ModernGroup."""
+        return settings.streams_of(self.group_id)
+
+    def longest_interval_ms(self, settings: GroupSettings) -> int:
+        """See ModernGroup."""
+        return settings.streams_of(self.group_id).heartbeat_interval_ms
 
     # -- questions about the group ----------------------------------------------------------------
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is such a group."""
-        return _GROUP in self._epochs
-
-    @property
-    def stored_epoch(self) -> StreamsGroupEpoch:
-        """The group epoch with what it was chosen for."""
-        return self._epochs.get(_GROUP) or StreamsGroupEpoch(FIRST_EPOCH)
-
-    @property
-    def epoch(self) -> int:
-        """The group epoch: one more for every change of members, topics or settings."""
-        return self.stored_epoch.epoch
-
-    @property
-    def target_epoch(self) -> int:
-        """The group epoch that the target assignment was made for."""
-        epoch = self._target_epochs.get(_TARGET)
-        return FIRST_EPOCH if epoch is None else epoch.epoch
-
-    @property
-    def has_target_epoch(self) -> bool:
-        """Whether a target assignment was ever made."""
-        return _TARGET in self._target_epochs
-
-    @property
-    def assigned_at_ms(self) -> int:
-        """When the target assignment was made; 0 if never."""
-        epoch = self._target_epochs.get(_TARGET)
-        return 0 if epoch is None else epoch.assigned_at_ms
 
     @property
     def topology(self) -> Topology | None:
@@ -200,19 +130,13 @@ class StreamsGroup(ModernGroup[StreamsGroupMember, TasksTuple]):
         return self._topologies.get(_GROUP)
 
     @property
-    def state(self) -> StreamsGroupState:
-        """See the module's docstring."""
-        if not len(self._members):
-            return StreamsGroupState.EMPTY
-        topology, stored = self.topology, self.stored_epoch
-        validated = stored.validated_topology_epoch
-        if topology is None or validated != topology.epoch:
-            return StreamsGroupState.NOT_READY
-        if stored.epoch > self.target_epoch:
-            return StreamsGroupState.ASSIGNING
-        if (self._settled.get(self.target_epoch) or 0) < len(self._members):
-            return StreamsGroupState.RECONCILING
-        return StreamsGroupState.STABLE
+    def state(self) -> ModernGroupState:
+        """See ModernGroupState."""
+        topology = self.topology
+        is_validated = (
+            topology is not None and self.stored_epoch.validated_topology_epoch == topology.epoch
+        )
+        return super().state if is_validated or self.is_empty else ModernGroupState.NOT_READY
 
     def configured(self, topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
         """The topology, which is the group's or will be, beside the topics that there are."""
@@ -221,19 +145,11 @@ class StreamsGroup(ModernGroup[StreamsGroupMember, TasksTuple]):
             known = self._configured = (topology, topics, configure(topology, topics))
         return known[2]
 
-    # -- questions about members ------------------------------------------------------------------
+    # -- questions about tasks --------------------------------------------------------------------
 
-    def static_member_id(self, instance_id: str) -> str | None:
-        """Who holds the instance id."""
-        return self._static.get(instance_id)
-
-    def current(self, member_id: str) -> StreamsCurrentAssignment:
-        """The tasks that the member may have; none, at epoch 0, if it has just come."""
-        return self._currents.get(member_id) or NEW_STREAMS_MEMBER
-
-    def target(self, member_id: str) -> TasksTuple:
-        """The tasks that the member shall have."""
-        return self._targets.get(member_id) or NO_TASKS
+    def pending_count(self, current: StreamsCurrentAssignment) -> int:
+        """See ModernGroup."""
+        return sum(1 for _ in tasks_of(current.pending_revocation))
 
     def runner(self, subtopology: str, index: int) -> str | None:
         """Who runs the task, or has still to give it up."""
@@ -250,11 +166,6 @@ def _active_of(current: StreamsCurrentAssignment) -> Iterator[tuple[str, int]]:
         for subtopology, epochs in held.active.items():
             for index in epochs:
                 yield subtopology, index
-
-
-def _held_tasks(current: StreamsCurrentAssignment) -> Iterator[tuple[str, int]]:
-    for held in (current.assigned, current.pending_revocation):
-        yield from tasks_of(held)
 
 
 def tasks_of(held: TasksTupleWithEpochs) -> Iterator[tuple[str, int]]:

@@ -1,27 +1,23 @@
-"""All streams groups (KIP-1071) of one shard: finds the group, lets it decide, keeps its timers.
+"""All streams groups (KIP-1071) of one shard.
 
-Whatever decides about tasks stands in the log, so that loading it is replaying it: members go on
-where they were, each with a whole session. What only passes through is in `streams.soft`.
-
-| Timer | Set | When it is due |
-|---|---|---|
-| streams-session | with every heartbeat | the member is removed |
-| streams-revocation | when a member is to give up tasks | it is removed if it still is |
-| streams-assignment | when a target assignment is put off | it is made, if all topics are known |
-
-Called by `shard`.
+What decides about tasks stands in the log; what only passes through is in `transient_state`. Timers
+are those of all newer groups (`modern.groups`); a target that is due is made if the topology is
+known. Called by `shard`, as one of its group types.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final, get_args
 
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH, LEAVE_GROUP_EPOCH
-from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.modern.event_history import EventHistory, heartbeat_reason
-from odradek.coordinator.group.modern.group_table import GroupTable
+from odradek.coordinator.group.modern.event_history import heartbeat_reason
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
-from odradek.coordinator.group.modern.member_checks import check_instance_id, unknown_member
+from odradek.coordinator.group.modern.groups import ModernGroups
+from odradek.coordinator.group.modern.heartbeats import (
+    JOIN_GROUP_EPOCH,
+    LEAVE_GROUP_EPOCH,
+    leave_static,
+)
+from odradek.coordinator.group.modern.member_checks import check_member, unknown_member
 from odradek.coordinator.group.requests import UpdateTopics
 from odradek.coordinator.group.step import (
     GroupStep,
@@ -29,14 +25,7 @@ from odradek.coordinator.group.step import (
 from odradek.coordinator.group.streams import heartbeats
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.records import (
-    StreamsCurrentRecord,
-    StreamsEpochRecord,
     StreamsGroupRecord,
-    StreamsMemberRecord,
-    StreamsMemberState,
-    StreamsTargetEpochRecord,
-    StreamsTargetRecord,
-    StreamsTopologyRecord,
 )
 from odradek.coordinator.group.streams.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.responses import (
@@ -47,20 +36,14 @@ from odradek.coordinator.group.streams.responses import (
 from odradek.coordinator.group.streams.target_assignment import (
     AssignmentInputs,
     StreamsTargetAssignmentBuilder,
-    assign_if_due,
-    assign_now,
-    assignment_key,
-    revocation_key,
-    start_epoch,
 )
 from odradek.coordinator.group.streams.topology import check_description, topic_names
 from odradek.coordinator.group.streams.transient_state import OFFSET_INTERVAL_MS, TransientState
 from odradek.coordinator.group.streams.warmups import ACCEPTABLE_LAG
-from odradek.coordinator.outcome import Command, TimerKey
+from odradek.coordinator.outcome import Command
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.group_offsets import OffsetCommitRequest
-from odradek.protocol.messages.groups import ListedGroup
+from odradek.protocol.messages.group_offsets import OffsetCommitRequestTopic
 from odradek.protocol.messages.streams import (
     StreamsGroupDescribedGroup,
     StreamsGroupHeartbeatRequest,
@@ -69,19 +52,15 @@ from odradek.protocol.messages.streams import (
     StreamsGroupTopologyDescriptionUpdateResponse,
 )
 
-GROUP_TYPE_STREAMS: Final = "streams"
-PROTOCOL_TYPE_STREAMS: Final = "streams"
-_COMMITS_SINCE: Final = 9
 _DESCRIPTIONS_SINCE: Final = 1
 
 
-class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
-    """See the module's docstring. A Family; an Empty classic group may become one of these."""
+class StreamsGroups(ModernGroups[StreamsGroup]):
+    """See the module's docstring, and GroupType. An Empty classic group may become one of these."""
 
-    group_type = GROUP_TYPE_STREAMS
-    is_kept_empty = False
+    group_type = StreamsGroup.group_type
     record_types = get_args(StreamsGroupRecord)
-    timer_kinds = frozenset({"streams-assignment", "streams-revocation", "streams-session"})
+    timer_kinds = StreamsGroup.timers.kinds()
 
     def __init__(
         self, timeline: Timeline, group_type_of: GroupTypeOf, classic: ClassicGroups
@@ -89,7 +68,6 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
         super().__init__(timeline, StreamsGroup)
         self._group_type_of = group_type_of
         self._classic = classic
-        self.events = EventHistory()
         self._transient: dict[str, TransientState] = {}
         self.handlers: Mapping[type, GroupTypeHandler] = {
             StreamsGroupHeartbeatRequest: self._heartbeat,
@@ -97,73 +75,21 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             StreamsGroupTopologyDescriptionUpdateRequest: self._update_description,
         }
 
-    # -- the log ----------------------------------------------------------------------------------
-
-    def replay(self, record: StreamsGroupRecord) -> None:
-        """See Family."""
-        for group_id in self._replay_record(record):
-            self._transient.pop(group_id, None)
-        if type(record) is StreamsEpochRecord and record.epoch is None:
-            self.events.forget(record.group_id)
-
-    def on_loaded(self, step: GroupStep) -> None:
-        """Every member gets a whole session: how long it was silent is not known."""
-        for group in self._groups.values():
-            self._schedule_timers(group, step)
-            self.events.add_loaded(group, step.now_ms)
-
-    def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
-        """See Family: timers that were moved or cancelled meanwhile are set again."""
-        for group_id in group_ids:
-            group = self.get(group_id)
-            if group is not None:
-                self._schedule_timers(group, step)
-            else:
-                self._transient.pop(group_id, None)
-                self._drop_unless_stored(group_id)
-
-    @staticmethod
-    def _schedule_timers(group: StreamsGroup, step: GroupStep) -> None:
-        for member_id, member in group.members():
-            heartbeats.refresh(group.group_id, member_id, step)
-            if group.current(member_id).state is StreamsMemberState.UNREVOKED_TASKS:
-                key = revocation_key(group.group_id, member_id)
-                step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
-        if group.epoch > group.target_epoch and not group.is_empty:
-            step.set_timer(assignment_key(group.group_id), step.now_ms)
-
-    # -- finding groups ---------------------------------------------------------------------------
+    def _on_dropped(self, group_id: str) -> None:
+        self._transient.pop(group_id, None)
 
     def topic_names(self, group_id: str) -> frozenset[str]:
-        """See Family: the topics that its tasks read."""
+        """See GroupType: the topics that its tasks read."""
         group = self._groups[group_id]
         topology = group.topology
         if group.is_empty or topology is None:
             return frozenset()
         return frozenset(name for part in topology.subtopologies for name in part.sources())
 
-    def tombstones(self, group_id: str) -> list[GroupRecord]:
-        """See Family. Kafka reads them in this order only."""
-        members = [member_id for member_id, _ in self._groups[group_id].members()]
-        return [
-            *(StreamsCurrentRecord(group_id, member_id, None) for member_id in members),
-            *(StreamsTargetRecord(group_id, member_id, None) for member_id in members),
-            StreamsTargetEpochRecord(group_id, None),
-            *(StreamsMemberRecord(group_id, member_id, None) for member_id in members),
-            StreamsEpochRecord(group_id, None),
-            StreamsTopologyRecord(group_id, None),
-        ]
+    def _builder(self, group: StreamsGroup) -> StreamsTargetAssignmentBuilder:
+        return StreamsTargetAssignmentBuilder(group, group.topology, self._inputs(group.group_id))
 
-    def listed(self, group_id: str) -> ListedGroup:
-        """See Family."""
-        return ListedGroup(
-            group_id=group_id,
-            protocol_type=PROTOCOL_TYPE_STREAMS,
-            group_state=self._groups[group_id].state,
-            group_type=self.group_type,
-        )
-
-    def _known(self, group_id: str) -> AssignmentInputs:
+    def _inputs(self, group_id: str) -> AssignmentInputs:
         transient = self._transient.get(group_id)
         return AssignmentInputs() if transient is None else transient.assignment_inputs()
 
@@ -222,18 +148,6 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             response, () if result.topology_error is None else result.configured.missing
         )
 
-    def _note(
-        self,
-        group: StreamsGroup,
-        step: GroupStep,
-        why: str,
-        *,
-        after: int = 0,
-        is_expired: bool = False,
-    ) -> None:
-        """What the records of this step, but the first `after`, mean for the group."""
-        self.events.note(group, step.records[after:], step.now_ms, why, is_expired=is_expired)
-
     def _become(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
         """A group for its first member: what the step's records will make of it."""
         group_id = request.group_id
@@ -258,22 +172,21 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
         if group is None:
             raise self._no_group(request.group_id)
         member_id = request.member_id
-        check_instance_id(group, member_id, request.instance_id)
-        if group.member(member_id) is None:
-            raise unknown_member(group.group_id, member_id)
+        check_member(group, member_id, request.instance_id)
         if request.shutdown_application:
             self._transient.setdefault(group.group_id, TransientState()).request_shutdown(member_id)
         if request.member_epoch == LEAVE_GROUP_EPOCH:
             self._remove(group, member_id, step)
         else:
-            heartbeats.leave_static(group, member_id, step)
-        self._note(group, step, heartbeat_reason(command, request.member_epoch))
+            leave_static(group, member_id, step)
+        if step.records:
+            self._note(group, step, heartbeat_reason(command, request.member_epoch))
         return StreamsGroupHeartbeatResponse(
             member_id=member_id, member_epoch=request.member_epoch, status=[]
         )
 
     def _remove(self, group: StreamsGroup, member_id: str, step: GroupStep) -> None:
-        heartbeats.remove(group, [member_id], self._known(group.group_id), step)
+        heartbeats.remove(group, [member_id], self._inputs(group.group_id), step)
         transient = self._transient.get(group.group_id)
         if transient is not None:
             transient.forget(member_id)
@@ -282,109 +195,40 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
 
     # -- timers and topics ------------------------------------------------------------------------
 
-    def fire(self, key: TimerKey, step: GroupStep) -> None:
-        """See Family."""
-        group = self.get(key[1])
-        if group is None:
-            return
-        if key[0] == "streams-assignment":
-            topology = group.topology
-            if topology is not None and group.epoch > group.target_epoch and not group.is_empty:
-                configured = group.configured(topology, step.topics)
-                known = self._known(group.group_id)
-                assign_now(
-                    group,
-                    group.stored_epoch,
-                    configured,
-                    StreamsTargetAssignmentBuilder(group),
-                    known,
-                    step,
-                )
-                self._note(group, step, "it was due")
-            return
-        member_id = key[2]
-        member = group.member(member_id)
-        if member is None:
-            return
-        timeout_ms = step.settings.streams_of(group.group_id).session_timeout_ms
-        why = f"no heartbeat for {timeout_ms} ms"
-        if key[0] == "streams-revocation":
-            if group.current(member_id).state is not StreamsMemberState.UNREVOKED_TASKS:
-                return
-            why = f"did not give up its tasks within {member.rebalance_timeout_ms} ms"
-        self._remove(group, member_id, step)
-        self._note(group, step, f"{member_id} {why}", is_expired=True)
+    def _assign(self, group: StreamsGroup, step: GroupStep) -> None:
+        if group.topology is not None and not group.is_empty:
+            self._builder(group).assign_now(group.stored_epoch, step)
 
-    def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
-        """See Family: an epoch starts in every group whose topics are not what they were."""
-        for group in self._groups.values():
-            topology = group.topology
-            if not group.exists or group.is_empty or topology is None:
-                continue
-            if request.names is not None and request.names.isdisjoint(topic_names(topology)):
-                continue
-            configured = group.configured(topology, step.topics)
-            stored = group.stored_epoch
-            was_ready = stored.validated_topology_epoch == topology.epoch
-            if configured.metadata_hash == stored.metadata_hash and (
-                configured.is_ready == was_ready
-            ):
-                continue
-            before = len(step.records)
-            epoch = start_epoch(group, topology, configured, step)
-            known = self._known(group.group_id)
-            assign_if_due(
-                group, epoch, configured, StreamsTargetAssignmentBuilder(group), known, step
-            )
-            self._note(group, step, "topics have changed", after=before)
+    def _update_topics(self, group: StreamsGroup, request: UpdateTopics, step: GroupStep) -> None:
+        topology = group.topology
+        if topology is None or (
+            request.names is not None and request.names.isdisjoint(topic_names(topology))
+        ):
+            return
+        configured = group.configured(topology, step.topics)
+        stored = group.stored_epoch
+        was_ready = stored.validated_topology_epoch == topology.epoch
+        if (configured.metadata_hash, configured.is_ready) != (stored.metadata_hash, was_ready):
+            builder = self._builder(group)
+            builder.assign_if_due(builder.start_epoch(step), step)
 
     # -- offsets and administration ---------------------------------------------------------------
 
-    def commit_error(self, request: OffsetCommitRequest, version: int) -> ErrorCode:
-        """See Family.
-
-        A member may be an epoch behind when its commit arrives; what it commits counts for
-        tasks that it has had since before that epoch.
-        """
-        group = self._groups[request.group_id]
-        member_id, epoch = request.member_id, request.generation_id_or_member_epoch
-        if epoch < 0 and group.is_empty:
-            return ErrorCode.NONE
-        if group.member(member_id) is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if version < _COMMITS_SINCE:
-            return ErrorCode.UNSUPPORTED_VERSION
-        current = group.current(member_id)
-        if epoch == current.member_epoch:
-            return ErrorCode.NONE
-        topology = group.topology
-        if epoch < 0 or epoch > current.member_epoch or topology is None:
-            return ErrorCode.STALE_MEMBER_EPOCH
-        reader_of = {
-            name: part.subtopology_id for part in topology.subtopologies for name in part.sources()
+    def _owned_since(
+        self,
+        group: StreamsGroup,
+        member_id: str,
+        topic: OffsetCommitRequestTopic,
+    ) -> Mapping[int, int]:
+        current, topology = group.current(member_id), group.topology
+        if topology is None:
+            return {}
+        readers = (part for part in topology.subtopologies if topic.name in part.sources())
+        subtopology = next((part.subtopology_id for part in readers), "")
+        return {
+            **current.pending_revocation.active.get(subtopology, {}),
+            **current.assigned.active.get(subtopology, {}),
         }
-        for topic in request.topics:
-            subtopology = reader_of.get(topic.name, "")
-            since = {
-                **current.pending_revocation.active.get(subtopology, {}),
-                **current.assigned.active.get(subtopology, {}),
-            }
-            for partition in topic.partitions:
-                known = since.get(partition.partition_index)
-                if known is None or not 0 <= known <= epoch:
-                    return ErrorCode.STALE_MEMBER_EPOCH
-        return ErrorCode.NONE
-
-    def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """See Family; administrators are nobody at epoch -1."""
-        if member_id is None and member_epoch < 0:
-            return ErrorCode.NONE
-        group = self._groups[group_id]
-        if group.member(member_id or "") is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.current(member_id or "").member_epoch != member_epoch:
-            return ErrorCode.STALE_MEMBER_EPOCH
-        return ErrorCode.NONE
 
     def _describe(self, command: Command, step: GroupStep) -> None:
         request = command.request

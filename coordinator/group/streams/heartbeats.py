@@ -28,49 +28,31 @@ Called by `streams.groups`.
 """
 
 from collections.abc import Collection
-from functools import partial
 from typing import NamedTuple
 
-import msgspec
-
-from odradek.coordinator.group.consumer.group import LEAVE_GROUP_STATIC_EPOCH
-from odradek.coordinator.group.consumer.heartbeats import (
+from odradek.coordinator.group.modern import heartbeats as modern
+from odradek.coordinator.group.modern.group import ModernGroupState
+from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
-    fair_heartbeat_interval,
+    LEAVE_GROUP_STATIC_EPOCH,
+    ResolvedMember,
+    check_texts,
+    fenced,
+    heartbeat_interval_ms,
     is_blank_text,
+    remove_members,
+    resolve_member,
+    schedule_session_timeout,
+    store_member,
 )
-from odradek.coordinator.group.consumer.reconciliation import FencedMember
-from odradek.coordinator.group.modern.member_checks import (
-    check_instance_id,
-    epoch_mismatch,
-    fenced_epoch,
-    unknown_member,
-)
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
-from odradek.coordinator.group.streams.group import (
-    StreamsGroup,
-    StreamsGroupState,
-    tasks_by_role,
-    tasks_of,
-)
-from odradek.coordinator.group.streams.reconciliation import (
-    TaskRole,
-    is_reconciled_to,
-    is_within,
-    reconcile,
-)
+from odradek.coordinator.group.modern.reconciliation import is_reconciled_to
+from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.group.streams.group import StreamsGroup, tasks_by_role, tasks_of
+from odradek.coordinator.group.streams.reconciliation import TASKS, TaskRole
 from odradek.coordinator.group.streams.records import (
-    NO_TASKS_WITH_EPOCHS,
     StreamsCurrentAssignment,
-    StreamsCurrentRecord,
-    StreamsEpochRecord,
     StreamsGroupEpoch,
     StreamsGroupMember,
-    StreamsMemberRecord,
-    StreamsMemberState,
-    StreamsTargetRecord,
     StreamsTopologyRecord,
     TasksTuple,
     Topology,
@@ -78,37 +60,21 @@ from odradek.coordinator.group.streams.records import (
 from odradek.coordinator.group.streams.target_assignment import (
     AssignmentInputs,
     StreamsTargetAssignmentBuilder,
-    assign_if_due,
     assignment_configs,
-    assignment_key,
-    forget_member,
-    revocation_key,
-    session_key,
-    start_epoch,
 )
 from odradek.coordinator.group.streams.topology import ConfiguredTopology, StatusCode, topology_of
 from odradek.coordinator.group.streams.warmups import has_caught_up
 from odradek.coordinator.outcome import Command
-from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
 
-_fenced = partial(fenced_epoch, "streams", "tasks")
-
-
-class ResolvedStreamsMember(msgspec.Struct, frozen=True, gc=False):
-    """Whom a heartbeat comes from: the member as stored, if it is, and whose place it takes."""
-
-    member_id: str
-    member: StreamsGroupMember | None
-    current: StreamsCurrentAssignment
-    replaced_id: str | None = None
+Resolved = ResolvedMember[StreamsGroupMember, StreamsCurrentAssignment]
 
 
 class StreamsHeartbeatOutcome(NamedTuple):
     """What became of a heartbeat; the tables will say so when the step has been replayed."""
 
-    found: ResolvedStreamsMember
+    resolved: Resolved
     current: StreamsCurrentAssignment
     member: StreamsGroupMember
     topology: Topology
@@ -128,7 +94,7 @@ class StreamsHeartbeatOutcome(NamedTuple):
         were, or it says that it has others, as after an answer that was lost."""
         if request.member_epoch == JOIN_GROUP_EPOCH:
             return True
-        before, after = self.found.current.assigned, self.current.assigned
+        before, after = self.resolved.current.assigned, self.current.assigned
         if before is after and self.owned is None:
             return False
         told = set(tasks_by_role(after))
@@ -142,9 +108,13 @@ class StreamsHeartbeatOutcome(NamedTuple):
 
 def check(request: StreamsGroupHeartbeatRequest) -> None:
     """Whether the request is one at all; else ApiError(INVALID_REQUEST)."""
-    violation = _violation(request)
-    if violation is None and not _can_be_stored(request):
-        violation = f"A text of more than {TEXT_LENGTH_MAX} letters cannot be stored."
+    violation = _violation(request) or check_texts(
+        request.group_id,
+        request.member_id,
+        request.instance_id,
+        request.rack_id,
+        request.process_id,
+    )
     if violation is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, violation)
 
@@ -179,16 +149,6 @@ def _violation(request: StreamsGroupHeartbeatRequest) -> str | None:
     return None
 
 
-def _can_be_stored(request: StreamsGroupHeartbeatRequest) -> bool:
-    return (
-        len(request.group_id) <= TEXT_LENGTH_MAX
-        and len(request.member_id) <= TEXT_LENGTH_MAX
-        and len(request.instance_id or "") <= TEXT_LENGTH_MAX
-        and len(request.rack_id or "") <= TEXT_LENGTH_MAX
-        and len(request.process_id or "") <= TEXT_LENGTH_MAX
-    )
-
-
 # -- joining and going on -------------------------------------------------------------------------
 
 
@@ -196,43 +156,52 @@ def heartbeat(
     group: StreamsGroup,
     command: Command,
     request: StreamsGroupHeartbeatRequest,
-    known: AssignmentInputs,
+    inputs: AssignmentInputs,
     step: GroupStep,
 ) -> StreamsHeartbeatOutcome:
     """A heartbeat of a member that joins or is there. ApiError if it is refused."""
     owned = _owned(request)
-    found = _find(group, request, owned, step)
+    resolved: Resolved = resolve_member(
+        group,
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        step,
+        is_retry=lambda current: owned is not None and TASKS.is_within(owned, current.assigned),
+    )
     requested = None if request.topology is None else topology_of(request.topology)
-    member = _updated(found.member, command, request)
+    member = _updated(resolved.member, command, request)
     topology = _update_topology(group, requested, step)
-    is_as_before = member is found.member or member == found.member
-    is_news = found.replaced_id is not None or not is_as_before
-    if is_news:
-        _store(group, found, member, step)
+    member_id, before = resolved.member_id, resolved.member
     configured = group.configured(topology, step.topics)
     if configured.is_ready and owned is not None:
-        _check_owned_tasks(owned, found.current, configured)
-    stored = group.stored_epoch
+        _check_owned_tasks(owned, resolved.current, configured)
+    is_changed = resolved.replaced_id is not None or (member is not before and member != before)
+    epoch, target_epoch = group.stored_epoch, group.target_epoch
     # Topics that were in order are looked at when they are said to have changed, and no sooner:
     # a node that is still reading its metadata does not see all of them yet.
-    is_warm = has_caught_up(group.target(found.member_id).warmup, found.member_id, known.lags)
-    if is_warm and stored.epoch == group.target_epoch:
-        is_news = True
-    if is_news or _has_epoch_inputs_changed(group, topology, configured, step):
-        stored = start_epoch(group, topology, configured, step)
-    goal = group.target_epoch, group.target(found.replaced_id or found.member_id)
+    is_warm = has_caught_up(group.target(member_id).warmup, member_id, inputs.lags)
+    needs_epoch = (
+        is_changed
+        or (is_warm and epoch.epoch == target_epoch)
+        or _has_epoch_inputs_changed(group, topology, configured, step)
+    )
+    goal = target_epoch, group.target(resolved.replaced_id or member_id)
     is_delayed = False
-    if stored.epoch > group.target_epoch:
-        builder = StreamsTargetAssignmentBuilder(group)
-        builder.put(found.member_id, member, found.replaced_id)
-        targets = assign_if_due(group, stored, configured, builder, known, step)
+    if needs_epoch or epoch.epoch > target_epoch:
+        builder = StreamsTargetAssignmentBuilder(group, topology, inputs)
+        if is_changed:
+            store_member(builder, resolved, member, step)
+        if needs_epoch:
+            epoch = builder.start_epoch(step)
+        targets = builder.assign_if_due(epoch, step)
         is_delayed = targets is None
         if targets is not None:
-            goal = stored.epoch, targets[found.member_id]
-    current = _maybe_reconcile(group, found, member, goal, owned, step)
-    refresh(group.group_id, found.member_id, step)
+            goal = epoch.epoch, targets[member_id]
+    current = _maybe_reconcile(group, resolved, member, goal, owned, step)
+    schedule_session_timeout(group, member_id, member, step)
     return StreamsHeartbeatOutcome(
-        found, current, member, topology, configured, stored, is_delayed, owned
+        resolved, current, member, topology, configured, epoch, is_delayed, owned
     )
 
 
@@ -246,56 +215,6 @@ def _has_epoch_inputs_changed(
     if stored.validated_topology_epoch == topology.epoch:
         return False
     return configured.is_ready or stored.metadata_hash != configured.metadata_hash
-
-
-def _find(
-    group: StreamsGroup,
-    request: StreamsGroupHeartbeatRequest,
-    owned: TasksTuple | None,
-    step: GroupStep,
-) -> ResolvedStreamsMember:
-    """Who asks, by the table above."""
-    member_id, instance_id = request.member_id, request.instance_id
-    is_join = request.member_epoch == JOIN_GROUP_EPOCH
-    holder = None if instance_id is None else group.static_member_id(instance_id)
-    if is_join and holder is not None and holder != member_id:
-        held = group.member(holder)
-        assert held is not None
-        current = group.current(holder)
-        if current.member_epoch != LEAVE_GROUP_STATIC_EPOCH:
-            raise ApiError(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {instance_id} cannot join the group"
-                f" because the instance id is owned by member {holder}.",
-            )
-        return ResolvedStreamsMember(
-            member_id, held, StreamsCurrentAssignment(0, 0, current.state, current.assigned), holder
-        )
-    member = group.member(member_id)
-    if not is_join:
-        check_instance_id(group, member_id, instance_id)
-    if member is None:
-        if not is_join:
-            raise unknown_member(group.group_id, member_id)
-        if group.member_count >= step.settings.streams_of(group.group_id).max_size:
-            raise ApiError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                "The streams group has reached its maximum capacity of"
-                f" {step.settings.streams_of(group.group_id).max_size} members.",
-            )
-    current = group.current(member_id)
-    _check_epoch(request.member_epoch, current, owned)
-    return ResolvedStreamsMember(member_id, member, current)
-
-
-def _check_epoch(epoch: int, current: StreamsCurrentAssignment, owned: TasksTuple | None) -> None:
-    known = current.member_epoch
-    if epoch in (JOIN_GROUP_EPOCH, known):
-        return
-    # Whoever did not get the answer of an epoch tells what it had before.
-    is_retry = epoch == current.previous_member_epoch
-    if not is_retry or owned is None or not is_within(owned, current.assigned):
-        raise _fenced(epoch_mismatch(epoch, known))
 
 
 def _check_owned_tasks(
@@ -389,7 +308,7 @@ def _update_topology(group: StreamsGroup, requested: Topology | None, step: Grou
     known = group.topology
     if known is None:
         if requested is None:
-            raise _fenced("belongs to a group whose topology is not known")
+            raise fenced(group, "belongs to a group whose topology is not known")
         step.records.append(StreamsTopologyRecord(group.group_id, requested))
         return requested
     if requested is not None and requested.epoch >= known.epoch and requested != known:
@@ -397,38 +316,22 @@ def _update_topology(group: StreamsGroup, requested: Topology | None, step: Grou
     return known
 
 
-def _store(
-    group: StreamsGroup, found: ResolvedStreamsMember, member: StreamsGroupMember, step: GroupStep
-) -> None:
-    group_id, member_id = group.group_id, found.member_id
-    if found.replaced_id is not None:
-        target = group.target(found.replaced_id)
-        forget_member(group_id, found.replaced_id, step)
-        step.records += (
-            StreamsMemberRecord(group_id, member_id, member),
-            StreamsTargetRecord(group_id, member_id, target),
-            StreamsCurrentRecord(group_id, member_id, found.current),
-        )
-        return
-    step.records.append(StreamsMemberRecord(group_id, member_id, member))
-
-
 def _maybe_reconcile(
     group: StreamsGroup,
-    found: ResolvedStreamsMember,
+    resolved: Resolved,
     member: StreamsGroupMember,
     goal: tuple[int, TasksTuple],
     owned: TasksTuple | None,
     step: GroupStep,
 ) -> StreamsCurrentAssignment:
     """The member's next step towards its target, written if there is one."""
-    member_id, before = found.member_id, found.current
+    member_id, before = resolved.member_id, resolved.current
     if is_reconciled_to(before, goal[0]):
         return before
-    runners = (None, member_id, found.replaced_id)
+    runners = (None, member_id, resolved.replaced_id)
     # What it has itself is no obstacle to its having it in another role: it gave that up.
     mine = {*tasks_of(before.assigned), *tasks_of(before.pending_revocation)}
-    stored = found.member
+    stored = resolved.member
 
     def is_free(role: TaskRole, subtopology: str, index: int) -> bool:
         if role is TaskRole.ACTIVE and group.runner(subtopology, index) not in runners:
@@ -438,68 +341,22 @@ def _maybe_reconcile(
             count -= (subtopology, index) in mine
         return count <= 0
 
-    try:
-        current = reconcile(
-            before, target_epoch=goal[0], target=goal[1], owned=owned, is_free=is_free
-        )
-    except FencedMember:
-        raise _fenced("is in a state that is not known here") from None
-    if current is before:
-        return before
-    step.records.append(StreamsCurrentRecord(group.group_id, member_id, current))
-    key = revocation_key(group.group_id, member_id)
-    if current.state is StreamsMemberState.UNREVOKED_TASKS:
-        step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
-    elif before.state is StreamsMemberState.UNREVOKED_TASKS:
-        step.cancel_timer(key)
+    current: StreamsCurrentAssignment = modern.maybe_reconcile(
+        group, resolved, member, TASKS, goal, owned, is_free, step
+    )
     return current
 
 
-def refresh(group_id: str, member_id: str, step: GroupStep) -> None:
-    """The member has given a sign of life: its session starts anew."""
-    timeout_ms = step.settings.streams_of(group_id).session_timeout_ms
-    step.set_timer(session_key(group_id, member_id), step.now_ms + timeout_ms)
-
-
 def interval_ms(group: StreamsGroup, step: GroupStep) -> int:
-    """When the member should come again: as in consumer groups (`heartbeats`)."""
-    settings = step.settings.streams_of(group.group_id)
-    longest_ms = settings.heartbeat_interval_ms
-    return fair_heartbeat_interval(
-        step,
-        is_busy=bool(step.records) or group.state is not StreamsGroupState.STABLE,
-        own_ms=longest_ms if settings.is_interval_fixed else None,
-        longest_ms=longest_ms,
-    )
-
-
-# -- leaving --------------------------------------------------------------------------------------
-
-
-def leave_static(group: StreamsGroup, member_id: str, step: GroupStep) -> None:
-    """A static member leaves for a while (-2): it has what it had until its session ends."""
-    before = group.current(member_id)
-    left = msgspec.structs.replace(
-        before, member_epoch=LEAVE_GROUP_STATIC_EPOCH, pending_revocation=NO_TASKS_WITH_EPOCHS
-    )
-    step.records.append(StreamsCurrentRecord(group.group_id, member_id, left))
-    step.cancel_timer(revocation_key(group.group_id, member_id))
+    """When the member should come again."""
+    is_busy = bool(step.records) or group.state is not ModernGroupState.STABLE
+    return heartbeat_interval_ms(group, step, is_busy=is_busy)
 
 
 def remove(
-    group: StreamsGroup, member_ids: Collection[str], known: AssignmentInputs, step: GroupStep
+    group: StreamsGroup, member_ids: Collection[str], inputs: AssignmentInputs, step: GroupStep
 ) -> None:
     """Members are gone, whatever the reason: the others share what they had."""
-    builder = StreamsTargetAssignmentBuilder(group)
-    for member_id in member_ids:
-        builder.remove(member_id)
-        forget_member(group.group_id, member_id, step)
-    topology = group.topology
-    stored = group.stored_epoch
-    epoch = msgspec.structs.replace(stored, epoch=stored.epoch + 1)
-    step.records.append(StreamsEpochRecord(group.group_id, epoch))
-    if builder.members and topology is not None:
-        configured = group.configured(topology, step.topics)
-        assign_if_due(group, epoch, configured, builder, known, step)
-    else:
-        step.cancel_timer(assignment_key(group.group_id))
+    builder = StreamsTargetAssignmentBuilder(group, group.topology, inputs)
+    builder.is_validating = False
+    remove_members(builder, member_ids, step)

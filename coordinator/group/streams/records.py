@@ -21,12 +21,22 @@ decodes to None. Values are immutable, their mappings are never written to. Call
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from odradek.coordinator.group.consumer.records import TargetEpoch
+from odradek.coordinator.group.modern.records import (
+    CurrentAssignment,
+    CurrentRecord,
+    EpochRecord,
+    GroupEpoch,
+    MemberRecord,
+    MemberState,
+    ModernRecords,
+    TargetEpoch,
+    TargetEpochRecord,
+    TargetRecord,
+)
 from odradek.coordinator.group.record_fields import (
     INT16,
     INT32,
@@ -56,17 +66,16 @@ _TARGET_EPOCH_KEY: Final = 20
 _TARGET_KEY: Final = 21
 _CURRENT_KEY: Final = 22
 _TOPOLOGY_KEY: Final = 23
+_STATES: Final = {
+    1: MemberState.STABLE,
+    2: MemberState.UNREVOKED,
+    3: MemberState.UNRELEASED,
+    127: MemberState.UNKNOWN,
+}
+"""How far a member is, with the numbers of the log."""
+_STATE_NUMBERS: Final = {state: number for number, state in _STATES.items()}
 _VERSION: Final = b"\x00\x00"
 _NO_TAGS: Final = b"\x00"
-
-
-class StreamsMemberState(IntEnum):
-    """How far a member is on its way to its target, with the numbers of the log."""
-
-    STABLE = 1
-    UNREVOKED_TASKS = 2
-    UNRELEASED_TASKS = 3
-    UNKNOWN = 127
 
 
 class InternalTopic(msgspec.Struct, frozen=True, gc=False):
@@ -133,12 +142,10 @@ NO_TASKS: Final = TasksTuple()
 NO_TASKS_WITH_EPOCHS: Final = TasksTupleWithEpochs()
 
 
-class StreamsGroupEpoch(msgspec.Struct, frozen=True, gc=False):
-    """A group's epoch: the hash of the topics it was chosen for, the epoch of the topology whose
-    topics are all there, and what the assignor was told."""
+class StreamsGroupEpoch(GroupEpoch, frozen=True, gc=False):
+    """A group epoch, with the epoch of the topology whose topics are all there, and the
+    configuration that the assignor was given."""
 
-    epoch: int
-    metadata_hash: int = 0
     validated_topology_epoch: int = NOT_VALIDATED
     assignment_configs: Pairs = ()
 
@@ -157,60 +164,49 @@ class StreamsGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     client_tags: Pairs = ()
 
 
-class StreamsCurrentAssignment(msgspec.Struct, frozen=True):
-    """The tasks that a member may run in its epoch, and those it has still to give up."""
+class StreamsCurrentAssignment(CurrentAssignment, frozen=True):
+    """The tasks that a member may run, and those it still has to give up."""
 
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: StreamsMemberState = StreamsMemberState.STABLE
     assigned: TasksTupleWithEpochs = NO_TASKS_WITH_EPOCHS
     pending_revocation: TasksTupleWithEpochs = NO_TASKS_WITH_EPOCHS
 
 
-class StreamsEpochRecord(msgspec.Struct, frozen=True, gc=False):
-    """A streams group's epoch, or (without one) that the group is gone."""
+class StreamsEpochRecord(EpochRecord, frozen=True, gc=False):
+    """See EpochRecord."""
 
-    group_id: str
-    epoch: StreamsGroupEpoch | None
-
-
-class StreamsMemberRecord(msgspec.Struct, frozen=True, gc=False):
-    """A member, or that it is gone."""
-
-    group_id: str
-    member_id: str
-    member: StreamsGroupMember | None
+    value: StreamsGroupEpoch | None
 
 
-class StreamsTargetEpochRecord(msgspec.Struct, frozen=True, gc=False):
-    """The epoch of the target assignment, written after the targets that changed."""
-
-    group_id: str
-    epoch: TargetEpoch | None
+class StreamsMemberRecord(MemberRecord[StreamsGroupMember], frozen=True):
+    """See MemberRecord."""
 
 
-class StreamsTargetRecord(msgspec.Struct, frozen=True):
-    """The tasks that a member shall have."""
-
-    group_id: str
-    member_id: str
-    target: TasksTuple | None
+class StreamsTargetEpochRecord(TargetEpochRecord, frozen=True, gc=False):
+    """See TargetEpochRecord."""
 
 
-class StreamsCurrentRecord(msgspec.Struct, frozen=True):
-    """The tasks that a member may have."""
+class StreamsTargetRecord(TargetRecord[TasksTuple], frozen=True):
+    """See TargetRecord."""
 
-    group_id: str
-    member_id: str
-    current: StreamsCurrentAssignment | None
+
+class StreamsCurrentRecord(CurrentRecord[StreamsCurrentAssignment], frozen=True):
+    """See CurrentRecord."""
 
 
 class StreamsTopologyRecord(msgspec.Struct, frozen=True):
     """The group's topology."""
 
     group_id: str
-    topology: Topology | None
+    value: Topology | None
 
+
+STREAMS_RECORDS: Final = ModernRecords(
+    StreamsEpochRecord,
+    StreamsTargetEpochRecord,
+    StreamsMemberRecord,
+    StreamsTargetRecord,
+    StreamsCurrentRecord,
+)
 
 StreamsGroupRecord: TypeAlias = (
     StreamsEpochRecord
@@ -232,22 +228,22 @@ def encode_streams_record(record: StreamsGroupRecord) -> tuple[bytes, bytes | No
     match record:
         case StreamsEpochRecord():
             key = INT16.pack(_EPOCH_KEY) + group_id
-            value = None if record.epoch is None else _encode_epoch(record.epoch)
+            value = None if record.value is None else _encode_epoch(record.value)
         case StreamsMemberRecord():
             key = INT16.pack(_MEMBER_KEY) + group_id + string(record.member_id)
-            value = None if record.member is None else _encode_member(record.member)
+            value = None if record.value is None else _encode_member(record.value)
         case StreamsTargetEpochRecord():
             key = INT16.pack(_TARGET_EPOCH_KEY) + group_id
-            value = None if record.epoch is None else _encode_target_epoch(record.epoch)
+            value = None if record.value is None else _encode_target_epoch(record.value)
         case StreamsTargetRecord():
             key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
-            value = None if record.target is None else _encode_target(record.target)
+            value = None if record.value is None else _encode_target(record.value)
         case StreamsCurrentRecord():
             key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
-            value = None if record.current is None else _encode_current(record.current)
+            value = None if record.value is None else _encode_current(record.value)
         case StreamsTopologyRecord():
             key = INT16.pack(_TOPOLOGY_KEY) + group_id
-            value = None if record.topology is None else _encode_topology(record.topology)
+            value = None if record.value is None else _encode_topology(record.value)
     return key, value
 
 
@@ -338,7 +334,7 @@ def _encode_held(held: TasksTupleWithEpochs) -> bytes:
 
 def _encode_current(current: StreamsCurrentAssignment) -> bytes:
     head = struct.pack(
-        ">iib", current.member_epoch, current.previous_member_epoch, int(current.state)
+        ">iib", current.member_epoch, current.previous_member_epoch, _STATE_NUMBERS[current.state]
     )
     held = _encode_held(current.assigned) + _encode_held(current.pending_revocation)
     return _VERSION + head + held + _NO_TAGS
@@ -517,12 +513,11 @@ def _decode_held(reader: FieldReader) -> TasksTupleWithEpochs:
 
 def _decode_current(reader: FieldReader) -> StreamsCurrentAssignment:
     member_epoch, previous_member_epoch = reader.int32(), reader.int32()
-    state = reader.int8()
-    known = state in StreamsMemberState.__members__.values()
+    state = _STATES.get(reader.int8(), MemberState.UNKNOWN)
     return StreamsCurrentAssignment(
         member_epoch,
         previous_member_epoch,
-        StreamsMemberState(state) if known else StreamsMemberState.UNKNOWN,
+        state,
         _decode_held(reader),
         _decode_held(reader),
     )

@@ -61,7 +61,7 @@ def heartbeat_response(
 ) -> StreamsGroupHeartbeatResponse:
     """The answer to a member that joined or goes on."""
     response = StreamsGroupHeartbeatResponse(
-        member_id=result.found.member_id,
+        member_id=result.resolved.member_id,
         member_epoch=result.current.member_epoch,
         heartbeat_interval_ms=interval_ms(group, step),
         status=[
@@ -120,7 +120,7 @@ def _endpoints(
     group: StreamsGroup, result: StreamsHeartbeatOutcome, step: GroupStep
 ) -> Iterator[EndpointToPartitions]:
     """Whose tasks are where, of all members that answer queries; the asker's come last."""
-    gone = (result.found.member_id, result.found.replaced_id)
+    gone = (result.resolved.member_id, result.resolved.replaced_id)
     held = [
         (member, group.current(member_id).assigned)
         for member_id, member in group.members()

@@ -9,7 +9,7 @@ come, are told anew whose tasks are where, are asked again for the description o
 from collections.abc import Iterable
 from typing import Final
 
-from odradek.coordinator.group.consumer.heartbeats import JOIN_GROUP_EPOCH
+from odradek.coordinator.group.modern.heartbeats import JOIN_GROUP_EPOCH
 from odradek.coordinator.group.streams.assignor import TaskId
 from odradek.coordinator.group.streams.heartbeats import StreamsHeartbeatOutcome
 from odradek.coordinator.group.streams.target_assignment import AssignmentInputs
@@ -89,7 +89,7 @@ class TransientState:
         self, request: StreamsGroupHeartbeatRequest, result: StreamsHeartbeatOutcome
     ) -> None:
         """Take in what a heartbeat says in passing."""
-        member_id = result.found.member_id
+        member_id = result.resolved.member_id
         if request.shutdown_application:
             self.request_shutdown(member_id)
         if result.includes_tasks(request) and result.member.endpoint is not None:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from odradek.coordinator.group.modern.group import (GROUP_TYPE_SHARE,)
 from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.group.rewind.records import OffsetMove
 from odradek.coordinator.group.rewind.requests import (
@@ -24,7 +25,6 @@ from odradek.coordinator.group.rewind.requests import (
     TakeSnapshot,
 )
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX
-from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
 from odradek.coordinator.group.share.requests import FindShareStates
 from odradek.coordinator.share.requests import ShareStateSummary
 from odradek.node.router.authorizer import AclOperation

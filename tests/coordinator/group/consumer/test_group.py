@@ -2,7 +2,9 @@
 
 import pytest
 
-from odradek.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from odradek.coordinator.group.consumer.group import (
+    ConsumerGroup,
+)
 from odradek.coordinator.group.consumer.records import (
     ClassicMemberMetadata,
     ConsumerCurrentAssignment,
@@ -14,9 +16,14 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerRegexRecord,
     ConsumerTargetEpochRecord,
     ConsumerTargetRecord,
+    ResolvedRegex,
+)
+from odradek.coordinator.group.modern.group import (
+    ModernGroupState,
+)
+from odradek.coordinator.group.modern.records import (
     GroupEpoch,
     MemberState,
-    ResolvedRegex,
     TargetEpoch,
 )
 from odradek.coordinator.timeline import Timeline
@@ -38,7 +45,7 @@ def member(name: str, **given: object) -> ConsumerMemberRecord:
 def owning(
     name: str, epoch: int, *indexes: int, pending: int | None = None
 ) -> ConsumerCurrentRecord:
-    state = MemberState.STABLE if pending is None else MemberState.UNREVOKED_PARTITIONS
+    state = MemberState.STABLE if pending is None else MemberState.UNREVOKED
     left = {} if pending is None else {T: {pending: epoch}}
     assigned = {T: dict.fromkeys(indexes, epoch)}
     return ConsumerCurrentRecord(
@@ -61,11 +68,11 @@ def test_a_group_exists_as_long_as_its_epoch_is_stored() -> None:
 @pytest.mark.parametrize(
     ("records", "state"),
     [
-        ([], ConsumerGroupState.EMPTY),
-        ([member("m")], ConsumerGroupState.ASSIGNING),
+        ([], ModernGroupState.EMPTY),
+        ([member("m")], ModernGroupState.ASSIGNING),
         (
             [member("m"), ConsumerTargetEpochRecord("g", TargetEpoch(2)), owning("m", 1)],
-            ConsumerGroupState.RECONCILING,
+            ModernGroupState.RECONCILING,
         ),
         (
             [
@@ -73,7 +80,7 @@ def test_a_group_exists_as_long_as_its_epoch_is_stored() -> None:
                 ConsumerTargetEpochRecord("g", TargetEpoch(2)),
                 owning("m", 2, pending=1),
             ],
-            ConsumerGroupState.RECONCILING,
+            ModernGroupState.RECONCILING,
         ),
         (
             [
@@ -82,16 +89,16 @@ def test_a_group_exists_as_long_as_its_epoch_is_stored() -> None:
                 ConsumerTargetEpochRecord("g", TargetEpoch(2)),
                 owning("m", 2),
             ],
-            ConsumerGroupState.RECONCILING,
+            ModernGroupState.RECONCILING,
         ),
         (
             [member("m"), ConsumerTargetEpochRecord("g", TargetEpoch(2)), owning("m", 2)],
-            ConsumerGroupState.STABLE,
+            ModernGroupState.STABLE,
         ),
     ],
 )
 def test_the_state_follows_from_epochs_and_members(
-    records: list[ConsumerGroupRecord], state: ConsumerGroupState
+    records: list[ConsumerGroupRecord], state: ModernGroupState
 ) -> None:
     assert group_of(ConsumerEpochRecord("g", GroupEpoch(2)), *records).state is state
 

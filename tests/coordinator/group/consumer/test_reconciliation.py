@@ -2,9 +2,12 @@
 
 import pytest
 
-from odradek.coordinator.group.consumer.reconciliation import FencedMember, reconcile
+from odradek.coordinator.group.consumer.reconciliation import PARTITIONS
 from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentAssignment,
+)
+from odradek.coordinator.group.modern.reconciliation import FencedMember, reconcile
+from odradek.coordinator.group.modern.records import (
     MemberState,
 )
 from odradek.coordinator.group.topics import (
@@ -16,8 +19,8 @@ T = b"t" * 16
 U = b"u" * 16
 STABLE, UNREVOKED, UNRELEASED = (
     MemberState.STABLE,
-    MemberState.UNREVOKED_PARTITIONS,
-    MemberState.UNRELEASED_PARTITIONS,
+    MemberState.UNREVOKED,
+    MemberState.UNRELEASED,
 )
 
 
@@ -32,7 +35,9 @@ def step(
     def is_free(topic: Uuid, index: int) -> bool:
         return (topic, index) not in (taken or ())
 
-    return reconcile(current, target_epoch=epoch, target=target, owned=owned, is_free=is_free)
+    return reconcile(
+        current, PARTITIONS, target_epoch=epoch, target=target, owned=owned, is_free=is_free
+    )
 
 
 def at(

@@ -16,9 +16,11 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerRegexRecord,
     ConsumerTargetEpochRecord,
     ConsumerTargetRecord,
+    ResolvedRegex,
+)
+from odradek.coordinator.group.modern.records import (
     GroupEpoch,
     MemberState,
-    ResolvedRegex,
     TargetEpoch,
 )
 from odradek.coordinator.group.records import decode, encode
@@ -51,9 +53,7 @@ RECORDS: list[ConsumerGroupRecord] = [
     ConsumerCurrentRecord(
         "g",
         "m",
-        ConsumerCurrentAssignment(
-            5, 4, MemberState.UNREVOKED_PARTITIONS, {T: {0: 2, 1: 5}}, {T: {2: 4}}
-        ),
+        ConsumerCurrentAssignment(5, 4, MemberState.UNREVOKED, {T: {0: 2, 1: 5}}, {T: {2: 4}}),
     ),
     ConsumerCurrentRecord("g", "m", ConsumerCurrentAssignment(-2, 4)),
     ConsumerCurrentRecord("g", "m", None),
@@ -105,16 +105,16 @@ def test_partitions_without_epochs_are_read_as_of_unknown_epochs() -> None:
     )
     record = decode(b"\x00\x08\x00\x01g\x00\x01m", value)
     assert isinstance(record, ConsumerCurrentRecord)
-    assert record.current is not None
-    assert record.current.assigned == {T: {1: UNKNOWN_EPOCH}}
+    assert record.value is not None
+    assert record.value.assigned == {T: {1: UNKNOWN_EPOCH}}
 
 
 def test_a_state_of_another_release_is_read_as_unknown() -> None:
     value = b"\x00\x00\x00\x00\x00\x05\x00\x00\x00\x04\x09\x01\x01\x00"
     record = decode(b"\x00\x08\x00\x01g\x00\x01m", value)
     assert isinstance(record, ConsumerCurrentRecord)
-    assert record.current is not None
-    assert record.current.state is MemberState.UNKNOWN
+    assert record.value is not None
+    assert record.value.state is MemberState.UNKNOWN
 
 
 def test_a_value_of_a_newer_version_is_refused_by_name() -> None:

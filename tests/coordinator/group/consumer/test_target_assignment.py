@@ -89,9 +89,9 @@ def test_the_racks_of_replicas_count_if_a_member_has_told_one() -> None:
 def test_the_default_is_the_first_assignor_and_votes_for_others_do_not_count() -> None:
     settings = GroupSettings(consumer=ConsumerGroupSettings(assignors=("range", "uniform")))
     member = ConsumerGroupMember(server_assignor="gone")
-    assert choose_assignor({"m": member}, settings) == "range"
-    assert choose_assignor({}, settings) == "range"
-    votes = {"m": member, "n": ConsumerGroupMember(server_assignor="uniform")}
+    assert choose_assignor([member], settings) == "range"
+    assert choose_assignor([], settings) == "range"
+    votes = [member, ConsumerGroupMember(server_assignor="uniform")]
     assert choose_assignor(votes, settings) == "uniform"
 
 
@@ -132,7 +132,7 @@ def test_what_members_will_want_is_counted_as_if_all_of_them_were_asked(seed: in
                     builder.remove(member_id)
                     twin.pop(member_id, None)
                 case _:
-                    builder.replace("m", "q", member)
+                    builder.put("q", member, "m")
                     twin.pop("m", None)
                     twin["q"] = member
         assert builder.members() == twin, seed

@@ -1,5 +1,7 @@
 """What every newer kind of group knows of its members."""
 
+from typing import Any
+
 import pytest
 
 from odradek.coordinator.group.consumer.group import ConsumerGroup
@@ -15,7 +17,7 @@ from odradek.coordinator.timeline import Timeline
 
 
 @pytest.mark.parametrize("kind", [ConsumerGroup, ShareGroup, StreamsGroup])
-def test_a_group_without_records_has_nobody(kind: type[ModernGroup[object, object]]) -> None:
+def test_a_group_without_records_has_nobody(kind: type[ModernGroup[Any, Any, Any, Any]]) -> None:
     group = kind("g", Timeline())
     assert group.group_id == "g"
     assert group.is_empty

@@ -14,6 +14,11 @@ from odradek.protocol.errors import ApiError, ErrorCode
 class Shelf:
     """A group in which "shelf" belongs to m."""
 
+    group_id = "g"
+
+    def member(self, member_id: str) -> object | None:
+        return self if member_id == "m" else None
+
     def static_member_id(self, instance_id: str) -> str | None:
         return {"shelf": "m"}.get(instance_id)
 

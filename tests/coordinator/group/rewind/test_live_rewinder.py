@@ -286,7 +286,9 @@ def test_a_transaction_that_began_during_a_rewind_does_not_win(scene: Scene) -> 
 def test_a_rewind_is_among_what_has_happened_to_the_group(scene: Scene) -> None:
     scene.rewind({A1: 3})
     group = scene.stage.shard.classic.live_groups.get("g")
-    events = scene.stage.shard.consumers.events.of("g") if group is None else group.events.newest()
+    events = (
+        scene.stage.shard.consumers.events.newest("g") if group is None else group.events.newest()
+    )
     told = [event for event in events if "REW" in event.kind.name]
     assert [(event.kind, event.reason) for event in told] == [
         (EventKind.REWIND_STARTED, "1 partitions"),

@@ -1,7 +1,16 @@
 """A share group's tables: what records make of it, and what may be dropped."""
 
-from odradek.coordinator.group.consumer.records import GroupEpoch, TargetEpoch
-from odradek.coordinator.group.share.group import NEW_MEMBER, NO_STATES, ShareGroup, ShareGroupState
+from odradek.coordinator.group.modern.group import (
+    ModernGroupState,
+)
+from odradek.coordinator.group.modern.records import (
+    GroupEpoch,
+    TargetEpoch,
+)
+from odradek.coordinator.group.share.group import (
+    NO_STATES,
+    ShareGroup,
+)
 from odradek.coordinator.group.share.records import (
     NamedPartitions,
     ShareCurrentAssignment,
@@ -26,7 +35,7 @@ ALL: list[ShareGroupRecord] = [
     ShareMemberRecord("g", "n", ShareGroupMember(topic_names=("b",))),
     ShareTargetRecord("g", "m", TARGET),
     ShareTargetEpochRecord("g", TargetEpoch(2, 77)),
-    ShareCurrentRecord("g", "m", ShareCurrentAssignment(2, 1, TARGET)),
+    ShareCurrentRecord("g", "m", ShareCurrentAssignment(2, 1, assigned=TARGET)),
     ShareStatePartitionsRecord("g", STATES),
 ]
 
@@ -37,8 +46,8 @@ def test_nothing_is_known_of_a_group_before_its_first_record() -> None:
     assert group.is_droppable
     assert (group.epoch, group.target_epoch, group.metadata_hash) == (0, 0, 0)
     assert (group.assigned_at_ms, group.states) == (None, NO_STATES)
-    assert group.state is ShareGroupState.EMPTY
-    assert group.current("m") is NEW_MEMBER
+    assert group.state is ModernGroupState.EMPTY
+    assert group.current("m") is ShareGroup.new_current
     assert not group.has_target("m")
 
 
@@ -49,10 +58,10 @@ def test_records_make_the_group() -> None:
     assert group.exists
     assert (group.epoch, group.metadata_hash) == (3, 9)
     assert (group.target_epoch, group.assigned_at_ms) == (2, 77)
-    assert (group.member_count, group.state) == (2, ShareGroupState.STABLE)
+    assert (group.member_count, group.state) == (2, ModernGroupState.STABLE)
     assert group.topic_names() == {"a", "b"}
     assert (group.target("m"), group.target("n")) == (TARGET, {})
-    assert group.current("m") == ShareCurrentAssignment(2, 1, TARGET)
+    assert group.current("m") == ShareCurrentAssignment(2, 1, assigned=TARGET)
     assert group.states == STATES
 
 

@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.coordinator.group.consumer.records import GroupEpoch, TargetEpoch
+from odradek.coordinator.group.modern.records import (
+    GroupEpoch,
+    TargetEpoch,
+)
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.share.records import (
     NamedPartitions,
@@ -39,7 +42,7 @@ RECORDS: list[ShareGroupRecord] = [
     ShareTargetRecord("g", "m", {T: frozenset({3, 1})}),
     ShareTargetRecord("g", "m", None),
     ShareCurrentRecord(
-        "g", "m", ShareCurrentAssignment(5, 4, {T: frozenset({0}), U: frozenset({7})})
+        "g", "m", ShareCurrentAssignment(5, 4, assigned={T: frozenset({0}), U: frozenset({7})})
     ),
     ShareCurrentRecord("g", "m", None),
     ShareStatePartitionsRecord(
@@ -85,7 +88,9 @@ def test_a_record_is_read_as_it_was_written(record: ShareGroupRecord) -> None:
             "0000 02 000102030405060708090a0b0c0d0e0f 03 00000000 00000001 00 00",
         ),
         (
-            ShareCurrentRecord("g", "m", ShareCurrentAssignment(2, 1, {T: frozenset({1})})),
+            ShareCurrentRecord(
+                "g", "m", ShareCurrentAssignment(2, 1, assigned={T: frozenset({1})})
+            ),
             "000e 0001 67 0001 6d",
             "0000 00000002 00000001 00 02 000102030405060708090a0b0c0d0e0f 02 00000001 00 00",
         ),

@@ -1,6 +1,7 @@
 """A share group's epochs: what starts one, what it asks for, and what is assigned in it."""
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
+from odradek.coordinator.group.modern.records import GroupEpoch
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.records import (
@@ -14,12 +15,7 @@ from odradek.coordinator.group.share.records import (
     StatePartitions,
 )
 from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, InitializeStates
-from odradek.coordinator.group.share.target_assignment import (
-    ShareTargetAssignmentBuilder,
-    assign_if_due,
-    assign_now,
-    start_epoch,
-)
+from odradek.coordinator.group.share.target_assignment import ShareTargetAssignmentBuilder
 from odradek.coordinator.group.step import (
     GroupStep,
 )
@@ -46,11 +42,11 @@ def group(*members: str) -> ShareGroup:
 
 def test_an_epoch_asks_for_the_states_that_are_missing() -> None:
     at = step({"a": 2})
-    assert start_epoch(ShareTargetAssignmentBuilder(group("m")), at) == 1
+    assert ShareTargetAssignmentBuilder(group("m")).start_epoch(at).epoch == 1
     epoch, states = at.records
     assert isinstance(epoch, ShareEpochRecord)
-    assert epoch.epoch is not None
-    assert (epoch.epoch.epoch, epoch.epoch.metadata_hash != 0) == (1, True)
+    assert epoch.value is not None
+    assert (epoch.value.epoch, epoch.value.metadata_hash != 0) == (1, True)
     wanted = {A: NamedPartitions("a", frozenset({0, 1}))}
     assert states == ShareStatePartitionsRecord("g", StatePartitions(wanted))
     asked = {A: {0: UNKNOWN_OFFSET, 1: UNKNOWN_OFFSET}}
@@ -61,21 +57,21 @@ def test_assigned_is_only_what_has_a_state_and_exists() -> None:
     builder = ShareTargetAssignmentBuilder(group("m"))
     builder.states = StatePartitions({}, {A: NamedPartitions("a", frozenset({0, 5}))})
     at = step({"a": 2})
-    assert assign_now(builder, 1, at) == {"m": {A: frozenset({0})}}
+    assert builder.assign_now(GroupEpoch(1), at) == {"m": {A: frozenset({0})}}
     assert [type(record) for record in at.records] == [ShareTargetRecord, ShareTargetEpochRecord]
 
 
 def test_a_target_waits_for_the_end_of_the_interval() -> None:
     made = group("m")
     first = step({"a": 1})
-    assign_now(ShareTargetAssignmentBuilder(made), 1, first)
+    ShareTargetAssignmentBuilder(made).assign_now(GroupEpoch(1), first)
     for record in first.records:
-        made.replay(record)  # type: ignore[arg-type]  # all of them a share group's
+        made.replay(record)
     soon = step({"a": 1}, NOW_MS + 99)
-    assert assign_if_due(ShareTargetAssignmentBuilder(made), 2, soon) is None
+    assert ShareTargetAssignmentBuilder(made).assign_if_due(GroupEpoch(2), soon) is None
     assert [(timer.key[0], timer.deadline_ms) for timer in soon.timers] == [
         ("share-assignment", NOW_MS + 100)
     ]
     later = step({"a": 1}, NOW_MS + 100)
-    assert assign_if_due(ShareTargetAssignmentBuilder(made), 2, later) == {"m": {}}
-    assert assign_if_due(ShareTargetAssignmentBuilder(made), 1, later) is None
+    assert ShareTargetAssignmentBuilder(made).assign_if_due(GroupEpoch(2), later) == {"m": {}}
+    assert ShareTargetAssignmentBuilder(made).assign_if_due(GroupEpoch(1), later) is None

@@ -2,8 +2,16 @@
 
 from itertools import permutations
 
-from odradek.coordinator.group.consumer.records import TargetEpoch
-from odradek.coordinator.group.streams.group import FIRST_EPOCH, StreamsGroup, StreamsGroupState
+from odradek.coordinator.group.modern.group import (
+    ModernGroupState,
+)
+from odradek.coordinator.group.modern.records import (
+    MemberState,
+    TargetEpoch,
+)
+from odradek.coordinator.group.streams.group import (
+    StreamsGroup,
+)
 from odradek.coordinator.group.streams.records import (
     StreamsCurrentAssignment,
     StreamsCurrentRecord,
@@ -12,7 +20,6 @@ from odradek.coordinator.group.streams.records import (
     StreamsGroupMember,
     StreamsGroupRecord,
     StreamsMemberRecord,
-    StreamsMemberState,
     StreamsTargetEpochRecord,
     StreamsTopologyRecord,
     TasksTupleWithEpochs,
@@ -20,8 +27,9 @@ from odradek.coordinator.group.streams.records import (
 )
 from odradek.coordinator.timeline import Timeline
 
+FIRST_EPOCH = StreamsGroup.first_epoch.epoch
 CURRENT = StreamsCurrentAssignment(
-    3, 2, StreamsMemberState.STABLE, TasksTupleWithEpochs({"0": {1: 3}}, {"1": frozenset({2})})
+    3, 2, MemberState.STABLE, TasksTupleWithEpochs({"0": {1: 3}}, {"1": frozenset({2})})
 )
 
 
@@ -58,7 +66,11 @@ def test_a_task_belongs_to_whoever_was_told_last() -> None:
 
 def test_the_state_follows_topology_epochs_and_members() -> None:
     group = StreamsGroup("g", Timeline())
-    assert (group.epoch, group.target_epoch, group.exists) == (FIRST_EPOCH, FIRST_EPOCH, False)
+    assert (group.epoch, group.target_epoch, group.exists) == (
+        FIRST_EPOCH,
+        FIRST_EPOCH,
+        False,
+    )
     states = [group.state]
     records: list[StreamsGroupRecord] = [
         StreamsTopologyRecord("g", Topology(0, ())),
@@ -71,12 +83,12 @@ def test_the_state_follows_topology_epochs_and_members() -> None:
         group.replay(record)
         states.append(group.state)
     assert states == [
-        StreamsGroupState.EMPTY,
-        StreamsGroupState.EMPTY,
-        StreamsGroupState.NOT_READY,
-        StreamsGroupState.ASSIGNING,
-        StreamsGroupState.RECONCILING,
-        StreamsGroupState.STABLE,
+        ModernGroupState.EMPTY,
+        ModernGroupState.EMPTY,
+        ModernGroupState.NOT_READY,
+        ModernGroupState.ASSIGNING,
+        ModernGroupState.RECONCILING,
+        ModernGroupState.STABLE,
     ]
 
 

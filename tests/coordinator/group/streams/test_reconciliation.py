@@ -2,19 +2,21 @@
 
 import pytest
 
-from odradek.coordinator.group.consumer.reconciliation import FencedMember
-from odradek.coordinator.group.streams.reconciliation import TaskRole, is_within, reconcile
+from odradek.coordinator.group.modern.reconciliation import FencedMember, reconcile
+from odradek.coordinator.group.modern.records import (
+    MemberState,
+)
+from odradek.coordinator.group.streams.reconciliation import TASKS, TaskRole
 from odradek.coordinator.group.streams.records import (
     NO_TASKS_WITH_EPOCHS,
     StreamsCurrentAssignment,
-    StreamsMemberState,
     TasksTuple,
     TasksTupleWithEpochs,
 )
 
-STABLE = StreamsMemberState.STABLE
-UNREVOKED = StreamsMemberState.UNREVOKED_TASKS
-UNRELEASED = StreamsMemberState.UNRELEASED_TASKS
+STABLE = MemberState.STABLE
+UNREVOKED = MemberState.UNREVOKED
+UNRELEASED = MemberState.UNRELEASED
 HAS_TWO = StreamsCurrentAssignment(5, 4, STABLE, TasksTupleWithEpochs({"0": {0: 3, 1: 5}}))
 BOTH = TasksTuple({"0": frozenset({0, 1})})
 FIRST = TasksTuple({"0": frozenset({0})})
@@ -30,6 +32,7 @@ def step(
 ) -> StreamsCurrentAssignment:
     return reconcile(
         current,
+        TASKS,
         target_epoch=epoch,
         target=target,
         owned=owned,
@@ -122,18 +125,18 @@ def test_a_standby_task_is_given_up_like_any_other() -> None:
 @pytest.mark.parametrize("owned", [None, FIRST])
 def test_an_unknown_state_must_be_fenced(owned: TasksTuple | None) -> None:
     with pytest.raises(FencedMember):
-        step(StreamsCurrentAssignment(5, 4, StreamsMemberState.UNKNOWN), FIRST, owned=owned)
+        step(StreamsCurrentAssignment(5, 4, MemberState.UNKNOWN), FIRST, owned=owned)
 
 
 def test_an_unknown_state_is_over_when_the_member_has_nothing() -> None:
-    unknown = StreamsCurrentAssignment(5, 4, StreamsMemberState.UNKNOWN)
+    unknown = StreamsCurrentAssignment(5, 4, MemberState.UNKNOWN)
     assert step(unknown, FIRST, owned=TasksTuple()).state is STABLE
 
 
 def test_a_member_is_within_what_it_was_given_role_by_role() -> None:
     held = TasksTupleWithEpochs({"0": {0: 3}}, {"1": frozenset({1})})
-    assert is_within(TasksTuple(), held)
-    assert is_within(TasksTuple({"0": frozenset({0})}, {"1": frozenset({1})}), held)
-    assert not is_within(TasksTuple({"0": frozenset({0, 1})}), held)
-    assert not is_within(TasksTuple({"1": frozenset({1})}), held)
-    assert not is_within(TasksTuple({}, {}, {"1": frozenset({1})}), held)
+    assert TASKS.is_within(TasksTuple(), held)
+    assert TASKS.is_within(TasksTuple({"0": frozenset({0})}, {"1": frozenset({1})}), held)
+    assert not TASKS.is_within(TasksTuple({"0": frozenset({0, 1})}), held)
+    assert not TASKS.is_within(TasksTuple({"1": frozenset({1})}), held)
+    assert not TASKS.is_within(TasksTuple({}, {}, {"1": frozenset({1})}), held)

@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.coordinator.group.consumer.records import TargetEpoch
+from odradek.coordinator.group.modern.records import (
+    MemberState,
+    TargetEpoch,
+)
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.streams.records import (
     UNKNOWN_EPOCH,
@@ -17,7 +20,6 @@ from odradek.coordinator.group.streams.records import (
     StreamsGroupMember,
     StreamsGroupRecord,
     StreamsMemberRecord,
-    StreamsMemberState,
     StreamsTargetEpochRecord,
     StreamsTargetRecord,
     StreamsTopologyRecord,
@@ -82,7 +84,7 @@ KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
             StreamsCurrentAssignment(
                 7,
                 6,
-                StreamsMemberState.UNREVOKED_TASKS,
+                MemberState.UNREVOKED,
                 TasksTupleWithEpochs({"0": {0: 5, 2: 7}}, {"1": frozenset({1})}),
                 TasksTupleWithEpochs({"1": {3: 4}}),
             ),
@@ -164,8 +166,8 @@ def test_a_state_of_a_newer_release_is_known_to_be_unknown() -> None:
     assert value is not None
     read = decode(key, value[:10] + b"\x09" + value[11:])
     assert isinstance(read, StreamsCurrentRecord)
-    assert read.current is not None
-    assert read.current.state is StreamsMemberState.UNKNOWN
+    assert read.value is not None
+    assert read.value.state is MemberState.UNKNOWN
 
 
 def test_tasks_without_epochs_have_unknown_ones() -> None:
@@ -175,8 +177,8 @@ def test_tasks_without_epochs_have_unknown_ones() -> None:
     )
     read = decode(key, value + b"\x01" * 5 + b"\x00")
     assert isinstance(read, StreamsCurrentRecord)
-    assert read.current is not None
-    assert read.current.assigned.active == {"0": {3: UNKNOWN_EPOCH}}
+    assert read.value is not None
+    assert read.value.assigned.active == {"0": {3: UNKNOWN_EPOCH}}
 
 
 _texts = st.text(max_size=5)
@@ -187,9 +189,9 @@ _epochs = st.dictionaries(
 _held = st.builds(TasksTupleWithEpochs, _epochs, _tasks, _tasks)
 
 
-@given(_held, _held, st.sampled_from(StreamsMemberState))
+@given(_held, _held, st.sampled_from(MemberState))
 def test_whatever_is_held_comes_back(
-    assigned: TasksTupleWithEpochs, pending: TasksTupleWithEpochs, state: StreamsMemberState
+    assigned: TasksTupleWithEpochs, pending: TasksTupleWithEpochs, state: MemberState
 ) -> None:
     record = StreamsCurrentRecord(
         "g", "m", StreamsCurrentAssignment(3, 2, state, assigned, pending)

@@ -3,7 +3,10 @@
 from odradek.cluster.metadata.group_settings import StreamsGroupSettings
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.records import StreamsGroupMember
-from odradek.coordinator.group.streams.target_assignment import StreamsTargetAssignmentBuilder
+from odradek.coordinator.group.streams.target_assignment import (
+    AssignmentInputs,
+    StreamsTargetAssignmentBuilder,
+)
 from odradek.coordinator.group.streams.topology import StatusCode
 from tests.support.streams_playbook import (
     AT_ONCE,
@@ -75,10 +78,12 @@ def test_only_targets_that_differ_are_written() -> None:
 def test_the_roll_is_the_group_as_it_will_be() -> None:
     stage = StreamsStage()
     StreamsThread(stage, "a").beat()
-    builder = StreamsTargetAssignmentBuilder(stage.streams())
+    builder = StreamsTargetAssignmentBuilder(
+        stage.streams(), stage.streams().topology, AssignmentInputs()
+    )
     before = builder.target("a")
     builder.put("b", StreamsGroupMember(process_id="p"), "a")
-    assert list(builder.members) == ["b"]
+    assert list(builder.members()) == ["b"]
     assert builder.target("b") == before
     builder.remove("b")
-    assert builder.members == {}
+    assert builder.members() == {}

@@ -1,9 +1,11 @@
-"""What every family keeps of its groups, tried with share groups."""
+"""What every type keeps of its groups, tried with share groups."""
 
-from odradek.coordinator.group.consumer.records import GroupEpoch
-from odradek.coordinator.group.modern.group_table import GroupTable
+from odradek.coordinator.group.modern.groups import ModernGroups
+from odradek.coordinator.group.modern.records import (
+    GroupEpoch,
+)
 from odradek.coordinator.group.share.group import ShareGroup
-from odradek.coordinator.group.share.records import ShareEpochRecord, ShareGroupRecord
+from odradek.coordinator.group.share.records import ShareEpochRecord
 from odradek.coordinator.timeline import Timeline
 
 
@@ -12,12 +14,12 @@ class Room:
 
     def __init__(self) -> None:
         self.timeline = Timeline()
-        self.table: GroupTable[ShareGroup, ShareGroupRecord] = GroupTable(self.timeline, ShareGroup)
+        self.table: ModernGroups[ShareGroup] = ModernGroups(self.timeline, ShareGroup)
 
-    def replay(self, group_id: str, epoch: int | None) -> list[str]:
+    def replay(self, group_id: str, epoch: int | None) -> None:
         self.timeline.advance()
         stored = None if epoch is None else GroupEpoch(epoch)
-        return self.table._replay_record(ShareEpochRecord(group_id, stored))
+        self.table.replay(ShareEpochRecord(group_id, stored))
 
     def commit(self) -> None:
         self.timeline.commit(self.timeline.position)
@@ -49,6 +51,8 @@ def test_an_end_that_is_taken_back_leaves_the_group_as_it_was() -> None:
 def test_the_object_of_a_group_goes_once_its_end_is_committed() -> None:
     room = Room()
     room.replay("g", 1)
-    assert room.replay("g", None) == []
+    room.replay("g", None)
+    assert list(room.table._groups) == ["g"]
     room.commit()
-    assert room.replay("other", 1) == ["g"]
+    room.replay("other", 1)
+    assert list(room.table._groups) == ["other"]

@@ -1,0 +1,282 @@
+"""The heartbeats of newer groups: what is the same for members of all types (KIP-848 and after it).
+
+A heartbeat is resolved to a member (`resolve_member`), the member is stored if it has changed
+(`store_member`), comes one step closer to its target (`maybe_reconcile`), and is told when to come
+again (`heartbeat_interval_ms`). A member leaves (`remove_members`) or leaves its place for a while
+(`leave_static`). The types of groups validate the request, say what of a member calls for a new
+group epoch, and make the response. Called by their `heartbeats`.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from odradek.coordinator.group.modern.group import GroupMember, ModernGroup
+from odradek.coordinator.group.modern.member_checks import (
+    check_instance_id,
+    epoch_mismatch,
+    fenced_epoch,
+    unknown_member,
+)
+from odradek.coordinator.group.modern.reconciliation import (
+    AssignmentUnit,
+    FencedMember,
+    IsFree,
+    is_reconciled_to,
+    reconcile,
+)
+from odradek.coordinator.group.modern.records import CurrentAssignment, MemberState
+from odradek.coordinator.group.modern.target_assignment import TargetAssignmentBuilder
+from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
+from odradek.protocol.errors import ApiError, ErrorCode
+
+JOIN_GROUP_EPOCH: Final = 0
+LEAVE_GROUP_EPOCH: Final = -1
+LEAVE_GROUP_STATIC_EPOCH: Final = -2
+"""The member epoch of a static member that has left and may come back (KIP-345)."""
+
+_HEARTBEATS_A_SECOND_MAX: Final = 200
+"""How many heartbeats a process asks for while nothing happens: 1 to 2 % of a core."""
+_HEARTBEATS_A_SECOND_MAX_RECONCILING: Final = 1_000
+_INTERVAL_MS_MIN: Final = 200
+"""Half of what "a member joins" and "a member leaves" may take to be known to all."""
+_INTERVAL_MS_MIN_RECONCILING: Final = 100
+_LOOP_DELAY_FACTOR: Final = 5
+"""Members are told to come again after so many times what a request waits here."""
+
+M = TypeVar("M", bound=GroupMember)
+C = TypeVar("C", bound=CurrentAssignment)
+T = TypeVar("T")
+
+
+class ResolvedMember(msgspec.Struct, Generic[M, C], frozen=True):
+    """The sender of a heartbeat: the member as stored, if it is, and the id of the static member
+    that it replaces."""
+
+    member_id: str
+    member: M | None
+    current: C
+    replaced_id: str | None = None
+
+
+# -- the request by itself ------------------------------------------------------------------------
+
+
+def is_blank_text(text: str | None) -> bool:
+    """Whether a text is there but consists of white space."""
+    return text is not None and not text.strip()
+
+
+def check_texts(
+    group_id: str,
+    member_id: str,
+    instance_id: str | None = None,
+    rack_id: str | None = None,
+    other: str | None = None,
+) -> str | None:
+    """Why the texts cannot be stored in a record; None if they can."""
+    if (
+        len(group_id) <= TEXT_LENGTH_MAX
+        and len(member_id) <= TEXT_LENGTH_MAX
+        and (instance_id is None or len(instance_id) <= TEXT_LENGTH_MAX)
+        and (rack_id is None or len(rack_id) <= TEXT_LENGTH_MAX)
+        and (other is None or len(other) <= TEXT_LENGTH_MAX)
+    ):
+        return None
+    return f"A string of more than {TEXT_LENGTH_MAX} characters cannot be stored."
+
+
+# -- joining and going on -------------------------------------------------------------------------
+
+
+def resolve_member(
+    group: ModernGroup[Any, Any, Any, Any],
+    member_id: str,
+    epoch: int,
+    instance_id: str | None,
+    step: GroupStep,
+    *,
+    is_retry: Callable[[Any], bool],
+) -> ResolvedMember[Any, Any]:
+    """The member that a heartbeat comes from; else ApiError.
+
+    `is_retry` tells of its current assignment whether a heartbeat with the previous epoch claims
+    nothing that the member was not given.
+    """
+    is_join = epoch == JOIN_GROUP_EPOCH
+    holder = None if instance_id is None else group.static_member_id(instance_id)
+    if is_join and holder is not None and holder != member_id:
+        held, current = group.member(holder), group.current(holder)
+        if current.member_epoch != LEAVE_GROUP_STATIC_EPOCH and not group.is_classic(held):
+            raise ApiError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group"
+                f" because the instance id is owned by member {holder}.",
+            )
+        return replacement(group, member_id, holder)
+    if not is_join:
+        check_instance_id(group, member_id, instance_id)
+    member = group.member(member_id)
+    if member is None:
+        if not is_join:
+            raise unknown_member(group.group_id, member_id)
+        check_group_size(group, step)
+    current = group.current(member_id)
+    known = current.member_epoch
+    # A member that did not get the answer with its epoch tells the one that it had before.
+    if epoch not in (JOIN_GROUP_EPOCH, known) and not (
+        epoch == current.previous_member_epoch and epoch < known and is_retry(current)
+    ):
+        raise fenced(group, epoch_mismatch(epoch, known))
+    return ResolvedMember(member_id, member, current)
+
+
+def replacement(
+    group: ModernGroup[Any, Any, Any, Any], member_id: str, holder: str
+) -> ResolvedMember[Any, Any]:
+    """A member that takes the place of a static one, with what that one owns."""
+    current = msgspec.structs.replace(
+        group.current(holder),
+        member_epoch=0,
+        previous_member_epoch=0,
+        pending_revocation=group.new_current.pending_revocation,
+    )
+    return ResolvedMember(member_id, group.member(holder), current, holder)
+
+
+def check_group_size(group: ModernGroup[Any, Any, Any, Any], step: GroupStep) -> None:
+    """Whether the group may have one more member; else ApiError."""
+    size_max = group.own_settings(step.settings).max_size
+    if group.member_count >= size_max:
+        raise ApiError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The {group.group_type} group has reached its maximum capacity of {size_max} members.",
+        )
+
+
+def fenced(group: ModernGroup[Any, Any, Any, Any], why: str) -> ApiError:
+    """The member must begin anew."""
+    return fenced_epoch(group.group_type, group.unit, why)
+
+
+def store_member(
+    builder: TargetAssignmentBuilder[M, Any, Any],
+    resolved: ResolvedMember[M, Any],
+    member: M,
+    step: GroupStep,
+) -> None:
+    """Write a member that has come, has changed, or replaces a static one."""
+    group, member_id, replaced_id = builder.base, resolved.member_id, resolved.replaced_id
+    builder.put(member_id, member, replaced_id)
+    stored = group.records.member(group.group_id, member_id, member)
+    if replaced_id is None:
+        step.records.append(stored)
+        return
+    target = group.target(replaced_id)
+    forget_member(group, replaced_id, step)
+    step.records += (
+        stored,
+        group.records.target(group.group_id, member_id, target),
+        group.records.current(group.group_id, member_id, resolved.current),
+    )
+
+
+def maybe_reconcile(
+    group: ModernGroup[M, T, C, Any],
+    resolved: ResolvedMember[M, C],
+    member: M,
+    unit: AssignmentUnit[T, Any],
+    goal: tuple[int, T],
+    owned: T | None,
+    is_free: IsFree,
+    step: GroupStep,
+) -> C:
+    """The member's next step towards its target (epoch, what it shall own), written if there is
+    one."""
+    before = resolved.current
+    if is_reconciled_to(before, goal[0]):
+        return before
+    try:
+        current = reconcile(
+            before, unit, target_epoch=goal[0], target=goal[1], owned=owned, is_free=is_free
+        )
+    except FencedMember:
+        raise fenced(group, "is in a state that is not known here") from None
+    if current is before:
+        return before
+    step.records.append(group.records.current(group.group_id, resolved.member_id, current))
+    # Classic members are waited for by their own timers.
+    if not group.is_classic(member):
+        key = group.revocation_key(resolved.member_id)
+        if current.state is MemberState.UNREVOKED:
+            step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
+        elif before.state is MemberState.UNREVOKED:
+            step.cancel_timer(key)
+    return current
+
+
+def schedule_session_timeout(
+    group: ModernGroup[M, Any, Any, Any], member_id: str, member: M, step: GroupStep
+) -> None:
+    """The member has given a sign of life: its session starts anew."""
+    timeout_ms = group.session_timeout_ms(member, step.settings)
+    step.set_timer(group.session_key(member_id), step.now_ms + timeout_ms)
+
+
+def heartbeat_interval_ms(
+    group: ModernGroup[Any, Any, Any, Any], step: GroupStep, *, is_busy: bool
+) -> int:
+    """When one of all the members of this process should come again.
+
+    What was set for its group is kept to while nothing happens there. Else members come as often
+    as a bound on the heartbeats of all of them allows, and at least at the broker's interval. A
+    client may wait for an answer no longer than that, and cut its connection then (librdkafka): so
+    it is a multiple of the delay of answers here.
+    """
+    if is_busy:
+        rate, floor_ms = _HEARTBEATS_A_SECOND_MAX_RECONCILING, _INTERVAL_MS_MIN_RECONCILING
+    else:
+        own = group.own_settings(step.settings)
+        if own.is_interval_fixed:
+            return own.heartbeat_interval_ms
+        rate, floor_ms = _HEARTBEATS_A_SECOND_MAX, _INTERVAL_MS_MIN
+    fair_ms = max(1000 * step.member_count_total // rate, _LOOP_DELAY_FACTOR * step.loop_delay_ms)
+    return min(max(fair_ms, floor_ms), group.longest_interval_ms(step.settings))
+
+
+# -- leaving --------------------------------------------------------------------------------------
+
+
+def leave_static(group: ModernGroup[Any, Any, Any, Any], member_id: str, step: GroupStep) -> None:
+    """A static member leaves for a while (-2): it owns what it owned until its session ends."""
+    left = msgspec.structs.replace(
+        group.current(member_id),
+        member_epoch=LEAVE_GROUP_STATIC_EPOCH,
+        pending_revocation=group.new_current.pending_revocation,
+    )
+    step.records.append(group.records.current(group.group_id, member_id, left))
+    step.cancel_timer(group.revocation_key(member_id))
+
+
+def remove_members(
+    builder: TargetAssignmentBuilder[Any, Any, Any], member_ids: Collection[str], step: GroupStep
+) -> None:
+    """Members are gone, whatever the reason: the others share what they had."""
+    for member_id in member_ids:
+        builder.remove(member_id)
+        forget_member(builder.base, member_id, step)
+    builder.assign_if_due(builder.start_epoch(step), step)
+
+
+def forget_member(group: ModernGroup[Any, Any, Any, Any], member_id: str, step: GroupStep) -> None:
+    """Write that a member is gone, and cancel its timers."""
+    group_id, records = group.group_id, group.records
+    step.records += (
+        records.current(group_id, member_id, None),
+        records.target(group_id, member_id, None),
+        records.member(group_id, member_id, None),
+    )
+    for key in group.member_keys(member_id):
+        step.cancel_timer(key)

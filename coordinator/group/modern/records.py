@@ -1,0 +1,114 @@
+"""What the records of all newer types of groups have in common: epochs, members, targets, currents.
+
+A type of group (consumer, share, streams) has a record class of its own for each of these, with a
+number of its own in the log, so that `replay` is found by class. Their last field is the value;
+None removes the key. Values are immutable, their mappings are never written to.
+"""
+
+from enum import IntEnum
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+M = TypeVar("M")
+T = TypeVar("T")
+C = TypeVar("C")
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target, with the numbers of consumer groups' log."""
+
+    STABLE = 0
+    UNREVOKED = 1
+    """It has to give something up: UNREVOKED_PARTITIONS, UNREVOKED_TASKS."""
+    UNRELEASED = 2
+    """It waits for what others give up: UNRELEASED_PARTITIONS, UNRELEASED_TASKS."""
+    UNKNOWN = 127
+    """Written by a newer release."""
+
+
+class GroupEpoch(msgspec.Struct, frozen=True, gc=False):
+    """A group's epoch, and the hash of the topics that it was started for (0: not known)."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+class TargetEpoch(msgspec.Struct, frozen=True, gc=False):
+    """The group epoch that the target assignment was made for, and when."""
+
+    epoch: int
+    assigned_at_ms: int = 0
+
+
+class CurrentAssignment(msgspec.Struct, frozen=True):
+    """What a member may own in its epoch, and what it still has to give up.
+
+    The types of groups declare the last two fields: partitions or tasks, with or without epochs.
+    """
+
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Any = None
+    pending_revocation: Any = None
+
+
+class ModernRecord(Protocol):
+    """What is asked of a record of any kind."""
+
+    @property
+    def group_id(self) -> str:
+        """The group it is about."""
+
+    @property
+    def value(self) -> object:
+        """What it stores; None removes the key."""
+
+
+class EpochRecord(msgspec.Struct, frozen=True, gc=False):
+    """A group's epoch; without a value the group is gone."""
+
+    group_id: str
+    value: Any
+
+
+class TargetEpochRecord(msgspec.Struct, frozen=True, gc=False):
+    """The epoch of the target assignment, written after the targets that changed."""
+
+    group_id: str
+    value: TargetEpoch | None
+
+
+class MemberRecord(msgspec.Struct, Generic[M], frozen=True):
+    """A member; without a value it is gone."""
+
+    group_id: str
+    member_id: str
+    value: M | None
+
+
+class TargetRecord(msgspec.Struct, Generic[T], frozen=True):
+    """What a member shall own."""
+
+    group_id: str
+    member_id: str
+    value: T | None
+
+
+class CurrentRecord(msgspec.Struct, Generic[C], frozen=True):
+    """What a member may own."""
+
+    group_id: str
+    member_id: str
+    value: C | None
+
+
+class ModernRecords(NamedTuple):
+    """The record classes of one type of group."""
+
+    epoch: type[EpochRecord]
+    target_epoch: type[TargetEpochRecord]
+    member: type[MemberRecord[Any]]
+    target: type[TargetRecord[Any]]
+    current: type[CurrentRecord[Any]]
