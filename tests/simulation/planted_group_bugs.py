@@ -50,7 +50,7 @@ def _keeps_epochs_to_itself(
 
 
 def _forgets_what_is_to_be_given_up(
-    self: GroupShard, record: OwnRecord
+    record: OwnRecord,
 ) -> tuple[bytes, bytes | None]:
     if (
         isinstance(record, ConsumerCurrentRecord | StreamsCurrentRecord)
@@ -58,8 +58,8 @@ def _forgets_what_is_to_be_given_up(
     ):
         nothing = type(record.value)().pending_revocation
         value = msgspec.structs.replace(record.value, pending_revocation=nothing)
-        return _encode(self, msgspec.structs.replace(record, value=value))
-    return _encode(self, record)
+        return _encode(msgspec.structs.replace(record, value=value))
+    return _encode(record)
 
 
 def _goes_back_to_the_epoch_before(
@@ -104,7 +104,7 @@ PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
     "what a member has to give up is not written": PlantedBug(
         GroupShard,
         "encode",
-        _forgets_what_is_to_be_given_up,
+        staticmethod(_forgets_what_is_to_be_given_up),
         CONSUMERS,
         "belongs to|still reads",
     ),
@@ -120,7 +120,7 @@ PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
     "what a thread has to give up is not written": PlantedBug(
         GroupShard,
         "encode",
-        _forgets_what_is_to_be_given_up,
+        staticmethod(_forgets_what_is_to_be_given_up),
         UNSTEADY_STREAMS,
         "belongs to|still reads",
     ),
