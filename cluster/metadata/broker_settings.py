@@ -44,7 +44,7 @@ from odradek.cluster.metadata.image import ConfigResourceType
 
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-CLUSTER: Final = ConfigScope.CLUSTER
+BROKER: Final = ConfigScope.BROKER
 _LIMIT_OF_ADDRESS: Final = re.compile(r"[^\s,;]+:[0-9]{1,9}\Z")
 READ_ONLY: Final = ConfigScope.READ_ONLY
 
@@ -68,33 +68,30 @@ class BrokerSettings:
         True,
         "Whether a topic is created when a client asks for its metadata and it does not exist.",
         enforced_by="odradek.node.router.handlers.metadata",
-        scope=CLUSTER,
     )
     default_replication_factor: int = integer(
         1,
         "The replication factor of topics that are created without one.",
         enforced_by="odradek.cluster.controller.topics",
         validator=between(1, 2**15 - 1),
-        scope=CLUSTER,
     )
     delete_topic_enable: bool = boolean(
         True,
         "Whether topics may be deleted at all.",
         enforced_by="odradek.cluster.controller.topics",
-        scope=CLUSTER,
     )
     num_partitions: int = integer(
         1,
         "The number of partitions of topics that are created without one.",
         enforced_by="odradek.cluster.controller.topics",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     connections_max_idle_ms: int = long(
         600_000,
         "How long a client's connection may be idle before it is closed.",
         enforced_by="odradek.node.wire.connection",
         validator=at_least(1),
+        scope=BROKER,
     )
     fetch_max_bytes: int = integer(
         57_671_680,
@@ -102,18 +99,21 @@ class BrokerSettings:
         " returned, however large.",
         enforced_by="odradek.node.router.handlers.fetch",
         validator=at_least(1024),
+        scope=BROKER,
     )
     max_connections: int = integer(
         INT32_MAX,
         "How many client connections a broker holds at once.",
         enforced_by="odradek.node.wire.limits",
         validator=at_least(0),
+        scope=BROKER,
     )
     max_connections_per_ip: int = integer(
         INT32_MAX,
         "How many connections a broker accepts from one address.",
         enforced_by="odradek.node.wire.limits",
         validator=at_least(0),
+        scope=BROKER,
     )
     max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = converted(
         string(
@@ -121,6 +121,7 @@ class BrokerSettings:
             "The max.connections.per.ip of single addresses, as in 127.0.0.1:200,10.0.0.1:50.",
             enforced_by="odradek.node.wire.limits",
             validator=Validator("a comma-separated list of address:number", _are_limits),
+            scope=BROKER,
         ),
         _limits_by_address,
     )
@@ -129,6 +130,7 @@ class BrokerSettings:
         "How many incremental fetch sessions a broker remembers.",
         enforced_by="odradek.node.router.fetch_sessions",
         validator=at_least(0),
+        scope=BROKER,
     )
     socket_request_max_bytes: int = integer(
         104_857_600,
@@ -136,26 +138,24 @@ class BrokerSettings:
         " arena.bytes is a limit as well.",
         enforced_by="odradek.node.wire.connection",
         validator=at_least(1),
+        scope=BROKER,
     )
     auto_leader_rebalance_enable: bool = boolean(
         True,
         "Whether the controller gives the lead back to preferred leaders that are in sync again.",
         enforced_by="odradek.cluster.controller.controller",
-        scope=CLUSTER,
     )
     broker_heartbeat_interval_ms: int = integer(
         200,
         "How often a broker sends a heartbeat to the controller.",
         enforced_by="odradek.cluster.controller.brokers",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     broker_session_timeout_ms: int = integer(
         1000,
         "How long a broker may send no heartbeat before it is fenced and loses the lead.",
         enforced_by="odradek.cluster.controller.brokers",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     cordoned_log_dirs: Strings = strings(
         "",
@@ -171,13 +171,13 @@ class BrokerSettings:
         " follower.replication.throttled.replicas of their topics.",
         enforced_by="odradek.cluster.metadata.throttles",
         validator=at_least(0),
+        scope=BROKER,
     )
     leader_imbalance_check_interval_seconds: int = long(
         300,
         "How often the controller checks whether preferred leaders can get the lead back.",
         enforced_by="odradek.cluster.controller.controller",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     leader_replication_throttled_rate: int = long(
         INT64_MAX,
@@ -185,6 +185,7 @@ class BrokerSettings:
         " are named by the leader.replication.throttled.replicas of their topics.",
         enforced_by="odradek.cluster.metadata.throttles",
         validator=at_least(0),
+        scope=BROKER,
     )
     replica_selector_class: str | None = string(
         None,
@@ -192,13 +193,13 @@ class BrokerSettings:
         " in-sync replica in the rack that the consumer names as its client.rack.",
         enforced_by="odradek.node.router.handlers.fetch",
         validator=one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+        scope=BROKER,
     )
     group_initial_rebalance_delay_ms: int = integer(
         3000,
         "How long an empty classic group waits for more members after the first has joined.",
         enforced_by="odradek.coordinator.group.classic.group",
         validator=at_least(0),
-        scope=CLUSTER,
     )
     group_lag_metrics: str = string(
         "topic",
@@ -206,49 +207,42 @@ class BrokerSettings:
         " and topic, for each partition, or not at all.",
         enforced_by="odradek.node.router.group_lag_metrics",
         validator=one_of("none", "topic", "partition"),
-        scope=CLUSTER,
     )
     group_max_session_timeout_ms: int = integer(
         1_800_000,
         "The longest session timeout that a member of a classic group may ask for.",
         enforced_by="odradek.coordinator.group.shard",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     group_max_size: int = integer(
         INT32_MAX,
         "How many members a classic group may have.",
         enforced_by="odradek.coordinator.group.classic.group",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     group_min_session_timeout_ms: int = integer(
         6000,
         "The shortest session timeout that a member of a classic group may ask for.",
         enforced_by="odradek.coordinator.group.shard",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     offset_metadata_max_bytes: int = integer(
         4096,
         "The longest metadata that a client may commit with an offset, in bytes.",
         enforced_by="odradek.coordinator.group.offsets.committed_offsets",
         validator=at_least(0),
-        scope=CLUSTER,
     )
     offsets_retention_check_interval_ms: int = long(
         600_000,
         "How often the coordinator looks for committed offsets that have expired.",
         enforced_by="odradek.coordinator.group.shard",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     offsets_retention_minutes: int = integer(
         10_080,
         "How long the offsets of a group without members are kept.",
         enforced_by="odradek.coordinator.group.administration.group_cleanup",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     offsets_topic_num_partitions: int = integer(
         50,
@@ -278,6 +272,7 @@ class BrokerSettings:
         " while it runs moves stores between them at once. Their data stay where they are.",
         enforced_by="odradek.node.controller.process",
         validator=between(1, 64),
+        scope=BROKER,
     )
     durability: str = string(
         "interval",
@@ -345,21 +340,18 @@ class BrokerSettings:
         "The longest transaction.timeout.ms that a producer may ask for.",
         enforced_by="odradek.coordinator.transaction.shard",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     transaction_partition_verification_enable: bool = boolean(
         True,
         "Whether the broker asks the transaction coordinator whether a partition is part of a"
         " transaction, before it accepts the first batch of an older client.",
         enforced_by="odradek.node.router.handlers.produce",
-        scope=CLUSTER,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
         3_600_000,
         "How often the coordinator looks for transactional ids that have expired.",
         enforced_by="odradek.coordinator.transaction.shard",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     transaction_state_log_min_isr: int = integer(
         2,
@@ -396,14 +388,12 @@ class BrokerSettings:
         " there, without a batch for transaction.max.timeout.ms and transaction.watchdog.margin.ms"
         " together, and unknown to all coordinators. Otherwise they are logged and counted.",
         enforced_by="odradek.node.router.transactions.watchdog",
-        scope=CLUSTER,
     )
     transaction_watchdog_interval_ms: int = integer(
         60_000,
         "How often to look for hanging transactions. It takes two checks to be sure of one.",
         enforced_by="odradek.node.router.transactions.watchdog",
         validator=at_least(100),
-        scope=CLUSTER,
     )
     transaction_watchdog_margin_ms: int = integer(
         300_000,
@@ -411,21 +401,18 @@ class BrokerSettings:
         " hanging.",
         enforced_by="odradek.node.router.transactions.watchdog",
         validator=at_least(0),
-        scope=CLUSTER,
     )
     transactional_id_expiration_ms: int = integer(
         604_800_000,
         "How long a transactional id is kept after its last transaction.",
         enforced_by="odradek.coordinator.transaction.shard",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     share_coordinator_snapshot_update_records_per_snapshot: int = integer(
         500,
         "After how many updates of the state of a share partition a snapshot is written.",
         enforced_by="odradek.coordinator.share.shard",
         validator=between(0, 500),
-        scope=CLUSTER,
     )
     share_coordinator_state_topic_min_isr: int = short(
         2,
@@ -460,19 +447,16 @@ class BrokerSettings:
         "How many share sessions a broker keeps; one more is refused.",
         enforced_by="odradek.node.router.share.sessions",
         validator=at_least(1),
-        scope=CLUSTER,
     )
     errors_deadletterqueue_auto_create_topics_enable: bool = boolean(
         False,
         "Whether a group's dead-letter topic is created when it is first needed.",
         enforced_by="odradek.node.router.share.dead_letter_queue",
-        scope=CLUSTER,
     )
     errors_deadletterqueue_topic_name_prefix: str = string(
         "dlq.",
         "The prefix of the names of dead-letter topics; empty for any name.",
         enforced_by="odradek.node.router.share.dead_letter_queue",
-        scope=CLUSTER,
     )
     consumer: ConsumerGroupSettings = ConsumerGroupSettings()
     """Of consumer groups that set nothing themselves; the others as well."""

@@ -292,7 +292,7 @@ def _field(name: str, key: _Key, resource_type: ConfigResourceType, prefix: str)
         documentation=key.documentation,
         enforced_by=options["enforced_by"],
         validator=options.get("validator"),
-        scope=options.get("scope", ConfigScope.BROKER),
+        scope=options.get("scope", ConfigScope.CLUSTER),
     )
     broker = options.get("broker")
     own, *broker_keys = [own] if broker is None else broker.derive(own)

@@ -12,7 +12,6 @@ from typing import Final
 
 from odradek.cluster.metadata.config_definitions import (
     INT32_MAX,
-    ConfigScope,
     ConfigValue,
     Validator,
     at_least,
@@ -37,7 +36,6 @@ from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
 
 GROUP: Final = ConfigResourceType.GROUP
-CLUSTER: Final = ConfigScope.CLUSTER
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
 ASSIGNORS: Final = (UNIFORM, RANGE)
@@ -113,7 +111,6 @@ class ConsumerGroupSettings:
         "How many members a consumer group may have.",
         enforced_by="odradek.coordinator.group.consumer.heartbeats",
         validator=at_least(1),
-        scope=CLUSTER,
         is_broker_key=True,
     )
     assignors: Strings = converted(
@@ -122,7 +119,6 @@ class ConsumerGroupSettings:
             "The assignors that members of consumer groups may ask for. The first is the default.",
             enforced_by="odradek.coordinator.group.consumer.target_assignment",
             validator=list_of(*ASSIGNORS),
-            scope=CLUSTER,
             is_broker_key=True,
         ),
         lambda names: names or ASSIGNORS,
@@ -134,7 +130,6 @@ class ConsumerGroupSettings:
             " protocol (upgrade), back (downgrade), both or neither.",
             enforced_by="odradek.coordinator.group.consumer.migration",
             validator=one_of(*MigrationPolicy),
-            scope=CLUSTER,
             is_broker_key=True,
         ),
         MigrationPolicy,
@@ -187,7 +182,6 @@ class StreamsGroupSettings:
         "How many members a streams group may have.",
         enforced_by="odradek.coordinator.group.streams.heartbeats",
         validator=at_least(1),
-        scope=CLUSTER,
         is_broker_key=True,
     )
 
@@ -265,7 +259,6 @@ class ShareGroupSettings:
         "How many members a share group may have.",
         enforced_by="odradek.coordinator.group.share.heartbeats",
         validator=between(1, 1_000),
-        scope=CLUSTER,
         is_broker_key=True,
     )
     lock_duration_ms: int = integer(
@@ -430,7 +423,6 @@ class GroupPolicySettings:
         validator=Validator(
             "a comma-separated list of names; a star may end a name", _is_pattern_list
         ),
-        scope=CLUSTER,
         is_broker_key=True,
     )
     ttl_ms: int = long(
