@@ -94,7 +94,7 @@ def register_broker(
         log_dirs=command.log_dirs,
     )
     records: list[Record] = []
-    if not _is_unchanged(record, before):
+    if record.image() != before:
         records.append(record)
     if same is None:
         records.extend(_predecessor_losses(state, command, before))
@@ -240,20 +240,6 @@ def _check_features(state: ControllerState, command: RegisterBroker) -> None:
                 f"the cluster's {name} is at level {level}, but broker {command.broker_id}"
                 f" understands {understands}: start it from a release that fits",
             )
-
-
-def _is_unchanged(record: BrokerRegistered, before: BrokerImage | None) -> bool:
-    return before == BrokerImage(
-        broker_id=record.broker_id,
-        broker_epoch=record.broker_epoch,
-        incarnation_id=record.incarnation_id,
-        listeners=record.listeners,
-        rack=record.rack,
-        features=record.features,
-        is_fenced=record.is_fenced,
-        is_in_controlled_shutdown=record.is_in_controlled_shutdown,
-        log_dirs=record.log_dirs,
-    )
 
 
 def _predecessor_losses(

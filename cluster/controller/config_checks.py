@@ -36,17 +36,11 @@ def check_resource(state: ControllerState, resource_type: int, name: str) -> Con
             _check_broker(state, name)
         case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
             if not name:
-                raise ApiError(
-                    ErrorCode.INVALID_REQUEST, "the resource name must not be empty here"
-                )
+                raise ApiError(ErrorCode.INVALID_REQUEST, "The resource name must not be empty.")
         case ConfigResourceType.BROKER_LOGGER:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, "log levels are not set by way of the configuration"
-            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Log levels cannot be set as configs.")
         case _:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"{resource_type} is no type of resource known here"
-            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}.")
     return ConfigResourceType(resource_type)
 
 
@@ -63,7 +57,7 @@ def config_definition(resource_type: ConfigResourceType, key: str) -> ConfigDefi
             definition, code = None, ErrorCode.INVALID_REQUEST
     if definition is None:
         kind = resource_type.name.lower().replace("_", " ")
-        raise ApiError(code, f"{key!r} is not a {kind} config known here")
+        raise ApiError(code, f"Unknown {kind} config name: {key}")
     return definition
 
 
@@ -85,19 +79,20 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
     if definition.scope is ConfigScope.READ_ONLY:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"{definition.name} is read-only: set it in the broker's own configuration and"
-            " restart the broker",
+            f"{definition.name} cannot be updated dynamically. Set it in the broker's own"
+            " configuration and restart the broker.",
         )
     is_for_all = broker == CLUSTER_DEFAULT_BROKER
     if is_for_all and definition.scope in (ConfigScope.ONE_BROKER, ConfigScope.PER_BROKER):
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"{definition.name} is set for one broker, not for all"
+            ErrorCode.INVALID_REQUEST,
+            f"Cannot update {definition.name} at default cluster level. Name one broker.",
         )
     if definition.scope is ConfigScope.CLUSTER and not is_for_all:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"{definition.name} must be the same on all brokers: set it as the cluster-wide"
-            " default, for the broker with the empty name (`odradek config set broker default`)",
+            f"{definition.name} must be the same on all brokers. Set it as the cluster-wide"
+            " default, for the broker with the empty name (`odradek config set broker default`).",
         )
 
 
@@ -120,8 +115,8 @@ def check_topic_constraints(state: ControllerState, configs: Mapping[str, str]) 
     if least > most:
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
-            f"min.compaction.lag.ms={least} is not valid: it must not exceed"
-            f" max.compaction.lag.ms, which is {most}",
+            f"conflict topic config setting min.compaction.lag.ms ({least}) >"
+            f" max.compaction.lag.ms ({most})",
         )
 
 
@@ -173,22 +168,24 @@ def _check_topic(state: ControllerState, name: str) -> None:
     if not name:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            "there is no default topic to configure: set the broker's defaults instead",
+            "There are no defaults of topics here. Set the broker's keys for them.",
         )
     complaint = topic_name_error(name)
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
     if name not in state.image.topics_by_name:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
 def _check_broker(state: ControllerState, name: str) -> None:
     if name == CLUSTER_DEFAULT_BROKER:
         return
     if not (name.isascii() and name.isdecimal() and str(int(name)) == name):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name!r} is not a broker's id")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Unable to parse broker name as a base 10 number: {name}"
+        )
     if int(name) not in state.image.brokers:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker {name}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker {name} is not registered.")
 
 
 def check_min_insync_replicas(
@@ -210,6 +207,5 @@ def check_min_insync_replicas(
     ):
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
-            f"the cluster's {key} cannot be taken away while eligible leader replicas are on: set"
-            " it to another value",
+            "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
         )

@@ -1,7 +1,7 @@
-"""AlterConfigs and IncrementalAlterConfigs: each resource's change as a whole, or not at all.
+"""AlterConfigs and IncrementalAlterConfigs: the changes of a resource happen all or not at all.
 
-Both come down to the resource's configs as they shall be, compared with what they are: what does
-not change makes no record, so that writing the same value again costs nobody anything.
+Both compute what the resource's configs shall be, and compare that with what they are. A value that
+does not change makes no record.
 """
 
 from collections import Counter
@@ -88,7 +88,7 @@ def _alter_each(
         code, message = ErrorCode.NONE, None
         try:
             if times_named[resource.resource_type, resource.resource_name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this resource twice")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
             records.extend(change(resource))
         except ApiError as error:
             code, message = error.code, error.message
@@ -102,19 +102,13 @@ def _alter_each(
 
 
 def _alter(state: ControllerState, resource: ResourceConfigs) -> Iterable[Record]:
-    resource_type = check_resource(state, resource.resource_type, resource.resource_name)
+    name = resource.resource_name
+    resource_type = check_resource(state, resource.resource_type, name)
     _check_named_once(key for key, _ in resource.configs)
-    wanted: dict[str, str] = {}
-    for key, value in resource.configs:
-        wanted[key] = _checked_value(resource_type, resource.resource_name, key, value)
-    if resource_type is ConfigResourceType.TOPIC:
-        check_topic_constraints(state, wanted)
-    elif resource_type is ConfigResourceType.GROUP:
-        check_group_bounds(state, wanted)
-    elif resource_type is ConfigResourceType.BROKER:
-        check_broker_bounds(state, resource.resource_name, wanted)
-    check_min_insync_replicas(state, resource_type, resource.resource_name, wanted)
-    return _change_records(state, resource_type, resource.resource_name, wanted)
+    wanted = {
+        key: _checked_value(resource_type, name, key, value) for key, value in resource.configs
+    }
+    return _change_records(state, resource_type, name, wanted)
 
 
 def _alter_incrementally(state: ControllerState, resource: ResourceOperations) -> Iterable[Record]:
@@ -124,13 +118,6 @@ def _alter_incrementally(state: ControllerState, resource: ResourceOperations) -
     wanted = dict(state.image.configs.of(resource_type, name))
     for operation in resource.operations:
         _apply(state, resource_type, name, operation, wanted)
-    if resource_type is ConfigResourceType.TOPIC:
-        check_topic_constraints(state, wanted)
-    elif resource_type is ConfigResourceType.GROUP:
-        check_group_bounds(state, wanted)
-    elif resource_type is ConfigResourceType.BROKER:
-        check_broker_bounds(state, name, wanted)
-    check_min_insync_replicas(state, resource_type, name, wanted)
     return _change_records(state, resource_type, name, wanted)
 
 
@@ -153,9 +140,10 @@ def _apply(
         case AlterConfigOperation.APPEND | AlterConfigOperation.SUBTRACT:
             definition = config_definition(resource_type, key)
             if definition.type is not ConfigType.LIST:
+                verb = AlterConfigOperation(operation.operation).name
                 raise ApiError(
                     ErrorCode.INVALID_CONFIG,
-                    f"{key} is not a list: it can be set, but not appended to or subtracted from",
+                    f"Can't {verb} to key {key} because its type is not LIST.",
                 )
             items = _list_items(
                 definition, _checked_value(resource_type, name, key, operation.value)
@@ -169,7 +157,7 @@ def _apply(
         case _:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"{operation.operation} is no operation: 0 sets, 1 deletes, 2 appends, 3 subtracts",
+                f"Unknown operation type {operation.operation}.",
             )
 
 
@@ -177,9 +165,7 @@ def _checked_value(
     resource_type: ConfigResourceType, name: str, key: str, value: str | None
 ) -> str:
     if value is None:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"{key} cannot be null: delete it to get the default back"
-        )
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
     check_value(resource_type, name, key, value)
     return value.strip()
 
@@ -188,7 +174,7 @@ def _check_named_once(keys: Iterable[str]) -> None:
     twice = sorted(key for key, count in Counter(keys).items() if count > 1)
     if twice:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"the request names {', '.join(twice)} more than once"
+            ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
         )
 
 
@@ -199,7 +185,7 @@ def _current_list(
     definition: ConfigDefinition,
     wanted: Mapping[str, str],
 ) -> list[str]:
-    """What the list holds without the operation: its own value, or else the one in effect."""
+    """The list before the operation: the resource's own value, or else the effective one."""
     if resource_type is ConfigResourceType.TOPIC:
         candidates = resource_candidates(
             definition,
@@ -219,6 +205,17 @@ def _list_items(definition: ConfigDefinition, text: str) -> list[str]:
 def _change_records(
     state: ControllerState, resource_type: ConfigResourceType, name: str, wanted: Mapping[str, str]
 ) -> list[Record]:
+    """The records that change a resource's configs; ApiError if they contradict each other."""
+    match resource_type:
+        case ConfigResourceType.TOPIC:
+            check_topic_constraints(state, wanted)
+        case ConfigResourceType.GROUP:
+            check_group_bounds(state, wanted)
+        case ConfigResourceType.BROKER:
+            check_broker_bounds(state, name, wanted)
+        case _:
+            pass
+    check_min_insync_replicas(state, resource_type, name, wanted)
     before = state.image.configs.of(resource_type, name)
     records: list[Record] = [
         ConfigChanged(resource_type, name, key, None) for key in before if key not in wanted

@@ -146,8 +146,7 @@ def elect_leaders(state: ControllerState, command: ElectLeaders) -> ControllerRe
     except ValueError:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"{command.election_type} is no type of election: 0 elects preferred leaders, 1 anybody"
-            " if it must be",
+            f"Unknown election type {command.election_type}",
         ) from None
     decisions = state.decisions()
     results: list[PartitionChangeResult] = []
@@ -217,7 +216,9 @@ def _elect(
     name, number = reference.topic, reference.partition
     topic = state.image.topics_by_name.get(name)
     if topic is None or not 0 <= number < len(topic.partitions):
-        text = f"there is no partition {name}-{number}"
+        text = (
+            f"No such topic as {name}" if topic is None else f"No such partition as {name}-{number}"
+        )
         return PartitionChangeResult(name, number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     topic_partition = (topic.topic_id, number)
     before = decisions.partition(topic_partition)
@@ -229,7 +230,7 @@ def _elect(
         election, missing = LeaderElection.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     if is_done:
         return PartitionChangeResult(
-            name, number, ErrorCode.ELECTION_NOT_NEEDED, f"broker {before.leader} leads already"
+            name, number, ErrorCode.ELECTION_NOT_NEEDED, f"Broker {before.leader} is the leader."
         )
     after = changed_partition(before, decisions.rules(topic.topic_id), election=election)
     if after is None or not _has_requested_leader(after, election_type):
@@ -246,5 +247,5 @@ def _has_requested_leader(after: PartitionImage, election_type: ElectionType) ->
 
 def _failure_reason(before: PartitionImage, election_type: ElectionType) -> str:
     if election_type is ElectionType.PREFERRED:
-        return f"broker {before.replicas[0]} is not in sync, or not available"
-    return f"none of the brokers {list(before.replicas)} is available"
+        return f"Broker {before.replicas[0]} is not in sync, or fenced or in controlled shutdown."
+    return f"All of the brokers {list(before.replicas)} are fenced or in controlled shutdown."

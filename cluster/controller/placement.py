@@ -1,15 +1,16 @@
 """Where new replicas go: spread over the racks first, then over the brokers.
 
-One replica after the other is given to whoever has least, in this order of importance:
+Each replica is placed on the broker that has the least of the topic, by these criteria in order:
 
-- a leader: who leads fewest partitions of the topic, then who holds fewest replicas;
-- a follower: a rack that has none of the partition, or fewest; then who holds fewest replicas, or
-  whose rack does; then who has led already, because the others will have to; then who has followed
-  this leader least, so that the load of a lost broker falls on all others and not on its neighbour.
+- the leader: the broker that leads the fewest partitions, then that holds the fewest replicas;
+- a follower: the rack with the fewest replicas of the partition; then the broker, and the rack,
+  with the fewest replicas; then the broker that leads the most, because the others will have to
+  lead; then the one that has followed this leader least, so that all others share the load of a
+  lost broker.
 
-Among equals it goes round, starting where the topic's id points to, which is random by birth. So
-the leaders of a topic are balanced within one always, and its replicas within one where the racks
-are of one size. Partitions that are added later continue from those that are there.
+Ties are broken round robin, starting at a broker that the topic's random id selects. The numbers of
+leaders therefore differ by at most one, and those of replicas too if all racks are of one size.
+Partitions that are added later continue from the existing ones.
 """
 
 from collections import Counter
@@ -35,22 +36,25 @@ def place_replicas(
 ) -> list[tuple[int, ...]]:
     """Replicas for `partition_count` partitions, the preferred leader of each first.
 
-    `brokers` may lead; `inactive` are brokers that are registered and cannot now: they are taken as
-    followers only where there are not enough others, so that a topic can be created while a node
-    is away. `existing` are the replicas of the topic's partitions so far. Brokers without a rack
-    are in one of their own together. ApiError(INVALID_REPLICATION_FACTOR) if there are fewer
-    brokers than replicas wanted, or none that may lead.
+    `brokers` may lead; `inactive` are registered brokers that cannot lead now. They become
+    followers only if there are not enough others, so that a topic can be created while a node is
+    down. `existing` are the replicas of the topic's partitions so far. All brokers without a rack
+    share one. ApiError(INVALID_REPLICATION_FACTOR) if there are fewer brokers than replicas, or
+    none that may lead.
     """
     count = len(brokers) + len(inactive)
     if replication_factor > count:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} needs that many brokers, but only {count}"
-            f" {'is' if count == 1 else 'are'} registered",
+            f"Unable to replicate the partition {replication_factor} time(s): The target"
+            f" replication factor of {replication_factor} cannot be reached because only {count}"
+            " broker(s) are registered.",
         )
     if not brokers:
         raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is available: all are fenced"
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): All brokers are"
+            " currently fenced or in controlled shutdown.",
         )
     replica_counts = _ReplicaCounts(topic_id, brokers, racks)
     for replicas in existing:

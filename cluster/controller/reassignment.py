@@ -95,21 +95,20 @@ def _reassign(
     topic = state.image.topics_by_name.get(name)
     if topic is None or not 0 <= number < len(topic.partitions):
         raise ApiError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}."
         )
     topic_partition = (topic.topic_id, number)
     before = decisions.partition(topic_partition)
     rules = decisions.rules(topic.topic_id)
     if wanted.replicas is None:
-        decisions.put(topic_partition, _cancel_reassignment(f"{name}-{number}", before, rules))
+        decisions.put(topic_partition, _cancel_reassignment(f"{name}:{number}", before, rules))
         return
     _check_target(state, wanted.replicas)
     original = _original_replicas(before)
     if not may_change_factor and len(wanted.replicas) != len(original):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{name}-{number} has {len(original)} replicas, {list(wanted.replicas)} would change"
-            " that, and the request does not allow it",
+            f"The replication factor is changed from {len(original)} to {len(wanted.replicas)}",
         )
     decisions.put(topic_partition, _start_reassignment(before, rules, wanted.replicas, original))
 
@@ -150,7 +149,7 @@ def _cancel_reassignment(
     """
     if not is_reassigned(before):
         raise ApiError(
-            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"no reassignment of {name} is under way"
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
         )
     original = _original_replicas(before)
     in_sync = [replica for replica in before.in_sync_replicas if replica in original]
@@ -159,9 +158,8 @@ def _cancel_reassignment(
         if not rules.is_unclean_allowed or not original:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"the reassignment of {name} cannot be cancelled: only the added replicas"
-                f" {list(before.in_sync_replicas)} are in sync, and an unclean election is not"
-                " allowed",
+                f"Unable to revert partition assignment for {name} because it would require an"
+                " unclean leader election.",
             )
         in_sync = [original[0]]
         election = LeaderElection.UNCLEAN

@@ -1,4 +1,4 @@
-"""Replicas that somebody chose by hand, and what a new partition looks like on its replicas."""
+"""Manual partition assignments, and the initial state of a partition on its replicas."""
 
 from collections.abc import Sequence
 
@@ -17,13 +17,13 @@ def replicas_by_partition(
         if assignment.partition in by_partition:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"partition {assignment.partition} is assigned twice",
+                f"Found multiple manual partition assignments for partition {assignment.partition}",
             )
         by_partition[assignment.partition] = assignment.replicas
     if by_partition.keys() != set(range(len(by_partition))):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions must be numbered 0, 1, 2 and so on without a gap",
+            "partitions should be a consecutive 0-based integer sequence",
         )
     replication_factor = len(by_partition[0])
     for partition in range(len(by_partition)):
@@ -40,31 +40,40 @@ def check_assignment(
 ) -> None:
     """ApiError(INVALID_REPLICA_ASSIGNMENT) unless a partition may have these replicas.
 
-    One of them has to be there to lead, unless others do as yet (`may_be_inactive`).
+    One of them must be active, so that it can lead, unless the partition has a leader already
+    (`may_be_inactive`).
     """
     complaint = None
     if not replicas:
-        complaint = "a partition cannot be assigned to no replicas"
+        complaint = "The manual partition assignment includes an empty replica list."
     elif len(set(replicas)) != len(replicas):
-        complaint = f"the assignment {list(replicas)} names a broker twice"
+        twice = next(replica for replica in replicas if list(replicas).count(replica) > 1)
+        complaint = f"The manual partition assignment includes the broker {twice} more than once."
     elif len(replicas) != replication_factor:
         complaint = (
-            f"the assignment {list(replicas)} has {len(replicas)} replicas, but the topic's other"
-            f" partitions have {replication_factor}"
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s),"
+            " but this is not consistent with previous partitions, which have"
+            f" {replication_factor} replica(s)."
         )
     else:
         brokers = state.image.brokers
         unknown = [replica for replica in replicas if replica not in brokers]
         if unknown:
-            complaint = f"broker {unknown[0]} is not registered"
+            complaint = (
+                f"The manual partition assignment includes broker {unknown[0]}, but no such broker"
+                " is registered."
+            )
         elif not may_be_inactive and not any(is_active(brokers[replica]) for replica in replicas):
-            complaint = f"none of the brokers {list(replicas)} is available"
+            complaint = (
+                f"All brokers specified in the manual partition assignment {list(replicas)} are"
+                " fenced or in controlled shutdown."
+            )
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
 
 
 def initial_partition(state: ControllerState, replicas: Sequence[int]) -> PartitionImage:
-    """A partition at its birth: who is active is in sync, the first of those leads."""
+    """A new partition: its active replicas are in sync, and the first of them leads."""
     brokers = state.image.brokers
     in_sync = tuple(replica for replica in replicas if is_active(brokers.get(replica)))
     return PartitionImage(replicas=tuple(replicas), in_sync_replicas=in_sync, leader=in_sync[0])

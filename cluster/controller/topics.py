@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics and CreatePartitions: the checks in Kafka's order, and the records.
 
-One topic of a command never fails another, but a command that asks for more partitions than the
-metadata log should carry in one entry is refused for all its topics.
+A topic that fails does not fail the others of a command. Only a command with more partitions than
+one entry of the metadata log should hold is refused for all its topics.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
     for topic in {topic.name: topic for topic in command.topics}.values():
         try:
             if times_named[topic.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             made = state.image.topics_by_id.get(topic.topic_id)
             if made is not None and made.name == topic.name:
                 # Ids are fresh with each request: this one comes again, its answer was lost.
@@ -89,12 +89,10 @@ def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerRe
     for reference in dict.fromkeys(command.topics):
         try:
             if times_named[reference] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic = _find_topic(state, reference)
             if topic.topic_id in deleted:
-                raise ApiError(
-                    ErrorCode.INVALID_REQUEST, "the request names this topic by name and by id"
-                )
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
         except ApiError as error:
             results.append(
                 TopicResult(reference.name, error.code, error.message, topic_id=reference.topic_id)
@@ -115,7 +113,7 @@ def create_partitions(state: ControllerState, command: CreatePartitions) -> Cont
     for wanted in {topic.name: topic for topic in command.topics}.values():
         try:
             if times_named[wanted.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic, partitions = _partitions_to_add(state, wanted)
             added_count += len(partitions)
             if added_count > PARTITIONS_PER_COMMAND_MAX:
@@ -147,24 +145,26 @@ def _check_name(state: ControllerState, name: str, names_in_request: dict[str, s
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
     if name in state.image.topics_by_name:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     other = state.colliding_topic(name) or names_in_request.get(unify_collision_chars(name))
     if other is not None:
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name!r} collides with {other!r}: they differ only in '.' and '_', which"
-            " metrics cannot tell apart",
+            f"Topic '{name}' collides with existing topic: {other}",
         )
 
 
 def _new_partitions(state: ControllerState, topic: NewTopic) -> tuple[PartitionImage, ...]:
     if topic.assignments:
-        if topic.partition_count != -1 or topic.replication_factor != -1:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                "with replica assignments, the number of partitions and the replication factor"
-                " must be -1",
-            )
+        for count, what in (
+            (topic.replication_factor, "replication factor"),
+            (topic.partition_count, "numPartitions"),
+        ):
+            if count != -1:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"A manual partition assignment was specified, but {what} was not set to -1.",
+                )
         return tuple(
             initial_partition(state, replicas)
             for replicas in replicas_by_partition(state, topic.assignments)
@@ -178,14 +178,12 @@ def _new_partitions(state: ControllerState, topic: NewTopic) -> tuple[PartitionI
     if partition_count < 1:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{partition_count} is no number of partitions: it must be 1 or more, or -1 for the"
-            " default",
+            "Number of partitions was set to an invalid non-positive value.",
         )
     if replication_factor < 1:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{replication_factor} is no replication factor: it must be 1 or more, or -1 for the"
-            " default",
+            "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     # What is beyond the limit is counted, not built.
     built_count = min(partition_count, PARTITIONS_PER_COMMAND_MAX + 1)
@@ -205,9 +203,10 @@ def _place_partitions(
         cordoned = [b.broker_id for b in registered if state.is_cordoned(b.broker_id)]
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} needs that many brokers, but only"
-            f" {len(brokers)} of {len(registered)} take new replicas: cordoned.log.dirs of"
-            f" {', '.join(map(str, cordoned))} says no",
+            f"Unable to replicate the partition {replication_factor} time(s): The target"
+            f" replication factor of {replication_factor} cannot be reached because only"
+            f" {len(brokers)} of {len(registered)} broker(s) take new replicas: cordoned.log.dirs"
+            f" is set for {', '.join(map(str, cordoned))}.",
         )
     return tuple(
         initial_partition(state, replicas)
@@ -228,7 +227,7 @@ def _checked_configs(state: ControllerState, topic: NewTopic) -> dict[str, str]:
     for key, value in topic.configs:
         if value is None:
             raise ApiError(
-                ErrorCode.INVALID_CONFIG, f"{key} cannot be null: leave it out for the default"
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {key}"
             )
         configs[key] = value.strip()
     check_topic_configs(state, configs)
@@ -238,23 +237,21 @@ def _checked_configs(state: ControllerState, topic: NewTopic) -> dict[str, str]:
 def _find_topic(state: ControllerState, reference: TopicReference) -> TopicImage:
     has_id = reference.topic_id != ZERO_UUID
     if has_id == (reference.name is not None):
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, "a topic is named either by its name or by its id"
-        )
+        raise ApiError(ErrorCode.INVALID_REQUEST, "A topic must have either a name or an id.")
     if not state.broker_settings.delete_topic_enable:
         raise ApiError(
             ErrorCode.TOPIC_DELETION_DISABLED,
-            "topics cannot be deleted: set delete.topic.enable=true to allow it",
+            "Topic deletion is disabled. Set delete.topic.enable=true to allow it.",
         )
     if reference.name is None:
         topic = state.image.topics_by_id.get(reference.topic_id)
         if topic is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         return topic
     topic = state.image.topics_by_name.get(reference.name)
     if topic is None:
         raise ApiError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {reference.name!r}"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {reference.name}."
         )
     return topic
 
@@ -264,20 +261,25 @@ def _partitions_to_add(
 ) -> tuple[TopicImage, tuple[PartitionImage, ...]]:
     topic = state.image.topics_by_name.get(wanted.name)
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {wanted.name}."
+        )
     if any(
         partition.adding_replicas or partition.removing_replicas for partition in topic.partitions
     ):
         raise ApiError(
             ErrorCode.REASSIGNMENT_IN_PROGRESS,
-            f"partitions of {wanted.name!r} are being reassigned: try again when that is done",
+            f"Partitions of {wanted.name} are being reassigned. Try again when that is done.",
         )
     count = len(topic.partitions)
     added = wanted.count - count
     if added < 1:
+        message = f"The topic {wanted.name} currently has {count} partition(s); {wanted.count}"
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {wanted.name!r} has {count} partitions: {wanted.count} would not be more",
+            f"{message} would not be an increase."
+            if added
+            else f"Topic already has {count} partition(s).",
         )
     replication_factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
@@ -289,8 +291,8 @@ def _partitions_to_add(
     if len(wanted.assignments) != added:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{added} partitions are to be added, but replicas are assigned to"
-            f" {len(wanted.assignments)}",
+            f"Attempted to add {added} additional partition(s), but only"
+            f" {len(wanted.assignments)} assignment(s) were specified.",
         )
     for replicas in wanted.assignments:
         check_assignment(state, replicas, replication_factor)
@@ -299,7 +301,7 @@ def _partitions_to_add(
 
 def _too_many_partitions(command: CreateTopics | CreatePartitions) -> ControllerResult:
     names: Iterable[str] = dict.fromkeys(topic.name for topic in command.topics)
-    message = f"one request creates at most {PARTITIONS_PER_COMMAND_MAX} partitions"
+    message = "Excessively large number of partitions per request."
     return ControllerResult(
         records=(),
         reply=TopicsReply(

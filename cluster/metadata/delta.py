@@ -4,13 +4,15 @@ The cost of `replay` is that of the record; the cost of `apply` is one copy of e
 touched, however many records touched it. So a batch of a thousand new topics copies the table of
 topics once. What no record touched is shared with the old image, object for object.
 
-Replay trusts its records: they were checked by the controller that wrote them. One that cannot
-apply (a partition of an unknown topic) breaks the invariant that all nodes read the same log,
-and raises.
+Records are not checked again: the controller that wrote them has done that. One that cannot be
+applied (a partition of an unknown topic) breaks the invariant that all nodes read the same log, and
+raises MetadataInvariantError.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import assert_never
+
+import msgspec
 
 from odradek.cluster.metadata.image import (
     BrokerImage,
@@ -148,35 +150,19 @@ class MetadataDelta:
     def _change_broker(self, record: BrokerRegistered | BrokerChanged | BrokerUnregistered) -> None:
         if self._brokers is None:
             self._brokers = dict(self._image.brokers)
+        broker_id = record.broker_id
         match record:
             case BrokerRegistered():
-                self._brokers[record.broker_id] = BrokerImage(
-                    broker_id=record.broker_id,
-                    broker_epoch=record.broker_epoch,
-                    incarnation_id=record.incarnation_id,
-                    listeners=record.listeners,
-                    rack=record.rack,
-                    features=record.features,
-                    is_fenced=record.is_fenced,
-                    is_in_controlled_shutdown=record.is_in_controlled_shutdown,
-                    log_dirs=record.log_dirs,
-                )
-            case BrokerChanged(broker_id):
-                old = self._brokers.get(broker_id)
-                if old is None:
+                self._brokers[broker_id] = record.image()
+            case BrokerChanged():
+                if broker_id not in self._brokers:
                     raise MetadataInvariantError(f"broker {broker_id} is not registered")
-                self._brokers[broker_id] = BrokerImage(
-                    broker_id=old.broker_id,
-                    broker_epoch=old.broker_epoch,
-                    incarnation_id=old.incarnation_id,
-                    listeners=old.listeners,
-                    rack=old.rack,
-                    features=old.features,
+                self._brokers[broker_id] = msgspec.structs.replace(
+                    self._brokers[broker_id],
                     is_fenced=record.is_fenced,
                     is_in_controlled_shutdown=record.is_in_controlled_shutdown,
-                    log_dirs=old.log_dirs,
                 )
-            case BrokerUnregistered(broker_id):
+            case BrokerUnregistered():
                 self._brokers.pop(broker_id, None)
 
     def _applied_topics(self) -> tuple[Mapping[str, TopicImage], Mapping[Uuid, TopicImage]]:

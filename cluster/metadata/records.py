@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
+from odradek.cluster.metadata.image import BrokerImage, BrokerListener, FeatureRange, PartitionImage
 from odradek.protocol.types import Uuid
 
 
@@ -41,6 +41,10 @@ class BrokerRegistered(msgspec.Struct, frozen=True, array_like=True, tag=3):
     is_fenced: bool = False
     is_in_controlled_shutdown: bool = False
     log_dirs: tuple[Uuid, ...] = ()
+
+    def image(self) -> BrokerImage:
+        """The broker that the record describes: both have the same fields."""
+        return BrokerImage(**msgspec.structs.asdict(self))
 
 
 class BrokerChanged(msgspec.Struct, frozen=True, array_like=True, tag=4):

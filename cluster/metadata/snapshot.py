@@ -5,6 +5,8 @@ history that led to it is kept. Called by the controller's driver, which writes 
 nodes that follow from nothing.
 """
 
+import msgspec
+
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import (
     BrokerRegistered,
@@ -25,18 +27,7 @@ def image_records(image: MetadataImage) -> list[Record]:
         records.append(ClusterCreated(image.cluster_id))
     records.extend(FeatureLevelChanged(name, level) for name, level in image.features.items())
     records.extend(
-        BrokerRegistered(
-            broker_id=broker.broker_id,
-            broker_epoch=broker.broker_epoch,
-            incarnation_id=broker.incarnation_id,
-            listeners=broker.listeners,
-            rack=broker.rack,
-            features=broker.features,
-            is_fenced=broker.is_fenced,
-            is_in_controlled_shutdown=broker.is_in_controlled_shutdown,
-            log_dirs=broker.log_dirs,
-        )
-        for broker in image.brokers.values()
+        BrokerRegistered(**msgspec.structs.asdict(broker)) for broker in image.brokers.values()
     )
     for topic in image.topics_by_id.values():
         records.append(TopicCreated(topic.name, topic.topic_id))

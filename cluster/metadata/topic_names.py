@@ -1,7 +1,4 @@
-"""What a topic may be called, and which topics are ours.
-
-Kafka's rules, kept because metrics, folders and other tools rely on them.
-"""
+"""Which topic names are valid, and which topics are internal: Kafka's rules and texts."""
 
 import re
 from typing import Final
@@ -17,21 +14,23 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def topic_name_error(name: str) -> str | None:
-    """Why no topic may have this name, in a sentence; None if one may."""
+    """Why the name is not valid, in a sentence; None if it is."""
     if not name:
-        return "a topic name must not be empty"
-    if name in (".", ".."):
-        return f"a topic cannot be called {name!r}"
-    if len(name) > NAME_LENGTH_MAX:
-        return f"a topic name has at most {NAME_LENGTH_MAX} characters, this one has {len(name)}"
-    if _LEGAL.match(name) is None:
-        return (
-            f"topic name {name!r} contains something other than ASCII letters, digits,"
-            " '.', '_' and '-'"
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > NAME_LENGTH_MAX:
+        reason = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+    elif _LEGAL.match(name) is None:
+        reason = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_'"
+            " and '-'"
         )
-    return None
+    else:
+        return None
+    return f"Topic name is invalid: {reason}"
 
 
 def unify_collision_chars(name: str) -> str:
-    """What two topics must not have in common: metric names write both '.' and '_' as '_'."""
+    """The name with '_' for '.': two topics must not share it, because metric names do."""
     return name.replace(".", "_")

@@ -79,12 +79,12 @@ def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, v
 @pytest.mark.parametrize(
     ("kind", "name", "key", "value", "code", "says"),
     [
-        (TOPIC, "aa", "nope", "1", ErrorCode.INVALID_CONFIG, "'nope'"),
+        (TOPIC, "aa", "nope", "1", ErrorCode.INVALID_CONFIG, "Unknown topic config name: nope"),
         (TOPIC, "aa", "log.retention.ms", "1", ErrorCode.INVALID_CONFIG, "topic config"),
         (TOPIC, "aa", "retention.ms", "x", ErrorCode.INVALID_CONFIG, "whole number"),
         (BROKER, "1", "nope", "1", ErrorCode.INVALID_CONFIG, "broker config"),
         (BROKER, "1", "node.id", "5", ErrorCode.INVALID_REQUEST, "restart"),
-        (BROKER, "", "log.retention.hours", "5", ErrorCode.INVALID_REQUEST, "read-only"),
+        (BROKER, "", "log.retention.hours", "5", ErrorCode.INVALID_REQUEST, "updated dynamically"),
         (BROKER, "1", "num.partitions", "5", ErrorCode.INVALID_REQUEST, "same on all brokers"),
         (BROKER, "", "cordoned.log.dirs", "*", ErrorCode.INVALID_REQUEST, "one broker"),
         (BROKER, "1", "cordoned.log.dirs", "/data", ErrorCode.INVALID_REQUEST, "list of: *"),

@@ -27,11 +27,11 @@ def test_assignments_may_come_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("replicas", "says"),
     [
-        ((), "no replicas"),
-        ((0, 0), "twice"),
+        ((), "an empty replica list"),
+        ((0, 0), "more than once"),
         ((0, 1, 2), "2"),
-        ((0, 9), "broker 9 is not registered"),
-        ((1, 2), "available"),
+        ((0, 9), "broker 9, but no such broker"),
+        ((1, 2), "fenced or in controlled"),
     ],
 )
 def test_a_refusal_says_what_is_wrong(replicas: tuple[int, ...], says: str) -> None:

@@ -181,7 +181,7 @@ def test_cordoned_brokers_get_no_new_replicas_whether_they_are_there_or_not() ->
     wide = NewTopic("u", topic_id(8), 1, 3)
     result = harness.create(wide)["u"]
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-    assert "cordoned.log.dirs of 2, 3" in str(result.error_message)
+    assert "cordoned.log.dirs is set for 2, 3" in str(result.error_message)
     harness.set_config(BROKER, "2", cordoned_log_dirs="")
     assert code_of(harness, wide) == ErrorCode.NONE
 
