@@ -54,6 +54,15 @@ FOLDER_ORDER: Final[Mapping[str, tuple[str, ...]]] = {
         "records",
         "shard",
     ),
+    f"{PACKAGE}.node.router": (
+        "shards",
+        "transactions",
+        "share",
+        "context",
+        "handlers",
+        "dispatch",
+        "process",
+    ),
 }
 
 # The homes of each package that is not ours; anything else is in no product module.
