@@ -1,8 +1,8 @@
-"""A router: the process that clients talk to. The composition root of the request path.
+"""A router: the process that clients connect to, and the composition root of the request path.
 
-It builds the arena, the bus to the workers, the link to the controller, the stores' readers and the
-coordinators, waits for its first metadata, then listens. Everything here is wiring; what happens to
-a request is in dispatch.py and the handlers. Started as
+It builds the arena, the clients of workers, controller and other brokers, the stores' readers and
+the coordinators, waits for the first metadata image, and listens. dispatch.py and the handlers
+serve the requests. Started as
 `python -m odradek.node.router.process CONFIG INDEX`.
 """
 
@@ -68,10 +68,10 @@ from odradek.protocol.apis import ApiKey
 log = logging.getLogger(__name__)
 
 GC_ALLOCATIONS = 50_000
-"""Objects made and not yet freed between two looks of the garbage collector at the youngest."""
+"""Allocations minus deallocations before a collection of the youngest generation."""
 
 DRAIN_TIMEOUT_S = 5.0
-"""How long clients may take to fetch their last responses when the node stops."""
+"""How long clients may take to receive their last responses when the node stops."""
 PRODUCER_IDS_TIMEOUT_MS = 5_000
 
 
@@ -128,6 +128,34 @@ class RouterProcess:
             address_of=lambda node_id: inter_broker_address(metadata.image, node_id),
             handler=self._handle_inter_broker,
         )
+        self._services = services = self._build_services(logs, fetch_purgatory, worker_client)
+        shards = services.group_coordinator.shards
+        self._loop_delay = LoopDelayMonitor(
+            loop, lambda delay_ms: self._groups.set_loop_delay(shards(), delay_ms)
+        )
+        self._watchdog = Watchdog(
+            metadata, logs, worker_client, client, services.markers, now_ms, loop
+        )
+        self._group_lag = GroupLagMetrics(
+            metadata, client, loop, lambda: [shard.offsets for shard in shards()]
+        )
+        worker_client.on_relayed_request = client.answer
+        dispatcher = Dispatcher(services, self._arena.view)
+        self._wire = SocketServer(
+            loop=loop,
+            arena=self._arena,
+            on_request=dispatcher.on_request,
+            on_disconnected=self._on_disconnected,
+        )
+        worker_client.on_replies_delivered = self._wire.flush_queue.flush
+        self._register_counters(dispatcher)
+        self._register_gauges()
+
+    def _build_services(
+        self, logs: Logs, fetch_purgatory: FetchPurgatory, worker_client: WorkerClient
+    ) -> Services:
+        """The services in their order: each is given those that it calls."""
+        loop, metadata, client = self._loop, self._metadata, self._inter_broker_client
         new_coordinator = partial(
             CoordinatorService,
             metadata=metadata,
@@ -156,18 +184,17 @@ class RouterProcess:
         patterns = TopicPatterns()
         self._groups = GroupCoordinatorType(patterns, ShareStateEffects(persister, reloader).run)
         group_coordinator = new_coordinator(self._groups)
-        # A transaction ends with markers, which end its partitions' verification: a circle.
+        # A transaction ends with markers, and a marker ends what was verified: a circle.
         transaction_coordinator = new_coordinator(
             TransactionCoordinatorType(lambda effect, context: markers.write(effect, context))
         )
-        partition_verification = PartitionVerification(
-            metadata, transaction_coordinator, client, loop
-        )
+        verification = PartitionVerification(metadata, transaction_coordinator, client, loop)
         markers = MarkerWriter(
-            metadata, logs, worker_client, client, group_coordinator, partition_verification
+            metadata, logs, worker_client, client, group_coordinator, verification
         )
-        self._services = Services(
-            cluster_id=config.cluster_id,
+        return Services(
+            cluster_id=self._config.cluster_id,
+            profile=self._config.profile,
             metadata=metadata,
             now_ms=now_ms,
             controller=self._link,
@@ -176,17 +203,15 @@ class RouterProcess:
             authorizer=Authorizer(),
             producer_ids=ProducerIds(self._allocate_producer_ids),
             fetch_sessions=FetchSessionCache(
-                new_id=lambda: random.randint(1, 2**31 - 1),
-                slots_max=lambda: (
-                    metadata.broker_settings().max_incremental_fetch_session_cache_slots
-                ),
+                lambda: random.randint(1, 2**31 - 1),
+                lambda: metadata.broker_settings().max_incremental_fetch_session_cache_slots,
             ),
             fetch_purgatory=fetch_purgatory,
-            patterns=patterns,
             fetch_activity=FetchActivity(),
+            patterns=patterns,
             group_coordinator=group_coordinator,
             transaction_coordinator=transaction_coordinator,
-            partition_verification=partition_verification,
+            partition_verification=verification,
             markers=markers,
             offset_lookup=OffsetLookup(metadata, client),
             share_coordinator=share_coordinator,
@@ -196,40 +221,16 @@ class RouterProcess:
             share_state_reloader=reloader,
             dead_letter_queue=dead_letter_queue,
             served_apis=tuple(HANDLERS),
-            profile=config.profile,
         )
-        self._loop_delay = LoopDelayMonitor(
-            loop,
-            lambda loop_delay_ms: self._groups.set_loop_delay(
-                group_coordinator.shards(), loop_delay_ms
-            ),
-        )
-        self._watchdog = Watchdog(metadata, logs, worker_client, client, markers, now_ms, loop)
-        self._group_lag = GroupLagMetrics(
-            metadata,
-            client,
-            loop,
-            lambda: [shard.offsets for shard in group_coordinator.shards()],
-        )
-        worker_client.on_relayed_request = client.answer
-        dispatcher = Dispatcher(self._services, self._arena.view)
-        self._wire = SocketServer(
-            loop=loop,
-            arena=self._arena,
-            on_request=dispatcher.on_request,
-            on_disconnected=self._on_disconnected,
-        )
-        worker_client.on_replies_delivered = self._wire.flush_queue.flush
-        self._register_metrics(dispatcher)
 
     def _on_disconnected(self, connection: Connection) -> None:
-        # Before its fetches end: what they would still acquire is nobody's.
+        # First the share sessions: a parked fetch that ends must not acquire records any more.
         self._services.share_partitions.on_disconnected(connection.id)
         self._services.fetch_purgatory.abandon(connection.id)
         self._services.fetch_activity.remove_connection(connection.id)
 
     async def run(self) -> None:
-        """Serve until the supervisor says stop; then finish what has begun."""
+        """Serve until the supervisor stops the process; then finish the requests in progress."""
         self._link.start()
         await self._link.has_image.wait()
         listeners = [
@@ -248,7 +249,9 @@ class RouterProcess:
         self._services.fetch_purgatory.end_all()
         cut_off = await drain(self._wire, timeout_s=DRAIN_TIMEOUT_S)
         if cut_off:
-            log.warning("%d connections did not finish in time", cut_off)
+            log.warning(
+                "closed %d client connections that did not finish in %g s", cut_off, DRAIN_TIMEOUT_S
+            )
         sweeper.stop()
         self._watchdog.close()
         self._loop_delay.close()
@@ -259,85 +262,81 @@ class RouterProcess:
         self._services.share_coordinator.close()
         self._inter_broker_client.close()
 
-    def _register_metrics(self, dispatcher: Dispatcher) -> None:
-        metrics, services = self._supervisor.metrics, self._services
-        lag = self._group_lag
-        self._supervisor.before_report = lag.collect
-        metrics.gauge(
-            "odradek_group_lag_records",
-            "Records that a group coordinated here has not read yet, up to the high watermark",
-            lambda: lag.records,
-            label=lambda: lag.labels,
-        )
-        metrics.gauge(
-            "odradek_group_lag_seconds",
-            "Age of the oldest record that a group coordinated here has not read yet",
-            lambda: lag.seconds,
-            label=lambda: lag.labels,
-        )
-        metrics.gauge(
-            "odradek_group_lag_untold",
-            "Lines that the lag of groups would have besides those there are",
-            lambda: lag.omitted_count,
-        )
-        metrics.counter(
+    def _register_counters(self, dispatcher: Dispatcher) -> None:
+        counter, dead_letters = self._supervisor.metrics.counter, self._services.dead_letter_queue
+        counter(
             "odradek_requests",
-            "Requests begun, by API",
+            "Requests, by API",
             lambda: {ApiKey(key).name: n for key, n in dispatcher.request_counts.items() if n},
             label="api",
         )
-        metrics.counter(
+        counter(
             "odradek_wire",
-            "What happened on client connections",
+            "Events on client connections",
             lambda: dataclasses.asdict(self._wire.counters),
             label="event",
         )
-        metrics.counter(
-            "odradek_ephemeral_groups_deleted",
-            "Ephemeral groups that were deleted because their last member had gone",
-            lambda: self._groups.deleted_ephemeral_count,
-        )
-        metrics.counter(
+        counter(
             "odradek_dead_letters",
-            "Records of share groups that were given up, told to a dead-letter topic or not",
-            lambda: {
-                "told": services.dead_letter_queue.written_count,
-                "lost": services.dead_letter_queue.dropped_count,
-            },
+            "Records that share groups gave up: told to a dead-letter topic, or lost",
+            lambda: {"told": dead_letters.written_count, "lost": dead_letters.dropped_count},
             label="fate",
         )
-        for name, text, reading in (
-            ("odradek_connections", "Clients now", lambda: len(self._wire.connections)),
+        counter(
+            "odradek_ephemeral_groups_deleted",
+            "Ephemeral groups that were deleted after their last member had left",
+            lambda: self._groups.deleted_ephemeral_count,
+        )
+        counter(
+            "odradek_hanging_transactions_aborted",
+            "Hanging transactions that were aborted",
+            lambda: self._watchdog.ended_count,
+        )
+
+    def _register_gauges(self) -> None:
+        metrics, services, lag = self._supervisor.metrics, self._services, self._group_lag
+        self._supervisor.before_report = lag.collect
+        for name, text, values in (
             (
-                "odradek_parked_fetches",
-                "Long polls now",
-                lambda: services.fetch_purgatory.parked_count,
+                "odradek_group_lag_records",
+                "Records up to the high watermark that a group coordinated here has not read",
+                lambda: lag.records,
             ),
-            ("odradek_fetch_sessions", "Fetch sessions now", lambda: len(services.fetch_sessions)),
+            (
+                "odradek_group_lag_seconds",
+                "Age of the oldest record that a group coordinated here has not read",
+                lambda: lag.seconds,
+            ),
+        ):
+            metrics.gauge(name, text, values, label=lambda: lag.labels)
+        for name, text, value in (
+            (
+                "odradek_group_lag_untold",
+                "Series of group lag over the limit",
+                lambda: lag.omitted_count,
+            ),
+            ("odradek_connections", "Client connections", lambda: len(self._wire.connections)),
+            ("odradek_parked_fetches", "Long polls", lambda: services.fetch_purgatory.parked_count),
+            ("odradek_fetch_sessions", "Fetch sessions", lambda: len(services.fetch_sessions)),
             (
                 "odradek_worker_requests",
-                "Unanswered by workers",
+                "Requests that workers have not answered",
                 lambda: services.worker_client.queued_count,
             ),
-            ("odradek_arena_bytes", "Client bytes in memory", lambda: self._arena.used_bytes),
-            ("odradek_share_sessions", "Share sessions now", lambda: len(services.share_sessions)),
+            ("odradek_arena_bytes", "Bytes of clients in memory", lambda: self._arena.used_bytes),
+            ("odradek_share_sessions", "Share sessions", lambda: len(services.share_sessions)),
             (
                 "odradek_share_partitions",
-                "Partitions of share groups led here now",
+                "Partitions of share groups led here",
                 lambda: services.share_partitions.count,
             ),
             (
                 "odradek_hanging_transactions",
-                "Open in partitions led here, and known to no coordinator",
+                "Transactions open in partitions led here that no coordinator knows",
                 lambda: self._watchdog.hanging_count,
             ),
         ):
-            metrics.gauge(name, text, reading)
-        metrics.counter(
-            "odradek_hanging_transactions_aborted",
-            "Ended by the watchdog",
-            lambda: self._watchdog.ended_count,
-        )
+            metrics.gauge(name, text, value)
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         node_id = self._config.node_id
@@ -366,7 +365,7 @@ class RouterProcess:
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
         wire = self._wire.settings
-        # What the arena could never hold would be waited for without end.
+        # A request that is larger than the arena would wait for room for ever.
         wire.request_bytes_max = min(settings.socket_request_max_bytes, self._arena.size // 2)
         wire.connections_max = settings.max_connections
         wire.connections_per_ip_max = settings.max_connections_per_ip
@@ -376,7 +375,7 @@ class RouterProcess:
 
 
 def monotonic_ms() -> int:
-    """A clock that nobody sets, the same in all processes of the machine, in milliseconds."""
+    """The monotonic clock in milliseconds; the same in all processes of the machine."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -399,8 +398,8 @@ def main() -> None:
         with SupervisorLink.connect(config, f"router-{index}") as supervisor:
             await RouterProcess(config, index, supervisor, asyncio.get_running_loop()).run()
 
-    # What was imported stays, and requests leave no circles behind: the collector need not look
-    # at thousands of waiting requests again and again (a third of all CPU with 2,000 long polls).
+    # Imported objects stay, and requests leave no reference cycles: the collector need not scan
+    # thousands of waiting requests again and again (a third of all CPU with 2,000 long polls).
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
     uvloop.run(serve())
