@@ -1,8 +1,8 @@
-"""Deletions of records that wait until every live replica's log starts where they want it.
+"""DeleteRecords requests of one partition that wait for the low watermark. Pure.
 
-As Kafka's DeleteRecords: the leader has moved its own log start already, the followers take it over
-with their next fetch, and a replica that is not alive is not waited for. What is answered is the
-low watermark, the smallest start of all of them. One `DelayedDeletes` is one partition's; pure.
+As in Kafka, the leader has moved its own log start offset already, followers take it over with
+their next fetch, and only live replicas count. The response is the low watermark, the smallest log
+start offset of all of them.
 """
 
 from typing import Generic, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class CompletedDelete(NamedTuple, Generic[T]):
-    """A deletion that may be answered, with this code and low watermark."""
+    """A request to answer with this code and low watermark."""
 
     token: T
     code: ErrorCode
@@ -27,7 +27,7 @@ class _DelayedDelete(NamedTuple, Generic[T]):
 
 
 class DelayedDeletes(Generic[T]):
-    """See the module. `T` is whatever its owner knows a deletion by."""
+    """See the module's docstring. `T` identifies a request to the owner."""
 
     __slots__ = ("_parked",)
 
@@ -35,22 +35,22 @@ class DelayedDeletes(Generic[T]):
         self._parked: list[_DelayedDelete[T]] = []
 
     def __bool__(self) -> bool:
-        """Whether any waits."""
+        """Whether a request waits."""
         return bool(self._parked)
 
     def park(self, token: T, offset: int, deadline_ms: int) -> None:
-        """It waits for a low watermark of `offset`; `reached` is to be asked next."""
+        """Wait for a low watermark of `offset`. Call `reached` next."""
         self._parked.append(_DelayedDelete(token, offset, deadline_ms))
 
     def reached(self, low_watermark: int) -> list[CompletedDelete[T]]:
-        """The low watermark is there now."""
+        """The low watermark has moved."""
         done = [each for each in self._parked if each.offset <= low_watermark]
         self._parked = [each for each in self._parked if each.offset > low_watermark]
         return [CompletedDelete(each.token, ErrorCode.NONE, low_watermark) for each in done]
 
     def expired(self, now_ms: int, low_watermark: int) -> list[CompletedDelete[T]]:
-        """Time has passed: REQUEST_TIMED_OUT for those whose deadline has come. The records are
-        deleted all the same, as soon as whoever is slow comes around to it."""
+        """REQUEST_TIMED_OUT for requests past their deadline. Slow replicas delete the records
+        later all the same."""
         late = [each for each in self._parked if each.deadline_ms <= now_ms]
         self._parked = [each for each in self._parked if each.deadline_ms > now_ms]
         return [
@@ -58,7 +58,7 @@ class DelayedDeletes(Generic[T]):
         ]
 
     def resigned(self) -> list[CompletedDelete[T]]:
-        """The lead is lost: NOT_LEADER_OR_FOLLOWER for all."""
+        """The lead is lost: NOT_LEADER_OR_FOLLOWER for all requests."""
         parked, self._parked = self._parked, []
         return [
             CompletedDelete(each.token, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1) for each in parked

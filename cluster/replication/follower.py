@@ -1,23 +1,23 @@
-"""The follower's side of one conversation: what to ask a leader node next, and what answers mean.
+"""The follower's side of a replica fetch session (Kafka: AbstractFetcherThread).
 
-Pure: time comes in, effects go out as a `FetchEffects`. One conversation has all partitions of one
-store that one node leads. One request is under way at a time; a second one follows it if there is
-something to tell meanwhile, upon which the leader ends the wait of the first. Every partition is in
-one state:
+Pure: time comes in, effects go out as `FetchEffects`. A session has all partitions of one store
+that one node leads. One request is in flight; a second one follows if there is something new, upon
+which the leader answers the first at once. Every partition is in one state:
 
-    state       the leader         left by
+    state       in the next request   left by
     ---------------------------------------------------------------------------------------------
-    READY       is to be told      next_request: FETCHING
-    FETCHING    looks for news     records: BUSY; divergence: BUSY; an error: PAUSED or WAITING
-    BUSY        waits for us       reached: READY; failed: PAUSED
-    PAUSED      waits for us       time: READY
-    WAITING     waits for us       follow with a newer epoch: READY
+    READY       yes                   next_request: FETCHING
+    FETCHING    known to the leader   records, divergence: APPLYING; an error: DELAYED or FENCED
+    APPLYING    no                    position_changed: READY; failed: DELAYED
+    DELAYED     no                    time: READY
+    FENCED      no                    add_partition with a newer epoch: READY
 
-A follower asks from its log's end and names the epoch of its last record; a leader that knows this
-epoch to end earlier says where (KIP-595, after KIP-101 and KIP-279), the follower cuts its log
-there and asks again. What was fetched under a former handle is ignored.
+A follower fetches from its log end offset and names the leader epoch of its last record. A leader
+on whose log this epoch ends earlier returns that offset (KIP-595, after KIP-101 and KIP-279). The
+follower truncates there and fetches again. Responses under an old handle are ignored.
 """
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -36,68 +36,43 @@ BACK_OFF_MS: Final = 50
 BACK_OFF_MS_MAX: Final = 1_000
 """replica.fetch.backoff.ms"""
 RESPONSE_TIMEOUT_MS: Final = 5_000
-"""How long after its wait a request may stay unanswered before the leader is taken to be gone."""
+"""After the wait of a request. Then the session is started over."""
 
 
 class FetchState(Enum):
-    """See the module."""
+    """See the module's docstring."""
 
     READY = "ready"
     FETCHING = "fetching"
-    BUSY = "busy"
-    PAUSED = "paused"
-    WAITING = "waiting"
+    APPLYING = "applying"
+    DELAYED = "delayed"
+    FENCED = "fenced"
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class FetchedPartition:
-    """One partition as the conversation knows it."""
+    """One partition of a session. Offsets are exclusive ends."""
 
-    __slots__ = (
-        "failures",
-        "fetch_offset",
-        "handle",
-        "is_known",
-        "is_throttled",
-        "last_epoch",
-        "leader_end",
-        "leader_epoch",
-        "log_start_offset",
-        "partition",
-        "resume_ms",
-        "state",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        handle: int,
-        topic_id: Uuid,
-        partition: int,
-        *,
-        leader_epoch: int,
-        fetch_offset: int,
-        last_epoch: int,
-        log_start_offset: int,
-    ) -> None:
-        self.handle = handle
-        self.topic_id = topic_id
-        self.partition = partition
-        self.leader_epoch = leader_epoch
-        self.fetch_offset = fetch_offset
-        self.last_epoch = last_epoch
-        self.log_start_offset = log_start_offset
-        self.state = FetchState.READY
-        self.is_known = False
-        """Whether the leader's session has it under this handle."""
-        self.is_throttled = False
-        self.failures = 0
-        self.resume_ms = 0
-        self.leader_end = fetch_offset
-        """The leader's log end as last heard: how much is still to come."""
+    handle: int
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    fetch_offset: int
+    last_epoch: int
+    """The leader epoch of our last record."""
+    log_start_offset: int
+    is_throttled: bool = False
+    state: FetchState = FetchState.READY
+    is_known: bool = False
+    """Whether the leader's session has it under this handle."""
+    failures: int = 0
+    resume_ms: int = 0
+    leader_end: int = 0
+    """The leader's log end offset in its last response: the lag is up to there."""
 
 
 class FetchedBatches(NamedTuple):
-    """Append what stands at [start, start + byte_count) of the payload."""
+    """Append the batches at [start, start + byte_count) of the payload."""
 
     followed: FetchedPartition
     start: int
@@ -105,7 +80,7 @@ class FetchedBatches(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """Cut the log: the leader's epoch `epoch` (-1: none is known) ends at `end_offset`."""
+    """Truncate the log: on the leader, `epoch` (-1: no epoch is known) ends at `end_offset`."""
 
     followed: FetchedPartition
     epoch: int
@@ -113,14 +88,14 @@ class Divergence(NamedTuple):
 
 
 class LogRestart(NamedTuple):
-    """Forget the log and begin at the leader's start."""
+    """Truncate the log fully and start at the leader's log start offset."""
 
     followed: FetchedPartition
     start_offset: int
 
 
 class LeaderWatermarks(NamedTuple):
-    """What the leader says of its partition; after the appends of the same answer."""
+    """The leader's offsets, to be applied after the appends of the same response."""
 
     followed: FetchedPartition
     high_watermark: int
@@ -128,7 +103,8 @@ class LeaderWatermarks(NamedTuple):
 
 
 class FetchEffects(NamedTuple):
-    """What an answer brought. Appends, cuts and restarts are each to be reported back."""
+    """What to do after a response. For each append, truncation and restart, `position_changed` or
+    `failed` has to follow."""
 
     appends: tuple[FetchedBatches, ...] = ()
     divergences: tuple[Divergence, ...] = ()
@@ -142,18 +118,18 @@ _NOTHING: Final = FetchEffects()
 def truncation_offset(
     divergence: Divergence, own_epoch: int, own_end: int, log_end_offset: int
 ) -> int:
-    """Where to cut: `own_epoch`, `own_end` are the largest own epoch not above the leader's, and
-    its end; both -1 if there is none.
+    """The truncation offset. `own_epoch` and `own_end` are our largest epoch that is not above the
+    leader's, and its end offset; both -1 if there is none.
 
-    If we have no record of the leader's epoch, our records of the one before are asked about next;
-    what is of later epochs cannot be the leader's (KIP-279).
+    Records of later epochs than the leader's cannot be on its log. If we have none of the leader's
+    epoch, the next fetch asks about the one before (KIP-279).
     """
     end = min(divergence.end_offset, log_end_offset)
     return min(end, own_end) if own_epoch >= 0 else end
 
 
 class ReplicaFetchSession:
-    """See the module. `place` is what the owner knows the conversation by."""
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -176,29 +152,29 @@ class ReplicaFetchSession:
         self._by_identity: dict[tuple[Uuid, int], FetchedPartition] = {}
         self._next_handle = 0
         self._changed: dict[int, FetchedPartition] = {}
-        """READY: to be told with the next request."""
+        """READY: in the next request."""
         self._started: dict[int, FetchedPartition] = {}
-        """Known to the leader, but not where their logs start now."""
-        self._paused: dict[int, FetchedPartition] = {}
+        """The leader knows an old log start offset of these."""
+        self._delayed: dict[int, FetchedPartition] = {}
         self._forgotten: list[int] = []
         self._request_id = 0
         self._deadlines_ms: dict[int, int] = {}
-        """Of the requests under way, by id."""
+        """Of the requests in flight, by id."""
         self._is_connected = False
         self._must_be_full = True
         self._resume_ms = 0
 
     @property
     def partitions(self) -> tuple[FetchedPartition, ...]:
-        """All that are followed here."""
+        """All partitions of the session."""
         return tuple(self._by_handle.values())
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to talk about."""
+        """Whether there is nothing to fetch or to forget."""
         return not self._by_handle and not self._forgotten
 
-    def follow(
+    def add_partition(
         self,
         topic_id: Uuid,
         partition: int,
@@ -209,8 +185,8 @@ class ReplicaFetchSession:
         log_start_offset: int = NO_OFFSET,
         is_throttled: bool = False,
     ) -> FetchedPartition:
-        """Follow the partition in this epoch, from our log's end; of one that is followed in the
-        same epoch only the throttle may change."""
+        """Fetch the partition in this leader epoch, from our log end offset. If it is fetched in
+        the same epoch already, only the throttle changes."""
         known = self._by_identity.get((topic_id, partition))
         if known is not None:
             if known.leader_epoch == leader_epoch:
@@ -219,52 +195,53 @@ class ReplicaFetchSession:
             self.remove_partition(topic_id, partition)
         self._next_handle = handle = self._next_handle + 1
         followed = FetchedPartition(
-            handle,
-            topic_id,
-            partition,
+            handle=handle,
+            topic_id=topic_id,
+            partition=partition,
             leader_epoch=leader_epoch,
             fetch_offset=fetch_offset,
             last_epoch=last_epoch,
             log_start_offset=log_start_offset,
+            is_throttled=is_throttled,
+            leader_end=fetch_offset,
         )
-        followed.is_throttled = is_throttled
         self._by_handle[handle] = self._by_identity[topic_id, partition] = followed
         self._changed[handle] = followed
         return followed
 
     def remove_partition(self, topic_id: Uuid, partition: int) -> FetchedPartition | None:
-        """Follow it no more; what comes of it later is ignored."""
+        """Stop fetching the partition. Later responses for it are ignored."""
         followed = self._by_identity.pop((topic_id, partition), None)
         if followed is not None:
             del self._by_handle[followed.handle]
             self._changed.pop(followed.handle, None)
-            self._paused.pop(followed.handle, None)
+            self._delayed.pop(followed.handle, None)
             self._started.pop(followed.handle, None)
             self._forgotten.append(followed.handle)
         return followed
 
     def is_current(self, followed: FetchedPartition) -> bool:
-        """Whether it is still followed, under this handle."""
+        """Whether it is still fetched, under this handle."""
         return self._by_handle.get(followed.handle) is followed
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def connected(self) -> None:
-        """The leader's node can be talked to; whatever it knew of us may be gone."""
+        """The leader's node is connected. Its session may be gone."""
         self._is_connected = True
         self._start_over()
 
     def disconnected(self) -> None:
-        """It cannot be talked to."""
+        """The leader's node is disconnected."""
         self._is_connected = False
         self._start_over()
 
     def next_request(self, now_ms: int) -> ReplicaFetchRequest | None:
-        """What to send now; None while a request is under way, nobody is there, or there is nothing
-        to ask for."""
+        """The request to send now. None while one is in flight, without a connection, or if there
+        is nothing to fetch."""
         if self._deadlines_ms and now_ms >= next(iter(self._deadlines_ms.values())):
             self._start_over()
-        if self._paused:
+        if self._delayed:
             self._resume(now_ms)
         if not self._is_connected or now_ms < self._resume_ms or not self._can_send(now_ms):
             return None
@@ -272,34 +249,9 @@ class ReplicaFetchSession:
             self._forgotten.clear()
             return None
         is_full, self._must_be_full = self._must_be_full, False
-        subscribed: list[ReplicaFetchPartition] = []
-        reached: list[ReplicaFetchPosition] = []
-        may_fetch_throttled = self._budget.available(now_ms)
-        for handle, followed in list(self._changed.items()):
-            if followed.is_throttled and not may_fetch_throttled:
-                continue
-            del self._changed[handle]
-            if followed.is_known:
-                reached.append(
-                    ReplicaFetchPosition(handle, followed.fetch_offset, followed.last_epoch)
-                )
-            else:
-                subscribed.append(
-                    ReplicaFetchPartition(
-                        handle,
-                        followed.topic_id,
-                        followed.partition,
-                        followed.leader_epoch,
-                        followed.fetch_offset,
-                        followed.last_epoch,
-                        followed.log_start_offset,
-                    )
-                )
-                followed.is_known = True
-                self._started.pop(handle, None)
-            followed.state = FetchState.FETCHING
         forgotten = () if is_full else tuple(self._forgotten)
         self._forgotten.clear()
+        added, positions = self._take_changed(now_ms)
         log_starts = tuple(
             (handle, followed.log_start_offset)
             for handle, followed in self._started.items()
@@ -318,32 +270,65 @@ class ReplicaFetchSession:
             self.broker_epoch,
             self._store,
             is_full,
-            tuple(subscribed),
-            tuple(reached),
+            tuple(added),
+            tuple(positions),
             forgotten,
             wait_ms,
             self._bytes_max,
             log_starts=log_starts,
         )
 
+    def _take_changed(
+        self, now_ms: int
+    ) -> tuple[list[ReplicaFetchPartition], list[ReplicaFetchPosition]]:
+        """The READY partitions, which become FETCHING: new ones whole, known ones by position.
+        Throttled ones stay while there is no budget."""
+        added: list[ReplicaFetchPartition] = []
+        positions: list[ReplicaFetchPosition] = []
+        may_fetch_throttled = self._budget.available(now_ms)
+        for handle, followed in list(self._changed.items()):
+            if followed.is_throttled and not may_fetch_throttled:
+                continue
+            del self._changed[handle]
+            followed.state = FetchState.FETCHING
+            if followed.is_known:
+                positions.append(
+                    ReplicaFetchPosition(handle, followed.fetch_offset, followed.last_epoch)
+                )
+                continue
+            added.append(
+                ReplicaFetchPartition(
+                    handle,
+                    followed.topic_id,
+                    followed.partition,
+                    followed.leader_epoch,
+                    followed.fetch_offset,
+                    followed.last_epoch,
+                    followed.log_start_offset,
+                )
+            )
+            followed.is_known = True
+            self._started.pop(handle, None)
+        return added, positions
+
     def next_ms(self, now_ms: int) -> int:
         """When to call `next_request` again if nothing else happens."""
         if not self._is_connected:
             return NEVER
-        due = min((followed.resume_ms for followed in self._paused.values()), default=NEVER)
+        due = min((followed.resume_ms for followed in self._delayed.values()), default=NEVER)
         if self._deadlines_ms:
             return min(due, next(iter(self._deadlines_ms.values())))
         return min(due, max(now_ms, self._resume_ms)) if not self.is_empty else NEVER
 
-    # -- answers -----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
-    def answered(self, answer: ReplicaFetchResponse, now_ms: int) -> FetchEffects:
-        """An answer has come, the batches of its partitions behind it in their order."""
-        if self._deadlines_ms.pop(answer.request_id, None) is None:
+    def handle_response(self, response: ReplicaFetchResponse, now_ms: int) -> FetchEffects:
+        """A response has arrived. Its payload has the batches of its partitions in their order."""
+        if self._deadlines_ms.pop(response.request_id, None) is None:
             return _NOTHING
-        if answer.error_code:
+        if response.error_code:
             self._start_over()
-            if answer.error_code != ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+            if response.error_code != ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._resume_ms = now_ms + BACK_OFF_MS_MAX
             return _NOTHING
         appends: list[FetchedBatches] = []
@@ -351,7 +336,7 @@ class ReplicaFetchSession:
         restarts: list[LogRestart] = []
         watermarks: list[LeaderWatermarks] = []
         at = 0
-        for fetched in answer.partitions:
+        for fetched in response.partitions:
             start, at = at, at + fetched.byte_count
             followed = self._by_handle.get(fetched.handle)
             if followed is None or followed.state is not FetchState.FETCHING:
@@ -362,14 +347,14 @@ class ReplicaFetchSession:
             if code == ErrorCode.NONE:
                 followed.leader_end = fetched.log_end_offset
                 if fetched.diverging_end != NO_OFFSET:
-                    followed.state = FetchState.BUSY
+                    followed.state = FetchState.APPLYING
                     divergences.append(
                         Divergence(followed, fetched.diverging_epoch, fetched.diverging_end)
                     )
                     continue
                 followed.failures = 0
                 if fetched.byte_count:
-                    followed.state = FetchState.BUSY
+                    followed.state = FetchState.APPLYING
                     appends.append(FetchedBatches(followed, start, fetched.byte_count))
                 watermarks.append(
                     LeaderWatermarks(followed, fetched.high_watermark, fetched.log_start_offset)
@@ -377,13 +362,15 @@ class ReplicaFetchSession:
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._out_of_range(followed, fetched, divergences, restarts)
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
-                followed.state = FetchState.WAITING
+                followed.state = FetchState.FENCED
             else:
-                self._pause(followed, now_ms)
+                self._delay(followed, now_ms)
         return FetchEffects(tuple(appends), tuple(divergences), tuple(restarts), tuple(watermarks))
 
-    def reached(self, followed: FetchedPartition, log_end_offset: int, last_epoch: int) -> None:
-        """The log was appended to, cut or restarted, and ends there now."""
+    def position_changed(
+        self, followed: FetchedPartition, log_end_offset: int, last_epoch: int
+    ) -> None:
+        """The log was appended to, truncated or restarted, and ends there now."""
         if self.is_current(followed):
             followed.fetch_offset = log_end_offset
             followed.last_epoch = last_epoch
@@ -391,19 +378,18 @@ class ReplicaFetchSession:
             self._changed[followed.handle] = followed
 
     def log_start_changed(self, followed: FetchedPartition, log_start_offset: int) -> None:
-        """The log starts there now, which the leader is told without delay: somebody may wait for
-        it."""
+        """The log starts there now. The leader is told at once: a DeleteRecords may wait for it."""
         if self.is_current(followed) and followed.log_start_offset != log_start_offset:
             followed.log_start_offset = log_start_offset
             if followed.is_known:
                 self._started[followed.handle] = followed
 
     def failed(self, followed: FetchedPartition, now_ms: int) -> None:
-        """What was to be done could not be; it is asked for again in a while."""
+        """An append, truncation or restart failed: fetch again after a delay."""
         if self.is_current(followed):
-            self._pause(followed, now_ms)
+            self._delay(followed, now_ms)
 
-    # -- inside ------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------
 
     def _out_of_range(
         self,
@@ -412,30 +398,30 @@ class ReplicaFetchSession:
         divergences: list[Divergence],
         restarts: list[LogRestart],
     ) -> None:
-        followed.state = FetchState.BUSY
+        followed.state = FetchState.APPLYING
         if followed.fetch_offset > fetched.log_end_offset:
             divergences.append(Divergence(followed, NO_EPOCH, fetched.log_end_offset))
         else:
             restarts.append(LogRestart(followed, fetched.log_start_offset))
 
-    def _pause(self, followed: FetchedPartition, now_ms: int) -> None:
-        followed.state = FetchState.PAUSED
+    def _delay(self, followed: FetchedPartition, now_ms: int) -> None:
+        followed.state = FetchState.DELAYED
         followed.is_known = False
         back_off_ms = min(BACK_OFF_MS << min(followed.failures, 10), BACK_OFF_MS_MAX)
         followed.failures += 1
         followed.resume_ms = now_ms + back_off_ms
         self._changed.pop(followed.handle, None)
-        self._paused[followed.handle] = followed
+        self._delayed[followed.handle] = followed
 
     def _resume(self, now_ms: int) -> None:
-        due = [followed for followed in self._paused.values() if followed.resume_ms <= now_ms]
+        due = [followed for followed in self._delayed.values() if followed.resume_ms <= now_ms]
         for followed in due:
-            del self._paused[followed.handle]
+            del self._delayed[followed.handle]
             followed.state = FetchState.READY
             self._changed[followed.handle] = followed
 
     def _start_over(self) -> None:
-        """The leader knows nothing of us: tell it everything with the next request."""
+        """The leader has no session of ours: send all partitions with the next request."""
         self._deadlines_ms.clear()
         self._must_be_full = True
         self._forgotten.clear()
@@ -446,7 +432,7 @@ class ReplicaFetchSession:
                 self._changed[followed.handle] = followed
 
     def _can_send(self, now_ms: int) -> bool:
-        """Nothing is under way, or one request that may wait while there is something to tell."""
+        """Whether no request is in flight, or one and there is something new."""
         under_way = len(self._deadlines_ms)
         if under_way != 1:
             return under_way == 0

@@ -1,32 +1,32 @@
-"""The leader of a replicated partition: who is in sync, what is committed, who may be answered.
+"""The leader of a replicated partition: the ISR, the high watermark, and delayed appends.
 
-Pure: time comes in, and what is to be done goes out as an Outcome. The rules of writing, reading
-and the high watermark are PartitionReplica's; here is what moves with time and followers' fetches.
+Pure: time comes in, effects go out as `LeaderEffects`. PartitionReplica has the rules of writing,
+reading and the high watermark; this module has what changes with time and followers' fetches.
 
-    event                        what comes of it
+    event                        effects
     -----------------------------------------------------------------------------------------
-    grew: our log ends later     the high watermark may move (alone in the ISR)
-    park: an acks=all append     answered at once, or released by a later event
-    fetched: a follower reached  high watermark; a proposal to take it into the ISR
-    check: time has passed       appends that timed out; a proposal to put laggards out
-    follow: a new image          proposal settled; lead lost: all appends are refused
-    begun as a successor         the ISR proposed as it is, if others may have been proposed
-    settled: the controller said proposal taken back, kept, or repeated later
+    log_appended                 the high watermark may move (alone in the ISR)
+    delay: an acks=all append    answered at once, or completed by a later event
+    follower_fetched             the high watermark may move; the ISR may expand
+    tick                         appends time out; the ISR may shrink
+    update: a new image          the proposal is settled; after a lost lead all appends fail
+    created as a successor       the current ISR is proposed, if others may have been proposed
+    on_proposal_response         the proposal is withdrawn, kept, or sent again later
 
-A proposal (KIP-497) carries the epochs it was decided upon. One is under way at a time; until it is
-known to have failed, its members hold the high watermark back as those of the ISR do. So nobody is
-proposed whom the controller would refuse, such as who is about to stop. A follower is in sync if it
-had everything within the last `lag_max_ms`; it comes in when it has reached the high watermark and
-the start of the leader's epoch.
+An AlterPartition proposal (KIP-497) carries the epochs it is based on. One is in flight at a time.
+Until it is known to have failed, the high watermark waits for its members as for those of the ISR;
+so brokers that the controller would refuse, such as those in controlled shutdown, are not proposed.
+A follower is in sync if it had everything within the last `lag_max_ms`; it joins when it has
+reached the high watermark and the start offset of the leader epoch.
 
-A process that goes on with a lead within its epoch is a successor: it does not know what the one
-before it had proposed, and what may still be decided. Until the controller has said once more who
-is in sync, under a new partition epoch that makes older proposals void, all replicas hold the high
-watermark back.
+A process that continues to lead in the same epoch is a successor: the process before it may have
+made proposals that are still to be decided. Until the controller has confirmed the ISR under a new
+partition epoch, which makes older proposals void, the high watermark waits for all replicas.
 """
 
 from collections import deque
 from collections.abc import Container
+from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from odradek.cluster.metadata.image import NO_LEADER, PartitionImage
@@ -35,10 +35,10 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NEVER, Uuid
 
 LAG_MAX_MS: Final = 10_000
-"""replica.lag.time.max.ms as Kafka had it before 2.5; since then it is three times that."""
+"""Kafka's replica.lag.time.max.ms before 2.5; since then it is 30 s."""
 RETRY_MS: Final = 500
 
-# What the controller knows better: its next image says what holds, and until then the proposal may.
+# The controller is ahead: wait for the next image. The proposal may still succeed.
 _WAIT_FOR_IMAGE: Final = frozenset(
     {
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -55,25 +55,23 @@ T = TypeVar("T")
 
 
 def possible_isr(image: PartitionImage) -> tuple[int, ...]:
-    """Whom a predecessor within the epoch may have proposed: nobody if all are in sync already.
-    Whom it wanted to put out does no harm."""
+    """The replicas that an earlier process in this epoch may have proposed: none if all are in
+    sync. A proposal to shrink the ISR does no harm."""
     return image.replicas if set(image.replicas) != set(image.in_sync_replicas) else ()
 
 
+@dataclass(slots=True)
 class FollowerBroker:
-    """A follower node as it was last heard of; shared by all partitions of one conversation, so
-    that a fetch costs nothing for those in which nothing has changed."""
+    """A follower node and its last fetch. Shared by all partitions of its session, so that a fetch
+    costs nothing for partitions without changes."""
 
-    __slots__ = ("broker_epoch", "broker_id", "fetch_ms")
-
-    def __init__(self, broker_id: int, broker_epoch: int, fetch_ms: int) -> None:
-        self.broker_id = broker_id
-        self.broker_epoch = broker_epoch
-        self.fetch_ms = fetch_ms
+    broker_id: int
+    broker_epoch: int
+    fetch_ms: int
 
 
 class IsrProposal(NamedTuple):
-    """The ISR wanted; with each member the broker epoch it fetched with (KIP-903), or -1."""
+    """The proposed ISR: pairs of broker id and the broker epoch of its fetches (KIP-903), or -1."""
 
     topic_id: Uuid
     partition: int
@@ -83,17 +81,16 @@ class IsrProposal(NamedTuple):
 
 
 class CompletedAppend(NamedTuple, Generic[T]):
-    """An append that may be answered, with this code."""
+    """An append to answer with this code."""
 
     token: T
     code: ErrorCode
 
 
 class LeaderEffects(NamedTuple, Generic[T]):
-    """What an event brought."""
+    """What follows from an event."""
 
     has_high_watermark_moved: bool = False
-    """The high watermark."""
     released: tuple[CompletedAppend[T], ...] = ()
     proposal: IsrProposal | None = None
 
@@ -104,33 +101,32 @@ class _DelayedAppend(NamedTuple, Generic[T]):
     token: T
 
 
+@dataclass(slots=True)
 class _FollowerProgress:
-    """A follower's: since when it has not had everything, as far as that is known."""
+    """What the leader knows of a follower."""
 
-    __slots__ = ("caught_up_ms", "contact", "fetch_ms", "leader_end", "log_start_offset")
-
-    def __init__(self, caught_up_ms: int) -> None:
-        self.caught_up_ms = caught_up_ms
-        self.contact: FollowerBroker | None = None
-        self.fetch_ms = caught_up_ms
-        self.leader_end = 0
-        """Where our log ended at its last fetch that said something of this partition."""
-        self.log_start_offset = -1
+    caught_up_ms: int
+    """When it last had everything."""
+    fetch_ms: int
+    broker: FollowerBroker | None = None
+    leader_end: int = 0
+    """Our log end offset at its last fetch of this partition."""
+    log_start_offset: int = -1
 
 
 class LeaderPartition(Generic[T]):
-    """See the module. `T` is whatever its owner knows an append by."""
+    """See the module's docstring. `T` identifies an append to the owner."""
 
     __slots__ = (
+        "_changed_ms",
+        "_delayed",
         "_epoch_start_offset",
         "_followers",
         "_ineligible",
         "_is_successor",
         "_lag_max_ms",
-        "_parked",
         "_pending",
         "_retry_ms",
-        "_settled_ms",
         "partition",
         "replica",
         "topic_id",
@@ -147,9 +143,8 @@ class LeaderPartition(Generic[T]):
         lag_max_ms: int = LAG_MAX_MS,
         ineligible: Container[int] = frozenset(),
     ) -> None:
-        """`ineligible` are the brokers that come into no ISR now; its owner keeps it up to date.
-
-        A `replica` that comes with something proposed already makes this a successor."""
+        """`ineligible`: the brokers that may not join an ISR; the owner updates it. A `replica`
+        with a `proposed` ISR makes this a successor."""
         self.replica = replica
         self.topic_id = topic_id
         self.partition = partition
@@ -157,10 +152,10 @@ class LeaderPartition(Generic[T]):
         self._lag_max_ms = lag_max_ms
         self._ineligible = ineligible
         self._followers: dict[int, _FollowerProgress] = {}
-        self._parked: deque[_DelayedAppend[T]] = deque()
+        self._delayed: deque[_DelayedAppend[T]] = deque()
         self._pending: IsrProposal | None = None
         self._retry_ms = 0
-        self._settled_ms = now_ms
+        self._changed_ms = now_ms
         self._track_followers(now_ms)
         self._is_successor = bool(replica.proposed)
         if self._is_successor:
@@ -168,58 +163,58 @@ class LeaderPartition(Generic[T]):
 
     @property
     def high_watermark(self) -> int:
-        """Everything below is committed."""
+        """The offset below which everything is committed."""
         return self.replica.high_watermark
 
     @property
     def pending(self) -> IsrProposal | None:
-        """The proposal under way."""
+        """The proposal in flight."""
         return self._pending
 
     @property
-    def has_parked(self) -> bool:
-        """Whether an append waits."""
-        return bool(self._parked)
+    def has_delayed(self) -> bool:
+        """Whether an append is delayed."""
+        return bool(self._delayed)
 
     @property
     def deadline_ms(self) -> int:
-        """When `check` has an append to refuse."""
-        return min((parked.deadline_ms for parked in self._parked), default=NEVER)
+        """When the next append times out."""
+        return min((delayed.deadline_ms for delayed in self._delayed), default=NEVER)
 
-    def park(self, token: T, end_offset: int, deadline_ms: int) -> ErrorCode | None:
-        """What to answer an append with acks=all that ends at `end_offset`; None: an outcome will
-        release it, at the latest `check` after its deadline."""
+    def delay(self, token: T, end_offset: int, deadline_ms: int) -> ErrorCode | None:
+        """The response to an acks=all append that ends at `end_offset`; None if later effects will
+        complete it, at the latest those of `tick` after its deadline."""
         code = self.replica.check_appended(end_offset)
         if code is None:
-            self._parked.append(_DelayedAppend(end_offset, deadline_ms, token))
+            self._delayed.append(_DelayedAppend(end_offset, deadline_ms, token))
         return code
 
     def log_appended(self, log_end_offset: int) -> LeaderEffects[T]:
-        """Our log ends there now."""
+        """Our log ends at `log_end_offset` now."""
         replica = self.replica
         before, log_end_before = replica.high_watermark, replica.log_end_offset
         for broker_id, progress in self._followers.items():
-            if progress.contact is not None and replica.end_of(broker_id) >= log_end_before:
-                # It had everything until now; what it fetched last was an empty answer.
-                progress.caught_up_ms = max(progress.caught_up_ms, progress.contact.fetch_ms)
+            if progress.broker is not None and replica.end_of(broker_id) >= log_end_before:
+                # It had everything until now, and its last fetch was empty.
+                progress.caught_up_ms = max(progress.caught_up_ms, progress.broker.fetch_ms)
         replica.log_appended(log_end_offset)
         return self._outcome(before)
 
     def follower_fetched(
-        self, contact: FollowerBroker, offset: int, now_ms: int
+        self, broker: FollowerBroker, offset: int, now_ms: int
     ) -> LeaderEffects[T]:
-        """A follower has everything below `offset`."""
+        """A follower has fetched from `offset`: it has everything below."""
         replica = self.replica
-        broker_id = contact.broker_id
+        broker_id = broker.broker_id
         progress = self._followers.get(broker_id)
         if progress is None:
             return LeaderEffects()
         before = replica.high_watermark
-        progress.contact = contact
+        progress.broker = broker
         if offset >= replica.log_end_offset:
             progress.caught_up_ms = now_ms
         elif offset >= progress.leader_end:
-            # All that was there when it fetched before (KAFKA-1530's rule).
+            # It has everything that existed at its previous fetch (KAFKA-1530).
             progress.caught_up_ms = max(progress.caught_up_ms, progress.fetch_ms)
         progress.fetch_ms = now_ms
         progress.leader_end = replica.log_end_offset
@@ -230,14 +225,14 @@ class LeaderPartition(Generic[T]):
         return self._outcome(before, proposal)
 
     def log_start_changed(self, broker_id: int, log_start_offset: int) -> None:
-        """A follower's log starts there."""
+        """A follower's log starts at `log_start_offset`."""
         progress = self._followers.get(broker_id)
         if progress is not None:
             progress.log_start_offset = log_start_offset
 
     def low_watermark(self, log_start_offset: int, alive: Container[int]) -> int:
-        """Below this no live replica has anything any more; -1 if one has not been heard of. Our
-        own log starts at `log_start_offset`."""
+        """The smallest log start offset of the live replicas, ours being `log_start_offset`; -1 if
+        one is not known."""
         return min(
             [
                 log_start_offset,
@@ -249,20 +244,20 @@ class LeaderPartition(Generic[T]):
             ]
         )
 
-    def check(self, now_ms: int) -> LeaderEffects[T]:
-        """Time has passed."""
+    def tick(self, now_ms: int) -> LeaderEffects[T]:
+        """Time out appends, propose to shrink the ISR."""
         released: list[CompletedAppend[T]] = []
-        if self._parked and self.deadline_ms <= now_ms:
+        if self._delayed and self.deadline_ms <= now_ms:
             kept = deque[_DelayedAppend[T]]()
-            for parked in self._parked:
-                if parked.deadline_ms <= now_ms:
-                    released.append(CompletedAppend(parked.token, ErrorCode.REQUEST_TIMED_OUT))
+            for delayed in self._delayed:
+                if delayed.deadline_ms <= now_ms:
+                    released.append(CompletedAppend(delayed.token, ErrorCode.REQUEST_TIMED_OUT))
                 else:
-                    kept.append(parked)
-            self._parked = kept
+                    kept.append(delayed)
+            self._delayed = kept
         return LeaderEffects(False, tuple(released), self._propose_if(now_ms))
 
-    def follow(
+    def update(
         self,
         image: PartitionImage,
         *,
@@ -270,74 +265,74 @@ class LeaderPartition(Generic[T]):
         epoch_start_offset: int,
         now_ms: int,
     ) -> LeaderEffects[T]:
-        """What the metadata says now."""
+        """Take over a new image of the partition."""
         replica = self.replica
         known, before = replica.image, replica.high_watermark
-        told = (image.leader_epoch, image.partition_epoch)
-        held = (known.leader_epoch, known.partition_epoch)
-        if told < held:
+        epochs = (image.leader_epoch, image.partition_epoch)
+        known_epochs = (known.leader_epoch, known.partition_epoch)
+        if epochs < known_epochs:
             return LeaderEffects()
-        if told != held:
-            self._settled_ms = now_ms
+        if epochs != known_epochs:
+            self._changed_ms = now_ms
             self._pending = None
             self._is_successor = False
             replica.proposed = ()
         if image.leader_epoch != known.leader_epoch:
             self._followers.clear()
             self._epoch_start_offset = epoch_start_offset
-        replica.follow(image, min_insync_replicas=min_insync_replicas)
+        replica.update(image, min_insync_replicas=min_insync_replicas)
         if not replica.is_leader:
             return LeaderEffects(False, self.resign())
         self._track_followers(now_ms)
         return self._outcome(before, self._propose_if(now_ms))
 
     def resign(self) -> tuple[CompletedAppend[T], ...]:
-        """The lead is lost, or the partition gone: whoever waits is told."""
+        """The lead is lost or the partition deleted: fail all delayed appends."""
         released = tuple(
-            CompletedAppend(parked.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            for parked in self._parked
+            CompletedAppend(delayed.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            for delayed in self._delayed
         )
-        self._parked.clear()
+        self._delayed.clear()
         return released
 
-    def settled(self, proposal: IsrProposal, code: ErrorCode, now_ms: int) -> None:
-        """The controller answered, or (REQUEST_TIMED_OUT and the like) nobody knows what it did.
+    def on_proposal_response(self, proposal: IsrProposal, code: ErrorCode, now_ms: int) -> None:
+        """The controller's response, or REQUEST_TIMED_OUT if there was none.
 
-        Success comes with the image. What was refused is forgotten, and decided anew later."""
+        A success arrives with the next image. A refused proposal is withdrawn."""
         if proposal != self._pending or code is ErrorCode.NONE or code in _WAIT_FOR_IMAGE:
             return
         self._retry_ms = now_ms + RETRY_MS
         if code in _REFUSED and not self._is_successor:
-            self._settled_ms = now_ms
+            self._changed_ms = now_ms
             self._pending = None
             self.replica.proposed = ()
 
-    # -- inside ------------------------------------------------------------------------------------
+    # -- internal ----------------------------------------------------------------------------------
 
     def _track_followers(self, now_ms: int) -> None:
         replica = self.replica
         others = [broker for broker in replica.image.replicas if broker != replica.broker_id]
         for broker_id in others:
             if broker_id not in self._followers:
-                self._followers[broker_id] = _FollowerProgress(now_ms)
+                self._followers[broker_id] = _FollowerProgress(now_ms, now_ms)
         for broker_id in self._followers.keys() - set(others):
             del self._followers[broker_id]
 
     def _void_earlier_proposals(self, now_ms: int) -> None:
-        """Propose the ISR as it is, so that what a predecessor has proposed is decided or void."""
+        """Propose the current ISR: proposals of an earlier process are then decided or void."""
         image = self.replica.image
         members = tuple((broker, -1) for broker in image.in_sync_replicas)
         self._pending = IsrProposal(
             self.topic_id, self.partition, image.leader_epoch, image.partition_epoch, members
         )
-        # Not sent yet, which is as good as lost.
+        # Not sent yet: handled like a lost proposal.
         self._retry_ms = max(1, now_ms)
 
     def _propose_if(self, now_ms: int, joining: int = NO_LEADER) -> IsrProposal | None:
-        """The proposal to be sent now: a new one, or again one whose fate is not known.
+        """The proposal to send now: a new one, or a lost one again.
 
-        Who may join has fetched since the last word of the controller: of others nobody knows
-        whether they are alive."""
+        A follower may join only if it has fetched since the last change of the partition: others
+        may be dead."""
         if now_ms < self._retry_ms:
             return None
         if self._pending is not None:
@@ -353,7 +348,7 @@ class LeaderPartition(Generic[T]):
             or (
                 not self._is_lagging(broker, now_ms)
                 if broker in image.in_sync_replicas
-                else self._may_join(broker, now_ms, has_fetched=broker == joining)
+                else self._can_join(broker, now_ms, has_fetched=broker == joining)
             )
         ]
         if set(in_sync) == set(image.in_sync_replicas):
@@ -367,9 +362,9 @@ class LeaderPartition(Generic[T]):
 
     def _broker_epoch(self, broker_id: int) -> int:
         progress = self._followers.get(broker_id)
-        if progress is None or progress.contact is None:
+        if progress is None or progress.broker is None:
             return -1
-        return progress.contact.broker_epoch
+        return progress.broker.broker_epoch
 
     def _is_lagging(self, broker_id: int, now_ms: int) -> bool:
         progress = self._followers.get(broker_id)
@@ -377,20 +372,20 @@ class LeaderPartition(Generic[T]):
             return False
         caught_up_ms = progress.caught_up_ms
         if (
-            progress.contact is not None
+            progress.broker is not None
             and self.replica.end_of(broker_id) >= self.replica.log_end_offset
         ):
-            caught_up_ms = max(caught_up_ms, progress.contact.fetch_ms)
+            caught_up_ms = max(caught_up_ms, progress.broker.fetch_ms)
         return now_ms - caught_up_ms > self._lag_max_ms
 
-    def _may_join(self, broker_id: int, now_ms: int, *, has_fetched: bool) -> bool:
+    def _can_join(self, broker_id: int, now_ms: int, *, has_fetched: bool) -> bool:
         end = self.replica.end_of(broker_id)
         progress = self._followers.get(broker_id)
-        if progress is None or progress.contact is None:
+        if progress is None or progress.broker is None:
             return False
         return (
             broker_id not in self._ineligible
-            and (has_fetched or progress.contact.fetch_ms > self._settled_ms)
+            and (has_fetched or progress.broker.fetch_ms > self._changed_ms)
             and end >= self.replica.high_watermark
             and end >= self._epoch_start_offset
             and not self._is_lagging(broker_id, now_ms)
@@ -399,10 +394,10 @@ class LeaderPartition(Generic[T]):
     def _outcome(self, before: int, proposal: IsrProposal | None = None) -> LeaderEffects[T]:
         replica = self.replica
         released: list[CompletedAppend[T]] = []
-        parked = self._parked
-        while parked:
-            code = replica.check_appended(parked[0].end_offset)
+        delayed = self._delayed
+        while delayed:
+            code = replica.check_appended(delayed[0].end_offset)
             if code is None:
                 break
-            released.append(CompletedAppend(parked.popleft().token, code))
+            released.append(CompletedAppend(delayed.popleft().token, code))
         return LeaderEffects(replica.high_watermark > before, tuple(released), proposal)

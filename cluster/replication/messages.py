@@ -1,13 +1,13 @@
-"""What a follower and a leader say to each other about the partitions of one store.
+"""Messages of a replica fetch session: between a follower and a leader, for one store.
 
-One conversation per (follower node, leader node, store), one request of it under way at a time. The
-follower names each partition once, with a handle of its choice, and later says only which offsets
-have changed; the leader remembers the rest in a session. An offset is at the same time the
-follower's word that it holds everything below it. A request waits with the leader until there is
-something to say. A session that the leader does not know is begun anew.
+There is one session for each (follower node, leader node, store). The follower adds each partition
+once, under a handle of its choice; later requests contain only changed offsets, and the leader
+keeps the rest in the session (as KIP-227). A fetch offset confirms that the follower has everything
+below it. The leader delays its response until there is something new. If it does not know the
+session, the follower sends everything again.
 
-Records do not stand in these messages: the batches of all partitions travel in one frame behind the
-answer, in the answer's order. Fields are only ever added at the end and with a default.
+The batches of all partitions follow the response in one frame, in the response's order. Fields are
+only added at the end, with a default.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ from odradek.protocol.types import NO_EPOCH, NO_OFFSET, Uuid
 
 REPLICATION_VERSION: Final = 1
 PAYLOAD_HEAD: Final = 16
-"""Bytes before the first batch in the frame of batches: room for whoever stores it."""
+"""Bytes before the first batch in the frame: headroom for the store."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -26,9 +26,8 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReplicaFetchPartition(_Message, frozen=True, array_like=True, gc=False):
-    """A partition that the follower wants from now on, or wants anew: under this handle, in this
-    leader epoch, from this offset. `last_epoch` is the epoch of its last record (KIP-595),
-    `log_start_offset` is where its log starts."""
+    """Add a partition under this handle, or replace it. `last_epoch` is the leader epoch of the
+    follower's last record (KIP-595)."""
 
     handle: int
     topic_id: Uuid
@@ -40,7 +39,7 @@ class ReplicaFetchPartition(_Message, frozen=True, array_like=True, gc=False):
 
 
 class ReplicaFetchPosition(_Message, frozen=True, array_like=True, gc=False):
-    """The follower's log of that handle ends elsewhere now; its last record is of `last_epoch`."""
+    """The follower's log end offset has changed; its last record has the epoch `last_epoch`."""
 
     handle: int
     fetch_offset: int
@@ -48,7 +47,7 @@ class ReplicaFetchPosition(_Message, frozen=True, array_like=True, gc=False):
 
 
 class ReplicaFetchRequest(_Message, frozen=True, array_like=True, tag="fetch", gc=False):
-    """What has changed on the follower since its last request; with `is_full` all there is."""
+    """The changes since the follower's last request; with `is_full` all partitions."""
 
     request_id: int
     cluster_id: str
@@ -63,14 +62,15 @@ class ReplicaFetchRequest(_Message, frozen=True, array_like=True, tag="fetch", g
     bytes_max: int = 1 << 20
     version: int = REPLICATION_VERSION
     log_starts: tuple[tuple[int, int], ...] = ()
-    """(handle, offset) of those whose logs start elsewhere now; nothing else has changed."""
+    """(handle, log start offset) of logs whose start alone has changed."""
 
 
 class ReplicaPartitionData(_Message, frozen=True, array_like=True, gc=False):
-    """News of one partition: `byte_count` bytes of batches, or an error, or where the logs part.
+    """One partition: `byte_count` bytes of batches, an error, or the diverging epoch.
 
-    `diverging_epoch` and `diverging_end` are set if the follower's last epoch is not the leader's
-    or ends earlier there. Of OFFSET_OUT_OF_RANGE the start is that of the leader's first batch.
+    `diverging_epoch` and `diverging_end` are set if the follower's last epoch is unknown to the
+    leader or ends earlier on its log. With OFFSET_OUT_OF_RANGE, `log_start_offset` is that of the
+    leader's first batch.
     """
 
     handle: int
@@ -84,8 +84,8 @@ class ReplicaPartitionData(_Message, frozen=True, array_like=True, gc=False):
 
 
 class ReplicaFetchResponse(_Message, frozen=True, array_like=True, tag="fetched", gc=False):
-    """The answer to the request of that id. An error code means that nothing of it was done:
-    FETCH_SESSION_ID_NOT_FOUND asks for a full request, INCONSISTENT_CLUSTER_ID for an operator."""
+    """The response. With an error code the request had no effect: after FETCH_SESSION_ID_NOT_FOUND
+    the follower sends a full request; INCONSISTENT_CLUSTER_ID needs an operator."""
 
     request_id: int
     store: int

@@ -1,34 +1,34 @@
-"""What one broker decides about one partition it holds: who may write and read, what is committed.
+"""One replica of a partition: who may write and read, and what is committed.
 
 Called by the worker before and after appends. The state is the partition's image, the topic's
-min.insync.replicas and, on the leader, the log ends of the in-sync replicas as they were last heard
-of. Nothing here reads a log; log ends are told by whoever wrote or fetched.
+min.insync.replicas and, on the leader, the log end offsets of the replicas as last reported. It
+does not read logs.
 
-    event                       leader                                  follower
+    event               on the leader                          on a follower
     ----------------------------------------------------------------------------------------
-    the log has grown           log_appended: the high watermark may move   -
-    a follower has fetched      follower_fetched: the same               -
-    a new image                 follow: a new epoch forgets what the former leader had heard
+    log_appended        the high watermark may move            -
+    follower_fetched    the high watermark may move            -
+    update              a new epoch drops the reported offsets
 
-Invariants: the high watermark never goes back while the leader epoch stays, never passes the
-leader's log end, and covers only what every in-sync replica has. Without followers, the log end is
-the high watermark.
+Invariants: within a leader epoch the high watermark never goes back, never passes the leader's log
+end offset, and covers only what every in-sync replica has. Without followers it is the log end
+offset.
 """
 
 from odradek.cluster.metadata.image import PartitionImage
 from odradek.protocol.errors import ErrorCode
 
 ANY_EPOCH = -1
-"""What a client sends that does not know the leader epoch."""
+"""Sent by clients that do not know the leader epoch."""
 
 
 def check_leader(
     image: PartitionImage, broker_id: int, current_leader_epoch: int = ANY_EPOCH
 ) -> ErrorCode:
-    """NONE if the broker leads in the epoch the client believes in (KIP-320).
+    """NONE if the broker leads in the client's leader epoch (KIP-320).
 
-    FENCED_LEADER_EPOCH if the client's epoch is over, UNKNOWN_LEADER_EPOCH if it has not begun
-    here; only then is NOT_LEADER_OR_FOLLOWER looked at.
+    FENCED_LEADER_EPOCH if the client's epoch is older, UNKNOWN_LEADER_EPOCH if it is newer; only
+    then NOT_LEADER_OR_FOLLOWER.
     """
     if current_leader_epoch != ANY_EPOCH:
         if current_leader_epoch < image.leader_epoch:
@@ -41,11 +41,11 @@ def check_leader(
 def check_read(
     image: PartitionImage, broker_id: int, current_leader_epoch: int, *, may_follow: bool
 ) -> ErrorCode:
-    """NONE if the broker may serve a consumer: as `check_leader`, or, if it `may_follow`, as a
-    follower in sync (KIP-392).
+    """NONE if the broker may serve a consumer: as leader, or, with `may_follow`, as an in-sync
+    follower (KIP-392).
 
-    OFFSET_NOT_AVAILABLE, upon which clients go back to the leader, if it follows out of sync: it
-    may lack what is committed, and Kafka's clients would stay with it for minutes all the same.
+    OFFSET_NOT_AVAILABLE for a follower out of sync: it may lack committed records. The client then
+    returns to the leader; otherwise it would stay for minutes.
     """
     code = check_leader(image, broker_id, current_leader_epoch)
     if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not may_follow:
@@ -58,7 +58,7 @@ def check_read(
 def has_enough_in_sync(image: PartitionImage, min_insync_replicas: int) -> bool:
     """Whether the ISR satisfies min.insync.replicas.
 
-    A partition with fewer replicas than that is content with all it has, as in Kafka 4 (KIP-966).
+    A partition with fewer replicas than that needs all of them, as in Kafka 4 (KIP-966).
     """
     return len(image.in_sync_replicas) >= min(min_insync_replicas, len(image.replicas))
 
@@ -90,23 +90,23 @@ class PartitionReplica:
         self._min_insync_replicas = min_insync_replicas
         self.image = image
         self.proposed = proposed
-        """An ISR that the controller may have accepted without our knowing yet: whoever is in it
-        may be elected, so that nothing is committed that it does not have."""
+        """An ISR that the controller may have accepted already. Its members may be elected, so the
+        high watermark waits for them."""
         self.high_watermark = high_watermark
         self._advance()
 
     @property
     def log_end_offset(self) -> int:
-        """Where this broker's log ends."""
+        """The log end offset of this broker."""
         return self._log_ends[self._broker_id]
 
     @property
     def broker_id(self) -> int:
-        """The broker that has the replica."""
+        """The broker of this replica."""
         return self._broker_id
 
     def end_of(self, broker_id: int) -> int:
-        """How far that replica is known to be; -1 if it was not heard of in this epoch."""
+        """The log end offset of a replica; -1 if not reported in this epoch."""
         return self._log_ends.get(broker_id, -1)
 
     @property
@@ -119,10 +119,10 @@ class PartitionReplica:
         """Whether the ISR satisfies min.insync.replicas."""
         return has_enough_in_sync(self.image, self._min_insync_replicas)
 
-    def follow(self, image: PartitionImage, *, min_insync_replicas: int) -> int:
-        """Take in what the metadata says now; the high watermark after it."""
+    def update(self, image: PartitionImage, *, min_insync_replicas: int) -> int:
+        """Take over a new image; the high watermark after it."""
         if image.leader_epoch != self.image.leader_epoch:
-            # What was heard of the others was heard in another reign.
+            # The others' offsets were reported in another epoch.
             self._log_ends = {self._broker_id: self._log_ends[self._broker_id]}
             self.proposed = ()
         self.image = image
@@ -130,10 +130,10 @@ class PartitionReplica:
         return self._advance()
 
     def check_appended(self, end_offset: int) -> ErrorCode | None:
-        """What to answer an append with acks=all that ends at `end_offset`; None: not yet.
+        """The response to an acks=all append that ends at `end_offset`; None: not yet.
 
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND if it is everywhere, but the ISR has shrunk below what
-        was asked.
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND if all in-sync replicas have it, but the ISR has shrunk
+        below min.insync.replicas.
         """
         if not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -144,7 +144,7 @@ class PartitionReplica:
         return None
 
     def log_appended(self, log_end_offset: int) -> int:
-        """This broker's log ends at `log_end_offset` now; the high watermark after it."""
+        """This broker's log ends at `log_end_offset`; the high watermark after it."""
         self._log_ends[self._broker_id] = log_end_offset
         return self._advance()
 
@@ -155,14 +155,13 @@ class PartitionReplica:
         return self._advance()
 
     def _advance(self) -> int:
-        # Below min.insync.replicas nothing more is committed: what is beyond might be lost
-        # (KIP-966).
+        # Below min.insync.replicas nothing is committed: it could be lost (KIP-966).
         if self.is_leader and self.has_enough_in_sync:
             self.high_watermark = max(self.high_watermark, self._committed_end())
         return self.high_watermark
 
     def _committed_end(self) -> int:
-        """Below this every in-sync replica has everything; 0 while one has not been heard of."""
+        """The offset below which every in-sync replica has everything; 0 while one is not known."""
         ends = self._log_ends
         end = min((ends.get(replica, 0) for replica in self.image.in_sync_replicas), default=0)
         for replica in self.proposed:

@@ -1,10 +1,9 @@
-"""Which replica a consumer had better read from (KIP-392).
+"""The preferred read replica of a consumer (KIP-392).
 
-The leader of a partition decides, with every fetch of a consumer that names its rack; whoever is
-sent elsewhere asks there until that replica refuses, and comes back. Only replicas are named that
-surely have what is asked for: members of the ISR have everything below the high watermark, and no
-replica's log starts later than its leader's, because only leaders move log starts and followers
-take them over. Pure, and the same for the same image, so that nobody is sent back and forth.
+The leader chooses it at each fetch of a consumer with a rack. The consumer fetches there until that
+replica refuses. Only replicas that have the data are chosen: members of the ISR have everything
+below the high watermark, and no replica's log starts later than the leader's. Pure: the same image
+gives the same replica, so that consumers are not sent back and forth.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from typing import Final
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage
 
 NO_REPLICA: Final = -1
-"""The leader serves by itself."""
+"""Fetch from the leader."""
 
 
 def preferred_read_replica(
@@ -24,10 +23,10 @@ def preferred_read_replica(
     partition: int,
     is_reachable: Callable[[BrokerImage], bool],
 ) -> int:
-    """An in-sync replica in the consumer's rack, or NO_REPLICA: if the leader is there, or nobody.
+    """An in-sync replica in the consumer's rack; NO_REPLICA if the leader is there, or none.
 
-    A broker that is fenced, on its way out or not `is_reachable` for this client is never named.
-    Where several could be, the partitions of a topic are divided among them.
+    Never a broker that is fenced, in controlled shutdown, or not `is_reachable` for this client.
+    Among several, the partitions of a topic are spread.
     """
     leader = brokers.get(state.leader)
     if leader is not None and leader.rack == rack:

@@ -115,7 +115,7 @@ class ReplicaFetchers:
             )
             if is_throttled:
                 self._budget.rate = replicated.follower_throttle_rate
-            followed = wanted.follow(
+            followed = wanted.add_partition(
                 replicated.topic_id,
                 replicated.partition,
                 leader_epoch=replicated.image.leader_epoch,
@@ -155,7 +155,9 @@ class ReplicaFetchers:
             for fetched, payload in link.responses():
                 known = leader.conversations.get(fetched.store)
                 if known is not None:
-                    self._apply_decision(known, known.answered(fetched, now_ms), payload, now_ms)
+                    self._apply_decision(
+                        known, known.handle_response(fetched, now_ms), payload, now_ms
+                    )
         return [append for _, _, append in self._appends]
 
     def after_turn(self, now_ms: int) -> None:
@@ -278,7 +280,7 @@ class ReplicaFetchers:
         location = self._locations.get(followed)
         if location is not None:
             state = self._log(location)
-            conversation.reached(followed, state.log_end_offset, last_epoch(state))
+            conversation.position_changed(followed, state.log_end_offset, last_epoch(state))
             conversation.log_start_changed(followed, state.log_start_offset)
 
     def _apply_watermarks(self, watermarks: list[LeaderWatermarks]) -> None:

@@ -264,7 +264,7 @@ class Replication:
             locations = list(self._leaders)
         for location in locations:
             leader = self._leaders[location]
-            self._apply_outcome(location, leader.check(now_ms))
+            self._apply_outcome(location, leader.tick(now_ms))
         for location, deletions in list(self._deletions.items()):
             # The last that was waited for may be alive no more.
             self._settle_deletions(location)
@@ -286,7 +286,7 @@ class Replication:
         """What the controller said of a proposal, or that it said nothing in time."""
         for leader in self._leaders.values():
             if leader.pending == proposal:
-                leader.settled(proposal, code, now_ms)
+                leader.on_proposal_response(proposal, code, now_ms)
 
     def send_relayed_response(self, identity: bytes, payload: bytes) -> None:
         """What our router answers another node's, which `relay` has passed on."""
@@ -315,7 +315,7 @@ class Replication:
         leader = self._leaders.get(location)
         if leader is not None:
             has_new_epoch = leader.replica.image.leader_epoch != epoch
-            outcome = leader.follow(
+            outcome = leader.update(
                 replicated.image,
                 min_insync_replicas=replicated.min_insync_replicas,
                 epoch_start_offset=epoch_start,
@@ -342,7 +342,7 @@ class Replication:
             lag_max_ms=self._lag_max_ms,
             ineligible=self._ineligible,
         )
-        self._apply_outcome(location, self._leaders[location].check(now_ms))
+        self._apply_outcome(location, self._leaders[location].tick(now_ms))
         if replica.high_watermark > state.high_watermark:
             self._apply_outcome(location, LeaderEffects(has_high_watermark_moved=True))
 
@@ -368,7 +368,7 @@ class Replication:
             self._turns.notify(store, (number,))
         if outcome.released:
             self._release(outcome.released)
-            if not leader.has_parked:
+            if not leader.has_delayed:
                 self._waiting.discard(location)
         if outcome.has_high_watermark_moved and self._server is not None:
             self._server.moved(location, self._now_ms)
@@ -381,7 +381,7 @@ class Replication:
         if leader is None:
             code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
-            code = leader.park(delayed, delayed.end_offset, now_ms + delayed.timeout_ms)
+            code = leader.delay(delayed, delayed.end_offset, now_ms + delayed.timeout_ms)
         if code is None:
             self._waiting.add(location)
         else:

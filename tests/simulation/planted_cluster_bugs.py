@@ -129,10 +129,10 @@ def _lets_anybody_join(
     self: LeaderPartition[object], broker_id: int, now_ms: int, *, has_fetched: bool
 ) -> bool:
     progress = self._followers.get(broker_id)
-    return progress is not None and progress.contact is not None
+    return progress is not None and progress.broker is not None
 
 
-_follow = ReplicaFetchSession.follow
+_follow = ReplicaFetchSession.add_partition
 
 
 def _goes_on_in_a_new_epoch(
@@ -279,13 +279,13 @@ PLANTED: dict[str, PlantedBug] = {
         "may be elected|without|only",
     ),
     "who lags may join": PlantedBug(
-        LeaderPartition, "_may_join", _lets_anybody_join, LAGGARDS, "without|none of|in sync are"
+        LeaderPartition, "_can_join", _lets_anybody_join, LAGGARDS, "without|none of|in sync are"
     ),
     "min.insync.replicas does not hold back": PlantedBug(
         PartitionReplica, "has_enough_in_sync", property(lambda _: True), KILLS, "which only"
     ),
     "followers go on in a new epoch": PlantedBug(
-        ReplicaFetchSession, "follow", _goes_on_in_a_new_epoch, MOVES, "."
+        ReplicaFetchSession, "add_partition", _goes_on_in_a_new_epoch, MOVES, "."
     ),
     "nobody looks at epochs for divergence": PlantedBug(
         SimulatedStore, "end_offset_for_epoch", _knows_of_no_divergence, CUTS, _COMMITTED_ANOTHER

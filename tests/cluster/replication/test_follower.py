@@ -65,7 +65,7 @@ def follow(
     last_epoch: int = 4,
     is_throttled: bool = False,
 ) -> FetchedPartition:
-    return talk.follow(
+    return talk.add_partition(
         TOPIC,
         partition,
         leader_epoch=epoch,
@@ -85,7 +85,7 @@ def answer(
     talk: ReplicaFetchSession, request: ReplicaFetchRequest, *parts: ReplicaPartitionData
 ) -> FetchEffects:
     fetched = ReplicaFetchResponse(request.request_id, 0, ErrorCode.NONE, parts)
-    return talk.answered(fetched, NOW_MS)
+    return talk.handle_response(fetched, NOW_MS)
 
 
 def records(followed: FetchedPartition, byte_count: int = 100) -> ReplicaPartitionData:
@@ -105,7 +105,7 @@ def test_a_partition_is_named_once_and_then_only_its_offset_told() -> None:
     decision = answer(talk, first, records(one))
     assert decision.appends == (FetchedBatches(one, 0, 100),)
     assert decision.watermarks == (LeaderWatermarks(one, 9, 0),)
-    talk.reached(one, 14, 5)
+    talk.position_changed(one, 14, 5)
     second = asked(talk)
     assert not second.is_full
     assert (second.subscribed, second.reached) == ((), (ReplicaFetchPosition(one.handle, 14, 5),))
@@ -130,9 +130,9 @@ def test_a_divergence_is_cut_before_anything_else_is_taken() -> None:
     )
     decision = answer(talk, asked(talk), diverging)
     assert decision == FetchEffects(divergences=(Divergence(one, 3, 6),))
-    assert one.state is FetchState.BUSY
+    assert one.state is FetchState.APPLYING
     assert asked(talk).reached == (), "until it is cut there is nothing to say of it"
-    talk.reached(one, 6, 3)
+    talk.position_changed(one, 6, 3)
     assert asked(talk).reached == (ReplicaFetchPosition(one.handle, 6, 3),)
 
 
@@ -189,7 +189,7 @@ def test_a_leader_that_does_not_know_the_epoch_yet_is_asked_again_and_less_and_l
         request = asked(talk, now_ms)
         assert [wanted.handle for wanted in request.subscribed] == [one.handle]
         part = ReplicaPartitionData(one.handle, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1, -1)
-        talk.answered(ReplicaFetchResponse(request.request_id, 0, 0, (part,)), now_ms)
+        talk.handle_response(ReplicaFetchResponse(request.request_id, 0, 0, (part,)), now_ms)
         due_ms = one.resume_ms
         waits.append(due_ms - now_ms)
         now_ms = due_ms
@@ -217,7 +217,7 @@ def test_after_a_connection_everything_is_told_anew() -> None:
     assert request.is_full
     assert [wanted.handle for wanted in request.subscribed] == [two.handle]
     # What was being appended meanwhile is named again too: the leader has forgotten its handle.
-    talk.reached(one, 12, 5)
+    talk.position_changed(one, 12, 5)
     answer(talk, request)
     assert [wanted.fetch_offset for wanted in asked(talk).subscribed] == [12]
 
@@ -246,11 +246,11 @@ def test_a_session_that_the_leader_does_not_know_is_begun_at_once_other_refusals
     follow(talk)
     request = asked(talk)
     code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    talk.answered(ReplicaFetchResponse(request.request_id, 0, code), NOW_MS)
+    talk.handle_response(ReplicaFetchResponse(request.request_id, 0, code), NOW_MS)
     request = asked(talk)
     assert request.is_full
     code = ErrorCode.INCONSISTENT_CLUSTER_ID
-    talk.answered(ReplicaFetchResponse(request.request_id, 0, code), NOW_MS)
+    talk.handle_response(ReplicaFetchResponse(request.request_id, 0, code), NOW_MS)
     assert talk.next_request(NOW_MS) is None
     assert talk.next_ms(NOW_MS) == NOW_MS + BACK_OFF_MS_MAX
     assert asked(talk, NOW_MS + BACK_OFF_MS_MAX).is_full
@@ -268,7 +268,9 @@ def test_a_new_partition_does_not_wait_for_the_request_under_way() -> None:
 
 def test_where_a_log_starts_is_told_at_once_and_by_itself() -> None:
     talk = conversation()
-    one = talk.follow(TOPIC, 0, leader_epoch=5, fetch_offset=10, last_epoch=4, log_start_offset=2)
+    one = talk.add_partition(
+        TOPIC, 0, leader_epoch=5, fetch_offset=10, last_epoch=4, log_start_offset=2
+    )
     first = asked(talk)
     assert [wanted.log_start_offset for wanted in first.subscribed] == [2]
     talk.log_start_changed(one, 2)
@@ -303,10 +305,10 @@ def test_a_throttled_partition_waits_for_its_budget_and_others_do_not() -> None:
     slow, fast = follow(talk, 0, is_throttled=True), follow(talk, 1)
     answer(talk, asked(talk), records(slow, 3_000), records(fast, 3_000))
     for followed in (slow, fast):
-        talk.reached(followed, 20, 5)
+        talk.position_changed(followed, 20, 5)
     request = asked(talk)
     assert [told.handle for told in request.reached] == [fast.handle]
-    talk.answered(ReplicaFetchResponse(request.request_id, 0, 0), NOW_MS)
+    talk.handle_response(ReplicaFetchResponse(request.request_id, 0, 0), NOW_MS)
     later = asked(talk, NOW_MS + 2_001)
     assert [told.handle for told in later.reached] == [slow.handle]
 
@@ -394,7 +396,7 @@ class Cluster:
                 )
                 self.take(member, LeaderEffects(True))
             else:
-                outcome = member.leader.follow(
+                outcome = member.leader.update(
                     state,
                     min_insync_replicas=1,
                     epoch_start_offset=len(member.log),
@@ -406,7 +408,7 @@ class Cluster:
         if member.followed is not None and member.followed.leader_epoch == state.leader_epoch:
             return
         member.talk = conversation()
-        member.followed = member.talk.follow(
+        member.followed = member.talk.add_partition(
             TOPIC,
             0,
             leader_epoch=state.leader_epoch,
@@ -430,19 +432,19 @@ class Cluster:
         if loses_answer:
             return
         fetched = ReplicaFetchResponse(request.request_id, 0, 0, tuple(p for p, _ in parts))
-        decision = member.talk.answered(fetched, self.now_ms)
+        decision = member.talk.handle_response(fetched, self.now_ms)
         for followed, _, count in decision.appends:
             (entries,) = (entries for _, entries in parts)
             assert count == len(entries)
             member.log += entries
-            member.talk.reached(followed, len(member.log), member.last_epoch)
+            member.talk.position_changed(followed, len(member.log), member.last_epoch)
         for divergence in decision.divergences:
             own = member.epoch_end(divergence.epoch) if member.log else (-1, -1)
             end = truncation_offset(divergence, *own, len(member.log))
             assert end < len(member.log), "every cut makes progress"
             del member.log[end:]
             member.high_watermark = min(member.high_watermark, end)
-            member.talk.reached(divergence.followed, end, member.last_epoch)
+            member.talk.position_changed(divergence.followed, end, member.last_epoch)
         assert not decision.restarts, "nobody deletes here"
         for _, high_watermark, _ in decision.watermarks:
             believed = min(high_watermark, len(member.log))
@@ -504,7 +506,7 @@ class Cluster:
                 state.partition_epoch + 1,
             )
         assert member.leader is not None
-        member.leader.settled(proposal, code, self.now_ms)
+        member.leader.on_proposal_response(proposal, code, self.now_ms)
 
     def crash(self, node: int) -> None:
         member = self.members[node]
@@ -601,7 +603,7 @@ def play(cluster: Cluster, kind: int, node: int) -> None:
         case _:
             cluster.now_ms += 2_500
             if member.is_up and member.leader is not None:
-                cluster.take(member, member.leader.check(cluster.now_ms))
+                cluster.take(member, member.leader.tick(cluster.now_ms))
     cluster.check()
 
 

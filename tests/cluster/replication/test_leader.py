@@ -63,13 +63,13 @@ class Stage:
         self.contacts[broker].fetch_ms = self.now_ms
 
     def check(self) -> LeaderEffects[str]:
-        return self.leader.check(self.now_ms)
+        return self.leader.tick(self.now_ms)
 
     def follow(
         self, *in_sync: int, epoch: int = 5, partition_epoch: int = 8, leader: int = 1
     ) -> LeaderEffects[str]:
         self.image = PartitionImage((1, 2, 3), in_sync, leader, epoch, partition_epoch)
-        return self.leader.follow(
+        return self.leader.update(
             self.image,
             min_insync_replicas=self.min_isr,
             epoch_start_offset=self.leader.replica.log_end_offset,
@@ -101,8 +101,8 @@ def test_the_low_watermark_is_the_smallest_start_of_all_that_live() -> None:
 def test_an_append_waits_for_all_that_are_in_sync() -> None:
     stage = Stage()
     stage.leader.log_appended(4)
-    assert stage.leader.park("a", 2, START_MS + 100) is None
-    assert stage.leader.park("b", 4, START_MS + 100) is None
+    assert stage.leader.delay("a", 2, START_MS + 100) is None
+    assert stage.leader.delay("b", 4, START_MS + 100) is None
     assert stage.fetch(2, 4) == LeaderEffects()
     assert stage.fetch(3, 2) == LeaderEffects(True, (CompletedAppend("a", ErrorCode.NONE),))
     assert stage.fetch(3, 4) == LeaderEffects(True, (CompletedAppend("b", ErrorCode.NONE),))
@@ -112,26 +112,26 @@ def test_an_append_waits_for_all_that_are_in_sync() -> None:
 def test_a_retry_of_what_is_committed_is_answered_at_once() -> None:
     stage = Stage(1)
     stage.leader.log_appended(4)
-    assert stage.leader.park("again", 3, START_MS) is ErrorCode.NONE
+    assert stage.leader.delay("again", 3, START_MS) is ErrorCode.NONE
 
 
 def test_an_append_is_given_up_at_its_deadline_and_others_wait_on() -> None:
     stage = Stage()
     stage.leader.log_appended(4)
-    stage.leader.park("long", 2, START_MS + 500)
-    stage.leader.park("short", 4, START_MS + 100)
+    stage.leader.delay("long", 2, START_MS + 500)
+    stage.leader.delay("short", 4, START_MS + 100)
     assert stage.leader.deadline_ms == START_MS + 100
     stage.now_ms += 100
     assert stage.check().released == (CompletedAppend("short", ErrorCode.REQUEST_TIMED_OUT),)
     stage.now_ms += 400
     assert stage.check().released == (CompletedAppend("long", ErrorCode.REQUEST_TIMED_OUT),)
-    assert not stage.leader.has_parked
+    assert not stage.leader.has_delayed
 
 
 def test_who_waits_is_told_when_the_lead_is_lost() -> None:
     stage = Stage()
     stage.leader.log_appended(4)
-    stage.leader.park("a", 4, START_MS + 500)
+    stage.leader.delay("a", 4, START_MS + 500)
     outcome = stage.follow(1, 2, 3, leader=2, epoch=6)
     assert outcome.released == (CompletedAppend("a", ErrorCode.NOT_LEADER_OR_FOLLOWER),)
 
@@ -139,7 +139,7 @@ def test_who_waits_is_told_when_the_lead_is_lost() -> None:
 def test_an_isr_below_the_minimum_is_told_after_the_append() -> None:
     stage = Stage(min_isr=2)
     stage.leader.log_appended(4)
-    stage.leader.park("a", 4, START_MS + 500)
+    stage.leader.delay("a", 4, START_MS + 500)
     outcome = stage.follow(1)
     assert outcome.released == (CompletedAppend("a", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),)
     assert stage.leader.high_watermark == 0
@@ -237,7 +237,7 @@ def test_nothing_is_committed_that_one_does_not_have_who_may_be_in_the_isr_alrea
     # Refused: it never was in.
     pending = stage.leader.pending
     assert pending is not None
-    stage.leader.settled(pending, ErrorCode.INELIGIBLE_REPLICA, stage.now_ms)
+    stage.leader.on_proposal_response(pending, ErrorCode.INELIGIBLE_REPLICA, stage.now_ms)
     stage.leader.log_appended(9)
     assert stage.fetch(2, 9).has_high_watermark_moved
     assert stage.leader.high_watermark == 9
@@ -247,7 +247,7 @@ def test_a_refused_proposal_is_decided_anew_after_a_while_upon_a_sign_of_life() 
     stage = Stage(1, 2)
     pending = stage.fetch(3, 0).proposal
     assert pending is not None
-    stage.leader.settled(pending, ErrorCode.INELIGIBLE_REPLICA, stage.now_ms)
+    stage.leader.on_proposal_response(pending, ErrorCode.INELIGIBLE_REPLICA, stage.now_ms)
     assert stage.fetch(3, 0).proposal is None
     stage.now_ms += RETRY_MS
     assert stage.check().proposal is None, "nothing was heard since"
@@ -259,7 +259,7 @@ def test_a_proposal_whose_fate_nobody_knows_is_sent_again_as_it_was() -> None:
     stage = Stage(1, 2)
     pending = stage.fetch(3, 0).proposal
     assert pending is not None
-    stage.leader.settled(pending, ErrorCode.REQUEST_TIMED_OUT, stage.now_ms)
+    stage.leader.on_proposal_response(pending, ErrorCode.REQUEST_TIMED_OUT, stage.now_ms)
     assert stage.check().proposal is None
     stage.now_ms += RETRY_MS
     assert stage.check().proposal == pending
@@ -273,7 +273,7 @@ def test_where_the_controller_knows_more_its_image_is_waited_for(code: ErrorCode
     stage = Stage(1, 2)
     pending = stage.fetch(3, 0).proposal
     assert pending is not None
-    stage.leader.settled(pending, code, stage.now_ms)
+    stage.leader.on_proposal_response(pending, code, stage.now_ms)
     stage.now_ms += 5 * RETRY_MS
     assert stage.check().proposal is None
     assert stage.leader.pending == pending
@@ -328,7 +328,7 @@ def test_a_successor_asks_again_until_it_is_told() -> None:
     assert proposal is not None
     assert stage.check().proposal is None
     for code in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.REQUEST_TIMED_OUT):
-        stage.leader.settled(proposal, code, stage.now_ms)
+        stage.leader.on_proposal_response(proposal, code, stage.now_ms)
         stage.now_ms += RETRY_MS
         assert stage.check().proposal == proposal
     stage.fetch(2, 10)

@@ -105,23 +105,23 @@ def test_an_isr_that_shrank_below_the_minimum_is_told_after_the_append() -> None
     leader = replica(image(1, 2), min_isr=2)
     leader.log_appended(10)
     assert leader.check_appended(10) is None
-    assert leader.follow(image(1), min_insync_replicas=2) == 0
+    assert leader.update(image(1), min_insync_replicas=2) == 0
     assert leader.check_appended(10) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    assert leader.follow(image(1), min_insync_replicas=1) == 10
+    assert leader.update(image(1), min_insync_replicas=1) == 10
     assert leader.check_appended(10) is ErrorCode.NONE
 
 
 def test_who_lost_the_lead_says_so_to_those_who_wait() -> None:
     leader = replica(image(1, 2))
     leader.log_appended(10)
-    leader.follow(image(1, 2, leader=2, epoch=6), min_insync_replicas=1)
+    leader.update(image(1, 2, leader=2, epoch=6), min_insync_replicas=1)
     assert leader.check_appended(10) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_new_reign_forgets_what_was_heard_in_the_former() -> None:
     leader = replica(image(1, 2))
     leader.follower_fetched(2, 8)
-    leader.follow(image(1, 2, epoch=6), min_insync_replicas=1)
+    leader.update(image(1, 2, epoch=6), min_insync_replicas=1)
     assert leader.log_appended(8) == 0
 
 
@@ -151,7 +151,7 @@ def test_the_high_watermark_keeps_its_invariants(seed: int) -> None:
                 caught_up = [
                     node for node in in_sync if node == 1 or reached[node] >= leader.high_watermark
                 ]
-                leader.follow(image(*caught_up), min_insync_replicas=chance.randint(1, 3))
+                leader.update(image(*caught_up), min_insync_replicas=chance.randint(1, 3))
         after = leader.high_watermark
         assert before <= after <= log_end, (seed, step)
         for node in leader.image.in_sync_replicas:
