@@ -3,6 +3,7 @@
 The records themselves stand with their types of groups, their table in `records`.
 """
 
+from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
 from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker
@@ -20,3 +21,12 @@ GroupRecord: TypeAlias = (
     KeyedGroupRecord | TransactionalRecord[KeyedGroupRecord] | TransactionMarker
 )
 """Offsets inside a transaction and its end are told apart by their batches."""
+
+
+def group_ids_of(records: Iterable[GroupRecord]) -> dict[str, None]:
+    """The groups that the records outside of transactions are about, each once, in order."""
+    return {
+        record.group_id: None
+        for record in records
+        if not isinstance(record, TransactionalRecord | TransactionMarker)
+    }

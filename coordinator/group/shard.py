@@ -22,7 +22,7 @@ from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, Classic
 from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.heartbeats import check
-from odradek.coordinator.group.group_record import GroupRecord
+from odradek.coordinator.group.group_record import GroupRecord, group_ids_of
 from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
 from odradek.coordinator.group.modern.heartbeats import JOIN_GROUP_EPOCH
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
@@ -160,12 +160,7 @@ class GroupShard:
         refused = protocol_refusal(command, policies) if policies.has_protocol_limits else None
         if refused is not None:
             return respond(command, refused)
-        outcome = self._decide(command, now_ms)
-        if not outcome.records:
-            return outcome
-        return self._ephemeral_groups.with_check_timers(
-            self._with_rewinds(outcome, now_ms), policies, now_ms
-        )
+        return self._with_consequences(self._decide(command, now_ms), now_ms)
 
     def _decide(self, command: Command, now_ms: int) -> _Outcome:
         kind = type(command.request)
@@ -179,11 +174,16 @@ class GroupShard:
         self._modern_handlers[kind](command, step)
         return step.build()
 
-    def _with_rewinds(self, outcome: _Outcome, now_ms: int) -> _Outcome:
-        """The outcome, with what it means for groups that are being rewound."""
-        if not self.rewinds.has_pending or not outcome.records:
+    def _with_consequences(self, outcome: _Outcome, now_ms: int) -> _Outcome:
+        """The outcome, with what its records mean for live rewinds and for ephemeral groups."""
+        if not outcome.records:
             return outcome
-        return self._rewinder.follow(outcome, self._step(now_ms))
+        if self.rewinds.has_pending:
+            outcome = self._rewinder.follow(outcome, self._step(now_ms))
+        policies = self.settings.policies
+        if policies.has_ephemeral:
+            outcome = self._ephemeral_groups.with_check_timers(outcome, policies, now_ms)
+        return outcome
 
     def replay(self, record: GroupRecord) -> None:
         """Change the tables as the record says."""
@@ -223,17 +223,12 @@ class GroupShard:
             family.fire(key, step)
         else:
             self.classic.fire(key, step)
-        outcome = self._with_rewinds(step.build(), now_ms)
-        return self._ephemeral_groups.with_check_timers(outcome, self.settings.policies, now_ms)
+        return self._with_consequences(step.build(), now_ms)
 
     def on_append_failed(self, records: tuple[GroupRecord, ...], now_ms: int) -> _Outcome:
         """The tables are back where they were; groups that were ahead of them must agree anew."""
         step = self._step(now_ms)
-        group_ids = dict.fromkeys(
-            record.group_id
-            for record in records
-            if not isinstance(record, TransactionalRecord | TransactionMarker)
-        )
+        group_ids = group_ids_of(records)
         is_other_kind = self._is_modern
         self.classic.on_append_failed(records, group_ids, is_other_kind, step)
         for family in self.group_types:

@@ -25,7 +25,7 @@ import msgspec
 
 from odradek.coordinator.group.administration.group_cleanup import GroupCleanup
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
-from odradek.coordinator.group.group_record import GroupRecord
+from odradek.coordinator.group.group_record import GroupRecord, group_ids_of
 from odradek.coordinator.group.policies import GroupPolicies
 from odradek.coordinator.group.share.groups import STATE_RETRY_MS
 from odradek.coordinator.group.step import (
@@ -35,8 +35,6 @@ from odradek.coordinator.outcome import (
     Outcome,
     Timer,
     TimerKey,
-    TransactionalRecord,
-    TransactionMarker,
 )
 
 CHECK: Final = "ephemeral-look"
@@ -90,17 +88,10 @@ class EphemeralGroups:
     def with_check_timers(
         outcome: Outcome[GroupRecord], policies: GroupPolicies, now_ms: int
     ) -> Outcome[GroupRecord]:
-        """The outcome, and a look at the ephemeral groups it writes of."""
-        if not outcome.records or not policies.has_ephemeral:
-            return outcome
-        group_ids = dict.fromkeys(
-            record.group_id
-            for record in outcome.records
-            if not isinstance(record, TransactionalRecord | TransactionMarker)
-        )
+        """The outcome, with a check of each ephemeral group that it has records of."""
         timers = [
             Timer((CHECK, group_id), now_ms)
-            for group_id in group_ids
+            for group_id in group_ids_of(outcome.records)
             if policies.ttl_ms(group_id) is not None
         ]
         if not timers:
