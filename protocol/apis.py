@@ -1,10 +1,10 @@
-"""The one table of the wire: every API that is spoken, its messages and its versions.
+"""The table of all APIs: keys, messages and versions.
 
-Whatever needs to know which versions exist asks here: the codec, the answer to ApiVersions, the
-page of supported versions and the tests that go over all of them. The ranges begin where the
-protocol began, not where Kafka 4 cut it off: old clients are real. APIs that only Kafka's own
-brokers and controllers speak among themselves are missing; our nodes have a bus for that. APIs of
-our own, which Kafka does not have, are private: served like any other and advertised to nobody.
+The codec, ApiVersions, the page of supported versions and the tests of all versions use it. The
+ranges begin with the first version of the protocol, not with Kafka 4's minimum, because old clients
+exist. APIs that only Kafka's brokers and controllers use among themselves are missing: these nodes
+have their own bus. Private APIs, which Kafka does not have, are served like others but not
+advertised.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from odradek.protocol.types import Request
 
 @struct
 class DescribeAclsRequest(Request["DescribeAclsResponse"]):
-    """Which ACLs match? 1 stands for any, null for any name. v1 adds the pattern type."""
+    """List the ACLs that match. 1 means any, a null name any name. v1 adds the pattern type."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable_since=0)
@@ -21,7 +21,7 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
 
 @struct
 class AclDescription:
-    """Who may or may not do what, from where."""
+    """One ACL: principal, host, operation, permission."""
 
     principal: str = string()
     host: str = string()
@@ -71,7 +71,7 @@ class CreateAclsRequest(Request["CreateAclsResponse"]):
 
 @struct
 class AclCreationResult:
-    """Whether the ACL of the same place in the request was added."""
+    """The result for the ACL with the same index in the request."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -79,7 +79,7 @@ class AclCreationResult:
 
 @struct
 class CreateAclsResponse:
-    """The fate of every ACL, in the request's order."""
+    """One result per ACL, in the request's order."""
 
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)
@@ -107,7 +107,7 @@ class DeleteAclsRequest(Request["DeleteAclsResponse"]):
 
 @struct
 class DeleteAclsMatchingAcl:
-    """An ACL that matched, and whether it is gone."""
+    """An ACL that matched, and whether it was deleted."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -122,7 +122,7 @@ class DeleteAclsMatchingAcl:
 
 @struct
 class DeleteAclsFilterResult:
-    """What one filter matched."""
+    """The ACLs that one filter matched."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)

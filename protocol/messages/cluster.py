@@ -1,6 +1,6 @@
-"""Running the cluster: log directories (AlterReplicaLogDirs 34, DescribeLogDirs 35), ElectLeaders
-(43), reassignments (AlterPartitionReassignments 45, ListPartitionReassignments 46), features
-(UpdateFeatures 57), and the controllers' quorum (DescribeQuorum 55, UnregisterBroker 64,
+"""Cluster administration: log directories (AlterReplicaLogDirs 34, DescribeLogDirs 35),
+ElectLeaders (43), reassignments (AlterPartitionReassignments 45, ListPartitionReassignments 46),
+features (UpdateFeatures 57), and the controller quorum (DescribeQuorum 55, UnregisterBroker 64,
 AddRaftVoter 80, RemoveRaftVoter 81, UnregisterController 94).
 """
 
@@ -31,7 +31,7 @@ class AlterReplicaLogDirTopic:
 
 @struct
 class AlterReplicaLogDir:
-    """A directory and the replicas that shall move there."""
+    """A directory and the replicas to move there."""
 
     path: str = string()
     topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
@@ -46,7 +46,7 @@ class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
 
 @struct
 class AlterReplicaLogDirPartitionResult:
-    """Whether the move has begun."""
+    """Whether the move has started."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -62,7 +62,7 @@ class AlterReplicaLogDirTopicResult:
 
 @struct
 class AlterReplicaLogDirsResponse:
-    """The fate of every replica."""
+    """One result per replica."""
 
     throttle_time_ms: int = int32()
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
@@ -78,14 +78,14 @@ class DescribableLogDirTopic:
 
 @struct
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
-    """What lies in this broker's directories? Null topics are all."""
+    """Describe this broker's log directories. Null topics means all."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable_since=0)
 
 
 @struct
 class DescribeLogDirsPartition:
-    """A replica's size, and how far it is behind what it replaces if it is moving."""
+    """A replica's size, and its lag behind the replica that it replaces."""
 
     partition_index: int = int32()
     partition_size: int = int64()
@@ -115,7 +115,7 @@ class DescribeLogDirsResult:
 
 @struct
 class DescribeLogDirsResponse:
-    """The directories; v3 adds an error for the whole."""
+    """The directories; v3 adds a top-level error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=3, ignorable=True)
@@ -132,7 +132,7 @@ class ElectLeadersTopicPartitions:
 
 @struct
 class ElectLeadersRequest(Request["ElectLeadersResponse"]):
-    """Elect new leaders; null partitions are all.
+    """Elect leaders; null partitions means all.
 
     v1 can elect a replica that is not in sync (`election_type` 1, KIP-460); v0 only preferred
     leaders.
@@ -164,7 +164,7 @@ class ReplicaElectionResult:
 
 @struct
 class ElectLeadersResponse:
-    """The fate of every partition; v1 adds an error for the whole."""
+    """One result per partition; v1 adds a top-level error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=1)
@@ -173,7 +173,7 @@ class ElectLeadersResponse:
 
 @struct
 class ReassignablePartition:
-    """The replicas a partition shall have; null calls a reassignment off."""
+    """The new replicas of a partition; null cancels a reassignment."""
 
     partition_index: int = int32()
     replicas: list[int] | None = array(int32, nullable_since=0, default=None)
@@ -189,7 +189,7 @@ class ReassignableTopic:
 
 @struct
 class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
-    """Move partitions to other brokers (KIP-455); answered when begun, not when done.
+    """Move partitions to other brokers (KIP-455); answered when started, not when done.
 
     v1 can insist that the number of replicas stays.
     """
@@ -201,7 +201,7 @@ class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsRes
 
 @struct
 class ReassignablePartitionResponse:
-    """Whether the move has begun."""
+    """Whether the move has started."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -218,7 +218,7 @@ class ReassignableTopicResponse:
 
 @struct
 class AlterPartitionReassignmentsResponse:
-    """The fate of every partition."""
+    """One result per partition."""
 
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean(default=True, since=1, ignorable=True)
@@ -237,7 +237,7 @@ class ListPartitionReassignmentsTopics:
 
 @struct
 class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
-    """Which partitions are moving? Null topics are all."""
+    """List ongoing reassignments. Null topics means all."""
 
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
@@ -247,7 +247,7 @@ class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsRespo
 
 @struct
 class OngoingPartitionReassignment:
-    """A partition on the move: all its replicas, those that come and those that go."""
+    """A partition: all its replicas, those being added and those being removed."""
 
     partition_index: int = int32()
     replicas: list[int] = array(int32)
@@ -265,7 +265,7 @@ class OngoingTopicReassignment:
 
 @struct
 class ListPartitionReassignmentsResponse:
-    """The partitions that are moving."""
+    """The ongoing reassignments."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -290,14 +290,14 @@ class DescribeQuorumRequestTopicData:
 
 @struct
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
-    """How does the controllers' quorum stand (KIP-595)?"""
+    """Describe the controller quorum (KIP-595)."""
 
     topics: list[DescribeQuorumRequestTopicData] = array(DescribeQuorumRequestTopicData)
 
 
 @struct
 class DescribeQuorumReplicaState:
-    """A voter or observer and how far it has come; v1 adds when, v2 its directory."""
+    """A voter or observer and its log end offset; v1 adds timestamps, v2 its directory."""
 
     replica_id: int = int32()
     replica_directory_id: Uuid = uuid(since=2, ignorable=True)
@@ -332,7 +332,7 @@ class DescribeQuorumResponseTopicData:
 
 @struct
 class RaftVoterEndpoint:
-    """Where a controller can be reached."""
+    """A listener of a controller."""
 
     name: str = string()
     host: str = string()
@@ -361,7 +361,7 @@ class DescribeQuorumResponse:
 
 @struct
 class FeatureUpdateKey:
-    """A feature and the level it shall have; 0 turns it off.
+    """A feature and its new level; 0 disables it.
 
     v0 only says whether it may go down, v1 how: 1 up, 2 down if nothing is lost, 3 down all the
     same.
@@ -393,7 +393,7 @@ class UpdatableFeatureResult:
 
 @struct
 class UpdateFeaturesResponse:
-    """The fate of the update; up to v1 feature by feature."""
+    """The result of the update; up to v1 one result per feature."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -403,14 +403,14 @@ class UpdateFeaturesResponse:
 
 @struct
 class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"]):
-    """Forget a broker that will not come back."""
+    """Remove the registration of a broker."""
 
     broker_id: int = int32()
 
 
 @struct
 class UnregisterBrokerResponse:
-    """Whether it is forgotten."""
+    """The result of the removal."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -419,7 +419,7 @@ class UnregisterBrokerResponse:
 
 @struct
 class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
-    """Let a controller vote (KIP-853); v1 can answer before it is committed."""
+    """Add a voter (KIP-853); v1 can respond before it is committed."""
 
     cluster_id: str | None = string(nullable_since=0)
     timeout_ms: int = int32()
@@ -431,7 +431,7 @@ class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
 
 @struct
 class AddRaftVoterResponse:
-    """Whether it votes."""
+    """Whether the voter was added."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -440,7 +440,7 @@ class AddRaftVoterResponse:
 
 @struct
 class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"]):
-    """Take a controller's vote."""
+    """Remove a voter (KIP-853)."""
 
     cluster_id: str | None = string(nullable_since=0)
     voter_id: int = int32()
@@ -449,7 +449,7 @@ class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"]):
 
 @struct
 class RemoveRaftVoterResponse:
-    """Whether it is taken."""
+    """Whether the voter was removed."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -458,14 +458,14 @@ class RemoveRaftVoterResponse:
 
 @struct
 class UnregisterControllerRequest(Request["UnregisterControllerResponse"]):
-    """Forget a controller that will not come back."""
+    """Remove the registration of a controller."""
 
     controller_id: int = int32()
 
 
 @struct
 class UnregisterControllerResponse:
-    """Whether it is forgotten."""
+    """The result of the removal."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

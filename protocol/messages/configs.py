@@ -19,7 +19,7 @@ class DescribeConfigsResource:
 
 @struct
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
-    """What is configured? v1 may ask for synonyms, v3 for documentation."""
+    """Describe configs; v1 can include synonyms, v3 documentation."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean(since=1)
@@ -28,7 +28,7 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
 @struct
 class DescribeConfigsSynonym:
-    """Where the value could come from, the winner first."""
+    """A possible source of the value, in order of precedence."""
 
     name: str = string()
     value: str | None = string(nullable_since=0)
@@ -37,7 +37,7 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
-    """A key, its value (null if sensitive) and where that came from.
+    """A key, its value (null if sensitive) and its source.
 
     v0 only tells whether it is the default, v1 the source and synonyms (KIP-226), v3 type and
     text (KIP-569).
@@ -67,7 +67,7 @@ class DescribeConfigsResult:
 
 @struct
 class DescribeConfigsResponse:
-    """The configurations asked for."""
+    """One result per resource."""
 
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
@@ -83,7 +83,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """A resource and all it shall have: keys left out go back to their defaults."""
+    """A resource and all its configs: keys that are left out return to their defaults."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -100,7 +100,7 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"]):
 
 @struct
 class AlterConfigsResourceResponse:
-    """Whether the resource took the change."""
+    """The result for one resource."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -110,7 +110,7 @@ class AlterConfigsResourceResponse:
 
 @struct
 class AlterConfigsResponse:
-    """The fate of every resource."""
+    """One result per resource."""
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
@@ -118,7 +118,7 @@ class AlterConfigsResponse:
 
 @struct
 class IncrementalAlterableConfig:
-    """A key and what to do: 0 set, 1 delete, 2 append to a list, 3 take from it."""
+    """A key and the operation: 0 set, 1 delete, 2 append to a list, 3 subtract from it."""
 
     name: str = string()
     config_operation: int = int8()
@@ -144,7 +144,7 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"])
 
 @struct
 class IncrementalAlterConfigsResponse:
-    """The fate of every resource."""
+    """One result per resource."""
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
@@ -152,14 +152,14 @@ class IncrementalAlterConfigsResponse:
 
 @struct
 class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
-    """What can be configured? v0 lists client metrics only, v1 the types given (KIP-1142)."""
+    """List resources; v0 client metrics only, v1 the given types (KIP-1142)."""
 
     resource_types: list[int] = array(int8, since=1)
 
 
 @struct
 class ListedConfigResource:
-    """A resource; in v0 its type, client metrics (16), goes without saying."""
+    """A resource. v0 has no type: it is client metrics (16)."""
 
     resource_name: str = string()
     resource_type: int = int8(default=16, since=1, ignorable=True)
@@ -167,7 +167,7 @@ class ListedConfigResource:
 
 @struct
 class ListConfigResourcesResponse:
-    """The resources there are."""
+    """The resources."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,7 +1,6 @@
-"""APIs of our own by which groups and topics are looked into: ExplainGroup (20002), ExplainTopic
-(20003), DescribeLag (20004).
+"""Private APIs for diagnosis: ExplainGroup (20002), ExplainTopic (20003), DescribeLag (20004).
 
-Times are milliseconds since 1970 by the clock of whoever answers; -1 stands for unknown.
+Times are milliseconds since 1970 by the clock of the responding node; -1 means unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from odradek.protocol.types import Request
 
 @struct
 class DescribeLagRequestPartition:
-    """Where a reader stands; -1 if it stands nowhere."""
+    """A committed offset; -1 if there is none."""
 
     partition_index: int = int32()
     committed_offset: int = int64(default=-1)
@@ -32,19 +31,19 @@ class DescribeLagRequestTopic:
 
 @struct
 class DescribeLagRequest(Request["DescribeLagResponse"]):
-    """How far readers are behind; asked of the leaders of the partitions."""
+    """Compute consumer lag. Sent to the partition leaders."""
 
     topics: list[DescribeLagRequestTopic] = array(DescribeLagRequestTopic)
 
 
 @struct
 class DescribeLagResponsePartition:
-    """What lies before the reader, up to the high watermark.
+    """The lag up to the high watermark.
 
-    `records` leaves out markers of transactions, where there are not too many to count; `bytes` are
-    whole batches as they are fetched, by proportion if `is_estimate`. Both are -1 for a reader that
-    stands nowhere. `lag_ms` is the age of the first unread record, 0 if all is read and -1 if it
-    has no timestamp. `lost_records` are those that were deleted before they were read.
+    `records` leaves out transaction markers unless there are too many to count. `bytes` counts
+    whole batches, or a proportion of them if `is_estimate`. Both are -1 without a committed offset.
+    `lag_ms` is the age of the first unread record, 0 without one, -1 if it has no timestamp.
+    `lost_records` were deleted before they were read.
     """
 
     partition_index: int = int32()
@@ -61,7 +60,7 @@ class DescribeLagResponsePartition:
 
 @struct
 class DescribeLagResponseTopic:
-    """The partitions of one topic, in the order in which they were asked for."""
+    """The partitions of one topic, in the order of the request."""
 
     name: str = string()
     partitions: list[DescribeLagResponsePartition] = array(DescribeLagResponsePartition)
@@ -79,7 +78,7 @@ class DescribeLagResponse:
 
 
 class RebalanceWait(IntEnum):
-    """What a classic group waits for before its rebalance goes on."""
+    """What a classic group waits for before its rebalance continues."""
 
     NONE = 0
     INITIAL_REBALANCE_DELAY = 1
@@ -88,7 +87,7 @@ class RebalanceWait(IntEnum):
 
 
 class MemberProgress(IntEnum):
-    """How far a member is with the current generation or target assignment."""
+    """A member's progress towards the current generation or target assignment."""
 
     STABLE = 0
     JOINED = 1
@@ -109,8 +108,8 @@ class MemberProgress(IntEnum):
 
 @struct
 class ExplainGroupRequest(Request["ExplainGroupResponse"]):
-    """What do these groups do, and why? Asked of their coordinator; null: the next ones it has in
-    the order of their ids, behind `after` (null: from the first one on).
+    """Explain groups. Sent to their coordinator. Null ids mean the next groups by id, after the
+    group `after` (null: from the first one).
 
     Events are left out unless `include_events`.
     """
@@ -130,12 +129,12 @@ class ExplainedTopic:
 
 @struct
 class ExplainedMember:
-    """A member, what it owns, and what it has still to give up.
+    """A member, the partitions that it owns, and those that it must still revoke.
 
-    `state` is a MemberProgress; `deadline` is when it will be removed if it does not move
-    on. Durations are of the last rebalance, -1 if it has not come so far: `join_ms` from its
-    beginning to the member's JoinGroup, `sync_ms` from the new generation to its SyncGroup,
-    `revoke_ms` from the demand to give partitions up to its consent.
+    `state` is a MemberProgress; `deadline` is when it is removed if it makes no progress.
+    Durations are of the last rebalance, -1 if not reached: `join_ms` from its start to the member's
+    JoinGroup, `sync_ms` from the new generation to its SyncGroup, `revoke_ms` from the request to
+    revoke partitions to the member's confirmation.
     """
 
     member_id: str = string()
@@ -154,7 +153,7 @@ class ExplainedMember:
 
 @struct
 class ExplainedCommit:
-    """A committed offset, and when that was; `is_unstable`: a transaction may still change it."""
+    """A committed offset and its commit time; `is_unstable`: a transaction may still change it."""
 
     partition_index: int = int32()
     committed_offset: int = int64(default=-1)
@@ -172,8 +171,8 @@ class ExplainedCommits:
 
 @struct
 class ExplainedEvent:
-    """Something that happened; without a member id it happened to the group. `kind` is a number of
-    coordinator/group/events.py, `reason` a text for people that nothing parses."""
+    """An event of a member, or without a member id of the group. `kind` is a number of
+    coordinator/group/events.py. `reason` is text for people, which nothing parses."""
 
     at: int = int64()
     kind: int = int8()
@@ -183,9 +182,9 @@ class ExplainedEvent:
 
 @struct
 class ExplainedGroup:
-    """A group: `wait` is a RebalanceWait, `epoch` its generation or group epoch, `since` when the
-    rebalance under way began and `deadline` when its wait is over at the latest. `ttl_ms` is -1
-    unless it is ephemeral."""
+    """A group: `wait` is a RebalanceWait, `epoch` its generation or group epoch, `since` the
+    start of the ongoing rebalance and `deadline` the end of its wait. `ttl_ms` is -1 unless the
+    group is ephemeral."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -207,9 +206,9 @@ class ExplainedGroup:
 
 @struct
 class ExplainGroupResponse:
-    """`now` is the clock by which all times are told. With an error code the list is not whole.
+    """`now` is the responding node's clock. With an error code the list is incomplete.
 
-    `has_more`: there are groups behind the last one here.
+    `has_more`: there are groups after the last one.
     """
 
     throttle_time_ms: int = int32()
@@ -232,18 +231,18 @@ class ExplainTopicRequestTopic:
 
 @struct
 class ExplainTopicRequest(Request["ExplainTopicResponse"]):
-    """How do these partitions stand, and who reads them? Asked of every node that has a replica:
-    the leader knows the log, and each node who fetches from it."""
+    """Explain partitions and their readers. Sent to every node that has a replica: the leader knows
+    the log, and each node knows the clients that fetch from it."""
 
     topics: list[ExplainTopicRequestTopic] = array(ExplainTopicRequestTopic)
 
 
 @struct
 class ExplainedReader:
-    """A client that has fetched a partition from this node lately.
+    """A client that has fetched a partition from this node.
 
-    `idle_ms` is how long ago that was, `offset` what it asked for, `error_code` what it was told.
-    `fetch_idle_ms` is how long ago it fetched anything at all by the same connection.
+    `idle_ms` is the time since then, `offset` the fetch offset, `error_code` the response's.
+    `fetch_idle_ms` is the time since it fetched anything on the same connection.
     """
 
     client_id: str = string()
@@ -257,7 +256,7 @@ class ExplainedReader:
 
 @struct
 class ExplainedLock:
-    """Records [start, end) that a member of a share group holds, for `left_ms` more."""
+    """Records [start, end) that a share group member has acquired, for `left_ms` more."""
 
     member_id: str = string()
     start_offset: int = int64()
@@ -268,11 +267,11 @@ class ExplainedLock:
 
 @struct
 class ExplainedSharePartition:
-    """A share group in a partition: it is done with what lies before `start_offset`, and has had
-    nothing from `end_offset` on yet.
+    """A share-partition: records before `start_offset` are done, those from `end_offset` on were
+    not acquired yet.
 
-    Of the records between, so many may be had now, are held, rest until they are delivered again,
-    or are on their way to the dead-letter topic. `locks` are the first of those that are held.
+    The counts are of the records in between: available, acquired, delayed until the next delivery,
+    or being archived (written to the dead-letter topic). `locks` are the first acquired ranges.
     """
 
     group_id: str = string()
@@ -287,10 +286,10 @@ class ExplainedSharePartition:
 
 @struct
 class ExplainedPartition:
-    """A partition as this node sees it; offsets are -1 unless it leads.
+    """A partition in this node's view; offsets are -1 unless it is the leader.
 
-    The open transaction is the oldest one, behind which the last stable offset stays: since when
-    it has been silent by its last batch's timestamp, -1 if there is none.
+    The open transaction is the oldest one, at which the last stable offset stays. `open_silent_ms`
+    is the age of its producer's last batch. -1 without one.
     """
 
     partition_index: int = int32()

@@ -1,4 +1,4 @@
-"""Fetch (1): record batches on their way out of a log, to consumers and followers.
+"""Fetch (1): reads record batches, for consumers and followers.
 
 The answer's records are given as buffers and leave as such, unjoined. From version 7 on a request
 may say only what has changed since the last one of its session (KIP-227).
@@ -24,7 +24,7 @@ from odradek.protocol.types import RecordBuffers, Request, Uuid
 
 @struct
 class ReplicaState:
-    """Which follower fetches, at which epoch of its registration (KIP-903); not for consumers."""
+    """The fetching follower and its broker epoch (KIP-903); not set by consumers."""
 
     replica_id: int = int32(default=-1)
     replica_epoch: int = int64(default=-1)
@@ -93,7 +93,7 @@ class FetchRequest(Request["FetchResponse"]):
 
 @struct
 class FetchEpochEndOffset:
-    """Where the leader's log of that epoch ends: the follower's diverges there."""
+    """The end of that epoch in the leader's log: the follower's log diverges there."""
 
     epoch: int = int32(default=-1)
     end_offset: int = int64(default=-1)
@@ -101,7 +101,7 @@ class FetchEpochEndOffset:
 
 @struct
 class SnapshotId:
-    """A snapshot to fetch instead; only controllers among themselves use it."""
+    """A snapshot to fetch instead; only used between controllers."""
 
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
@@ -117,7 +117,7 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """Whole batches from the one that contains the fetch offset, and where the log stands.
+    """Whole batches from the one that contains the fetch offset, and the log's offsets.
 
     v4 adds the last stable offset and, for read_committed, the aborted transactions (null
     otherwise), v5 the log start offset, v11 a replica that is nearer to the reader, v12 the three
@@ -152,7 +152,7 @@ class FetchableTopicResponse:
 
 @struct
 class FetchResponse:
-    """What was read; in a session only the partitions with something to say.
+    """The records read; in a session only the partitions that have changed.
 
     v1 adds the throttle time, v7 the session and its errors, v16 the endpoints of leaders it
     names.

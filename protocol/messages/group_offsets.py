@@ -8,7 +8,7 @@ from odradek.protocol.types import Request, Uuid
 
 @struct
 class OffsetCommitRequestPartition:
-    """An offset to remember: the next one to be read.
+    """An offset to commit: the next one to read.
 
     v1 alone brings a timestamp, v6 adds the leader epoch of the last record read.
     """
@@ -31,7 +31,7 @@ class OffsetCommitRequestTopic:
 
 @struct
 class OffsetCommitRequest(Request["OffsetCommitResponse"]):
-    """Remember how far a group has read.
+    """Commit offsets of a group.
 
     v0 knows no members; v1 adds generation and member, both at their defaults for a commit from
     outside the group. v2 to v4 set a retention time, v7 adds static membership, v9 also takes a
@@ -65,7 +65,7 @@ class OffsetCommitResponseTopic:
 
 @struct
 class OffsetCommitResponse:
-    """The fate of every offset; v3 adds the throttle time."""
+    """One result per offset; v3 adds the throttle time."""
 
     throttle_time_ms: int = int32(since=3, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
@@ -90,7 +90,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """One group; null topics are all it has offsets for. v9 adds a KIP-848 member."""
+    """One group; null topics means all with committed offsets. v9 adds a KIP-848 member."""
 
     group_id: str = string()
     member_id: str | None = string(nullable_since=0, default=None, since=9, ignorable=True)
@@ -102,7 +102,7 @@ class OffsetFetchRequestGroup:
 
 @struct
 class OffsetFetchRequest(Request["OffsetFetchResponse"]):
-    """How far has a group read?
+    """Fetch committed offsets.
 
     From v2 on null topics stand for all, v7 can insist on offsets without an open transaction on
     them (KIP-447), v8 asks for many groups at once, in `groups` instead of the fields above.
@@ -157,7 +157,7 @@ class OffsetFetchResponseTopics:
 
 @struct
 class OffsetFetchResponseGroup:
-    """The offsets of one group, or why not."""
+    """The offsets of one group, or an error."""
 
     group_id: str = string()
     topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics)
@@ -166,7 +166,7 @@ class OffsetFetchResponseGroup:
 
 @struct
 class OffsetFetchResponse:
-    """The offsets asked for.
+    """The committed offsets.
 
     v2 adds an error for the whole, v3 the throttle time, v8 answers group by group.
     """
@@ -179,7 +179,7 @@ class OffsetFetchResponse:
 
 @struct
 class OffsetDeleteRequestPartition:
-    """A partition to forget."""
+    """A partition whose offset or state to delete."""
 
     partition_index: int = int32()
 
@@ -194,7 +194,7 @@ class OffsetDeleteRequestTopic:
 
 @struct
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
-    """Forget the offsets of topics that the group no longer reads (KIP-496). Never flexible."""
+    """Delete offsets of topics that the group is not subscribed to (KIP-496). Never flexible."""
 
     group_id: str = string()
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
@@ -202,7 +202,7 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
 
 @struct
 class OffsetDeleteResponsePartition:
-    """Whether the offset is gone."""
+    """Whether the offset was deleted."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -218,7 +218,7 @@ class OffsetDeleteResponseTopic:
 
 @struct
 class OffsetDeleteResponse:
-    """The fate of every offset."""
+    """One result per offset."""
 
     error_code: int = int16()
     throttle_time_ms: int = int32(ignorable=True)

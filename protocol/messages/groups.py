@@ -26,7 +26,7 @@ from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Request, Uuid
 
 @struct
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
-    """Who coordinates this? `key_type` is 0 for groups, 1 for transactions, 2 for share partitions.
+    """Find coordinators. `key_type` is 0 for groups, 1 for transactions, 2 for share partitions.
 
     v1 adds the key type, v4 takes many keys at once instead of one, v6 knows share partitions,
     whose key reads "group:topic id:partition".
@@ -51,7 +51,7 @@ class Coordinator:
 
 @struct
 class FindCoordinatorResponse:
-    """The coordinator; v1 adds the throttle time and a message, v4 answers key by key."""
+    """The coordinator; v1 adds the throttle time and a message, v4 one answer per key."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16(until=3)
@@ -64,7 +64,7 @@ class FindCoordinatorResponse:
 
 @struct
 class JoinGroupRequestProtocol:
-    """An assignor the member can use, with what it has to say to it."""
+    """An assignor that the member supports, with the member's metadata for it."""
 
     name: str = string()
     metadata: bytes = binary()
@@ -72,7 +72,7 @@ class JoinGroupRequestProtocol:
 
 @struct
 class JoinGroupRequest(Request["JoinGroupResponse"]):
-    """Become or stay a member; answered when the rebalance has gathered everybody.
+    """Join or rejoin; answered when all members have joined.
 
     v0 uses the session timeout for rebalances as well, v1 has one of its own, v4 makes new
     members join twice (KIP-394), v5 adds static membership (KIP-345), v8 a reason (KIP-800).
@@ -90,7 +90,7 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
 @struct
 class JoinGroupResponseMember:
-    """A member, shown to the leader only; v5 adds its static id."""
+    """A member, only sent to the leader; v5 adds its static id."""
 
     member_id: str = string()
     group_instance_id: str | None = string(nullable_since=0, default=None, since=5, ignorable=True)
@@ -99,7 +99,7 @@ class JoinGroupResponseMember:
 
 @struct
 class JoinGroupResponse:
-    """The new generation, and for the leader everybody's metadata.
+    """The new generation, and for the leader the metadata of all members.
 
     v2 adds the throttle time, v7 the protocol type and a null protocol name where there is none
     ("" before that, KIP-559), v9 may tell the leader to leave the assignment as it is (KIP-814).
@@ -118,7 +118,7 @@ class JoinGroupResponse:
 
 @struct
 class SyncGroupRequestAssignment:
-    """What the leader gives to one member."""
+    """The assignment of one member."""
 
     member_id: str = string()
     assignment: bytes = binary()
@@ -126,7 +126,7 @@ class SyncGroupRequestAssignment:
 
 @struct
 class SyncGroupRequest(Request["SyncGroupResponse"]):
-    """Ask for one's assignment; the leader brings everybody's.
+    """Get the member's assignment; the leader sends all assignments.
 
     v3 adds static membership, v5 the protocol, which must be the group's (KIP-559).
     """
@@ -153,7 +153,7 @@ class SyncGroupResponse:
 
 @struct
 class HeartbeatRequest(Request["HeartbeatResponse"]):
-    """Still here; v3 adds static membership."""
+    """Keep the session alive; v3 adds static membership."""
 
     group_id: str = string()
     generation_id: int = int32()
@@ -163,7 +163,7 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
 
 @struct
 class HeartbeatResponse:
-    """NONE, or what the member has to do; v1 adds the throttle time."""
+    """NONE, or the reason to rejoin; v1 adds the throttle time."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
@@ -171,7 +171,7 @@ class HeartbeatResponse:
 
 @struct
 class MemberIdentity:
-    """Who leaves: a member, or a static member by its instance id alone; v5 adds why."""
+    """A leaving member, or a static member by its instance id alone; v5 adds the reason."""
 
     member_id: str = string()
     group_instance_id: str | None = string(nullable_since=0, default=None)
@@ -180,7 +180,7 @@ class MemberIdentity:
 
 @struct
 class LeaveGroupRequest(Request["LeaveGroupResponse"]):
-    """Leave the group; v3 removes many members at once."""
+    """Leave the group; v3 can remove several members."""
 
     group_id: str = string()
     member_id: str = string(until=2)
@@ -189,7 +189,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
 
 @struct
 class MemberResponse:
-    """Whether that one has left."""
+    """Whether the member has left."""
 
     member_id: str = string()
     group_instance_id: str | None = string(nullable_since=0)
@@ -198,7 +198,7 @@ class MemberResponse:
 
 @struct
 class LeaveGroupResponse:
-    """Whether the members have left; v1 adds the throttle time, v3 answers one by one."""
+    """Whether the members have left; v1 adds the throttle time, v3 one result per member."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
@@ -207,7 +207,7 @@ class LeaveGroupResponse:
 
 @struct
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
-    """How do these classic groups stand? v3 may ask for authorized operations."""
+    """Describe classic groups; v3 can include authorized operations."""
 
     groups: list[str] = array(string)
     include_authorized_operations: bool = boolean(since=3)
@@ -252,7 +252,7 @@ class DescribeGroupsResponse:
 
 @struct
 class ListGroupsRequest(Request["ListGroupsResponse"]):
-    """Which groups does this broker coordinate? v4 filters by state, v5 by type; empty is all."""
+    """List the groups that this broker coordinates; v4 filters by state, v5 by type."""
 
     states_filter: list[str] = array(string, since=4)
     types_filter: list[str] = array(string, since=5)
@@ -286,7 +286,7 @@ class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
 
 @struct
 class DeletableGroupResult:
-    """Whether the group is gone; v3 adds a message."""
+    """Whether the group was deleted; v3 adds a message."""
 
     group_id: str = string()
     error_code: int = int16()
@@ -295,7 +295,7 @@ class DeletableGroupResult:
 
 @struct
 class DeleteGroupsResponse:
-    """The fate of every group."""
+    """One result per group."""
 
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)
@@ -311,7 +311,7 @@ class ConsumerGroupHeartbeatTopicPartitions:
 
 @struct
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
-    """Join (epoch 0), go on, leave (-1) or step out as a static member (-2): KIP-848.
+    """Join (epoch 0), heartbeat, leave (-1) or leave as a static member (-2): KIP-848.
 
     Null says that a field has not changed since the last heartbeat. v1 adds subscription by
     regular expression, and the member brings its own id (KIP-1082).
@@ -333,7 +333,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
 
 @struct
 class ConsumerGroupHeartbeatAssignment:
-    """The partitions the member may own from now on."""
+    """The partitions assigned to the member."""
 
     topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = array(
         ConsumerGroupHeartbeatTopicPartitions
@@ -357,7 +357,7 @@ class ConsumerGroupHeartbeatResponse:
 
 @struct
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
-    """How do these consumer groups stand?"""
+    """Describe consumer groups."""
 
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
@@ -374,7 +374,7 @@ class ConsumerGroupDescribeTopicPartitions:
 
 @struct
 class ConsumerGroupDescribeAssignment:
-    """Partitions a member has or shall have."""
+    """A current or target assignment."""
 
     topic_partitions: list[ConsumerGroupDescribeTopicPartitions] = array(
         ConsumerGroupDescribeTopicPartitions
@@ -383,7 +383,7 @@ class ConsumerGroupDescribeAssignment:
 
 @struct
 class ConsumerGroupDescribeMember:
-    """A member with what it owns and what it is to own.
+    """A member with its current and target assignment.
 
     v1 tells whether it speaks the classic protocol (0) or the new one (1); -1 is unknown.
     """

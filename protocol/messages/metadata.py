@@ -1,4 +1,4 @@
-"""What clients learn of the cluster: Metadata (3), ApiVersions (18), DescribeCluster (60),
+"""Cluster metadata: Metadata (3), ApiVersions (18), DescribeCluster (60),
 DescribeTopicPartitions (75).
 """
 
@@ -29,7 +29,7 @@ class MetadataRequestTopic:
 
 @struct
 class MetadataRequest(Request["MetadataResponse"]):
-    """Which topics exist and who leads them.
+    """List brokers, topics and partition leaders.
 
     In v0 no topics means all; from v1 on null means all and an empty list none. v4 can forbid
     creating topics by asking, v8 asks for authorized operations, v10 has topic ids, v11 leaves
@@ -44,7 +44,7 @@ class MetadataRequest(Request["MetadataResponse"]):
 
 @struct
 class MetadataResponseBroker:
-    """A broker as seen from the listener the request came in on; v1 adds the rack."""
+    """A broker, with its address on the client's listener; v1 adds the rack."""
 
     node_id: int = int32()
     host: str = string()
@@ -70,7 +70,7 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """A topic, or why it cannot be told; the name is null if only its id was known (v12)."""
+    """A topic or an error; the name is null if only an unknown id was given (v12)."""
 
     error_code: int = int16()
     name: str | None = string(nullable_since=12)
@@ -84,7 +84,7 @@ class MetadataResponseTopic:
 
 @struct
 class MetadataResponse:
-    """The cluster in a client's eyes.
+    """The cluster's brokers and topics.
 
     v1 adds the controller, v2 the cluster id, v3 the throttle time, v8 authorized operations, v13
     an error for the whole, which can send the client back to its bootstrap servers (KIP-1102).
@@ -103,7 +103,7 @@ class MetadataResponse:
 
 @struct
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
-    """What do you speak? The first request of most connections.
+    """List the supported API versions. The first request of most connections.
 
     v3 is flexible and says who asks (KIP-511), v5 whom the client believes to talk to (KIP-1242).
     """
@@ -125,7 +125,7 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """A feature and the levels this broker could run (KIP-584)."""
+    """A feature and the levels that this broker supports (KIP-584)."""
 
     name: str = string()
     min_version: int = int16()
@@ -134,7 +134,7 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
-    """A feature and the levels the cluster runs at."""
+    """A feature and its finalized level."""
 
     name: str = string()
     max_version_level: int = int16()
@@ -143,7 +143,7 @@ class FinalizedFeatureKey:
 
 @struct
 class ApiVersionsResponse:
-    """What is served here. The header before it has version 0 whatever the version (KIP-511).
+    """The supported versions. The response header always has version 0 (KIP-511).
 
     To a version it does not know a broker answers in v0 with UNSUPPORTED_VERSION and the range of
     this API. v1 adds the throttle time, v3 the features as tags; before v4 no feature may start
@@ -165,7 +165,7 @@ class ApiVersionsResponse:
 
 @struct
 class DescribeClusterRequest(Request["DescribeClusterResponse"]):
-    """Who is there? The part of Metadata that is not about topics (KIP-700).
+    """List the brokers or controllers of the cluster (KIP-700).
 
     v1 asks brokers (1) or controllers (2), v2 also for fenced brokers.
     """
@@ -209,7 +209,7 @@ class DescribeTopicPartitionsTopicRequest:
 
 @struct
 class Cursor:
-    """Where the next page begins."""
+    """The start of the next page."""
 
     topic_name: str = string()
     partition_index: int = int32()
@@ -217,7 +217,7 @@ class Cursor:
 
 @struct
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
-    """Topics page by page, all that may be seen if none is named (KIP-966).
+    """Describe topics in pages; all that the client may describe if none is named (KIP-966).
 
     The answer ends after `response_partition_limit` partitions and says where to go on.
     """

@@ -1,4 +1,4 @@
-"""What is known about offsets: ListOffsets (2), DeleteRecords (21), OffsetForLeaderEpoch (23)."""
+"""Log offsets: ListOffsets (2), DeleteRecords (21), OffsetForLeaderEpoch (23)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from odradek.protocol.types import Request
 
 @struct
 class ListOffsetsPartition:
-    """One partition and the time asked for; -1 is the end and -2 the start of the log.
+    """One partition and the timestamp; -1 is the end and -2 the start of the log.
 
     v4 adds fencing by leader epoch. Below zero: -3 the largest timestamp (v7), -4 the local start
     (v8), -5 the last that is tiered (v9), -6 the first that waits for upload (v11).
@@ -30,7 +30,7 @@ class ListOffsetsTopic:
 
 @struct
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
-    """The first offset at or after a time, or one of the special places.
+    """Find the first offset at or after a timestamp, or a special offset.
 
     v1 answers with one offset instead of a list, v2 adds the isolation level, v10 a timeout.
     """
@@ -74,7 +74,7 @@ class ListOffsetsResponse:
 
 @struct
 class OffsetForLeaderPartition:
-    """One partition and the epoch asked about; v2 adds fencing by the current one."""
+    """One partition and the epoch to look up; v2 adds fencing by the current epoch."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1, since=2, ignorable=True)
@@ -91,7 +91,7 @@ class OffsetForLeaderTopic:
 
 @struct
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
-    """Where did these leader epochs end? For finding where two logs part (KIP-101, KIP-320).
+    """Find the end offsets of leader epochs, to detect diverged logs (KIP-101, KIP-320).
 
     v3 adds the asking replica; -1 is a consumer, -2 one that may see beyond the high watermark.
     """
@@ -102,7 +102,7 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
 @struct
 class EpochEndOffset:
-    """The largest epoch not above the one asked for, and its exclusive end; -1 if there is none.
+    """The largest epoch up to the requested one, and its exclusive end; -1 if there is none.
 
     v1 adds the epoch.
     """
@@ -131,7 +131,7 @@ class OffsetForLeaderEpochResponse:
 
 @struct
 class DeleteRecordsPartition:
-    """Delete all before `offset`; -1 stands for the high watermark."""
+    """Delete all records before `offset`; -1 means the high watermark."""
 
     partition_index: int = int32()
     offset: int = int64()
@@ -147,7 +147,7 @@ class DeleteRecordsTopic:
 
 @struct
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
-    """Move the starts of logs forward (KIP-107)."""
+    """Move log start offsets forward (KIP-107)."""
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()
@@ -155,7 +155,7 @@ class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
 
 @struct
 class DeleteRecordsPartitionResult:
-    """The log's new start, or an error with -1."""
+    """The new log start offset; -1 with an error."""
 
     partition_index: int = int32()
     low_watermark: int = int64()
@@ -172,7 +172,7 @@ class DeleteRecordsTopicResult:
 
 @struct
 class DeleteRecordsResponse:
-    """The new starts."""
+    """The new log start offsets."""
 
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

@@ -1,4 +1,4 @@
-"""Produce (0): record batches on their way into a log.
+"""Produce (0): appends record batches.
 
 A client sends one batch per partition and request (from version 3 on, format v2). The request's
 records stay a view of the received frame; nothing in this family ever copies them.
@@ -23,7 +23,7 @@ from odradek.protocol.types import Request, Uuid
 
 @struct
 class PartitionProduceData:
-    """The records for one partition: a view of the frame, null only from a broken client."""
+    """The records for one partition: a view of the frame. Null is invalid."""
 
     index: int = int32()
     records: memoryview | None = records(nullable_since=0)
@@ -40,7 +40,7 @@ class TopicProduceData:
 
 @struct
 class ProduceRequest(Request["ProduceResponse"]):
-    """Append these batches; `acks` is -1 for all in-sync replicas, 0 for no answer at all, or 1.
+    """Append these batches; `acks` is -1 for all in-sync replicas, 0 for no response, or 1.
 
     v3 adds the transactional id and record format v2, v7 allows zstd (KIP-110), v9 is flexible,
     from v12 on a transactional request adds its partitions to the transaction by itself
@@ -55,7 +55,7 @@ class ProduceRequest(Request["ProduceResponse"]):
 
 @struct
 class BatchIndexAndErrorMessage:
-    """A record that had its whole batch refused (KIP-467)."""
+    """A record that caused its batch to be rejected (KIP-467)."""
 
     batch_index: int = int32()
     batch_index_error_message: str | None = string(nullable_since=0, default=None)
@@ -63,7 +63,7 @@ class BatchIndexAndErrorMessage:
 
 @struct
 class PartitionProduceResponse:
-    """What became of one partition's batch; `log_append_time_ms` is -1 unless the topic uses it.
+    """The result for one partition; `log_append_time_ms` is -1 unless the topic uses it.
 
     v2 adds the append time, v5 the log start offset, v8 the refused records, v10 the current
     leader.
@@ -94,7 +94,7 @@ class TopicProduceResponse:
 
 @struct
 class ProduceResponse:
-    """The fate of every partition; never sent for acks=0.
+    """One result per partition; never sent for acks=0.
 
     v1 adds the throttle time, v10 the endpoints of leaders it names.
     """

@@ -29,7 +29,7 @@ class ComponentData:
 
 @struct
 class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
-    """Which quotas match? `strict` refuses entities with further components."""
+    """List matching quotas. `strict` excludes entities with further components."""
 
     components: list[ComponentData] = array(ComponentData)
     strict: bool = boolean()
@@ -98,7 +98,7 @@ class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
 
 @struct
 class AlterClientQuotasResponseEntryData:
-    """Whether the entity took the changes."""
+    """The result for one entity."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -107,7 +107,7 @@ class AlterClientQuotasResponseEntryData:
 
 @struct
 class AlterClientQuotasResponse:
-    """The fate of every entity."""
+    """One result per entity."""
 
     throttle_time_ms: int = int32()
     entries: list[AlterClientQuotasResponseEntryData] = array(AlterClientQuotasResponseEntryData)
@@ -122,7 +122,7 @@ class UserName:
 
 @struct
 class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
-    """Which SCRAM credentials are there? No users, or null, means all (KIP-554)."""
+    """List SCRAM credentials. No users, or null, means all (KIP-554)."""
 
     users: list[UserName] | None = array(UserName, nullable_since=0)
 
@@ -193,7 +193,7 @@ class AlterUserScramCredentialsResult:
 
 @struct
 class AlterUserScramCredentialsResponse:
-    """The fate of every user."""
+    """One result per user."""
 
     throttle_time_ms: int = int32()
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)

@@ -1,9 +1,9 @@
-"""APIs of our own, that Kafka does not have: RewindGroup (20001), DescribeRewinds (20005),
-AlterSnapshot (20006), ReloadShareState (20007); others are in `insight`.
+"""Private APIs, which Kafka does not have: RewindGroup (20001), DescribeRewinds (20005),
+AlterSnapshot (20006), ReloadShareState (20007); others are in `diagnostics`.
 
-Their keys are from `PRIVATE_KEY_MIN` up, far from any that Kafka gives out. ApiVersions does not
-name them, so that no client library stumbles over them; who asks for them knows whom it asks. They
-are flexible from version 0 on and grow by versions like any other API.
+Their keys are from `PRIVATE_KEY_MIN` up, far from those that Kafka assigns. ApiVersions does not
+list them, because client libraries do not expect unknown keys. They are flexible from version 0 on
+and get new versions like any other API.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from odradek.protocol.types import Request, Uuid
 
 @struct
 class RewindGroupRequestPartition:
-    """Where one partition shall go on; index -1 stands for all partitions of the topic.
+    """The target of one partition; index -1 means all partitions of the topic.
 
-    `position_kind` says how `position` is meant: 0 an offset; 1 a timestamp in ms, the first record
-    that is not older (-1 the end, -2 the beginning, as in ListOffsets); 2 so many records from the
-    committed offset, back if negative; 3 so many ms before now.
+    `position_kind` gives the meaning of `position`: 0 an offset; 1 a timestamp in ms, for the first
+    record that is not older (-1 the end, -2 the beginning, as in ListOffsets); 2 a count of records
+    from the committed offset, negative for backwards; 3 a duration in ms before now.
     """
 
     partition_index: int = int32(default=-1)
@@ -38,17 +38,16 @@ class RewindGroupRequestTopic:
 
 @struct
 class RewindGroupRequest(Request["RewindGroupResponse"]):
-    """Let a group go on elsewhere, while it consumes.
+    """Rewind a group while it consumes.
 
-    `target` 0: at the positions of `topics`; 1: where it was when the snapshot of that name was
-    taken; 2: where it was before its last rewind; 3: where it is, by giving up the rewind that is
-    under way. For 1 `topics` only narrow down what is rewound, their positions mean nothing; for 2
-    and 3 they are null.
+    `target` 0: to the positions in `topics`; 1: to the named snapshot; 2: to before the last
+    rewind; 3: cancel the rewind in progress. For 1 `topics` selects partitions of the snapshot,
+    positions are ignored; for 2 and 3 it is null.
 
-    A dry run only answers what would be. `rewind_id` is the asker's own: the same rewind asked for
-    again, because its answer was lost, is not carried out twice. `isolation_level` says where
-    partitions end, as in ListOffsets: 0 at the high watermark, 1 at the last stable offset. After
-    `timeout_ms` the answer is REQUEST_TIMED_OUT while the rewind goes on.
+    A dry run only returns the result. The client chooses `rewind_id`: a repeated request with the
+    same id is not executed twice. `isolation_level` is as in ListOffsets: partitions end at the
+    high watermark (0) or at the last stable offset (1). After `timeout_ms` the response is
+    REQUEST_TIMED_OUT and the rewind continues.
     """
 
     group_id: str = string()
@@ -65,7 +64,7 @@ class RewindGroupRequest(Request["RewindGroupResponse"]):
 
 @struct
 class RewindGroupResponsePartition:
-    """Where the group was and where it goes on (-1: nowhere, it has no committed offset)."""
+    """The group's offset before and after (-1: no committed offset)."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -83,7 +82,7 @@ class RewindGroupResponseTopic:
 
 @struct
 class RewindGroupResponse:
-    """The offsets that were set: those that were asked for, within what the log holds.
+    """The offsets that were set: the requested ones, limited to what the log contains.
 
     If any partition has an error, none has been rewound.
     """
@@ -94,19 +93,19 @@ class RewindGroupResponse:
     topics: list[RewindGroupResponseTopic] = array(RewindGroupResponseTopic)
 
 
-# -- what can be gone back to ----------------------------------------------------------------------
+# -- DescribeRewinds, AlterSnapshot ----------------------------------------------------------------
 
 
 @struct
 class DescribeRewindsRequest(Request["DescribeRewindsResponse"]):
-    """Which rewinds of a group can be undone, and which snapshots are there?"""
+    """List the rewinds of a group that can be undone, and its snapshots."""
 
     group_id: str = string()
 
 
 @struct
 class SavedOffset:
-    """A partition and where the group was in it; -1 if nowhere."""
+    """A saved offset of a partition; -1 if there was none."""
 
     partition_index: int = int32()
     offset: int = int64()
@@ -122,7 +121,7 @@ class SavedTopic:
 
 @struct
 class SavedOffsets:
-    """Offsets that a group once had, under a name, with when that was noted.
+    """Saved offsets of a group, with name and time.
 
     The name of a rewind that can be undone is its number.
     """
@@ -155,7 +154,7 @@ class AlterSnapshotRequest(Request["AlterSnapshotResponse"]):
 
 @struct
 class AlterSnapshotResponse:
-    """The offsets that a new snapshot has."""
+    """The offsets in a new snapshot."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -176,8 +175,8 @@ class ReloadShareStateTopic:
 
 @struct
 class ReloadShareStateRequest(Request["ReloadShareStateResponse"]):
-    """Begin anew with what is stored of these partitions of a share group, of which the one that
-    is asked is the leader: locks end. Nodes ask each other this."""
+    """Reload the stored state of these partitions of a share group, and drop their locks. Sent to
+    the partition leader by other nodes."""
 
     group_id: str = string()
     topics: list[ReloadShareStateTopic] = array(ReloadShareStateTopic)
@@ -185,6 +184,6 @@ class ReloadShareStateRequest(Request["ReloadShareStateResponse"]):
 
 @struct
 class ReloadShareStateResponse:
-    """NOT_LEADER_OR_FOLLOWER if any of them is led by somebody else by now."""
+    """NOT_LEADER_OR_FOLLOWER if another broker leads one of them."""
 
     error_code: int = int16()

@@ -33,7 +33,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
 
 @struct
 class SaslAuthenticateResponse:
-    """The server's next bytes; v1 adds when to authenticate anew, 0 for never (KIP-368)."""
+    """The server's next bytes; v1 adds the session lifetime, 0 for none (KIP-368)."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)

@@ -27,7 +27,7 @@ from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, RecordBuffers, Requ
 
 @struct
 class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
-    """Join (epoch 0), go on, or leave (-1); null subscriptions have not changed."""
+    """Join (epoch 0), heartbeat or leave (-1); null means that nothing has changed."""
 
     group_id: str = string()
     member_id: str = string()
@@ -46,7 +46,7 @@ class ShareGroupHeartbeatTopicPartitions:
 
 @struct
 class ShareGroupHeartbeatAssignment:
-    """The partitions to read from; members may share them."""
+    """The assigned partitions; several members can have the same one."""
 
     topic_partitions: list[ShareGroupHeartbeatTopicPartitions] = array(
         ShareGroupHeartbeatTopicPartitions
@@ -70,7 +70,7 @@ class ShareGroupHeartbeatResponse:
 
 @struct
 class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"]):
-    """How do these share groups stand?"""
+    """Describe share groups."""
 
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
@@ -87,7 +87,7 @@ class ShareGroupDescribeTopicPartitions:
 
 @struct
 class ShareGroupDescribeAssignment:
-    """What a member reads from."""
+    """The assignment of a member."""
 
     topic_partitions: list[ShareGroupDescribeTopicPartitions] = array(
         ShareGroupDescribeTopicPartitions
@@ -132,7 +132,7 @@ class ShareGroupDescribeResponse:
 
 @struct
 class AcknowledgementBatch:
-    """What became of `[first_offset, last_offset]`: one type for all, or one for each offset.
+    """Acknowledges `[first_offset, last_offset]`: one type for all, or one per offset.
 
     0 is a gap, 1 accept, 2 release, 3 reject, 4 renew (v2).
     """
@@ -144,7 +144,7 @@ class AcknowledgementBatch:
 
 @struct
 class ShareFetchPartition:
-    """A partition to acquire from, with acknowledgements that ride along."""
+    """A partition to acquire from, and acknowledgements for it."""
 
     partition_index: int = int32()
     acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
@@ -168,7 +168,7 @@ class ShareFetchForgottenTopic:
 
 @struct
 class ShareFetchRequest(Request["ShareFetchResponse"]):
-    """Acquire records; a share session as in Fetch, without an id.
+    """Acquire records. Share sessions are as in Fetch, without an id.
 
     v2 adds the acquire mode (0 by batch, 1 by record limit; KIP-1206) and says whether locks are
     renewed (KIP-1222).
@@ -190,7 +190,7 @@ class ShareFetchRequest(Request["ShareFetchResponse"]):
 
 @struct
 class ShareLeaderIdAndEpoch:
-    """Who leads now, if not this broker."""
+    """The current leader, if it is not this broker."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()
@@ -198,7 +198,7 @@ class ShareLeaderIdAndEpoch:
 
 @struct
 class AcquiredRecords:
-    """`[first_offset, last_offset]` is the member's for now; how often it was delivered."""
+    """An acquired range `[first_offset, last_offset]` and its delivery count."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -207,7 +207,7 @@ class AcquiredRecords:
 
 @struct
 class ShareFetchPartitionData:
-    """Whole batches; only the acquired ranges in them are the member's."""
+    """Whole batches, of which only the acquired ranges belong to the member."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -229,7 +229,7 @@ class ShareFetchableTopicResponse:
 
 @struct
 class ShareFetchResponse:
-    """What was acquired, and for how long the locks hold."""
+    """The acquired records and the duration of their locks."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -257,7 +257,7 @@ class ShareAcknowledgeTopic:
 
 @struct
 class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
-    """Say what became of acquired records; v2 can renew their locks (KIP-1222)."""
+    """Acknowledge acquired records; v2 can renew their locks (KIP-1222)."""
 
     group_id: str | None = string(nullable_since=0, default=None)
     member_id: str | None = string(nullable_since=0)
@@ -268,7 +268,7 @@ class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
 
 @struct
 class ShareAcknowledgePartitionData:
-    """Whether one partition's acknowledgements were taken."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -286,7 +286,7 @@ class ShareAcknowledgeTopicResponse:
 
 @struct
 class ShareAcknowledgeResponse:
-    """The fate of the acknowledgements; v2 adds how long renewed locks hold."""
+    """One result per partition; v2 adds the duration of renewed locks."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -306,7 +306,7 @@ class DescribeShareGroupOffsetsRequestTopic:
 
 @struct
 class DescribeShareGroupOffsetsRequestGroup:
-    """One group; null topics are all it has offsets for."""
+    """One group; null topics means all with committed offsets."""
 
     group_id: str = string()
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(
@@ -316,7 +316,7 @@ class DescribeShareGroupOffsetsRequestGroup:
 
 @struct
 class DescribeShareGroupOffsetsRequest(Request["DescribeShareGroupOffsetsResponse"]):
-    """Where do these share groups begin to read?"""
+    """Describe the start offsets of share groups."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(
         DescribeShareGroupOffsetsRequestGroup
@@ -360,7 +360,7 @@ class DescribeShareGroupOffsetsResponseGroup:
 
 @struct
 class DescribeShareGroupOffsetsResponse:
-    """The start offsets asked for."""
+    """The start offsets."""
 
     throttle_time_ms: int = int32()
     groups: list[DescribeShareGroupOffsetsResponseGroup] = array(
@@ -370,7 +370,7 @@ class DescribeShareGroupOffsetsResponse:
 
 @struct
 class AlterShareGroupOffsetsRequestPartition:
-    """Where to begin."""
+    """The new start offset."""
 
     partition_index: int = int32()
     start_offset: int = int64()
@@ -396,7 +396,7 @@ class AlterShareGroupOffsetsRequest(Request["AlterShareGroupOffsetsResponse"]):
 
 @struct
 class AlterShareGroupOffsetsResponsePartition:
-    """Whether it was moved."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -416,7 +416,7 @@ class AlterShareGroupOffsetsResponseTopic:
 
 @struct
 class AlterShareGroupOffsetsResponse:
-    """The fate of every offset."""
+    """One result per offset."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -428,14 +428,14 @@ class AlterShareGroupOffsetsResponse:
 
 @struct
 class DeleteShareGroupOffsetsRequestTopic:
-    """A topic to forget."""
+    """A topic whose offsets to delete."""
 
     topic_name: str = string()
 
 
 @struct
 class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"]):
-    """Forget topics of an empty share group."""
+    """Delete the offsets of topics of an empty share group."""
 
     group_id: str = string()
     topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic)
@@ -443,7 +443,7 @@ class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"])
 
 @struct
 class DeleteShareGroupOffsetsResponseTopic:
-    """Whether it is forgotten."""
+    """The result of the removal."""
 
     topic_name: str = string()
     topic_id: Uuid = uuid()
@@ -453,7 +453,7 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 @struct
 class DeleteShareGroupOffsetsResponse:
-    """The fate of every topic."""
+    """One result per topic."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

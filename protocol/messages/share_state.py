@@ -14,7 +14,7 @@ from odradek.protocol.types import Request, Uuid
 
 @struct
 class StateBatch:
-    """What is known of the records `[first_offset, last_offset]`: 0 available, 2 acknowledged,
+    """The state of the records `[first_offset, last_offset]`: 0 available, 2 acknowledged,
     4 archived."""
 
     first_offset: int = int64()
@@ -25,7 +25,7 @@ class StateBatch:
 
 @struct
 class InitializeShareGroupStatePartitionData:
-    """A partition to begin with; start offset -1 if that is not decided yet."""
+    """A partition to initialize; start offset -1 if it is not known yet."""
 
     partition: int = int32()
     state_epoch: int = int32()
@@ -44,7 +44,7 @@ class InitializeStateData:
 
 @struct
 class InitializeShareGroupStateRequest(Request["InitializeShareGroupStateResponse"]):
-    """Begin, or begin anew."""
+    """Initialize or reset share-partition states."""
 
     group_id: str = string()
     topics: list[InitializeStateData] = array(InitializeStateData)
@@ -52,7 +52,7 @@ class InitializeShareGroupStateRequest(Request["InitializeShareGroupStateRespons
 
 @struct
 class InitializeShareGroupStatePartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -71,14 +71,14 @@ class InitializeStateResult:
 
 @struct
 class InitializeShareGroupStateResponse:
-    """The partitions asked for."""
+    """One result per partition."""
 
     results: list[InitializeStateResult] = array(InitializeStateResult)
 
 
 @struct
 class ReadShareGroupStatePartitionData:
-    """A partition, and the epoch of the leader that reads; -1 fences nobody."""
+    """A partition, and the epoch of the reading leader; -1 does not fence."""
 
     partition: int = int32()
     leader_epoch: int = int32()
@@ -94,7 +94,7 @@ class ReadStateData:
 
 @struct
 class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"]):
-    """What a leader needs to go on."""
+    """Read share-partition states, for their leader."""
 
     group_id: str = string()
     topics: list[ReadStateData] = array(ReadStateData)
@@ -102,7 +102,7 @@ class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"]):
 
 @struct
 class ReadShareGroupStatePartitionResult:
-    """The state of one partition; start offset -1 if that is not decided yet."""
+    """The state of one partition; start offset -1 if it is not known yet."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -122,14 +122,14 @@ class ReadStateResult:
 
 @struct
 class ReadShareGroupStateResponse:
-    """The partitions asked for."""
+    """One result per partition."""
 
     results: list[ReadStateResult] = array(ReadStateResult)
 
 
 @struct
 class WriteShareGroupStatePartitionData:
-    """What has changed in one partition; start offset -1 if that has not."""
+    """The changes in one partition; start offset -1 if it has not changed."""
 
     partition: int = int32()
     state_epoch: int = int32()
@@ -149,7 +149,7 @@ class WriteStateData:
 
 @struct
 class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
-    """Remember what became of records."""
+    """Write share-partition states."""
 
     group_id: str = string()
     topics: list[WriteStateData] = array(WriteStateData)
@@ -157,7 +157,7 @@ class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
 
 @struct
 class WriteShareGroupStatePartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -176,14 +176,14 @@ class WriteStateResult:
 
 @struct
 class WriteShareGroupStateResponse:
-    """The partitions asked for."""
+    """One result per partition."""
 
     results: list[WriteStateResult] = array(WriteStateResult)
 
 
 @struct
 class DeleteShareGroupStatePartitionData:
-    """A partition to forget."""
+    """A partition whose offset or state to delete."""
 
     partition: int = int32()
 
@@ -198,7 +198,7 @@ class DeleteStateData:
 
 @struct
 class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"]):
-    """Forget partitions."""
+    """Delete share-partition states."""
 
     group_id: str = string()
     topics: list[DeleteStateData] = array(DeleteStateData)
@@ -206,7 +206,7 @@ class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"]):
 
 @struct
 class DeleteShareGroupStatePartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -225,14 +225,14 @@ class DeleteStateResult:
 
 @struct
 class DeleteShareGroupStateResponse:
-    """The partitions asked for."""
+    """One result per partition."""
 
     results: list[DeleteStateResult] = array(DeleteStateResult)
 
 
 @struct
 class ReadShareGroupStateSummaryPartitionData:
-    """A partition; its leader epoch is not looked at."""
+    """A partition. The leader epoch is ignored."""
 
     partition: int = int32()
     leader_epoch: int = int32()
@@ -250,7 +250,7 @@ class ReadStateSummaryData:
 
 @struct
 class ReadShareGroupStateSummaryRequest(Request["ReadShareGroupStateSummaryResponse"]):
-    """How far are these partitions?"""
+    """Read summaries of share-partition states."""
 
     group_id: str = string()
     topics: list[ReadStateSummaryData] = array(ReadStateSummaryData)
@@ -258,7 +258,7 @@ class ReadShareGroupStateSummaryRequest(Request["ReadShareGroupStateSummaryRespo
 
 @struct
 class ReadShareGroupStateSummaryPartitionResult:
-    """Where one partition stands; start offset -1 if nobody has begun."""
+    """The summary of one partition; start offset -1 before the first read."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -281,6 +281,6 @@ class ReadStateSummaryResult:
 
 @struct
 class ReadShareGroupStateSummaryResponse:
-    """The partitions asked for."""
+    """One result per partition."""
 
     results: list[ReadStateSummaryResult] = array(ReadStateSummaryResult)

@@ -24,7 +24,7 @@ from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Request
 
 @struct
 class KeyValue:
-    """A pair of texts."""
+    """A key and a value."""
 
     key: str = string()
     value: str = string()
@@ -32,7 +32,7 @@ class KeyValue:
 
 @struct
 class TopicInfo:
-    """An internal topic the topology needs; 0 partitions leave the number to the broker."""
+    """An internal topic of the topology; with 0 partitions the broker decides the number."""
 
     name: str = string()
     partitions: int = int32()
@@ -80,7 +80,7 @@ class TaskIds:
 
 @struct
 class StreamsGroupEndpoint:
-    """Where a member answers interactive queries."""
+    """A member's address for interactive queries."""
 
     host: str = string()
     port: int = uint16()
@@ -88,7 +88,7 @@ class StreamsGroupEndpoint:
 
 @struct
 class TaskOffset:
-    """How far a task's state has come."""
+    """The offset of a task's state."""
 
     subtopology_id: str = string()
     partition: int = int32()
@@ -97,7 +97,7 @@ class TaskOffset:
 
 @struct
 class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"]):
-    """Join (epoch 0), go on, leave (-1) or step out as a static member (-2).
+    """Join (epoch 0), heartbeat, leave (-1) or leave as a static member (-2).
 
     Null says that a field has not changed. v1 tells that the client understands the answers of
     v1.
@@ -126,7 +126,7 @@ class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"]):
 
 @struct
 class StreamsGroupHeartbeatStatus:
-    """Something the member should know, such as a topic that is missing."""
+    """A status for the member, such as a missing topic."""
 
     status_code: int = int8()
     status_detail: str = string()
@@ -181,7 +181,7 @@ class StreamsGroupHeartbeatResponse:
 
 @struct
 class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"]):
-    """How do these streams groups stand? v1 may ask for the topology's description."""
+    """Describe streams groups; v1 can include the topology's description."""
 
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
@@ -211,7 +211,7 @@ class StreamsGroupDescribeTopology:
 
 @struct
 class StreamsGroupDescribeAssignment:
-    """Tasks a member has or shall have."""
+    """A current or target assignment."""
 
     active_tasks: list[TaskIds] = array(TaskIds)
     standby_tasks: list[TaskIds] = array(TaskIds)
@@ -220,7 +220,7 @@ class StreamsGroupDescribeAssignment:
 
 @struct
 class StreamsGroupDescribeMember:
-    """A member with its tasks and how far they have come."""
+    """A member with its tasks and their offsets."""
 
     member_id: str = string()
     member_epoch: int = int32()
@@ -241,7 +241,7 @@ class StreamsGroupDescribeMember:
 
 @struct
 class TopologyDescriptionNode:
-    """A source (1), processor (2) or sink (3), and what follows it."""
+    """A source (1), processor (2) or sink (3), and its successors."""
 
     name: str = string()
     node_type: int = int8()
@@ -261,7 +261,7 @@ class TopologyDescriptionSubtopology:
 
 @struct
 class TopologyDescriptionGlobalStore:
-    """A store that every member fills by itself."""
+    """A global store: every member has all of it."""
 
     source: TopologyDescriptionNode = nested(TopologyDescriptionNode)
     processor: TopologyDescriptionNode = nested(TopologyDescriptionNode)
@@ -269,7 +269,7 @@ class TopologyDescriptionGlobalStore:
 
 @struct
 class TopologyDescription:
-    """The topology as its makers see it (KIP-1331)."""
+    """The description of the topology (KIP-1331)."""
 
     subtopologies: list[TopologyDescriptionSubtopology] = array(TopologyDescriptionSubtopology)
     global_stores: list[TopologyDescriptionGlobalStore] = array(TopologyDescriptionGlobalStore)
@@ -319,7 +319,7 @@ class StreamsGroupTopologyDescriptionUpdateRequest(
 
 @struct
 class StreamsGroupTopologyDescriptionUpdateResponse:
-    """Whether it was taken."""
+    """The result of the update."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

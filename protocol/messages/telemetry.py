@@ -18,14 +18,14 @@ from odradek.protocol.types import Request, Uuid
 
 @struct
 class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsResponse"]):
-    """What shall I measure? A zero id asks for one."""
+    """Get the metrics to push. A zero client id requests a new one."""
 
     client_instance_id: Uuid = uuid()
 
 
 @struct
 class GetTelemetrySubscriptionsResponse:
-    """What to push, how, and how often.
+    """The metrics to push, their encoding and interval.
 
     In `requested_metrics` the single name "" stands for all metrics and an empty list for none.
     """
@@ -43,7 +43,7 @@ class GetTelemetrySubscriptionsResponse:
 
 @struct
 class PushTelemetryRequest(Request["PushTelemetryResponse"]):
-    """Measurements in OTLP, compressed as told."""
+    """Metrics in OTLP, compressed as the subscription says."""
 
     client_instance_id: Uuid = uuid()
     subscription_id: int = int32()
@@ -54,7 +54,7 @@ class PushTelemetryRequest(Request["PushTelemetryResponse"]):
 
 @struct
 class PushTelemetryResponse:
-    """Whether they were taken."""
+    """The result of the push."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -18,7 +18,7 @@ class CreatableRenewers:
 
 @struct
 class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
-    """Make a token; v3 also for another owner, null for oneself (KIP-373)."""
+    """Create a token; v3 can name another owner, null is the requester (KIP-373)."""
 
     owner_principal_type: str | None = string(nullable_since=0, since=3)
     owner_principal_name: str | None = string(nullable_since=0, since=3)
@@ -28,7 +28,7 @@ class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
 
 @struct
 class CreateDelegationTokenResponse:
-    """The token's id and secret; v3 adds who asked for it."""
+    """The token's id and secret; v3 adds the requester."""
 
     error_code: int = int16()
     principal_type: str = string()
@@ -45,7 +45,7 @@ class CreateDelegationTokenResponse:
 
 @struct
 class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"]):
-    """Put off the token's expiry, not beyond its maximum."""
+    """Extend the token's lifetime, up to its maximum."""
 
     hmac: bytes = binary()
     renew_period_ms: int = int64()
@@ -53,7 +53,7 @@ class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"]):
 
 @struct
 class RenewDelegationTokenResponse:
-    """When it expires now."""
+    """The new expiry time."""
 
     error_code: int = int16()
     expiry_timestamp_ms: int = int64()
@@ -62,7 +62,7 @@ class RenewDelegationTokenResponse:
 
 @struct
 class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"]):
-    """Bring the expiry forward; a negative period is at once."""
+    """Shorten the token's lifetime; a negative period expires it now."""
 
     hmac: bytes = binary()
     expiry_time_period_ms: int = int64()
@@ -70,7 +70,7 @@ class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"]):
 
 @struct
 class ExpireDelegationTokenResponse:
-    """When it expires now."""
+    """The new expiry time."""
 
     error_code: int = int16()
     expiry_timestamp_ms: int = int64()
@@ -87,7 +87,7 @@ class DescribeDelegationTokenOwner:
 
 @struct
 class DescribeDelegationTokenRequest(Request["DescribeDelegationTokenResponse"]):
-    """Which tokens do these own? Null is everybody."""
+    """List the tokens of these owners. Null means all."""
 
     owners: list[DescribeDelegationTokenOwner] | None = array(
         DescribeDelegationTokenOwner, nullable_since=0
@@ -104,7 +104,7 @@ class DescribedDelegationTokenRenewer:
 
 @struct
 class DescribedDelegationToken:
-    """A token; v3 adds who asked for it."""
+    """A token; v3 adds the requester."""
 
     principal_type: str = string()
     principal_name: str = string()
@@ -120,7 +120,7 @@ class DescribedDelegationToken:
 
 @struct
 class DescribeDelegationTokenResponse:
-    """The tokens the asker may see."""
+    """The tokens that the client may describe."""
 
     error_code: int = int16()
     tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken)

@@ -1,4 +1,4 @@
-"""The life of topics: CreateTopics (19), DeleteTopics (20), CreatePartitions (37)."""
+"""Topics: CreateTopics (19), DeleteTopics (20), CreatePartitions (37)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """Whether the topic exists now.
+    """The result for one topic.
 
     v1 adds a message, v5 its counts and configurations, v7 its id. The tag says why
     configurations are left out.
@@ -75,7 +75,7 @@ class CreatableTopicResult:
 
 @struct
 class CreateTopicsResponse:
-    """The fate of every topic; v2 adds the throttle time."""
+    """One result per topic; v2 adds the throttle time."""
 
     throttle_time_ms: int = int32(since=2, ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
@@ -100,7 +100,7 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
 
 @struct
 class DeletableTopicResult:
-    """Whether the topic is gone; v5 adds a message, v6 its id."""
+    """The result for one topic; v5 adds a message, v6 its id."""
 
     name: str | None = string(nullable_since=6)
     topic_id: Uuid = uuid(since=6, ignorable=True)
@@ -110,7 +110,7 @@ class DeletableTopicResult:
 
 @struct
 class DeleteTopicsResponse:
-    """The fate of every topic; v1 adds the throttle time."""
+    """One result per topic; v1 adds the throttle time."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
@@ -125,7 +125,7 @@ class CreatePartitionsAssignment:
 
 @struct
 class CreatePartitionsTopic:
-    """A topic and the number of partitions it shall have in all."""
+    """A topic and its new number of partitions."""
 
     name: str = string()
     count: int = int32()
@@ -136,7 +136,7 @@ class CreatePartitionsTopic:
 
 @struct
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
-    """Give topics more partitions (KIP-195)."""
+    """Add partitions to topics (KIP-195)."""
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
@@ -145,7 +145,7 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
 
 @struct
 class CreatePartitionsTopicResult:
-    """Whether it has them."""
+    """The result for one topic."""
 
     name: str = string()
     error_code: int = int16()
@@ -154,7 +154,7 @@ class CreatePartitionsTopicResult:
 
 @struct
 class CreatePartitionsResponse:
-    """The fate of every topic."""
+    """One result per topic."""
 
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

@@ -21,7 +21,7 @@ from odradek.protocol.types import Request, Uuid
 
 @struct
 class InitProducerIdRequest(Request["InitProducerIdResponse"]):
-    """Give me a producer id; with a transactional id also end what my predecessor left open.
+    """Get a producer id; with a transactional id also abort an open transaction.
 
     v3 lets a producer go on with its id after an error (KIP-360). v6, two-phase commit, is not
     stable in Kafka.
@@ -53,7 +53,7 @@ class AddPartitionsToTxnTopic:
 
 @struct
 class AddPartitionsToTxnTransaction:
-    """One transaction of a batch; `verify_only` asks without adding."""
+    """One transaction of a batch; `verify_only` checks without adding."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -64,7 +64,7 @@ class AddPartitionsToTxnTransaction:
 
 @struct
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
-    """Let these partitions take part in the transaction.
+    """Add partitions to the transaction.
 
     v4 is for brokers and takes many transactions at once (KIP-890); clients use v3 and below.
     """
@@ -80,7 +80,7 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """Whether the partition takes part."""
+    """Whether the partition is part of the transaction."""
 
     partition_index: int = int32()
     partition_error_code: int = int16()
@@ -106,7 +106,7 @@ class AddPartitionsToTxnResult:
 
 @struct
 class AddPartitionsToTxnResponse:
-    """The fate of every partition; v4 answers transaction by transaction."""
+    """One result per partition; v4 has one result per transaction."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=4, ignorable=True)
@@ -120,7 +120,7 @@ class AddPartitionsToTxnResponse:
 
 @struct
 class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
-    """Let the offsets of this group take part in the transaction."""
+    """Add the group's offsets to the transaction."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -130,7 +130,7 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
 
 @struct
 class AddOffsetsToTxnResponse:
-    """Whether they do."""
+    """The result."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -138,7 +138,7 @@ class AddOffsetsToTxnResponse:
 
 @struct
 class EndTxnRequest(Request["EndTxnResponse"]):
-    """Commit or abort. From v5 on each transaction ends an epoch as well (KIP-890)."""
+    """Commit or abort. From v5 the producer epoch is bumped as well (KIP-890)."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -148,7 +148,7 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 
 @struct
 class EndTxnResponse:
-    """Whether it is decided; v5 brings the id and epoch for the next transaction."""
+    """The result; v5 adds producer id and epoch for the next transaction."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -178,14 +178,14 @@ class WritableTxnMarker:
 
 @struct
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
-    """A coordinator's word to the leaders of the partitions that took part."""
+    """Write transaction markers; sent by the coordinator to the partition leaders."""
 
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """Whether the marker is written."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -209,7 +209,7 @@ class WritableTxnMarkerResult:
 
 @struct
 class WriteTxnMarkersResponse:
-    """The fate of every marker."""
+    """One result per marker."""
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
 
@@ -235,7 +235,7 @@ class TxnOffsetCommitRequestTopic:
 
 @struct
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
-    """Commit a group's offsets if the transaction commits.
+    """Commit a group's offsets with the transaction.
 
     v3 adds the group's member, to fence members of old generations (KIP-447), v5 adds the group
     to the transaction by itself (KIP-890), v6 has topic ids and takes a KIP-848 member epoch.
@@ -253,7 +253,7 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
 
 @struct
 class TxnOffsetCommitResponsePartition:
-    """Whether the offset waits for the end of the transaction."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -270,7 +270,7 @@ class TxnOffsetCommitResponseTopic:
 
 @struct
 class TxnOffsetCommitResponse:
-    """The fate of every offset."""
+    """One result per offset."""
 
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
@@ -286,14 +286,14 @@ class DescribeProducersTopicRequest:
 
 @struct
 class DescribeProducersRequest(Request["DescribeProducersResponse"]):
-    """Which producers have state in these partitions (KIP-664)?"""
+    """Describe the active producers of partitions (KIP-664)."""
 
     topics: list[DescribeProducersTopicRequest] = array(DescribeProducersTopicRequest)
 
 
 @struct
 class ProducerState:
-    """A producer: what it wrote last, and where its open transaction began (-1 for none)."""
+    """A producer: its last batch, and the start of its open transaction (-1 for none)."""
 
     producer_id: int = int64()
     producer_epoch: int = int32()
@@ -331,7 +331,7 @@ class DescribeProducersResponse:
 
 @struct
 class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
-    """How do these transactions stand (KIP-664)?"""
+    """Describe transactions (KIP-664)."""
 
     transactional_ids: list[str] = array(string)
 
@@ -360,7 +360,7 @@ class DescribeTransactionsTransactionState:
 
 @struct
 class DescribeTransactionsResponse:
-    """The transactions asked for."""
+    """The transactions."""
 
     throttle_time_ms: int = int32()
     transaction_states: list[DescribeTransactionsTransactionState] = array(
@@ -370,7 +370,7 @@ class DescribeTransactionsResponse:
 
 @struct
 class ListTransactionsRequest(Request["ListTransactionsResponse"]):
-    """Which transactions does this broker coordinate? Empty filters let all pass.
+    """List the transactions that this broker coordinates. Empty filters match all.
 
     v1 filters by age (KIP-994), v2 by a pattern of the transactional id (KIP-1152).
     """
@@ -392,7 +392,7 @@ class ListTransactionsTransactionState:
 
 @struct
 class ListTransactionsResponse:
-    """The transactions, and the state filters nobody knows."""
+    """The transactions, and the unknown state filters."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,5 +1,5 @@
-"""ExplainGroup (20002) and ExplainTopic (20003), both version 0: the state of a group, and of the
-partitions that it reads.
+"""ExplainGroup (20002, version 1) and ExplainTopic (20003, version 0): the state of a group, and of
+the partitions that it reads.
 
 Private APIs (protocol/messages/diagnostics.py). Coordinators know members and commits, leaders know
 logs and open transactions, and every node knows its fetching clients. The command line combines the

@@ -1,9 +1,9 @@
-"""Our own RewindGroup (20001), DescribeRewinds (20005), AlterSnapshot (20006) and ReloadShareState
-(20007), each version 0.
+"""RewindGroup (20001), DescribeRewinds (20005), AlterSnapshot (20006) and ReloadShareState (20007):
+private APIs, each version 0.
 
-A group is rewound while it consumes (protocol/messages/rewinds.py, coordinator/group/rewind
-says how). The group's coordinator is asked; it finds out by itself how far the partitions reach,
-from whoever leads them, so that what it answers is what it has set.
+A group is rewound while it consumes (protocol/messages/rewinds.py, coordinator/group/rewind). The
+group's coordinator handles the request. It looks up the log bounds of the partitions at their
+leaders, so that the offsets in its response are the ones that it has set.
 """
 
 from collections.abc import Iterable, Sequence
@@ -69,11 +69,11 @@ _INT64_MAX: Final = 2**63 - 1
 _NO_STATE_ERRORS: Final = frozenset(
     {ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
-"""What the share coordinator says of a partition where nobody has begun, or that is no more."""
+"""The share coordinator's errors for a partition that was never read, or was deleted."""
 
 
 class _PartitionTarget(NamedTuple):
-    """One partition and where it shall go on; a `kind` of AT_OFFSET may say NO_OFFSET."""
+    """The target of one partition. With the kind AT_OFFSET the position can be NO_OFFSET."""
 
     topic: TopicImage
     partition: int
@@ -102,7 +102,7 @@ class _RewindError(ApiError):
 async def handle_rewind_group(
     request: RewindGroupRequest, context: RequestContext, services: Services
 ) -> RewindGroupResponse:
-    """Needs READ on the group and on each topic, as committing does."""
+    """Needs READ on the group and on each topic, as OffsetCommit does."""
     _authorize(AclOperation.READ, request.group_id, context, services)
     try:
         rewound = await _rewind(request, context, services)
@@ -144,7 +144,7 @@ async def _rewind(
 async def _target(
     request: RewindGroupRequest, context: RequestContext, services: Services
 ) -> tuple[int, list[_PartitionTarget]]:
-    """What is undone with it, and where everything goes."""
+    """The number of the undo point that is used (0 for none), and the targets."""
     if request.target == TO_POSITIONS:
         return 0, _requested_targets(request, services)
     if request.target == TO_SNAPSHOT:
@@ -153,7 +153,7 @@ async def _target(
         return await _undo_targets(request, context, services)
     if request.target == TO_WITHDRAW:
         return CANCEL, []
-    raise _invalid(f"There is no target {request.target}; it is 0 to 3.")
+    raise _invalid(f"Unknown rewind target {request.target}; it must be 0 to 3.")
 
 
 def _invalid(message: str) -> _RewindError:
@@ -161,9 +161,9 @@ def _invalid(message: str) -> _RewindError:
 
 
 def _requested_targets(request: RewindGroupRequest, services: Services) -> list[_PartitionTarget]:
-    """The partitions that the request names, which must be there."""
+    """The partitions that the request names, which must exist."""
     if not request.topics:
-        raise _invalid("Name the topics that shall be rewound.")
+        raise _invalid("Name the topics to rewind.")
     wanted: list[_PartitionTarget] = []
     unknown = []
     for named in request.topics:
@@ -180,13 +180,14 @@ def _requested_targets(request: RewindGroupRequest, services: Services) -> list[
                 _PartitionTarget(topic, index, at.position_kind, at.position) for index in indexes
             )
             if len(wanted) > MOVE_COUNT_MAX:
-                # Said before anybody asks for the ends of so many logs.
+                # Checked before the bounds of so many logs are looked up.
                 raise _invalid(f"At most {MOVE_COUNT_MAX} partitions can be rewound at once.")
     if unknown:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         name, index = unknown[0]
         is_topic = name in services.image.topics_by_name
-        message = f"There is no {name}-{index}." if is_topic else f"There is no topic {name}."
+        what = f"Partition {name}-{index}" if is_topic else f"Topic '{name}'"
+        message = f"{what} does not exist."
         raise _RewindError(code, message, [(*partition, code) for partition in unknown])
     return wanted
 
@@ -194,15 +195,15 @@ def _requested_targets(request: RewindGroupRequest, services: Services) -> list[
 def _check_position(at: RewindGroupRequestPartition) -> None:
     lowest = {AT_OFFSET: 0, AT_TIME: EARLIEST, BY_RECORDS: -_INT64_MAX, BY_DURATION: 0}
     if at.position_kind not in lowest:
-        raise _invalid(f"There is no kind of position {at.position_kind}; it is 0 to 3.")
+        raise _invalid(f"Unknown position kind {at.position_kind}; it must be 0 to 3.")
     if at.position < lowest[at.position_kind]:
-        raise _invalid(f"A position of kind {at.position_kind} cannot be {at.position}.")
+        raise _invalid(f"Invalid position {at.position} for position kind {at.position_kind}.")
 
 
 async def _history(group_id: str, context: RequestContext, services: Services) -> RewindHistory:
     history = await services.group_coordinator.call(group_id, DescribeRewinds(group_id), context)
     if history is None:
-        raise _RewindError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}.")
+        raise _RewindError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     return history
 
 
@@ -218,7 +219,7 @@ async def _snapshot_targets(
         )
     wanted = _targets_of_moves(((move, move.offset) for move in snapshot.moves), services)
     if not wanted:
-        raise _invalid(f"The topics of snapshot {request.snapshot} are no more.")
+        raise _invalid(f"The topics of snapshot {request.snapshot} do not exist any more.")
     if request.topics is None:
         return wanted
     named = {
@@ -232,7 +233,7 @@ async def _snapshot_targets(
         )
     ]
     if not found:
-        raise _invalid(f"Snapshot {request.snapshot} has none of these partitions.")
+        raise _invalid(f"Snapshot {request.snapshot} contains none of these partitions.")
     return found
 
 
@@ -241,14 +242,14 @@ async def _undo_targets(
 ) -> tuple[int, list[_PartitionTarget]]:
     """The newest undo point, by its number."""
     if request.topics is not None:
-        raise _invalid("A rewind is undone as a whole: name no topics.")
+        raise _invalid("A rewind can only be undone as a whole. Name no topics.")
     history = await _history(request.group_id, context, services)
     if request.rewind_id != ZERO_UUID and request.rewind_id in history.known_ids:
-        # It is under way or done; the shard knows what came of it.
+        # It is in progress or done. The shard knows the result.
         return 0, []
     if not history.undo_points:
         raise _RewindError(
-            ErrorCode.RESOURCE_NOT_FOUND, f"Group {request.group_id} has no rewind to be undone."
+            ErrorCode.RESOURCE_NOT_FOUND, f"Group {request.group_id} has no rewind to undo."
         )
     number = max(history.undo_points)
     moves = history.undo_points[number].moves
@@ -272,7 +273,7 @@ async def _undo_targets(
 def _targets_of_moves(
     moves: Iterable[tuple[OffsetMove, int]], services: Services
 ) -> list[_PartitionTarget]:
-    """Where partitions were once; those that are no more are left out."""
+    """The saved offsets as targets. Deleted partitions are left out."""
     wanted = []
     for move, offset in moves:
         topic = services.image.topics_by_name.get(move.topic)
@@ -302,7 +303,7 @@ def _check_topics(
 async def _positions(
     wanted: Sequence[_PartitionTarget], isolation_level: int, services: Services
 ) -> tuple[RewindPosition, ...]:
-    """What is wanted, as offsets within what the logs hold."""
+    """The targets as offsets, limited to what the logs contain."""
     keys = [(want.topic.name, want.partition) for want in wanted]
     now_ms = services.now_ms()
     times = {
@@ -335,7 +336,7 @@ async def _positions(
 async def _from_share_states(
     group_id: str, positions: Sequence[RewindPosition], services: Services
 ) -> tuple[RewindPosition, ...]:
-    """The positions with where a share group is: the share coordinator knows that."""
+    """The positions with the current start offsets of a share group, from the share coordinator."""
     known = await services.share_persister.summaries(
         group_id, [(at.topic_id, at.partition) for at in positions]
     )
@@ -345,7 +346,7 @@ async def _from_share_states(
         if isinstance(summary, ShareStateSummary):
             found.append(msgspec.structs.replace(at, previous=summary.start_offset))
         else:
-            # Nobody has begun there, or it cannot be told just now: then it is asked again.
+            # INVALID_REQUEST: the partition was never read. Other errors can be retried.
             if summary is not ErrorCode.INVALID_REQUEST:
                 message = f"{at.topic}-{at.partition}: {summary.message}"
                 raise _RewindError(summary, message, [(at.topic, at.partition, summary)])
@@ -356,7 +357,7 @@ async def _from_share_states(
 def _position(want: _PartitionTarget, bounds: LogBounds, found: int | None) -> RewindPosition:
     offset: int | None = want.position
     if want.kind in (AT_TIME, BY_DURATION):
-        # Nothing is that young: the group goes to the end.
+        # No record is that young: the group continues at the end.
         offset = bounds.end_offset if found is None else found
     elif want.kind == BY_RECORDS:
         offset = None
@@ -475,7 +476,7 @@ async def handle_alter_snapshot(
 async def _share_starts(
     group_id: str, context: RequestContext, services: Services
 ) -> tuple[OffsetMove, ...]:
-    """Where a share group begins in every partition that it reads; nothing of other groups."""
+    """The start offsets of a share group. Empty for other groups."""
     states = await services.group_coordinator.call(group_id, FindShareStates(group_id), context)
     if states is None:
         return ()
@@ -491,7 +492,7 @@ async def _share_starts(
     for name, topic_id, index in sorted(places):
         summary = known[topic_id, index]
         if isinstance(summary, ShareStateSummary):
-            # Without a start nobody has read there yet.
+            # Without a start offset the partition was never read.
             if summary.start_offset != NO_OFFSET:
                 starts.append(OffsetMove(name, topic_id, index, summary.start_offset))
         elif summary not in _NO_STATE_ERRORS:

@@ -82,7 +82,7 @@ def test_rewinds_are_tried_undone_and_remembered(kafka: Run, topic: str, group: 
 def test_what_cannot_be_is_said_with_its_reason(kafka: Run, topic: str, group_name: str) -> None:
     nobody = kafka("group", "rewind", group_name, "-t", topic, "--to", "0")
     assert nobody.exit_code == 1
-    assert f"There is no group {group_name}" in nobody.stderr
+    assert f"Group {group_name} not found" in nobody.stderr
     assert kafka("group", "undo", group_name).exit_code == 1
     assert kafka("group", "snapshot", "list", group_name).exit_code == 1
 

@@ -203,8 +203,8 @@ def test_what_is_not_there_is_named(harness: GroupHarness) -> None:
         assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         (topic,) = refused.topics
         assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert rewind(harness, topic="x").error_message == "There is no topic x."
-    assert rewind(harness, partition=2).error_message == "There is no t-2."
+    assert rewind(harness, topic="x").error_message == "Topic 'x' does not exist."
+    assert rewind(harness, partition=2).error_message == "Partition t-2 does not exist."
 
 
 def test_what_a_snapshot_does_not_have_is_told(harness: GroupHarness) -> None:
@@ -212,9 +212,9 @@ def test_what_a_snapshot_does_not_have_is_told(harness: GroupHarness) -> None:
     harness.have_topic("u", 2, partitions=1)
     rewind(harness, topic="u")
     refused = to_snapshot(harness, 7)
-    assert refused.error_message == "Snapshot s has none of these partitions."
+    assert refused.error_message == "Snapshot s contains none of these partitions."
     harness.drop_topic("t")
-    assert to_snapshot(harness).error_message == "The topics of snapshot s are no more."
+    assert to_snapshot(harness).error_message == "The topics of snapshot s do not exist any more."
 
 
 def test_a_rewind_of_topics_that_are_no_more_does_not_stand_before_others(
