@@ -1,7 +1,7 @@
 # The verbs of this repository. Each makes its own environment in .venv and needs nothing but
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
-.PHONY: check serve test lint types format-check fix docs bench bench-cluster bench-coordinators conformance sim \
+.PHONY: check serve test lint types format-check fix docs bench bench-node bench-cluster bench-coordinators conformance sim \
 	nemesis bank raftos clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
@@ -87,8 +87,12 @@ fix: .venv/.test
 docs: .venv/.test
 	$(BIN)/python -m tests.support.compatibility_page docs/compatibility.md
 
+# Each exits with 1 if a figure falls short of what bench/promises.py promises, and names it.
 bench: .venv/.test
 	$(BIN)/python -m bench.side_by_side $(ARGS)
+
+bench-node: .venv/.test
+	$(BIN)/python -m bench.one_node $(ARGS)
 
 bench-cluster: .venv/.test
 	$(BIN)/python -m bench.three_nodes $(ARGS)

@@ -20,7 +20,7 @@ import click
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench import brokers, processes, report
+from bench import brokers, processes, promises, report
 from bench.brokers import Broker
 from bench.cases import Figure, Result, make_topic
 from bench.members import GroupMembers
@@ -111,6 +111,14 @@ def main(
         )
     page.write_text(text)
     log_progress(f"written to {page}")
+    promises.check(
+        {
+            figure.name: report.ratio(
+                figure, results[figure, kafka.name], results[figure, odradek.name]
+            )
+            for figure in dict.fromkeys(figure for figure, _ in results)
+        }
+    )
 
 
 def _cases(jars: Path, seconds: float) -> dict[str, Callable[[Broker], _Results]]:
@@ -131,14 +139,19 @@ def _cases(jars: Path, seconds: float) -> dict[str, Callable[[Broker], _Results]
     }
 
 
+def transactions_name(records: int, producers: int) -> str:
+    """The row of transactions with so many records."""
+    what = "1 record" if records == 1 else f"{records} records"
+    who = "one producer" if producers == 1 else f"{producers} producers"
+    return f"transactions of {what}, {who}"
+
+
 def measure_transactions(
     broker: Broker, seconds: float, *, records: int, producers: int
 ) -> _Results:
     """Producers commit transactions of so many records one after another, each its own."""
-    what = "1 record" if records == 1 else f"{records} records"
-    who = "one producer" if producers == 1 else f"{producers} producers"
     figure = Figure(
-        name=f"transactions of {what}, {who}", unit="transactions/s", is_lower_better=False
+        name=transactions_name(records, producers), unit="transactions/s", is_lower_better=False
     )
     with _topic(broker, 1) as topic:
         clients = [

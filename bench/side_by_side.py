@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from bench import brokers, processes, report
+from bench import brokers, processes, promises, report
 from bench.brokers import Broker
 from bench.cases import CLIENT_CASES, RAW_CASES, Bench, BenchmarkCase, Result, raw_produce
 from bench.options import (
@@ -30,6 +30,11 @@ from bench.options import (
 PAGE = REPOSITORY / "docs" / "benchmarks.md"
 QUIET_LOAD_PER_CORE = 0.75
 IDLE_S = 5.0
+FOOTPRINT_ROWS = (
+    "start to first answered Metadata",
+    "memory when idle (PSS)",
+    "processor when idle",
+)
 
 
 @click.command()
@@ -92,6 +97,14 @@ def main(
         )
     page.write_text(text)
     log_progress(f"written to {page}")
+    ratios = {
+        case.name: report.ratio(
+            case, results[case.name, kafka.name], results[case.name, odradek.name]
+        )
+        for case in cases
+    }
+    footprint = (odradek.start_seconds, *footprints[odradek.name])
+    promises.check({**ratios, **dict(zip(FOOTPRINT_ROWS, footprint, strict=True))})
 
 
 def _cases(bench: Bench) -> tuple[BenchmarkCase, ...]:

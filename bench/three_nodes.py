@@ -8,6 +8,7 @@ machine: both clusters stay up all the time and the one that is not loaded idles
 
 import json
 import os
+import statistics
 import subprocess
 import tempfile
 import time
@@ -18,7 +19,7 @@ from uuid import uuid4
 import click
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench import processes, report
+from bench import processes, promises, report
 from bench.cases import Bench, Figure, Result
 from bench.clusters import BenchCluster, kafka_cluster, odradek_cluster
 from bench.metadata_changes import metadata_changes_per_second
@@ -123,6 +124,8 @@ def main(
         )
     page.write_text(text)
     log_progress(f"written to {page}")
+    gaps = [result.value for result in results[KILL, odradek.name]]
+    promises.check({KILL.name: statistics.median(gaps)})
 
 
 def measure_replication(cluster: BenchCluster, load: Path, seconds: float) -> Result:

@@ -1,6 +1,6 @@
 """How soon a node answers, and how little it needs while nobody asks anything of it.
 
-The figures are printed. Asserted are bounds several times wider than what is promised, since other
+The figures are printed. Asserted is SLACK times what is promised (bench/promises.py), since other
 things run on the machine as well.
 """
 
@@ -8,16 +8,13 @@ import time
 
 import pytest
 
+from bench.promises import IDLE_CPU, IDLE_MEMORY_MIB, SLACK, START_S
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.e2e.conftest import Report, StartNode
 from tests.e2e.processes import as_text, cpu_seconds, pids_of, resident_mib
 from tests.support.wire import WireClient
 
-START_S_PROMISED = 1.0
-RESIDENT_MIB_PROMISED = 150.0
-IDLE_CPU_PROMISED = 0.01
 WATCHED_S = 10.0
-SLACK = 5
 
 
 def test_a_new_node_answers_metadata_soon(start_node: StartNode, report: Report) -> None:
@@ -28,7 +25,7 @@ def test_a_new_node_answers_metadata_soon(start_node: StartNode, report: Report)
     took_s = time.monotonic() - begin
     assert answer.brokers
     report(f"from nothing to the first answered Metadata {took_s:.2f} s")
-    assert took_s < START_S_PROMISED * SLACK
+    assert took_s < START_S * SLACK
 
 
 @pytest.mark.slow
@@ -46,5 +43,5 @@ def test_an_idle_node_needs_little_memory_and_next_to_no_processor(
     resident = resident_mib(pids)
     report(f"idle: {as_text(resident, 'MiB resident')}")
     report(f"idle: {as_text(shares, '% of a core')}")
-    assert sum(resident.values()) < RESIDENT_MIB_PROMISED * SLACK
-    assert sum(shares.values()) < 100 * IDLE_CPU_PROMISED * SLACK
+    assert sum(resident.values()) < IDLE_MEMORY_MIB * SLACK
+    assert sum(shares.values()) < 100 * IDLE_CPU * SLACK

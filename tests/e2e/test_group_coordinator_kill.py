@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import pytest
 
+from bench.promises import ROUTER_KILL_HEARTBEAT_S, SLACK
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
@@ -422,6 +423,7 @@ def test_members_of_the_consumer_protocol_stay_members_when_their_coordinator_is
     members = [ConsumerMember(stage, group, "member-0")]
     wait_until(lambda: share(members), timeout_s=WAIT_S, what="one has all")
     took: list[str] = []
+    outages: dict[str, float] = {}
     for number, victim in enumerate(VICTIMS, 1):
         members.append(ConsumerMember(stage, group, f"member-{number}"))
         epochs = [member.epoch for member in members[:-1]]
@@ -432,7 +434,9 @@ def test_members_of_the_consumer_protocol_stay_members_when_their_coordinator_is
         outage_s = stage.outage_s([members[0].coordinator])
         wait_until(partial(share, members), timeout_s=WAIT_S, what="all have their share")
         took.append(f"{victim} {outage_s:.2f} ({time.monotonic() - stage.killed_at:.2f})")
+        outages[victim] = outage_s
         assert all(member.epoch > epoch for member, epoch in zip(members[:-1], epochs, strict=True))
         assert [member.coordinator.told for member in members] == [[]] * len(members)
         stage.heal(victim, node_id)
     report(f"seconds from the kill until a heartbeat is answered (all share): {', '.join(took)}")
+    assert outages["router-0"] < ROUTER_KILL_HEARTBEAT_S * SLACK

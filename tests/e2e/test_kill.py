@@ -14,6 +14,7 @@ from functools import partial
 
 import pytest
 
+from bench.promises import SLACK, WORKER_KILL_GAP_S
 from odradek.node.embedded import EmbeddedBroker
 from odradek.protocol.messages.groups import (
     DescribeGroupsRequest,
@@ -33,11 +34,10 @@ PARTITIONS = 8
 READERS = 3
 KILLS = 4
 GAP_S_MAX = 30.0
-"""Far above what is promised (1 s after a worker's death): a loaded machine must not fail here. One
-with thirty processes on its two cores took up to 18 s."""
+"""Of the longest gap of all kills: a machine with thirty processes on two cores took up to 18 s."""
 
 
-class Room:
+class LoadedNode:
     """A node, and clients at work; `kill` does something to it and waits until work goes on."""
 
     def __init__(self, node: EmbeddedBroker, seed: int) -> None:
@@ -88,11 +88,11 @@ def kill_processes(node: EmbeddedBroker, names: list[str]) -> None:
 
 
 @contextmanager
-def room(start_node: StartNode, workers: int) -> Iterator[Room]:
+def loaded_node(start_node: StartNode, workers: int) -> Iterator[LoadedNode]:
     """Clients at work; their history is checked at the end, and that the log lasts."""
     seed = int(os.environ.get("TEST_SEED", "0")) or random.randrange(1, 2**31)
     node = start_node({"workers": str(workers)})
-    running = Room(node, seed)
+    running = LoadedNode(node, seed)
     workload = running.workload
     try:
         workload.begin()
@@ -113,28 +113,36 @@ def room(start_node: StartNode, workers: int) -> Iterator[Room]:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
-    "kill",
+    ("kill", "shortest_s"),
     [
-        pytest.param(partial(kill_processes, names=["worker-0"]), id="worker"),
-        pytest.param(partial(kill_processes, names=["router-0"]), id="router"),
-        pytest.param(partial(kill_processes, names=["controller"]), id="controller"),
-        pytest.param(kill_supervisor, id="supervisor"),
+        pytest.param(
+            partial(kill_processes, names=["worker-0"]), WORKER_KILL_GAP_S * SLACK, id="worker"
+        ),
+        pytest.param(partial(kill_processes, names=["router-0"]), GAP_S_MAX, id="router"),
+        pytest.param(partial(kill_processes, names=["controller"]), GAP_S_MAX, id="controller"),
+        pytest.param(kill_supervisor, GAP_S_MAX, id="supervisor"),
     ],
 )
 def test_nothing_is_lost_or_doubled_when_a_process_is_killed(
-    kill: Callable[[EmbeddedBroker], None], workers: int, start_node: StartNode, report: Report
+    kill: Callable[[EmbeddedBroker], None],
+    shortest_s: float,
+    workers: int,
+    start_node: StartNode,
+    report: Report,
 ) -> None:
-    with room(start_node, workers) as running:
+    with loaded_node(start_node, workers) as running:
         gaps = [running.kill(partial(kill, running.node)) for _ in range(KILLS)]
     report(f"longest gaps of a producer {', '.join(f'{gap:.2f}' for gap in gaps)} s")
     assert max(gaps) < GAP_S_MAX
+    # The shortest one: what else runs on the machine does not prolong all of them.
+    assert min(gaps) < shortest_s
 
 
 @pytest.mark.slow
 def test_nothing_is_lost_or_doubled_when_processes_are_killed_at_random(
     start_node: StartNode, report: Report
 ) -> None:
-    with room(start_node, 2) as running:
+    with loaded_node(start_node, 2) as running:
         victims = ["worker-0", "worker-1", "router-0", "controller"]
         gaps = []
         for _ in range(KILLS):

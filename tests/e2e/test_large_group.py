@@ -11,6 +11,7 @@ from heapq import heapify, heappop, heappush
 
 import pytest
 
+from bench.promises import HEARTBEAT_CPU_US, SLACK
 from odradek.node.embedded import EmbeddedBroker
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
@@ -155,13 +156,14 @@ def test_a_large_group_comes_to_rest_and_its_heartbeats_cost_little(
         name: pid for name, pid in pids_of(node).items() if name.startswith(("router", "worker"))
     }
 
-    def watched(phase: Callable[[], None]) -> str:
+    def watched(phase: Callable[[], None]) -> tuple[float, str]:
         before, count = cpu_seconds(pids), fleet.beat_count()
         phase()
         count = fleet.beat_count() - count
         spent = {name: used - before[name] for name, used in cpu_seconds(pids).items()}
         each = ", ".join(f"{name} {1e6 * used / count:.0f}" for name, used in spent.items())
-        return f"{1e6 * sum(spent.values()) / count:.0f} us ({each}) for each of {count} heartbeats"
+        whole_us = 1e6 * sum(spent.values()) / count
+        return whole_us, f"{whole_us:.0f} us ({each}) for each of {count} heartbeats"
 
     took_s: list[float] = []
 
@@ -176,12 +178,14 @@ def test_a_large_group_comes_to_rest_and_its_heartbeats_cost_little(
         end = time.monotonic() + STABLE_S
         fleet.run_until(lambda: time.monotonic() > end, "a while")
 
-    costs = watched(reconcile)
+    _, costs = watched(reconcile)
     report(
         f"{MEMBERS} members have their share of {PARTITIONS} partitions after {took_s[0]:.2f} s;"
         f" {WAVE_MEMBERS} that leave and come back, after {max(took_s[1:]):.2f} s at most"
     )
     report(f"while it reconciles {costs}")
-    report(f"while it is stable {watched(rest)}")
+    stable_us, costs = watched(rest)
+    report(f"while it is stable {costs}")
+    assert stable_us < HEARTBEAT_CPU_US * SLACK
     for member in fleet.members:
         member.wire.close()
