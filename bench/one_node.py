@@ -176,7 +176,7 @@ class GroupMember:
             if self._client is None:
                 host, port = self._broker.bootstrap_servers.split(":")
                 self._client = BlockingClient(host, int(port), TIMEOUT_S)
-            answer = self._client.ask(request, ConsumerGroupHeartbeatResponse)
+            answer = self._client.ask(request)
         except (OSError, NotABrokerError, ProtocolError):
             self.close()
             return None

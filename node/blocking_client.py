@@ -18,7 +18,8 @@ from odradek.protocol.codec import (
     encode_request_header,
 )
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.metadata import ApiVersionsRequest
+from odradek.protocol.types import Request
 
 R = TypeVar("R")
 
@@ -89,38 +90,33 @@ class BlockingClient:
         low, high = self._ranges.get(key, (1, 0))
         return low <= high and low <= APIS[key].max_version
 
-    def ask(self, request: object, response: type[R]) -> R:
-        """The answer to one request."""
+    def ask(self, request: Request[R]) -> R:
+        """The response to one request. Raises UnsupportedApiError besides."""
         key = _KEY_OF[type(request)]
         if APIS[key].is_private:
-            return self._ask_privately(key, request, response)
+            return self._ask_privately(key, request)
         if not self.serves(key):
             raise UnsupportedApiError(f"it does not support {APIS[key].name} requests")
         version = min(APIS[key].max_version, self._ranges[key][1])
-        answer = self._exchange(key, version, request)
-        assert isinstance(answer, response)
-        return answer
+        return self._exchange(key, version, request)
 
-    def _ask_privately(self, key: ApiKey, request: object, response: type[R]) -> R:
+    def _ask_privately(self, key: ApiKey, request: Request[R]) -> R:
         try:
-            answer = self._exchange(key, APIS[key].max_version, request)
+            return self._exchange(key, APIS[key].max_version, request)
         except ConnectionEndedError as error:
             # A broker closes the connection on a request that it does not know.
             raise UnsupportedApiError(
                 f"it does not support {APIS[key].name} requests, only Odradek's brokers do"
             ) from error
-        assert isinstance(answer, response)
-        return answer
 
     def _learn_versions(self) -> None:
         if not self._ranges:
             versions = self._exchange(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
-            assert isinstance(versions, ApiVersionsResponse)
             self._ranges = {
                 api.api_key: (api.min_version, api.max_version) for api in versions.api_keys
             }
 
-    def _exchange(self, key: ApiKey, version: int, request: object) -> object:
+    def _exchange(self, key: ApiKey, version: int, request: Request[R]) -> R:
         header = encode_request_header(key, version, 0, "odradek")
         try:
             body = b"".join((header, *encode_request(key, version, request)))
@@ -137,7 +133,8 @@ class BlockingClient:
         correlation_id, at = decode_response_header(key, version, frame)
         if correlation_id != 0:
             raise NotABrokerError("the answer is to another request")
-        return decode_response(key, version, frame, at)
+        response: R = decode_response(key, version, frame, at)  # type: ignore[assignment]
+        return response  # APIS pairs a request with its response
 
     def _receive(self, size: int) -> bytes:
         data = bytearray()

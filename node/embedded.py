@@ -24,14 +24,13 @@ from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponse,
 )
 from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
+from odradek.protocol.types import Request
 
 POLL_S = 0.005
 LOG_TAIL_BYTES = 4000
@@ -199,7 +198,7 @@ class EmbeddedBroker:
             ],
             timeout_ms=int(self.timeout_s * 1000),
         )
-        (created,) = self.ask(request, CreateTopicsResponse).topics
+        (created,) = self.ask(request).topics
         if created.error_code:
             raise ApiError(ErrorCode(created.error_code), created.error_message)
         deadline = time.monotonic() + self.timeout_s
@@ -208,12 +207,12 @@ class EmbeddedBroker:
                 raise BrokerFailure(f"Partitions of {name} have no leader{self._log_tail()}")
             time.sleep(POLL_S)
 
-    def ask(self, request: object, response: type[R]) -> R:
+    def ask(self, request: Request[R]) -> R:
         """The response to a request, in the newest common version. Raises OSError, and
         BrokerFailure if the node does not respond."""
         try:
             with BlockingClient("127.0.0.1", self._port, self.timeout_s) as client:
-                return client.ask(request, response)
+                return client.ask(request)
         except NotABrokerError as error:
             raise BrokerFailure(f"Request to the node failed: {error}{self._log_tail()}") from error
 
@@ -234,7 +233,7 @@ class EmbeddedBroker:
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
-        (topic,) = self.ask(request, MetadataResponse).topics
+        (topic,) = self.ask(request).topics
         return (
             topic.error_code == 0
             and len(topic.partitions) == partitions

@@ -18,9 +18,11 @@ from uuid import uuid4
 import click
 
 from odradek.node.cli import offsets
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import ClusterConnection, reason, with_connection
 from odradek.node.cli.output import Json, Output, with_output
 from odradek.node.cli.parameters import size
+from odradek.node.cli.topic import create_topic, delete_topic
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
@@ -153,20 +155,24 @@ def bench_end_to_end(
 @contextmanager
 def _topic(connection: ClusterConnection, load: BenchOptions) -> Iterator[str]:
     """The topic to load: the one given, or a new one for the time of the test."""
-    from confluent_kafka.admin import NewTopic
-
-    admin = connection.admin()
     if load.topic is not None:
         yield load.topic
         return
     name = f"odradek-bench-{uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(name, load.partitions)], operation_timeout=connection.timeout_s)[
-        name
-    ].result()
+    with ClusterClient(connection) as client:
+        create_topic(client, name, load.partitions)
     try:
         yield name
     finally:
-        admin.delete_topics([name])[name].result()
+        with ClusterClient(connection) as client:
+            delete_topic(client, name)
+
+
+def _record_count(connection: ClusterConnection, topic: str) -> int:
+    """The sum of the partitions' end offsets."""
+    with ClusterClient(connection) as client:
+        ends = offsets.latest_offsets(client, offsets.partitions_of(client, [topic]))
+    return sum(ends.values())
 
 
 def _measure_produce(
@@ -177,9 +183,7 @@ def _measure_produce(
     properties: dict[str, str | int | float],
     output: Output,
 ) -> dict[str, Json]:
-    admin = connection.admin()
-    partition_ids = offsets.partitions_of(admin.list_topics(timeout=connection.timeout_s), [topic])
-    before = sum(offsets.latest_offsets(admin, partition_ids).values())
+    before = _record_count(connection, topic)
     # A queue that holds what is under way, and the client's own memory in bounds.
     producer = connection.producer(
         {
@@ -221,7 +225,7 @@ def _measure_produce(
             f"records were not delivered: {failures[0] if failures else f'{left} are left'}"
         )
     # Only samples report back, so the log itself says whether everything arrived.
-    written = sum(offsets.latest_offsets(admin, partition_ids).values()) - before
+    written = _record_count(connection, topic) - before
     if written < records and properties["acks"] != "0":
         raise click.ClickException(f"only {written} of {records} records are in {topic}")
     return _finish(row, records, records * size, latencies_ms)
@@ -232,11 +236,11 @@ def _measure_consume(
 ) -> dict[str, Json]:
     from confluent_kafka import TopicPartition
 
-    admin = connection.admin()
-    partition_ids = offsets.partitions_of(admin.list_topics(timeout=connection.timeout_s), [topic])
-    starts = offsets.earliest_offsets(admin, partition_ids)
-    available = sum(offsets.latest_offsets(admin, partition_ids).values()) - sum(starts.values())
-    wanted = min(records, available)
+    with ClusterClient(connection) as client:
+        partition_ids = offsets.partitions_of(client, [topic])
+        starts = offsets.earliest_offsets(client, partition_ids)
+        ends = offsets.latest_offsets(client, partition_ids)
+    wanted = min(records, sum(ends.values()) - sum(starts.values()))
     if not wanted:
         raise click.ClickException(f"topic {topic!r} is empty")
     consumer = connection.consumer(
@@ -290,9 +294,9 @@ def _measure_end_to_end(
     consumer = connection.consumer(
         {"group.id": "odradek-bench", "enable.auto.commit": False, "fetch.wait.max.ms": 500}
     )
-    admin = connection.admin()
-    partition_ids = offsets.partitions_of(admin.list_topics(timeout=connection.timeout_s), [topic])
-    ends = offsets.latest_offsets(admin, partition_ids)
+    with ClusterClient(connection) as client:
+        partition_ids = offsets.partitions_of(client, [topic])
+        ends = offsets.latest_offsets(client, partition_ids)
     consumer.assign(
         [TopicPartition(name, number, ends[name, number]) for name, number in partition_ids]
     )

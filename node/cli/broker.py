@@ -2,6 +2,7 @@
 
 import click
 
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Output, Row, with_output
 
@@ -16,21 +17,19 @@ def broker() -> None:
 @with_output
 def list_brokers(connection: ClusterConnection, output: Output) -> None:
     """List brokers, with the partitions each leads."""
-    admin = connection.admin()
-    cluster = admin.describe_cluster(request_timeout=connection.timeout_s).result()
-    metadata = admin.list_topics(timeout=connection.timeout_s)
-    leaders = [p.leader for topic in metadata.topics.values() for p in topic.partitions.values()]
-    controller = cluster.controller.id if cluster.controller else None
+    with ClusterClient(connection) as client:
+        cluster = client.metadata(None)
+    leaders = [partition.leader_id for topic in cluster.topics for partition in topic.partitions]
     rows: list[Row] = [
         {
-            "id": node.id,
-            "host": node.host,
-            "port": node.port,
-            "rack": node.rack,
-            "controller": node.id == controller,
-            "leads": leaders.count(node.id),
+            "id": broker.node_id,
+            "host": broker.host,
+            "port": broker.port,
+            "rack": broker.rack,
+            "controller": broker.node_id == cluster.controller_id,
+            "leads": leaders.count(broker.node_id),
             "cluster_id": cluster.cluster_id,
         }
-        for node in sorted(cluster.nodes, key=lambda node: node.id)
+        for broker in sorted(cluster.brokers, key=lambda broker: broker.node_id)
     ]
     output.rows(rows, ["id", "host", "port", "rack", "controller", "leads", "cluster_id"])

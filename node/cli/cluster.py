@@ -289,7 +289,7 @@ def controller_of(health: ClusterHealth) -> int:
 
 def _cluster_health(client: ClusterClient) -> ClusterHealth:
     request = DescribeClusterRequest(include_fenced_brokers=True)
-    cluster = client.ask(request, DescribeClusterResponse)
+    cluster = client.ask(request)
     raise_on_error(cluster.error_code, cluster.error_message, "the cluster cannot be described")
     return ClusterHealth(cluster, client.metadata(None), quorum_state(client))
 

@@ -20,12 +20,13 @@ from odradek.node.blocking_client import (
 from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode, ProtocolError
-from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.groups import FindCoordinatorRequest
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
+from odradek.protocol.types import Request
 
 R = TypeVar("R")
 
@@ -97,9 +98,7 @@ class ClusterClient:
         """Remember the addresses of brokers."""
         self._addresses.update(addresses)
 
-    def ask(
-        self, request: object, response: type[R], *, again: Callable[[R], bool] = lambda _: False
-    ) -> R:
+    def ask(self, request: Request[R], *, again: Callable[[R], bool] = lambda _: False) -> R:
         """The answer of any broker. The request is repeated until the connection's timeout while no
         broker answers, and while `again` says so of the answer.
 
@@ -110,7 +109,7 @@ class ClusterClient:
             failures: dict[Address, Exception] = {}
             for address in self._known_addresses():
                 try:
-                    answer = self._client(address).ask(request, response)
+                    answer = self._client(address).ask(request)
                 except UnencodableRequestError as error:
                     raise click.ClickException(str(error)) from error
                 except _FAILURES as error:
@@ -127,7 +126,7 @@ class ClusterClient:
                 raise click.ClickException(f"no broker answers ({told})")
             time.sleep(PAUSE_S)
 
-    def ask_node(self, node_id: int, request: object, response: type[R]) -> R | None:
+    def ask_node(self, node_id: int, request: Request[R]) -> R | None:
         """The answer of one broker; None if it does not answer, does not support the request, or
         has no known address. Raises ClickException if the request cannot be encoded."""
         address = self._addresses.get(node_id)
@@ -137,7 +136,7 @@ class ClusterClient:
         for _ in range(2):
             was_open = address in self._clients
             try:
-                return self._client(address).ask(request, response)
+                return self._client(address).ask(request)
             except UnencodableRequestError as error:
                 raise click.ClickException(str(error)) from error
             except _FAILURES:
@@ -146,9 +145,9 @@ class ClusterClient:
                     break
         return None
 
-    def ask_broker(self, node_id: int, request: object, response: type[R]) -> R:
+    def ask_broker(self, node_id: int, request: Request[R]) -> R:
         """As `ask_node`; ClickException if the broker does not answer."""
-        answer = self.ask_node(node_id, request, response)
+        answer = self.ask_node(node_id, request)
         if answer is None:
             raise click.ClickException(f"broker {node_id} does not answer")
         return answer
@@ -165,7 +164,7 @@ class ClusterClient:
         """The brokers, whose addresses are remembered, and these topics, or all for None."""
         named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        answer = self.ask(request, MetadataResponse)
+        answer = self.ask(request)
         self.learn({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})
         return answer
 
@@ -174,7 +173,7 @@ class ClusterClient:
         ClickException if one may not be asked for."""
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
         found: dict[str, int] = {}
-        for each in self.ask(request, FindCoordinatorResponse).coordinators:
+        for each in self.ask(request).coordinators:
             if not each.error_code:
                 self.learn({each.node_id: (each.host, each.port)})
                 found[each.key] = each.node_id
@@ -185,8 +184,7 @@ class ClusterClient:
     def ask_coordinator(
         self,
         key: str,
-        request: object,
-        response: type[R],
+        request: Request[R],
         error_of: Callable[[R], int],
         *,
         key_type: int = GROUP,
@@ -197,7 +195,7 @@ class ClusterClient:
         deadline = time.monotonic() + self.timeout_s
         while True:
             node_id = self.coordinators([key], key_type).get(key)
-            answer = None if node_id is None else self.ask_node(node_id, request, response)
+            answer = None if node_id is None else self.ask_node(node_id, request)
             if answer is not None and error_of(answer) not in retried:
                 return answer
             if time.monotonic() > deadline:

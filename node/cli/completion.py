@@ -7,12 +7,14 @@ stalls or prints an error while somebody types is worse than one that offers not
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import DEFAULT_BOOTSTRAP, ClusterConnection
+from odradek.protocol.messages.groups import ListGroupsRequest
 
 COMPLETION_TIMEOUT_S = 1.0
 
@@ -21,23 +23,24 @@ def complete_topic(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """The cluster's topics that start with what is there."""
-    try:
-        metadata = _connection(ctx).admin().list_topics(timeout=COMPLETION_TIMEOUT_S)
-    except Exception:
-        return []  # nothing to offer is the only thing to say while somebody types
-    return _starting_with(incomplete, metadata.topics)
+    return _starting_with(incomplete, _names_of_topics, ctx)
 
 
 def complete_group(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """The cluster's groups that start with what is there."""
-    try:
-        admin = _connection(ctx).admin()
-        listing = admin.list_consumer_groups(request_timeout=COMPLETION_TIMEOUT_S).result()
-    except Exception:
-        return []  # as above
-    return _starting_with(incomplete, (group.group_id for group in listing.valid))
+    return _starting_with(incomplete, _names_of_groups, ctx)
+
+
+def _names_of_topics(client: ClusterClient) -> set[str]:
+    return {topic.name or "" for topic in client.metadata(None).topics}
+
+
+def _names_of_groups(client: ClusterClient) -> set[str]:
+    client.metadata()
+    listed = (client.ask_node(broker_id, ListGroupsRequest()) for broker_id in client.broker_ids)
+    return {group.group_id for told in listed if told is not None for group in told.groups}
 
 
 @click.command()
@@ -64,5 +67,12 @@ def _connection(ctx: click.Context) -> ClusterConnection:
     )
 
 
-def _starting_with(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
+def _starting_with(
+    incomplete: str, names_of: Callable[[ClusterClient], set[str]], ctx: click.Context
+) -> list[CompletionItem]:
+    try:
+        with ClusterClient(_connection(ctx)) as client:
+            names = names_of(client)
+    except Exception:
+        return []  # an error in the middle of typing is worse than no completion
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

@@ -6,21 +6,21 @@ Changes are incremental (KIP-339): only the named keys move. They take effect at
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import Final, TypeVar
 
 import click
 
-from odradek.node.cli.connection import ClusterConnection, single_result, with_connection
-from odradek.node.cli.default_configs import DEFAULT, alter_defaults, read_defaults
+from odradek.node.cli import configs
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
+from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import pair
-
-if TYPE_CHECKING:
-    # confluent-kafka must not be imported before a command needs it.
-    from confluent_kafka.admin import ConfigEntry, ConfigResource
+from odradek.protocol.messages.configs import DescribeConfigsResourceResult
 
 R = TypeVar("R")
 
+DEFAULT: Final = "default"
+"""What the command line calls all brokers: the broker with the empty name in the protocol."""
 KINDS = ("topic", "broker", "group")
 
 
@@ -55,7 +55,7 @@ def list_configs(
     rows = [
         _row(entry)
         for entry in read_configs(kind, name, connection)
-        if show_all or _source(entry) != "default_config"
+        if show_all or _source(entry.config_source) != "default_config"
     ]
     output.rows(
         rows,
@@ -82,8 +82,8 @@ def describe(
         entry = entries[key]
         # Sources in order of precedence: the first one is in force.
         layers: list[Row] = [
-            {"source": _source(layer), "key": layer.name, "value": layer.value}
-            for layer in entry.synonyms.values()
+            {"source": _source(layer.source), "key": layer.name, "value": layer.value}
+            for layer in entry.synonyms
         ]
         documents.append({**_row(entry), "layers": layers})
     if output.is_json:
@@ -145,24 +145,30 @@ def unset(
     )
 
 
-def _resource(kind: str, name: str, changes: list[ConfigEntry] | None = None) -> ConfigResource:
-    from confluent_kafka.admin import ConfigResource
-
+def _resource(kind: str, name: str) -> tuple[int, str]:
+    """The resource type and name as the protocol has them: all brokers have the empty name."""
+    if kind == "broker" and name == DEFAULT:
+        return configs.BROKER, ""
     if kind == "broker" and not name.isdigit():
         raise click.BadParameter(
             f"{name!r} is not a broker id such as 0, nor {DEFAULT!r} for all of them",
             param_hint="NAME",
         )
-    return ConfigResource(kind, name, incremental_configs=changes)
+    return {"topic": configs.TOPIC, "broker": configs.BROKER, "group": configs.GROUP}[kind], name
 
 
-def read_configs(kind: str, name: str, connection: ClusterConnection) -> list[ConfigEntry]:
-    if (kind, name) == ("broker", DEFAULT):
-        return read_defaults(connection)
-    resource = _resource(kind, name)
-    futures = connection.admin().describe_configs([resource], request_timeout=connection.timeout_s)
-    entries = single_result(futures, f"{kind} {name}")
-    return [entries[key] for key in sorted(entries)]
+def read_configs(
+    kind: str, name: str, connection: ClusterConnection
+) -> list[DescribeConfigsResourceResult]:
+    """The configs of a topic, broker, group or of all brokers, by key."""
+    resource_type, resource_name = _resource(kind, name)
+    with ClusterClient(connection) as client:
+        client.metadata()
+        results = configs.describe(client, resource_type, [resource_name], synonyms=True)
+    if not results:
+        raise click.ClickException(f"{kind} {name} does not answer")
+    raise_on_error(results[0].error_code, results[0].error_message, f"{kind} {name}")
+    return sorted(results[0].configs, key=lambda entry: entry.name)
 
 
 def _alter(
@@ -172,43 +178,22 @@ def _alter(
     dry_run: bool,
     connection: ClusterConnection,
 ) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
-
-    if (kind, name) == ("broker", DEFAULT):
-        alter_defaults(changes, connection, is_dry_run=dry_run)
-        return
-    entries = [
-        ConfigEntry(
-            key,
-            value,
-            incremental_operation=AlterConfigOpType.DELETE
-            if value is None
-            else AlterConfigOpType.SET,
-        )
-        for key, value in changes.items()
-    ]
-    futures = connection.admin().incremental_alter_configs(
-        [_resource(kind, name, entries)],
-        validate_only=dry_run,
-        request_timeout=connection.timeout_s,
-    )
-    single_result(futures, f"{kind} {name}")
+    resource_type, resource_name = _resource(kind, name)
+    with ClusterClient(connection) as client:
+        client.metadata()
+        [done] = configs.alter(client, resource_type, {resource_name: changes}, is_dry_run=dry_run)
+    raise_on_error(done.error_code, done.error_message, f"{kind} {name}")
 
 
-def _row(entry: ConfigEntry) -> dict[str, Json]:
+def _row(entry: DescribeConfigsResourceResult) -> dict[str, Json]:
     return {
         "key": entry.name,
         "value": "(hidden)" if entry.is_sensitive else entry.value,
-        "source": _source(entry),
-        "read_only": entry.is_read_only,
+        "source": _source(entry.config_source),
+        "read_only": entry.read_only,
         "sensitive": entry.is_sensitive,
     }
 
 
-def _source(entry: ConfigEntry) -> str:
-    from confluent_kafka.admin import ConfigSource
-
-    try:
-        return ConfigSource(entry.source).name.lower()
-    except ValueError:
-        return f"source_{entry.source}"  # newer than this client knows
+def _source(code: int) -> str:
+    return configs.SOURCES.get(code, f"source_{code}")

@@ -11,7 +11,6 @@ import functools
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -23,13 +22,10 @@ from odradek.node.cli.security import Security
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
-    from confluent_kafka import Consumer, KafkaError, Producer
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka import Consumer, Producer
 
 P = ParamSpec("P")
 R = TypeVar("R")
-K = TypeVar("K")
-V = TypeVar("V")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # Longest wait for a TCP connection before an address counts as not reachable.
@@ -43,8 +39,6 @@ class ClusterConnection:
     bootstrap: str
     timeout_s: float
     properties: Mapping[str, str] = field(default_factory=dict)
-    # Held for as long as the connection: dropping an admin client fails what it was asked.
-    _admin: AdminClient | None = None
     _security: Security | None = None
 
     @property
@@ -57,18 +51,8 @@ class ClusterConnection:
         ProtocolError; ClickException if the properties or the credentials are wrong."""
         if self._security is None:
             self._security = Security.of(self.properties)
+            self._check_properties()
         return self._security.connect(host, port, timeout_s or self.timeout_s)
-
-    def admin(self) -> AdminClient:
-        """The admin client, made once somebody is known to listen at the bootstrap address."""
-        from confluent_kafka.admin import AdminClient
-
-        if self._admin is None:
-            self.check_reachable()
-            self._admin = AdminClient(
-                {**self._common(), "socket.timeout.ms": int(self.timeout_s * 1000)}
-            )
-        return self._admin
 
     def producer(self, properties: Mapping[str, str | int | float]) -> Producer:
         from confluent_kafka import Producer
@@ -99,6 +83,14 @@ class ClusterConnection:
             + "; ".join(reasons)
             + "). Start one with `odradek serve`, or name one with --bootstrap HOST:PORT"
         )
+
+    def _check_properties(self) -> None:
+        """KafkaException if there is a property that librdkafka does not have, or a value that it
+        does not take: a misspelt security.protocol must not mean PLAINTEXT."""
+        if self.properties:
+            from confluent_kafka import Producer
+
+            Producer({"log_level": 0, **self.properties})
 
     def _common(self) -> dict[str, str | int]:
         return {
@@ -208,35 +200,10 @@ def parse_properties(lines: Iterable[str], where: str) -> dict[str, str]:
     return properties
 
 
-def collect_results(futures: Mapping[K, Future[V]]) -> tuple[dict[K, V], dict[K, KafkaError]]:
-    """What was answered and what was refused, each in the order of the mapping."""
-    from confluent_kafka import KafkaException
-
-    answers: dict[K, V] = {}
-    refusals: dict[K, KafkaError] = {}
-    for key, future in futures.items():
-        try:
-            answers[key] = future.result()
-        except KafkaException as error:
-            refusals[key] = error.args[0]
-    return answers, refusals
-
-
-def single_result(futures: Mapping[K, Future[V]], what: str) -> V:
-    """The only answer; a refusal becomes an error that starts with `what`."""
-    answers, refusals = collect_results(futures)
-    for error in refusals.values():
-        raise click.ClickException(f"{what}: {reason(error)}")
-    (answer,) = answers.values()
-    return answer
-
-
-def raise_refusals(refusals: Mapping[str, KafkaError]) -> None:
-    """Raise when something was refused, after what succeeded has been told."""
+def raise_refusals(refusals: Mapping[str, str]) -> None:
+    """ClickException if something was refused, after what succeeded has been printed."""
     if refusals:
-        raise click.ClickException(
-            "; ".join(f"{name}: {reason(error)}" for name, error in refusals.items())
-        )
+        raise click.ClickException("; ".join(f"{name}: {why}" for name, why in refusals.items()))
 
 
 def reason(error: object) -> str:

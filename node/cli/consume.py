@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.node.cli import offsets
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import ClusterConnection, reason, with_connection
 from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Output, with_output
@@ -171,6 +172,8 @@ def consume(
     odradek consume orders:0 --from -10 -a     the last ten of partition 0, with everything
     odradek consume orders --since 15m -o json | jq .value
     """
+    from confluent_kafka import TopicPartition
+
     _check_usage(selections, start, since, group, template, output)
     columns = Columns(
         partitions=partitions or show_all,
@@ -179,8 +182,9 @@ def consume(
         keys=keys or show_all,
         headers=headers or show_all,
     )
-    admin = connection.admin()
-    partition_ids = selected_partitions(admin, selections, connection)
+    with ClusterClient(connection) as client:
+        partition_ids = selected_partitions(client, selections)
+        begins, ends = _range(client, partition_ids, start, since) if group is None else ({}, {})
     consumer = connection.consumer(
         {
             "group.id": group or "odradek-cli",
@@ -196,7 +200,9 @@ def consume(
     total = None
     try:
         if group is None:
-            total = _assign(connection, consumer, partition_ids, start, since, state)
+            state.assigned = set(partition_ids)
+            consumer.assign([TopicPartition(*each, begins[each]) for each in partition_ids])
+            total = sum(ends[each] - begins[each] for each in partition_ids)
         else:
             topics = [selection.topic for selection in selections]
             consumer.subscribe(topics, on_assign=state.on_assign, on_revoke=state.on_revoke)
@@ -235,41 +241,24 @@ def _check_usage(
             raise click.UsageError("A group is given its partitions: name topics only.")
 
 
-def _assign(
-    connection: ClusterConnection,
-    consumer: Consumer,
+def _range(
+    client: ClusterClient,
     partition_ids: list[PartitionId],
     start: str | int | None,
     since: int | None,
-    state: ConsumeState,
-) -> int:
-    """Start reading at the wanted offsets; the number of offsets up to the present ends."""
-    from confluent_kafka import TopicPartition
-
-    admin = connection.admin()
-    starts = offsets.earliest_offsets(admin, partition_ids)
-    ends = offsets.latest_offsets(admin, partition_ids)
+) -> tuple[dict[PartitionId, int], dict[PartitionId, int]]:
+    """Where to begin in each partition, and where each ends now."""
+    ends = offsets.latest_offsets(client, partition_ids)
     if since is not None:
-        found = offsets.offsets_at(admin, partition_ids, since)
-        begins = {
-            partition_id: found[partition_id] if found[partition_id] >= 0 else ends[partition_id]
-            for partition_id in partition_ids
-        }
-    elif start == "end":
-        begins = ends
-    elif isinstance(start, int):
-        wanted = {
-            partition_id: start if start >= 0 else ends[partition_id] + start
-            for partition_id in partition_ids
-        }
-        begins = {p: min(max(wanted[p], starts[p]), ends[p]) for p in partition_ids}
-    else:
-        begins = starts
-    state.assigned = set(partition_ids)
-    consumer.assign(
-        [TopicPartition(name, number, begins[name, number]) for name, number in partition_ids]
-    )
-    return sum(ends[partition_id] - begins[partition_id] for partition_id in partition_ids)
+        found = offsets.offsets_at(client, partition_ids, since)
+        return {each: found[each] if found[each] >= 0 else ends[each] for each in found}, ends
+    if start == "end":
+        return ends, ends
+    starts = offsets.earliest_offsets(client, partition_ids)
+    if not isinstance(start, int):
+        return starts, ends
+    wanted = {each: start if start >= 0 else ends[each] + start for each in partition_ids}
+    return {each: min(max(wanted[each], starts[each]), ends[each]) for each in wanted}, ends
 
 
 def _read_all(

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.config import read_configs
 from odradek.node.cli.connection import ClusterConnection, reason, with_connection
-from odradek.node.cli.offsets import PartitionId, earliest_offsets, latest_offsets
+from odradek.node.cli.offsets import PartitionId, earliest_offsets, latest_offsets, partitions_of
 from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.record_text import headers_of, printable, timestamp_text
 
@@ -179,15 +180,14 @@ class _DeadLetterReader:
                 "enable.partition.eof": True,
             }
         )
-        admin = connection.admin()
-        # All of them: asking for one by its name might have it created.
-        found = admin.list_topics(timeout=connection.timeout_s).topics.get(self.topic)
-        if found is None:
+        try:
+            with ClusterClient(connection) as client:
+                partition_ids = partitions_of(client, [self.topic])
+                self.starts = earliest_offsets(client, partition_ids)
+                self.ends = latest_offsets(client, partition_ids, is_committed=True)
+        except click.ClickException:
             self._consumer.close()
-            raise click.ClickException(f"there is no topic {self.topic}, so it has no letters")
-        partition_ids = [(self.topic, partition) for partition in sorted(found.partitions)]
-        self.starts = earliest_offsets(admin, partition_ids)
-        self.ends = latest_offsets(admin, partition_ids, is_committed=True)
+            raise
 
     def __enter__(self) -> _DeadLetterReader:
         return self

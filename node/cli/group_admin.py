@@ -7,39 +7,23 @@ shall be. What was said stays when the group goes, and goes when the group is de
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import click
 
 from odradek.cluster.metadata.group_settings import PROTOCOLS
-from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
-from odradek.node.cli.cluster_client import PAUSE_S, ClusterClient
+from odradek.node.cli import configs as configs_of
+from odradek.node.cli.cluster_client import COORDINATOR_ERRORS, PAUSE_S, ClusterClient
 from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.group_lag import lag_row, partition_lags, sum_lags
-from odradek.node.cli.group_queries import GroupDescription, GroupQueries, configured_groups
+from odradek.node.cli.group_queries import GroupQueries, configured_groups
 from odradek.node.cli.group_types import remove_members
 from odradek.node.cli.output import Json, Output, with_output
 from odradek.node.cli.parameters import duration, pair
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
-)
-from odradek.protocol.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
-
-SET: Final = 0
-DELETE: Final = 1
-OWN_CONFIG: Final = 8
-"""The source of a config that was set on the group itself, as DescribeConfigs tells it."""
-_GROUP: Final = ConfigResourceType.GROUP
-
+from odradek.protocol.messages.groups import DeleteGroupsRequest
 
 # -- create ---------------------------------------------------------------------------------------
 
@@ -105,24 +89,15 @@ def create(
             raise click.ClickException(
                 f"group {name} exists; change it with `odradek config set group {name} ...`"
             )
-        _alter(client, name, [(key, SET, value) for key, value in wanted.items()])
+        _alter(client, name, wanted)
     output.done(
         f"Created {name}: {', '.join(f'{key}={value}' for key, value in wanted.items())}",
         {"group": name, "created": True, "configs": wanted},
     )
 
 
-def _alter(client: ClusterClient, name: str, changes: list[tuple[str, int, str | None]]) -> None:
-    resource = IncrementalAlterConfigsResource(
-        resource_type=_GROUP,
-        resource_name=name,
-        configs=[
-            IncrementalAlterableConfig(name=key, config_operation=operation, value=value)
-            for key, operation, value in changes
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[resource])
-    [answer] = client.ask(request, IncrementalAlterConfigsResponse).responses
+def _alter(client: ClusterClient, name: str, changes: Mapping[str, str | None]) -> None:
+    [answer] = configs_of.alter(client, configs_of.GROUP, {name: changes})
     if answer.error_code:
         message = answer.error_message or ErrorCode(answer.error_code).message
         raise click.ClickException(f"group {name}: {message}")
@@ -130,13 +105,9 @@ def _alter(client: ClusterClient, name: str, changes: list[tuple[str, int, str |
 
 def _own_configs(client: ClusterClient, name: str) -> list[str]:
     """The keys that were set on a group."""
-    asked = DescribeConfigsResource(
-        resource_type=_GROUP, resource_name=name, configuration_keys=None
-    )
-    [result] = client.ask(
-        DescribeConfigsRequest(resources=[asked]), DescribeConfigsResponse
-    ).results
-    return [config.name for config in result.configs if config.config_source == OWN_CONFIG]
+    [result] = configs_of.describe(client, configs_of.GROUP, [name])
+    own = configs_of.GROUP_CONFIG
+    return [config.name for config in result.configs if config.config_source == own]
 
 
 # -- list -----------------------------------------------------------------------------------------
@@ -231,7 +202,7 @@ def delete_groups(
             is_only_configured = complaint is not None and complaint[0] == _UNKNOWN
             if name in configured and (complaint is None or is_only_configured):
                 keys = _own_configs(client, name)
-                _alter(client, name, [(key, DELETE, None) for key in keys])
+                _alter(client, name, dict.fromkeys(keys))
                 complaint = None
             if complaint is None:
                 deleted.append(name)
@@ -244,13 +215,6 @@ def delete_groups(
 
 
 _UNKNOWN: Final = ErrorCode.GROUP_ID_NOT_FOUND
-_AGAIN: Final = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
 
 
 def _delete(
@@ -262,8 +226,10 @@ def _delete(
         [group] = facts.groups([name])
         if is_forced:
             remove_members(client, group.coordinator, group.told)
-        code, message = _delete_once(client, group)
-        may_try_again = code in _AGAIN or (is_forced and code == ErrorCode.NON_EMPTY_GROUP)
+        code, message = delete_at_coordinator(client, name)
+        may_try_again = code in COORDINATOR_ERRORS or (
+            is_forced and code == ErrorCode.NON_EMPTY_GROUP
+        )
         if not code:
             return None
         if not may_try_again or time.monotonic() > deadline:
@@ -278,13 +244,15 @@ def _delete(
         time.sleep(PAUSE_S)
 
 
-def _delete_once(client: ClusterClient, group: GroupDescription) -> tuple[int, str]:
-    answer = client.ask_node(
-        group.coordinator, DeleteGroupsRequest(groups_names=[group.name]), DeleteGroupsResponse
+def delete_at_coordinator(client: ClusterClient, name: str) -> tuple[int, str]:
+    """Delete an empty group; the error, as (code, message), or NONE."""
+    answer = client.ask_coordinator(
+        name,
+        DeleteGroupsRequest(groups_names=[name]),
+        lambda told: told.results[0].error_code,
     )
     if answer is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "its coordinator does not answer"
     [result] = answer.results
-    if not result.error_code:
-        return ErrorCode.NONE, ""
-    return result.error_code, result.error_message or ErrorCode(result.error_code).message
+    message = result.error_message or ErrorCode(result.error_code).message
+    return result.error_code, message if result.error_code else ""

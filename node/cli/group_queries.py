@@ -19,17 +19,16 @@ from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
 from odradek.node.blocking_client import NotABrokerError
 from odradek.node.cli.cluster_client import COORDINATOR_ERRORS, PAUSE_S, ClusterClient
 from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection
-from odradek.node.cli.group_types import SHARE, share_offsets
+from odradek.node.cli.group_offsets import share_positions
+from odradek.node.cli.group_types import SHARE
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.configs import (
     ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
 )
 from odradek.protocol.messages.diagnostics import (
     DescribeLagRequest,
     DescribeLagRequestPartition,
     DescribeLagRequestTopic,
-    DescribeLagResponse,
     DescribeLagResponsePartition,
     ExplainedGroup,
     ExplainGroupRequest,
@@ -57,7 +56,7 @@ def is_odradek_cluster(connection: ClusterConnection) -> bool:
     for address in connection.addresses:
         try:
             with connection.connect(*address, CONNECT_TIMEOUT_S) as asker:
-                asker.ask(ExplainGroupRequest(group_ids=[]), ExplainGroupResponse)
+                asker.ask(ExplainGroupRequest(group_ids=[]))
                 return True
         except (OSError, NotABrokerError, ProtocolError):
             continue
@@ -67,7 +66,7 @@ def is_odradek_cluster(connection: ClusterConnection) -> bool:
 def configured_groups(client: ClusterClient) -> set[str]:
     """Groups of which something was set."""
     request = ListConfigResourcesRequest(resource_types=[_GROUP])
-    answer = client.ask(request, ListConfigResourcesResponse)
+    answer = client.ask(request)
     return {resource.resource_name for resource in answer.config_resources}
 
 
@@ -159,12 +158,20 @@ class GroupQueries:
                 coordinator=broker,
                 now_ms=answer.now,
                 told=told,
-                share=share_offsets(self._client, broker, told.group_id)
+                share=self._share_offsets(broker, told.group_id)
                 if told.group_type == SHARE
                 else {},
             )
             for told in answer.groups
         ]
+
+    def _share_offsets(self, broker: int, name: str) -> dict[PartitionId, tuple[int, int]]:
+        found = share_positions(self._client, broker, name)
+        return {
+            each: (start, -1 if lag is None else lag)
+            for each, (start, lag) in found.items()
+            if start >= 0
+        }
 
     def _all_groups_of(self, broker: int, with_events: bool) -> ExplainGroupResponse | None:
         """All groups of a broker, which tells some at a time; None if it has gone."""
@@ -187,7 +194,7 @@ class GroupQueries:
         """A whole answer; None if the broker has gone."""
         deadline = time.monotonic() + self._client.timeout_s
         while True:
-            answer = self._client.ask_node(broker, request, ExplainGroupResponse)
+            answer = self._client.ask_node(broker, request)
             if answer is not None and not answer.error_code:
                 return answer
             self.fetch_metadata(())
@@ -207,7 +214,7 @@ class GroupQueries:
             missing = [name for name in wanted if name not in found]
             for broker, here in self._by_coordinator(missing).items():
                 request = ExplainGroupRequest(group_ids=here, include_events=with_events)
-                answer = self._client.ask_node(broker, request, ExplainGroupResponse)
+                answer = self._client.ask_node(broker, request)
                 for group in self._groups_of(broker, answer) if answer is not None else ():
                     if group.told.error_code not in COORDINATOR_ERRORS:
                         found[group.name] = group
@@ -291,9 +298,7 @@ class GroupQueries:
             )
             for name, positions in topics.items()
         ]
-        answer = self._client.ask_node(
-            leader, DescribeLagRequest(topics=asked), DescribeLagResponse
-        )
+        answer = self._client.ask_node(leader, DescribeLagRequest(topics=asked))
         if answer is None:
             return {
                 ((topic.name, p.partition_index), p.committed_offset): _failed(

@@ -11,21 +11,14 @@ from odradek.node.cli.cluster_client import ClusterClient
 from odradek.protocol.messages.diagnostics import ExplainedGroup
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
 )
 from odradek.protocol.messages.share import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsResponse,
     ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
 )
 from odradek.protocol.messages.streams import (
     StreamsGroupHeartbeatRequest,
-    StreamsGroupHeartbeatResponse,
 )
 
 PartitionId = tuple[str, int]
@@ -35,25 +28,6 @@ STREAMS: Final = "streams"
 CONSUMER: Final = "consumer"
 LEAVE: Final = -1
 REASON: Final = "put out by odradek group delete --force"
-
-
-def share_offsets(
-    client: ClusterClient, coordinator: int, name: str
-) -> dict[PartitionId, tuple[int, int]]:
-    """Where a share group begins to read, and how many records it has before it (KIP-1226)."""
-    asked = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
-    answer = client.ask_node(
-        coordinator,
-        DescribeShareGroupOffsetsRequest(groups=[asked]),
-        DescribeShareGroupOffsetsResponse,
-    )
-    return {
-        (topic.topic_name, partition.partition_index): (partition.start_offset, partition.lag)
-        for group in (answer.groups if answer is not None else ())
-        for topic in group.topics
-        for partition in topic.partitions
-        if not partition.error_code and partition.start_offset >= 0
-    }
 
 
 def remove_members(client: ClusterClient, coordinator: int, group: ExplainedGroup) -> None:
@@ -68,12 +42,12 @@ def remove_members(client: ClusterClient, coordinator: int, group: ExplainedGrou
                     instance_id=member.instance_id,
                     member_epoch=LEAVE,
                 )
-                client.ask_node(coordinator, consumer, ConsumerGroupHeartbeatResponse)
+                client.ask_node(coordinator, consumer)
             case "share":
                 share = ShareGroupHeartbeatRequest(
                     group_id=name, member_id=member.member_id, member_epoch=LEAVE
                 )
-                client.ask_node(coordinator, share, ShareGroupHeartbeatResponse)
+                client.ask_node(coordinator, share)
             case "streams":
                 streams = StreamsGroupHeartbeatRequest(
                     group_id=name,
@@ -81,10 +55,10 @@ def remove_members(client: ClusterClient, coordinator: int, group: ExplainedGrou
                     instance_id=member.instance_id,
                     member_epoch=LEAVE,
                 )
-                client.ask_node(coordinator, streams, StreamsGroupHeartbeatResponse)
+                client.ask_node(coordinator, streams)
             case _:
                 identity = MemberIdentity(
                     member_id=member.member_id, group_instance_id=member.instance_id, reason=REASON
                 )
                 request = LeaveGroupRequest(group_id=name, members=[identity])
-                client.ask_node(coordinator, request, LeaveGroupResponse)
+                client.ask_node(coordinator, request)

@@ -26,14 +26,11 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     DescribeQuorumReplicaState,
     UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
 )
 from odradek.protocol.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterRequest,
-    DescribeClusterResponse,
     MetadataRequest,
-    MetadataResponse,
 )
 from odradek.protocol.types import uuid_to_text
 
@@ -214,7 +211,7 @@ def _catch_up(observer: DescribeQuorumReplicaState, client: ClusterClient, outpu
 
 
 def _refuse_if_hosting(node_id: int, client: ClusterClient) -> None:
-    metadata = client.ask(MetadataRequest(topics=None), MetadataResponse)
+    metadata = client.ask(MetadataRequest(topics=None))
     hosted = sorted(
         f"{topic.name}-{partition.partition_index}"
         for topic in metadata.topics
@@ -232,7 +229,7 @@ def _refuse_if_hosting(node_id: int, client: ClusterClient) -> None:
 
 def _broker(node_id: int, client: ClusterClient) -> DescribeClusterBroker | None:
     request = DescribeClusterRequest(include_fenced_brokers=True)
-    answer = client.ask(request, DescribeClusterResponse)
+    answer = client.ask(request)
     raise_on_error(answer.error_code, answer.error_message, "the cluster is not described")
     return next((broker for broker in answer.brokers if broker.broker_id == node_id), None)
 
@@ -251,7 +248,7 @@ def _unregister(node_id: int, client: ClusterClient, output: Output) -> None:
             " again: stop it, then give this command again",
         )
     request = UnregisterBrokerRequest(broker_id=node_id)
-    answer = client.ask(request, UnregisterBrokerResponse)
+    answer = client.ask(request)
     if answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
         raise_on_error(answer.error_code, answer.error_message, f"node {node_id} is not forgotten")
 

@@ -18,14 +18,11 @@ from odradek.protocol.messages.diagnostics import (
     ExplainedReader,
     ExplainTopicRequest,
     ExplainTopicRequestTopic,
-    ExplainTopicResponse,
 )
 from odradek.protocol.messages.metadata import MetadataResponsePartition
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
     ListTransactionsRequest,
-    ListTransactionsResponse,
 )
 
 
@@ -64,7 +61,7 @@ def _told(
                 for name, indexes in topics.items()
             ]
         )
-        answer = client.ask_node(broker, request, ExplainTopicResponse)
+        answer = client.ask_node(broker, request)
         for topic in answer.topics if answer is not None else ():
             for partition in topic.partitions:
                 partition_id = topic.name, partition.partition_index
@@ -141,7 +138,7 @@ def _transactions(
     names: dict[str, int] = {}
     listing = ListTransactionsRequest(state_filters=[], producer_id_filters=producer_ids)
     for broker in facts.brokers:
-        answer = client.ask_node(broker, listing, ListTransactionsResponse)
+        answer = client.ask_node(broker, listing)
         for listed in answer.transaction_states if answer is not None else ():
             names[listed.transactional_id] = broker
     if not names:
@@ -150,7 +147,7 @@ def _transactions(
     for transactional_id, listed_by in names.items():
         broker = found.get(transactional_id, listed_by)
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        described = client.ask_node(broker, request, DescribeTransactionsResponse)
+        described = client.ask_node(broker, request)
         for state in described.transaction_states if described is not None else ():
             if state.error_code:
                 continue

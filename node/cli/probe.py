@@ -18,7 +18,7 @@ from odradek.node.blocking_client import (
 )
 from odradek.node.cli.connection import ClusterConnection
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.protocol.messages.metadata import MetadataRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def probe(address: Address, connection: ClusterConnection) -> ProbeResult:
     try:
         with connection.connect(address.host, address.port) as client:
             found.connected_ms = (time.monotonic() - began) * 1000
-            metadata = client.ask(MetadataRequest(topics=[]), MetadataResponse)
+            metadata = client.ask(MetadataRequest(topics=[]))
     except (OSError, NotABrokerError, ProtocolError, click.ClickException) as error:
         found.failure = _failure_of(error, is_connected=found.connected_ms is not None)
         found.detail = str(error)

@@ -18,10 +18,8 @@ from odradek.protocol.messages.cluster import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
     RemoveRaftVoterRequest,
-    RemoveRaftVoterResponse,
 )
 
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -71,7 +69,7 @@ def quorum_state(client: ClusterClient) -> DescribeQuorumResponsePartitionData |
     """The state of the quorum as some broker reports it; None if it does not."""
     if not client.serves(ApiKey.DESCRIBE_QUORUM):
         return None
-    answer = client.ask(quorum_request(), DescribeQuorumResponse)
+    answer = client.ask(quorum_request())
     if answer.error_code or not answer.topics:
         return None
     return answer.topics[0].partitions[0]
@@ -79,7 +77,7 @@ def quorum_state(client: ClusterClient) -> DescribeQuorumResponsePartitionData |
 
 def describe(client: ClusterClient) -> Quorum | None:
     """How the quorum stands; None while it has no leader."""
-    answer = client.ask(quorum_request(), DescribeQuorumResponse)
+    answer = client.ask(quorum_request())
     raise_on_error(answer.error_code, answer.error_message, "the quorum is not described")
     (partition,) = answer.topics[0].partitions
     if partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
@@ -96,7 +94,7 @@ def add_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> Add
         voter_id=replica.replica_id,
         voter_directory_id=replica.replica_directory_id,
     )
-    return client.ask(request, AddRaftVoterResponse)
+    return client.ask(request)
 
 
 def remove_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> None:
@@ -106,7 +104,7 @@ def remove_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> 
         voter_id=replica.replica_id,
         voter_directory_id=replica.replica_directory_id,
     )
-    answer = client.ask(request, RemoveRaftVoterResponse)
+    answer = client.ask(request)
     if answer.error_code == ErrorCode.VOTER_NOT_FOUND:
         quorum = describe(client)
         voters = () if quorum is None else quorum.voters

@@ -24,9 +24,7 @@ from odradek.node.cli.replica_placement import (
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
-    ElectLeadersResponse,
     ElectLeadersTopicPartitions,
     ReassignablePartition,
     ReassignableTopic,
@@ -222,7 +220,6 @@ def reassign(
         entry.partitions.append(ReassignablePartition(partition_index=number, replicas=replicas))
     answer = client.ask(
         AlterPartitionReassignmentsRequest(topics=list(topics.values())),
-        AlterPartitionReassignmentsResponse,
         again=lambda told: ErrorCode(told.error_code).is_retriable,
     )
     raise_on_error(answer.error_code, answer.error_message, "replicas cannot be moved")
@@ -264,7 +261,6 @@ def elect_preferred_leaders(
         return {}
     answer = client.ask(
         ElectLeadersRequest(topic_partitions=list(topics.values())),
-        ElectLeadersResponse,
         again=lambda told: ErrorCode(told.error_code).is_retriable,
     )
     raise_on_error(answer.error_code, None, "leaders cannot be elected")

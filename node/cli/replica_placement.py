@@ -14,17 +14,13 @@ from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.protocol.messages.cluster import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
 )
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
-    DescribeClusterResponse,
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponse,
     MetadataResponsePartition,
 )
 
@@ -57,9 +53,7 @@ class ClusterView:
 
 def view_cluster(client: ClusterClient, *, topics: Iterable[str] = ()) -> ClusterView:
     """The cluster now; of the topics named, or of all. ClickException if one does not exist."""
-    brokers = client.ask(
-        DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse
-    )
+    brokers = client.ask(DescribeClusterRequest(include_fenced_brokers=True))
     raise_on_error(brokers.error_code, brokers.error_message, "the cluster cannot be described")
     client.learn({b.broker_id: (b.host, b.port) for b in brokers.brokers if b.host and b.port})
     described, ongoing = _describe_consistently(client, topics)
@@ -121,7 +115,7 @@ def describe_partitions(
     """The partitions of the topics named, or of all. ClickException if one does not exist."""
     named = [MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)]
     request = MetadataRequest(topics=named or None, allow_auto_topic_creation=False)
-    answer = client.ask(request, MetadataResponse)
+    answer = client.ask(request)
     found = {}
     for topic in answer.topics:
         assert topic.name is not None
@@ -134,9 +128,7 @@ def describe_partitions(
 
 def list_reassignments(client: ClusterClient) -> dict[PartitionId, OngoingPartitionReassignment]:
     """What is being reassigned, of all topics."""
-    answer = client.ask(
-        ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse
-    )
+    answer = client.ask(ListPartitionReassignmentsRequest(topics=None))
     raise_on_error(answer.error_code, answer.error_message, "reassignments cannot be listed")
     return {
         (topic.name, partition.partition_index): partition
@@ -162,9 +154,7 @@ def log_dir_usage(
         for topic, number in names:
             numbers.setdefault(topic, []).append(number)
         topics = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in numbers.items()]
-    answer = client.ask_node(
-        node_id, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse
-    )
+    answer = client.ask_node(node_id, DescribeLogDirsRequest(topics=topics))
     if answer is None or answer.error_code:
         return None
     sizes: Counter[PartitionId] = Counter()

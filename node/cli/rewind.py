@@ -35,6 +35,7 @@ from odradek.protocol.messages.rewinds import (
     RewindGroupResponse,
     SavedTopic,
 )
+from odradek.protocol.types import Request
 
 R = TypeVar("R", RewindGroupResponse, DescribeRewindsResponse, AlterSnapshotResponse)
 
@@ -169,7 +170,7 @@ def undo(name: str, dry_run: bool, connection: ClusterConnection, output: Output
     The last eight can be undone, one after the other.
     """
     with ClusterClient(connection) as client:
-        known = _ask(client, name, DescribeRewindsRequest(group_id=name), DescribeRewindsResponse)
+        known = _ask(client, name, DescribeRewindsRequest(group_id=name))
     if known.is_under_way and dry_run:
         output.rows([], COLUMNS, empty="A rewind is under way: it is what would be given up.")
         return
@@ -197,7 +198,7 @@ def create_snapshot(
     """Remember the committed offsets of a group under a name."""
     request = AlterSnapshotRequest(group_id=group_name, name=name)
     with ClusterClient(connection) as client:
-        answer = _ask(client, group_name, request, AlterSnapshotResponse)
+        answer = _ask(client, group_name, request)
     count = sum(len(topic.partitions) for topic in answer.topics)
     output.done(
         f"Snapshot {name} of {group_name}: {count} offsets",
@@ -216,7 +217,7 @@ def list_snapshots(
     """Show the snapshots of a group, and the rewinds that can be undone."""
     request = DescribeRewindsRequest(group_id=group_name)
     with ClusterClient(connection) as client:
-        answer = _ask(client, group_name, request, DescribeRewindsResponse)
+        answer = _ask(client, group_name, request)
     rows: list[Row] = []
     for kind, known in (("snapshot", answer.snapshots), ("undo", answer.undo_points)):
         for found in known:
@@ -243,7 +244,7 @@ def delete_snapshot(
     """Forget a snapshot."""
     request = AlterSnapshotRequest(group_id=group_name, name=name, is_deletion=True)
     with ClusterClient(connection) as client:
-        _ask(client, group_name, request, AlterSnapshotResponse)
+        _ask(client, group_name, request)
     output.done(f"Deleted snapshot {name}", {"group": group_name, "snapshot": name})
 
 
@@ -270,7 +271,7 @@ def _rewind(request: RewindGroupRequest, connection: ClusterConnection, output: 
     request.rewind_id = uuid.uuid4().bytes
     request.timeout_ms = ATTEMPT_TIMEOUT_MS
     with ClusterClient(connection) as client:
-        answer = _ask(client, request.group_id, request, RewindGroupResponse)
+        answer = _ask(client, request.group_id, request)
     rows: list[Row] = [
         {
             "topic": topic.name,
@@ -298,13 +299,11 @@ def _offsets(topics: Iterable[SavedTopic]) -> list[Row]:
     ]
 
 
-def _ask(client: ClusterClient, group: str, request: object, response: type[R]) -> R:
+def _ask(client: ClusterClient, group: str, request: Request[R]) -> R:
     """The answer of the group's coordinator, which is asked until the connection's timeout while
     another answer may come soon. ClickException if it refuses."""
     client.metadata()
-    answer = client.ask_coordinator(
-        group, request, response, lambda told: told.error_code, retried=_AGAIN
-    )
+    answer = client.ask_coordinator(group, request, lambda told: told.error_code, retried=_AGAIN)
     if answer is None:
         raise click.ClickException(
             f"group {group!r}: its coordinator does not answer, or is not an Odradek broker"

@@ -29,9 +29,7 @@ from odradek.node.blocking_client import BlockingClient
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.sasl import (
     SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
     SaslHandshakeRequest,
-    SaslHandshakeResponse,
 )
 
 Properties: TypeAlias = Mapping[str, str]
@@ -163,9 +161,7 @@ def _authenticator(properties: Properties) -> Callable[[BlockingClient], None]:
         )
 
     def authenticate(client: BlockingClient) -> None:
-        chosen = client.ask(
-            SaslHandshakeRequest(mechanism=mechanism.upper()), SaslHandshakeResponse
-        )
+        chosen = client.ask(SaslHandshakeRequest(mechanism=mechanism.upper()))
         if chosen.error_code:
             raise click.ClickException(
                 f"the broker does not offer sasl.mechanism {mechanism}, but"
@@ -173,7 +169,7 @@ def _authenticator(properties: Properties) -> Callable[[BlockingClient], None]:
             )
 
         def exchange(data: bytes) -> bytes:
-            answer = client.ask(SaslAuthenticateRequest(auth_bytes=data), SaslAuthenticateResponse)
+            answer = client.ask(SaslAuthenticateRequest(auth_bytes=data))
             if answer.error_code:
                 message = answer.error_message or ErrorCode(answer.error_code).message
                 raise click.ClickException(f"SASL authentication failed: {message}")

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import click
 
+from odradek.node.cli import configs as configs_of
 from odradek.node.cli import offsets
+from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
 from odradek.node.cli.completion import complete_topic
-from odradek.node.cli.connection import (
-    ClusterConnection,
-    collect_results,
-    raise_refusals,
-    single_result,
-    with_connection,
-)
+from odradek.node.cli.connection import ClusterConnection, raise_refusals, with_connection
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import TopicSelection, moment, pair, topic_selection
 from odradek.node.cli.topic_explain import explain
-
-if TYPE_CHECKING:
-    # confluent-kafka must not be imported before a command needs it.
-    from confluent_kafka.admin import AdminClient, TopicDescription
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from odradek.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from odradek.protocol.types import uuid_to_text
 
 BROKER_DEFAULT = -1  # CreateTopics: the broker's num.partitions, default.replication.factor
-_URL_SAFE = str.maketrans("+/", "-_")
 
 
 @click.group()
@@ -45,20 +56,21 @@ def list_topics(
     pattern: str, internal: bool, connection: ClusterConnection, output: Output
 ) -> None:
     """List topics, all or those that match a PATTERN such as 'orders-*'."""
-    metadata = connection.admin().list_topics(timeout=connection.timeout_s)
+    with ClusterClient(connection) as client:
+        found = client.metadata(None).topics
     rows: list[Row] = [
         {
-            "topic": name,
-            "partitions": len(found.partitions),
-            "replication_factor": max(
-                (len(p.replicas) for p in found.partitions.values()), default=0
-            ),
+            "topic": topic.name,
+            "partitions": len(topic.partitions),
+            "replication_factor": max((len(p.replica_nodes) for p in topic.partitions), default=0),
             "under_replicated": sum(
-                len(p.isrs) < len(p.replicas) for p in found.partitions.values()
+                len(p.isr_nodes) < len(p.replica_nodes) for p in topic.partitions
             ),
         }
-        for name, found in sorted(metadata.topics.items())
-        if fnmatch.fnmatchcase(name, pattern) and (internal or not name.startswith("__"))
+        for topic in sorted(found, key=lambda topic: topic.name or "")
+        if topic.name is not None
+        and fnmatch.fnmatchcase(topic.name, pattern)
+        and (internal or not topic.name.startswith("__"))
     ]
     output.rows(
         rows,
@@ -89,29 +101,24 @@ def create(
     output: Output,
 ) -> None:
     """Create topics."""
-    from confluent_kafka import KafkaError
-    from confluent_kafka.admin import NewTopic
-
-    wanted = [
-        NewTopic(
-            name,
-            num_partitions=partitions or BROKER_DEFAULT,
-            replication_factor=replication_factor or BROKER_DEFAULT,
-            config=dict(configs),
-        )
-        for name in names
-    ]
-    futures = connection.admin().create_topics(
-        wanted,
-        operation_timeout=connection.timeout_s,
-        request_timeout=connection.timeout_s,
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=partitions or BROKER_DEFAULT,
+                replication_factor=replication_factor or BROKER_DEFAULT,
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs],
+            )
+            for name in names
+        ],
+        timeout_ms=int(connection.timeout_s * 1000),
         validate_only=dry_run,
     )
-    answers, refusals = collect_results(futures)
-    made = list(answers)
-    existing = [name for name, e in refusals.items() if e.code() == KafkaError.TOPIC_ALREADY_EXISTS]
-    for name in existing if if_not_exists else []:
-        del refusals[name]
+    with ClusterClient(connection) as client:
+        results = client.ask(request, again=_is_leaderless).topics
+    made, refusals, existing = _sorted_out(results, ErrorCode.TOPIC_ALREADY_EXISTS)
+    if if_not_exists:
+        refusals = {name: why for name, why in refusals.items() if name not in existing}
     verb = "Would create" if dry_run else "Created"
     if made or not refusals:
         output.done(
@@ -127,39 +134,42 @@ def create(
 @with_output
 def describe(names: tuple[str, ...], connection: ClusterConnection, output: Output) -> None:
     """Show partitions, replicas, offsets and the settings that differ from the default."""
-    from confluent_kafka import TopicCollection
-
-    admin = connection.admin()
-    answers, refusals = collect_results(
-        admin.describe_topics(TopicCollection(list(names)), request_timeout=connection.timeout_s)
-    )
-    described: dict[str, TopicDescription] = answers
-    partition_ids = [
-        (name, partition.id) for name, found in described.items() for partition in found.partitions
-    ]
-    starts = offsets.known_starts(admin, partition_ids)
-    ends = offsets.known_ends(admin, partition_ids)
+    with ClusterClient(connection) as client:
+        described = client.metadata(names).topics
+        refusals = {
+            topic.name or "": error_text(topic.error_code, None)
+            for topic in described
+            if topic.error_code
+        }
+        found = {topic.name: topic for topic in described if topic.name and not topic.error_code}
+        partition_ids = [
+            (name, partition.partition_index)
+            for name, topic in found.items()
+            for partition in topic.partitions
+        ]
+        starts = offsets.known_starts(client, partition_ids)
+        ends = offsets.known_ends(client, partition_ids)
+        own_configs = _own_configs(client, list(found))
     documents: list[Row] = []
-    for name, found in described.items():
+    for name, topic in found.items():
         partitions: list[Row] = [
             {
-                "partition": partition.id,
-                "leader": partition.leader.id if partition.leader else None,
-                "replicas": [node.id for node in partition.replicas],
-                "isr": [node.id for node in partition.isr],
-                "start_offset": (start := starts[name, partition.id]),
-                "end_offset": (end := ends[name, partition.id]),
+                "partition": (number := partition.partition_index),
+                "leader": partition.leader_id if partition.leader_id >= 0 else None,
+                "replicas": list(partition.replica_nodes),
+                "isr": list(partition.isr_nodes),
+                "start_offset": (start := starts[name, number]),
+                "end_offset": (end := ends[name, number]),
                 "records": None if start is None or end is None else end - start,
             }
-            for partition in found.partitions
+            for partition in sorted(topic.partitions, key=lambda each: each.partition_index)
         ]
         documents.append(
             {
                 "topic": name,
-                # librdkafka writes the other base64; Kafka's own tools, and ours, the url-safe one.
-                "topic_id": str(found.topic_id).translate(_URL_SAFE),
-                "internal": found.is_internal,
-                "configs": _own_configs(admin, name),
+                "topic_id": uuid_to_text(topic.topic_id),
+                "internal": topic.is_internal,
+                "configs": own_configs.get(name, {}),
                 "partitions": partitions,
             }
         )
@@ -189,21 +199,18 @@ def delete(
     output: Output,
 ) -> None:
     """Delete topics and everything in them."""
-    from confluent_kafka import KafkaError
-
-    admin = connection.admin()
+    connection.check_reachable()
     if not yes:
         click.confirm(f"Delete {', '.join(names)} and all their records?", abort=True, err=True)
-    futures = admin.delete_topics(
-        list(names),
-        operation_timeout=connection.timeout_s,
-        request_timeout=connection.timeout_s,
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name) for name in names],
+        timeout_ms=int(connection.timeout_s * 1000),
     )
-    answers, refusals = collect_results(futures)
-    deleted = list(answers)
-    missing = [name for name, e in refusals.items() if e.code() == KafkaError.UNKNOWN_TOPIC_OR_PART]
-    for name in missing if if_exists else []:
-        del refusals[name]
+    with ClusterClient(connection) as client:
+        results = client.ask(request).responses
+    deleted, refusals, missing = _sorted_out(results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if if_exists:
+        refusals = {name: why for name, why in refusals.items() if name not in missing}
     if deleted or not refusals:
         output.done(
             f"Deleted {', '.join(deleted)}" if deleted else "None of them exists",
@@ -228,15 +235,14 @@ def alter(
     Records with a key go to other partitions afterwards. Settings are changed by
     `odradek config set topic NAME KEY=VALUE`.
     """
-    from confluent_kafka.admin import NewPartitions
-
-    futures = connection.admin().create_partitions(
-        [NewPartitions(name, partitions)],
-        operation_timeout=connection.timeout_s,
-        request_timeout=connection.timeout_s,
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
+        timeout_ms=int(connection.timeout_s * 1000),
         validate_only=dry_run,
     )
-    single_result(futures, name)
+    with ClusterClient(connection) as client:
+        [result] = client.ask(request).results
+    raise_on_error(result.error_code, result.error_message, name)
     verb = "would have" if dry_run else "has"
     output.done(
         f"{name} {verb} {partitions} partitions",
@@ -256,11 +262,11 @@ def show_offsets(
     output: Output,
 ) -> None:
     """Show first and next offset of each partition, and what is at a time."""
-    admin = connection.admin()
-    partition_ids = selected_partitions(admin, selections, connection)
-    starts = offsets.earliest_offsets(admin, partition_ids)
-    ends = offsets.latest_offsets(admin, partition_ids)
-    found = offsets.offsets_at(admin, partition_ids, moment) if moment is not None else {}
+    with ClusterClient(connection) as client:
+        partition_ids = selected_partitions(client, selections)
+        starts = offsets.earliest_offsets(client, partition_ids)
+        ends = offsets.latest_offsets(client, partition_ids)
+        found = {} if moment is None else offsets.offsets_at(client, partition_ids, moment)
     columns = ["topic", "partition", "start_offset", "end_offset", "records"]
     if moment is not None:
         columns.append("offset_at_time")
@@ -293,66 +299,108 @@ def trim(
     output: Output,
 ) -> None:
     """Delete the records below an offset, in all or some partitions."""
-    from confluent_kafka import TopicPartition
-
-    admin = connection.admin()
-    partition_ids = selected_partitions(admin, selections, connection)
-    ends = offsets.latest_offsets(admin, partition_ids)
-    if not yes:
-        click.confirm(f"Delete records in {len(partition_ids)} partitions?", abort=True, err=True)
-    futures = admin.delete_records(
-        [
-            TopicPartition(name, number, ends[name, number] if before is None else before)
-            for name, number in partition_ids
-        ],
-        request_timeout=connection.timeout_s,
-        operation_timeout=connection.timeout_s,
-    )
-    answers, refusals = collect_results(futures)
+    with ClusterClient(connection) as client:
+        partition_ids = selected_partitions(client, selections)
+        if not yes:
+            count = len(partition_ids)
+            click.confirm(f"Delete records in {count} partitions?", abort=True, err=True)
+        ends = offsets.latest_offsets(client, partition_ids) if before is None else {}
+        results: dict[offsets.PartitionId, DeleteRecordsPartitionResult] = {}
+        for leader, topics in offsets.by_leader(client, partition_ids).items():
+            request = DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsTopic(
+                        name=name,
+                        partitions=[
+                            DeleteRecordsPartition(
+                                partition_index=index,
+                                offset=ends[name, index] if before is None else before,
+                            )
+                            for index in indexes
+                        ],
+                    )
+                    for name, indexes in topics.items()
+                ],
+                timeout_ms=int(connection.timeout_s * 1000),
+            )
+            answer = client.ask_broker(leader, request)
+            for topic in answer.topics:
+                results |= {(topic.name, each.partition_index): each for each in topic.partitions}
     rows: list[Row] = [
-        {
-            "topic": partition_id.topic,
-            "partition": partition_id.partition,
-            "start_offset": deleted.low_watermark,
-        }
-        for partition_id, deleted in answers.items()
+        {"topic": name, "partition": index, "start_offset": result.low_watermark}
+        for (name, index), result in sorted(results.items())
+        if not result.error_code
     ]
     output.rows(rows, ["topic", "partition", "start_offset"])
     raise_refusals(
         {
-            f"{partition_id.topic}-{partition_id.partition}": e
-            for partition_id, e in refusals.items()
+            f"{name}-{index}": error_text(result.error_code, None)
+            for (name, index), result in results.items()
+            if result.error_code
         }
     )
 
 
 def selected_partitions(
-    admin: AdminClient, selections: tuple[TopicSelection, ...], connection: ClusterConnection
+    client: ClusterClient, selections: Iterable[TopicSelection]
 ) -> list[offsets.PartitionId]:
-    """The partitions that `selections` name; an error for a topic or partition that is not."""
-    metadata = admin.list_topics(timeout=connection.timeout_s)
+    """The partitions that `selections` name; ClickException for a topic or partition that does not
+    exist."""
     partition_ids: list[offsets.PartitionId] = []
     for selection in selections:
-        known = offsets.partitions_of(metadata, [selection.topic])
+        known = offsets.partitions_of(client, [selection.topic])
         missing = selection.partitions - {number for _, number in known}
         if missing:
             raise click.ClickException(
                 f"topic {selection.topic!r} has partitions 0 to {len(known) - 1}, "
                 f"not {', '.join(map(str, sorted(missing)))}"
             )
-        partition_ids.extend(partition_id for partition_id in known if selection.has(*partition_id))
+        partition_ids.extend(each for each in known if selection.has(*each))
     return partition_ids
 
 
-def _own_configs(admin: AdminClient, name: str) -> dict[str, str | None]:
-    from confluent_kafka.admin import ConfigResource, ConfigSource
+def create_topic(client: ClusterClient, name: str, partitions: int) -> None:
+    """Create a topic with the broker's defaults; ClickException if that fails."""
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=BROKER_DEFAULT)
+    [result] = client.ask(CreateTopicsRequest(topics=[topic])).topics
+    raise_on_error(result.error_code, result.error_message, name)
 
-    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    answers, _ = collect_results(admin.describe_configs([resource]))
-    # Describing a topic does not need the right to read its settings: then there are none.
+
+def delete_topic(client: ClusterClient, name: str) -> None:
+    """Delete a topic, whatever comes of it."""
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
+    client.ask(request)
+
+
+def _is_leaderless(response: CreateTopicsResponse) -> bool:
+    return any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in response.topics)
+
+
+def _sorted_out(
+    results: Iterable[CreatableTopicResult | DeletableTopicResult], expected: ErrorCode
+) -> tuple[list[str], dict[str, str], list[str]]:
+    """The topics that succeeded, the refusals, and the topics with the `expected` error."""
+    done = [result.name or "" for result in results if not result.error_code]
+    refusals = {
+        result.name or "": error_text(result.error_code, result.error_message)
+        for result in results
+        if result.error_code
+    }
+    return (
+        done,
+        refusals,
+        [result.name or "" for result in results if result.error_code == expected],
+    )
+
+
+def _own_configs(client: ClusterClient, names: list[str]) -> dict[str, dict[str, str | None]]:
+    """What was set on the topics themselves. To describe a topic needs no right to read its
+    configs: then there are none."""
     return {
-        key: entry.value
-        for entries in answers.values()
-        for key, entry in sorted(entries.items())
-        if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        result.resource_name: {
+            entry.name: entry.value
+            for entry in sorted(result.configs, key=lambda entry: entry.name)
+            if entry.config_source == configs_of.DYNAMIC_TOPIC
+        }
+        for result in configs_of.describe(client, configs_of.TOPIC, names)
     }

@@ -6,7 +6,6 @@ from typing import Final
 
 import click
 
-from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.coordinator.transaction.hanging_transactions import (
     MARGIN_MS,
     OpenPartitionTransaction,
@@ -15,29 +14,21 @@ from odradek.coordinator.transaction.hanging_transactions import (
     is_unknown,
 )
 from odradek.coordinator.transaction.transaction_metadata import Partition
+from odradek.node.cli import configs
 from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient
 from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import duration
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
 from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
-    DescribeProducersResponse,
     DescribeProducersTopicRequest,
     DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
     DescribeTransactionsTransactionState,
     ListTransactionsRequest,
-    ListTransactionsResponse,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
 
 TIMEOUT_MAX_MS: Final = 900_000
@@ -81,7 +72,7 @@ class TransactionQueries:
             duration_filter=-1 if older_than_ms is None else older_than_ms,
         )
         for broker_id in self.broker_ids:
-            answer = self._client.ask_broker(broker_id, request, ListTransactionsResponse)
+            answer = self._client.ask_broker(broker_id, request)
             if answer.error_code:
                 message = ErrorCode(answer.error_code).message
                 raise click.ClickException(f"broker {broker_id}: {message}; try again")
@@ -94,7 +85,6 @@ class TransactionQueries:
         answer = self._client.ask_coordinator(
             transactional_id,
             DescribeTransactionsRequest(transactional_ids=[transactional_id]),
-            DescribeTransactionsResponse,
             lambda told: told.transaction_states[0].error_code,
             key_type=TRANSACTION,
         )
@@ -118,7 +108,7 @@ class TransactionQueries:
                     for name, indexes in topics.items()
                 ]
             )
-            answer = self._client.ask_broker(leader, request, DescribeProducersResponse)
+            answer = self._client.ask_broker(leader, request)
             for described in answer.topics:
                 for found in described.partitions:
                     for producer in found.active_producers:
@@ -176,14 +166,7 @@ class TransactionQueries:
             # Kafka has no such key.
             "transaction.watchdog.margin.ms": MARGIN_MS,
         }
-        resource = DescribeConfigsResource(
-            resource_type=ConfigResourceType.BROKER,
-            resource_name=str(broker_id),
-            configuration_keys=list(parts),
-        )
-        request = DescribeConfigsRequest(resources=[resource])
-        answer = self._client.ask_node(broker_id, request, DescribeConfigsResponse)
-        for result in answer.results if answer is not None else ():
+        for result in configs.describe(self._client, configs.BROKER, [str(broker_id)], parts):
             for config in result.configs:
                 if config.value is not None and config.name in parts:
                     parts[config.name] = int(config.value)
@@ -345,7 +328,7 @@ def abort(
             ]
         )
         leader = cluster.leaders()[found.partition]
-        answer = client.ask_broker(leader, request, WriteTxnMarkersResponse)
+        answer = client.ask_broker(leader, request)
     code = answer.markers[0].topics[0].partitions[0].error_code
     if code:
         raise click.ClickException(f"{topic}:{partition}: {ErrorCode(code).message}")

@@ -12,18 +12,14 @@ from odradek.node.embedded import BrokerFailure, EmbeddedBroker
 from odradek.node.local_cluster import ClusterLayout, LocalCluster, LocalNode, write_layout
 from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
     ReassignablePartition,
     ReassignableTopic,
 )
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
-    DescribeClusterResponse,
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponse,
     MetadataResponsePartition,
 )
 from odradek.protocol.messages.topics import (
@@ -31,7 +27,6 @@ from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
 from odradek.protocol.types import Uuid
 from tests.support.ports import free_pair, free_port
@@ -99,7 +94,7 @@ class Cluster:
     # -- the quorum --------------------------------------------------------------------------------
 
     def quorum(self, at: int) -> DescribeQuorumResponsePartitionData:
-        answer = self.nodes[at].ask(quorum_request(), DescribeQuorumResponse)
+        answer = self.nodes[at].ask(quorum_request())
         return answer.topics[0].partitions[0]
 
     def leader(self, at: int | None = None) -> int:
@@ -111,7 +106,7 @@ class Cluster:
 
     def brokers(self, at: int) -> set[int]:
         """Who serves, as this node tells clients."""
-        answer = self.nodes[at].ask(DescribeClusterRequest(), DescribeClusterResponse)
+        answer = self.nodes[at].ask(DescribeClusterRequest())
         return {broker.broker_id for broker in answer.brokers}
 
     def wait_for_brokers(self, at: int, wanted: set[int]) -> None:
@@ -127,7 +122,7 @@ class Cluster:
         """Create a topic of one replica; the error code."""
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
-        return self.nodes[at].ask(request, CreateTopicsResponse).topics[0].error_code
+        return self.nodes[at].ask(request).topics[0].error_code
 
     def create_at(
         self, name: str, replicas: list[list[int]], configs: Mapping[str, str] | None = None
@@ -148,7 +143,7 @@ class Cluster:
             ],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_TIMEOUT_MS)
-        (created,) = self.nodes[replicas[0][0]].ask(request, CreateTopicsResponse).topics
+        (created,) = self.nodes[replicas[0][0]].ask(request).topics
         assert not created.error_code, created.error_message
         running = [n for n, node in self.nodes.items() if node.is_running]
         wait_until(
@@ -166,16 +161,16 @@ class Cluster:
         request = AlterPartitionReassignmentsRequest(
             topics=[ReassignableTopic(name=name, partitions=partitions)]
         )
-        answer = self.nodes[self.any()].ask(request, AlterPartitionReassignmentsResponse)
+        answer = self.nodes[self.any()].ask(request)
         assert not answer.error_code, answer.error_message
         assert not any(p.error_code for topic in answer.responses for p in topic.partitions)
 
     def topic_id(self, name: str) -> Uuid:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
-        return self.nodes[self.any()].ask(request, MetadataResponse).topics[0].topic_id
+        return self.nodes[self.any()].ask(request).topics[0].topic_id
 
     def topics(self, at: int) -> set[str]:
-        answer = self.nodes[at].ask(MetadataRequest(topics=None), MetadataResponse)
+        answer = self.nodes[at].ask(MetadataRequest(topics=None))
         return {topic.name for topic in answer.topics if topic.name is not None}
 
     def wait_for_topics(self, at: int, wanted: set[str]) -> None:
@@ -184,7 +179,7 @@ class Cluster:
     def partitions(self, topic: str, at: int | None = None) -> list[MetadataResponsePartition]:
         """The topic's partitions in their order."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-        answer = self.nodes[self.any() if at is None else at].ask(request, MetadataResponse)
+        answer = self.nodes[self.any() if at is None else at].ask(request)
         return sorted(answer.topics[0].partitions, key=lambda p: p.partition_index)
 
     def leader_of(self, topic: str, partition: int = 0, at: int | None = None) -> int:

@@ -12,15 +12,12 @@ from odradek.node.cli.main import cli
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
-    ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
-from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.protocol.messages.metadata import MetadataRequest
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, cluster, running_cluster
 from tests.e2e.conftest import Report
@@ -58,7 +55,7 @@ def voters(nodes: Cluster, at: int) -> list[int]:
 
 def move_everything(nodes: Cluster, at: int, replicas: list[int]) -> None:
     """All partitions shall be there and nowhere else; returns when they are."""
-    answer = nodes[at].ask(MetadataRequest(topics=None), MetadataResponse)
+    answer = nodes[at].ask(MetadataRequest(topics=None))
     request = AlterPartitionReassignmentsRequest(
         topics=[
             ReassignableTopic(
@@ -73,19 +70,15 @@ def move_everything(nodes: Cluster, at: int, replicas: list[int]) -> None:
             for topic in answer.topics
         ]
     )
-    moving = nodes[at].ask(request, AlterPartitionReassignmentsResponse)
+    moving = nodes[at].ask(request)
     assert all(not p.error_code for topic in moving.responses for p in topic.partitions)
     wait_until(
-        lambda: (
-            not nodes[at]
-            .ask(ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse)
-            .topics
-        ),
+        lambda: not nodes[at].ask(ListPartitionReassignmentsRequest(topics=None)).topics,
         timeout_s=WAIT_S,
         what="everything has moved",
     )
     election = ElectLeadersRequest(election_type=0, topic_partitions=None)
-    nodes[at].ask(election, ElectLeadersResponse)
+    nodes[at].ask(election)
 
 
 def test_a_node_that_was_on_its_own_is_joined_once_it_can_be_found(tmp_path: Path) -> None:

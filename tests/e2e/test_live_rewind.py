@@ -40,7 +40,6 @@ from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordin
 from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponse,
 )
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
@@ -53,7 +52,6 @@ from odradek.protocol.messages.share import (
     ShareFetchResponse,
     ShareFetchTopic,
     ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
@@ -350,7 +348,7 @@ class ShareMember:
         self.member_id = str(uuid.uuid4())
         self.member_epoch = self.session_epoch = 0
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-        self.topic_id = node.ask(request, MetadataResponse).topics[0].topic_id
+        self.topic_id = node.ask(request).topics[0].topic_id
         self.topic = topic
         # The first one to ask has the coordinator's topic made.
         find = FindCoordinatorRequest(coordinator_keys=[group])
@@ -557,7 +555,7 @@ def settled_offsets(node: EmbeddedBroker, group: str) -> dict[int, int]:
 
     def is_together() -> bool:
         request = ShareGroupDescribeRequest(group_ids=[group])
-        (described,) = node.ask(request, ShareGroupDescribeResponse).groups
+        (described,) = node.ask(request).groups
         return len(described.members) == MEMBERS and all(
             member.member_epoch == described.assignment_epoch
             and sum(len(topic.partitions) for topic in member.assignment.topic_partitions)

@@ -15,7 +15,6 @@ from confluent_kafka import Producer
 from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import Cluster, running_cluster
@@ -46,7 +45,7 @@ def odradek(nodes: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]
 def create(nodes: Cluster, name: str, partitions: int, factor: int) -> None:
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
-    (created,) = nodes[nodes.any()].ask(request, CreateTopicsResponse).topics
+    (created,) = nodes[nodes.any()].ask(request).topics
     assert not created.error_code, created.error_message
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.protocol.messages.cluster import ElectLeadersRequest, ElectLeadersResponse
+from odradek.protocol.messages.cluster import ElectLeadersRequest
 from odradek.protocol.messages.metadata import (
     DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsTopicRequest,
 )
 from tests.e2e.checker import anomalies
@@ -48,7 +47,7 @@ def restart(nodes: Cluster, workload: Workload, node_id: int) -> tuple[float, fl
 def elect_preferred_leaders(nodes: Cluster) -> None:
     """What the controller does by itself every five minutes."""
     request = ElectLeadersRequest(election_type=0, topic_partitions=None)
-    assert nodes[0].ask(request, ElectLeadersResponse).error_code == 0
+    assert nodes[0].ask(request).error_code == 0
 
 
 @pytest.mark.slow
@@ -86,7 +85,7 @@ def test_who_left_an_isr_that_was_too_small_is_shown_as_an_eligible_leader(tmp_p
             request = DescribeTopicPartitionsRequest(
                 topics=[DescribeTopicPartitionsTopicRequest(name=TOPIC)]
             )
-            answer = nodes[near].ask(request, DescribeTopicPartitionsResponse)
+            answer = nodes[near].ask(request)
             (partition,) = answer.topics[0].partitions
             return set(partition.isr_nodes), partition.eligible_leader_replicas
 

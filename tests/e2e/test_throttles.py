@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from odradek.node.cli.main import cli
-from odradek.protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
+from odradek.protocol.messages.cluster import DescribeLogDirsRequest
 from tests.conformance.dialogue import append, batch_of, produce
 from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
 from tests.e2e.conftest import Report
@@ -65,7 +65,7 @@ def clock_ms(wire: WireClient) -> int:
 
 def size(nodes: Cluster, at: int, topic: str) -> int:
     """Bytes of the topic that the node has."""
-    answer = nodes[at].ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    answer = nodes[at].ask(DescribeLogDirsRequest(topics=None))
     return sum(
         partition.partition_size
         for described in answer.results[0].topics

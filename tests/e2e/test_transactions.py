@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.groups import FindCoordinatorRequest
 from tests.e2e.bank import (
     CALL_S,
     PARTITIONS,
@@ -102,7 +102,7 @@ class Payment:
         request = FindCoordinatorRequest(
             key_type=KEY_TYPE_TRANSACTION, coordinator_keys=[self.name]
         )
-        answer = self.nodes[self.nodes.any()].ask(request, FindCoordinatorResponse)
+        answer = self.nodes[self.nodes.any()].ask(request)
         return answer.coordinators[0].node_id
 
     def commit(self) -> threading.Thread:

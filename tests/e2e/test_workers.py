@@ -9,7 +9,6 @@ from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
 )
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
@@ -33,9 +32,7 @@ def have_workers(node: EmbeddedBroker, node_id: int, count: int | None) -> None:
     resource = IncrementalAlterConfigsResource(
         resource_type=BROKER, resource_name=str(node_id), configs=[config]
     )
-    answer = node.ask(
-        IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
-    )
+    answer = node.ask(IncrementalAlterConfigsRequest(resources=[resource]))
     assert not answer.responses[0].error_code, answer.responses[0].error_message
     wait_for_workers(node, count or 1)
 

@@ -8,7 +8,7 @@ import pytest
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import make_connection
 from odradek.node.cli.group_queries import GroupQueries
-from odradek.node.cli.group_types import remove_members, share_offsets
+from odradek.node.cli.group_types import remove_members
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -76,9 +76,3 @@ def test_members_of_share_groups_are_seen_and_put_out(
     remove_members(client, group.coordinator, group.told)
     [left] = facts.existing_groups([group_name])
     assert (left.told.group_state, left.told.members) == ("Empty", [])
-
-
-def test_of_a_group_whose_coordinator_has_gone_no_offsets_are_told(
-    client: ClusterClient, group_name: str
-) -> None:
-    assert share_offsets(client, -1, group_name) == {}

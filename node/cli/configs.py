@@ -1,0 +1,111 @@
+"""DescribeConfigs and IncrementalAlterConfigs (KIP-339) for the commands that need configs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.cli.cluster_client import ClusterClient
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
+    AlterConfigsResourceResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+
+TOPIC: Final = ConfigResourceType.TOPIC
+BROKER: Final = ConfigResourceType.BROKER
+GROUP: Final = ConfigResourceType.GROUP
+SET: Final = 0
+DELETE: Final = 1
+SOURCES: Final[Mapping[int, str]] = {
+    0: "unknown_config",
+    1: "dynamic_topic_config",
+    2: "dynamic_broker_config",
+    3: "dynamic_default_broker_config",
+    4: "static_broker_config",
+    5: "default_config",
+    6: "dynamic_broker_logger_config",
+    7: "dynamic_client_metrics_config",
+    8: "group_config",
+}
+"""As Kafka's ConfigSource names them."""
+DYNAMIC_TOPIC: Final = 1
+DYNAMIC_BROKER: Final = 2
+GROUP_CONFIG: Final = 8
+
+
+def describe(
+    client: ClusterClient,
+    kind: int,
+    names: Collection[str],
+    keys: Collection[str] | None = None,
+    *,
+    synonyms: bool = False,
+) -> list[DescribeConfigsResult]:
+    """The configs of resources of one kind. A broker's come from itself; none if it is away."""
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configuration_keys=None if keys is None else list(keys),
+            )
+            for name in names
+        ],
+        include_synonyms=synonyms,
+    )
+    if kind == BROKER and any(names):
+        (name,) = names
+        told = client.ask_node(int(name), request)
+        return [] if told is None else told.results
+    return client.ask(request).results if names else []
+
+
+def alter(
+    client: ClusterClient,
+    kind: int,
+    changes: Mapping[str, Mapping[str, str | None]],
+    *,
+    is_dry_run: bool = False,
+) -> list[AlterConfigsResourceResponse]:
+    """Set keys of resources of one kind, or delete those whose value is None. A broker's are
+    changed through itself, which Kafka insists on, or through any if it is away."""
+    if not changes:
+        return []
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    IncrementalAlterableConfig(
+                        name=key, config_operation=DELETE if value is None else SET, value=value
+                    )
+                    for key, value in configs.items()
+                ],
+            )
+            for name, configs in changes.items()
+        ],
+        validate_only=is_dry_run,
+    )
+    told = None
+    if kind == BROKER and any(changes):
+        (name,) = changes
+        told = client.ask_node(int(name), request)
+    if told is None or any(ErrorCode(each.error_code).is_retriable for each in told.responses):
+        told = client.ask(
+            request,
+            again=lambda answer: any(_may_pass(each.error_code) for each in answer.responses),
+        )
+    return told.responses
+
+
+def _may_pass(code: int) -> bool:
+    """Whether asking again may help: a topic that is unknown stays so."""
+    return ErrorCode(code).is_retriable and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

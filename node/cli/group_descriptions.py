@@ -1,0 +1,272 @@
+"""What `odradek group describe` shows of a group of any type, as its coordinator describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+import click
+
+from odradek.node.cli import offsets
+from odradek.node.cli.cluster_client import ClusterClient, error_text
+from odradek.node.cli.group_offsets import committed_offsets, share_positions
+from odradek.node.cli.offsets import PartitionId
+from odradek.node.cli.output import Json, Row
+from odradek.protocol.consumer_protocol import decode_assignment
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.groups import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupDescribeMember,
+    ConsumerGroupDescribeRequest,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+)
+from odradek.protocol.messages.share import (
+    ShareGroupDescribeAssignment,
+    ShareGroupDescribedGroup,
+    ShareGroupDescribeMember,
+    ShareGroupDescribeRequest,
+)
+from odradek.protocol.messages.streams import (
+    StreamsGroupDescribeAssignment,
+    StreamsGroupDescribedGroup,
+    StreamsGroupDescribeMember,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeSubtopology,
+)
+
+AnyDescribedGroup: TypeAlias = (
+    ConsumerGroupDescribedGroup
+    | StreamsGroupDescribedGroup
+    | ShareGroupDescribedGroup
+    | DescribedGroup
+)
+_OTHER_TYPE = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+
+
+class DescribedMember(NamedTuple):
+    """A member of any type of group, and the partitions that it reads."""
+
+    row: dict[str, Json]
+    partitions: list[PartitionId]
+
+
+def find_group(client: ClusterClient, name: str) -> tuple[int, AnyDescribedGroup]:
+    """A group's coordinator and what it says of the group. A group that does not exist is a Dead
+    one without members. ClickException if the coordinator does not answer or refuses."""
+    coordinator = client.coordinators([name]).get(name)
+    if coordinator is None:
+        raise click.ClickException(f"group {name!r}: its coordinator is not available")
+    answers = (
+        client.ask_node(coordinator, ConsumerGroupDescribeRequest(group_ids=[name])),
+        client.ask_node(coordinator, StreamsGroupDescribeRequest(group_ids=[name])),
+        client.ask_node(coordinator, ShareGroupDescribeRequest(group_ids=[name])),
+    )
+    for answer in answers:
+        found = None if answer is None else answer.groups[0]
+        if found is not None and found.error_code not in _OTHER_TYPE:
+            _check(name, found.error_code, found.error_message)
+            return coordinator, found
+    classic = client.ask_broker(coordinator, DescribeGroupsRequest(groups=[name])).groups[0]
+    if classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        classic.group_state = "Dead"
+    else:
+        _check(name, classic.error_code, classic.error_message)
+    return coordinator, classic
+
+
+def _check(name: str, code: int, message: str | None) -> None:
+    if code:
+        raise click.ClickException(f"group {name!r}: {error_text(code, message)}")
+
+
+def describe_group(client: ClusterClient, name: str) -> dict[str, Json] | None:
+    """The document of a group; None if there is no such group."""
+    coordinator, group = find_group(client, name)
+    heading: dict[str, Json] = {"group": name, "state": group.group_state}
+    heading |= _heading(group, coordinator)
+    if isinstance(group, StreamsGroupDescribedGroup):
+        sources = {part.subtopology_id: _sources(part) for part in _subtopologies(group)}
+        members = [_streams_member(member, sources) for member in group.members]
+    else:
+        members = [_member(member) for member in group.members]
+    lags: Mapping[PartitionId, int | None] | None = None
+    if isinstance(group, ShareGroupDescribedGroup):
+        positions = share_positions(client, coordinator, name)
+        committed = {each: start for each, (start, _) in positions.items() if start >= 0}
+        lags = {each: lag for each, (_, lag) in positions.items()}
+    else:
+        committed = committed_offsets(client, name)
+    if group.group_state == "Dead" and not members and not committed:
+        return None
+    rows = _offset_rows(client, members, committed, lags)
+    behind = [lag for row in rows if isinstance(lag := row["lag"], int)]
+    document: dict[str, Json] = {
+        **heading,
+        "total_lag": sum(behind) if behind or not rows or lags is not None else None,
+        "members": [member.row for member in members],
+        "offsets": rows,
+    }
+    if isinstance(group, StreamsGroupDescribedGroup):
+        document["subtopologies"] = [
+            {
+                "subtopology": part.subtopology_id,
+                "sources": _sources(part),
+                "sinks": list(part.repartition_sink_topics),
+                "changelogs": [topic.name for topic in part.state_changelog_topics],
+            }
+            for part in _subtopologies(group)
+        ]
+    return document
+
+
+def _heading(group: AnyDescribedGroup, coordinator: int) -> dict[str, Json]:
+    if isinstance(group, DescribedGroup):
+        return {
+            "type": "classic",
+            "assignor": group.protocol_data or None,
+            "coordinator": coordinator,
+        }
+    heading: dict[str, Json] = {
+        "type": "consumer",
+        "assignor": group.assignor_name or None,
+        "coordinator": coordinator,
+    }
+    if not isinstance(group, ConsumerGroupDescribedGroup):
+        heading["type"] = "share" if isinstance(group, ShareGroupDescribedGroup) else "streams"
+        heading["group_epoch"] = group.group_epoch
+        heading["assignment_epoch"] = group.assignment_epoch
+    if isinstance(group, StreamsGroupDescribedGroup):
+        heading["topology_epoch"] = None if group.topology is None else group.topology.epoch
+    return heading
+
+
+def _offset_rows(
+    client: ClusterClient,
+    members: Iterable[DescribedMember],
+    committed: Mapping[PartitionId, int],
+    lags: Mapping[PartitionId, int | None] | None,
+) -> list[Row]:
+    """A line for each partition that is committed or owned; several members of a share group may
+    read the same one. `lags` are the group's own counts, if it has them."""
+    readers: dict[PartitionId, list[DescribedMember]] = {}
+    for member in members:
+        for partition_id in member.partitions:
+            readers.setdefault(partition_id, []).append(member)
+    partition_ids = sorted({*readers, *committed, *(lags or ())})
+    ends = offsets.known_ends(client, partition_ids)
+    rows: list[Row] = []
+    for partition_id in partition_ids:
+        offset, end = committed.get(partition_id), ends[partition_id]
+        lag = None if offset is None or end is None else max(0, end - offset)
+        there = readers.get(partition_id, [])
+        rows.append(
+            {
+                "topic": partition_id[0],
+                "partition": partition_id[1],
+                "committed": offset,
+                "end_offset": end,
+                "lag": lag if lags is None else lags.get(partition_id),
+                **{
+                    key: ", ".join(str(member.row[key]) for member in there) or None
+                    for key in ("member", "client", "host")
+                },
+            }
+        )
+    return rows
+
+
+def _member(member: _AnyMember) -> DescribedMember:
+    instance = getattr(member, "instance_id", getattr(member, "group_instance_id", None))
+    owned, target = _owned(member), None
+    if isinstance(member, ConsumerGroupDescribeMember):
+        target = _partitions(member.target_assignment)
+    row: dict[str, Json] = {
+        "member": member.member_id,
+        "instance": instance,
+        "client": member.client_id,
+        "host": member.client_host,
+        "assigned": [f"{topic}-{index}" for topic, index in owned],
+        "target": []
+        if target is None or sorted(target) == sorted(owned)
+        else [f"{topic}-{index}" for topic, index in sorted(target)],
+    }
+    if isinstance(member, ShareGroupDescribeMember):
+        row["epoch"] = member.member_epoch
+    return DescribedMember(row, owned)
+
+
+def _owned(member: _AnyMember) -> list[PartitionId]:
+    if isinstance(member, DescribedGroupMember):
+        try:
+            assigned = decode_assignment(member.member_assignment).assigned_partitions
+        except ProtocolError:
+            return []  # not the assignment of a consumer
+        return [(topic.topic, index) for topic in assigned for index in topic.partitions]
+    return _partitions(member.assignment)
+
+
+def _partitions(
+    assignment: ConsumerGroupDescribeAssignment | ShareGroupDescribeAssignment,
+) -> list[PartitionId]:
+    return [
+        (topic.topic_name, index)
+        for topic in assignment.topic_partitions
+        for index in topic.partitions
+    ]
+
+
+# -- streams groups -------------------------------------------------------------------------------
+
+
+def _subtopologies(group: StreamsGroupDescribedGroup) -> list[StreamsGroupDescribeSubtopology]:
+    return [] if group.topology is None else list(group.topology.subtopologies or ())
+
+
+def _sources(part: StreamsGroupDescribeSubtopology) -> list[str]:
+    return [*part.source_topics, *(topic.name for topic in part.repartition_source_topics)]
+
+
+def _streams_member(
+    member: StreamsGroupDescribeMember, sources: Mapping[str, list[str]]
+) -> DescribedMember:
+    """It reads the partitions of its active tasks."""
+    assigned, target = _tasks(member.assignment), _tasks(member.target_assignment)
+    row: dict[str, Json] = {
+        "member": member.member_id,
+        "instance": member.instance_id,
+        "client": member.client_id,
+        "host": member.client_host,
+        "process": member.process_id,
+        "epoch": member.member_epoch,
+        "assigned": assigned,
+        "target": [] if target == assigned else target,
+    }
+    read = [
+        (name, index)
+        for tasks in member.assignment.active_tasks
+        for index in tasks.partitions
+        for name in sources.get(tasks.subtopology_id, ())
+    ]
+    return DescribedMember(row, read)
+
+
+def _tasks(assignment: StreamsGroupDescribeAssignment) -> list[str]:
+    """`1_0` is partition 0 of subtopology 1, as Kafka Streams calls its tasks."""
+    return [
+        f"{tasks.subtopology_id}_{index}{suffix}"
+        for kind, suffix in (
+            (assignment.active_tasks, ""),
+            (assignment.standby_tasks, " (standby)"),
+            (assignment.warmup_tasks, " (warm-up)"),
+        )
+        for tasks in kind
+        for index in tasks.partitions
+    ]
+
+
+_AnyMember: TypeAlias = (
+    ConsumerGroupDescribeMember | ShareGroupDescribeMember | DescribedGroupMember
+)
