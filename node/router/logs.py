@@ -86,14 +86,6 @@ class Logs:
         log_here = self.open(topic_id, partition)
         return None if log_here is None else (log_here.store, log_here.number)
 
-    def replica(self, topic_id: bytes, partition: int) -> tuple[StoreReader, int] | None:
-        """The reader of a partition's store, and the partition's number in it; None as `locate`."""
-        location = self.locate(topic_id, partition)
-        if location is None:
-            return None
-        reader = self.reader(location[0])
-        return None if reader is None else (reader, location[1])
-
     def set_watch(self, store: int, number: int) -> None:
         """Ask the worker for a notice when this partition next moves."""
         reader = self.reader(store)

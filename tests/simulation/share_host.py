@@ -22,7 +22,7 @@ from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.dispatch import Handler
 from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.handlers import share_states as handlers
-from odradek.node.router.logs import Logs
+from odradek.node.router.logs import LocatedLog, Logs
 from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
 from odradek.node.router.share.partitions import HostedSharePartition, SharePartitions
@@ -31,7 +31,7 @@ from odradek.node.router.share.sessions import ShareSession, ShareSessions, Topi
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages import share_state as messages
-from odradek.storage.reader import ReadResult
+from odradek.storage.reader import ReadResult, StoreReader
 from tests.simulation.shards import Loop, ShardRouter, SimulatedShards
 from tests.simulation.store import DiskLog, Identity, read_log
 
@@ -139,13 +139,9 @@ class _Logs:
         self._router = router
         self.status = self
 
-    def locate(self, topic_id: bytes, partition: int) -> tuple[int, int] | None:
+    def open(self, topic_id: bytes, partition: int) -> LocatedLog | None:
         number = self._router.locate((topic_id, partition))
-        return None if number is None else (0, number)
-
-    def replica(self, topic_id: bytes, partition: int) -> "tuple[_Logs, int] | None":
-        number = self._router.locate((topic_id, partition))
-        return None if number is None else (self, number)
+        return None if number is None else LocatedLog(cast("StoreReader", self), 0, number)
 
     def log_start_offset(self, number: int) -> int:
         return self._log(number).log_start_offset

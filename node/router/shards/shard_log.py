@@ -71,11 +71,8 @@ class StoreShardLog:
 
     def high_watermark(self) -> int:
         """From the status table."""
-        replica = self._logs.replica(self._topic_id, self._partition)
-        if replica is None:
-            return 0
-        reader, number = replica
-        return reader.status.high_watermark(number)
+        located = self._logs.open(self._topic_id, self._partition)
+        return 0 if located is None else located.reader.status.high_watermark(located.number)
 
     def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
         """Whole batches of about READ_BYTES."""
@@ -105,9 +102,9 @@ class StoreShardLog:
         )
 
     def _reader(self) -> tuple[StoreReader, int]:
-        replica = self._logs.replica(self._topic_id, self._partition)
-        assert replica is not None, "called before the barrier was answered"
-        return replica
+        located = self._logs.open(self._topic_id, self._partition)
+        assert located is not None, "called before the barrier was answered"
+        return located.reader, located.number
 
 
 def _not_leader() -> Reply[Answer]:

@@ -15,7 +15,7 @@ from odradek.coordinator.share.requests import Checkpoint, DropLog, ForgetTopicS
 from odradek.coordinator.share.settings import ShareStateSettings
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.node.bus.reply import drive
-from odradek.node.router.logs import Logs
+from odradek.node.router.logs import LocatedLog, Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_type import (
     SWEEP_MS_MAX,
@@ -97,27 +97,29 @@ class ShareCoordinatorType:
         if isinstance(effect, DropLog):
             drive(self._delete_records(context, effect.end_offset), _on_deleted)
             return
-        topic = self._metadata.image.topics_by_name.get(self.topic_name)
-        replica = self._logs.replica(topic.topic_id, context.shard) if topic is not None else None
-        if replica is not None:
-            reader, number = replica
-            context.call_shard(Checkpoint(reader.status.log_end_offset(number)))
+        located = self._open_log(context.shard)
+        if located is not None:
+            end_offset = located.reader.status.log_end_offset(located.number)
+            context.call_shard(Checkpoint(end_offset))
 
     async def _delete_records(self, context: EffectContext, end_offset: int) -> None:
         """The first part of a log; should that fail, the next one takes more away."""
-        topic = self._metadata.image.topics_by_name.get(self.topic_name)
-        location = self._logs.locate(topic.topic_id, context.shard) if topic is not None else None
-        if location is None or not context.is_current():
+        located = self._open_log(context.shard)
+        if located is None or not context.is_current():
             return
         answer = await self._worker_client.delete_records(
-            store=location[0],
-            number=location[1],
+            store=located.store,
+            number=located.number,
             offset=end_offset,
             timeout_ms=DELETE_RECORDS_TIMEOUT_MS,
         )
         if answer.error_code:
             code = ErrorCode(answer.error_code).name
             log.info("%s-%d keeps its beginning: %s", self.topic_name, context.shard, code)
+
+    def _open_log(self, shard: int) -> LocatedLog | None:
+        topic = self._metadata.image.topics_by_name.get(self.topic_name)
+        return self._logs.open(topic.topic_id, shard) if topic is not None else None
 
     def is_new_id_needed(self, _request: object) -> bool:
         """Never: there are no members."""

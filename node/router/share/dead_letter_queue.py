@@ -221,10 +221,10 @@ class DeadLetterQueue:
             for offset in range(start, end):
                 yield Record(offset, 0, None, None)
             return
-        replica = self._logs.replica(*place)
-        if replica is None:
+        located = self._logs.open(*place)
+        if located is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        reader, number = replica
+        reader, _, number = located
         offset = max(start, reader.status.log_start_offset(number))
         while offset < end:
             result = reader.read(number, offset, max_bytes=_READ_BYTES, end_offset=end)

@@ -25,7 +25,7 @@ from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions,
 from odradek.coordinator.share.partition import DeadLetters, SharePartition, StateWrite
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.fetch_purgatory import FetchPurgatory
-from odradek.node.router.logs import Logs, StoreLocation
+from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.share.dead_letter_queue import DeadLetterQueue
 from odradek.node.router.share.persister import SharePersister
@@ -469,14 +469,10 @@ class SharePartitions:
         """Have the group's fetches look again, as many as `has_acquirable_records` is true for."""
         self._fetch_purgatory.on_available(hosted.key)
 
-    def place(self, place: TopicIdPartition) -> StoreLocation | None:
-        """Where the partition lies here."""
-        return self._logs.locate(*place)
-
     def _log(self, hosted: HostedSharePartition) -> SharePartitionLog | None:
         """The partition's log; None if it is not here."""
         group_id, place = hosted.key
-        replica = self._logs.replica(*place)
-        if replica is None:
+        located = self._logs.open(*place)
+        if located is None:
             return None
-        return SharePartitionLog(*replica, self.group_settings(group_id))
+        return SharePartitionLog(located.reader, located.number, self.group_settings(group_id))

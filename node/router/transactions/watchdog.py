@@ -169,12 +169,12 @@ class Watchdog:
                     await asyncio.sleep(_PAUSE_S)
                 if known.leader != self._metadata.node_id:
                     continue
-                replica = self._logs.replica(topic.topic_id, index)
-                if replica is None:
+                located = self._logs.open(topic.topic_id, index)
+                if located is None:
                     continue
-                reader, number = replica
-                stable = reader.status.last_stable_offset(number)
-                if stable < reader.status.high_watermark(number):
+                status, number = located.reader.status, located.number
+                stable = status.last_stable_offset(number)
+                if stable < status.high_watermark(number):
                     stalled[topic.name, index] = stable
         return stalled
 
