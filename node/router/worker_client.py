@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import msgspec
 import zmq
@@ -62,13 +63,16 @@ INLINE_BYTES_MAX = 16 << 10
 _MESSAGES_PER_WRITE = 256
 _SWEEP_S = 1.0
 
-Request = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
-Answer = Appended | RecordsDeleted | ProducersDescribed | RequestFailed
+WorkerRequest: TypeAlias = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
+AppendReply: TypeAlias = Appended | RequestFailed
+"""Of appends and transaction markers."""
+DescribeProducersReply: TypeAlias = ProducersDescribed | RequestFailed
+WorkerReply: TypeAlias = Appended | RecordsDeleted | ProducersDescribed | RequestFailed
 
 
 @dataclass(slots=True)
 class _Pending:
-    reply: Reply[Answer]
+    reply: Reply[Any]
     deadline: float
     block: int = NO_BLOCK
 
@@ -84,7 +88,7 @@ class _WorkerConnection:
     wakeup_writer: WakeupWriter | None = None
     incarnation: int = 0
     is_reachable: bool = False
-    queue: list[Request] = field(default_factory=list)
+    queue: list[WorkerRequest] = field(default_factory=list)
     relayed: list[RelayResponse] = field(default_factory=list)
     pending: dict[int, _Pending] = field(default_factory=dict)
 
@@ -150,7 +154,7 @@ class WorkerClient:
         leader_epoch: int = -1,
         has_headroom: bool = False,
         timeout_ms: int = COMMIT_TIMEOUT_MS,
-    ) -> Reply[Answer]:
+    ) -> Reply[AppendReply]:
         """Append the batches that lie in the arena. The caller keeps them there until the answer.
 
         `has_headroom`: nobody but the store's writer touches the sixteen bytes before them.
@@ -184,7 +188,7 @@ class WorkerClient:
         leader_epoch: int = -1,
         timeout_ms: int = COMMIT_TIMEOUT_MS,
         base_offset: int = -1,
-    ) -> Reply[Answer]:
+    ) -> Reply[AppendReply]:
         """Append batches that are carried in the message itself; `base_offset` as in Append."""
         self._next_id = request_id = self._next_id + 1
         if len(batches) <= INLINE_BYTES_MAX:
@@ -205,7 +209,7 @@ class WorkerClient:
             )
         block = self._arena.allocate(len(batches))
         if block is None:
-            reply: Reply[Answer] = Reply()
+            reply: Reply[AppendReply] = Reply()
             reply.resolve(
                 RequestFailed(
                     request_id, ErrorCode.REQUEST_TIMED_OUT, "the router is out of memory"
@@ -234,14 +238,14 @@ class WorkerClient:
 
     def delete_records(
         self, *, store: int, number: int, offset: int, timeout_ms: int
-    ) -> Reply[Answer]:
+    ) -> Reply[RecordsDeleted | RequestFailed]:
         """Move a partition's log start; its live replicas may take `timeout_ms` to follow."""
         self._next_id = request_id = self._next_id + 1
         return self._request(store, DeleteRecords(request_id, store, number, offset, timeout_ms))
 
     def describe_producers(
         self, *, store: int, number: int, allow_follower: bool = False
-    ) -> Reply[Answer]:
+    ) -> Reply[DescribeProducersReply]:
         """Who has been writing to a partition; `allow_follower` as in DescribeProducers."""
         self._next_id = request_id = self._next_id + 1
         return self._request(store, DescribeProducers(request_id, store, number, allow_follower))
@@ -257,7 +261,7 @@ class WorkerClient:
         is_commit: bool,
         transaction_version: int,
         expected_transaction: tuple[int, int] | None = None,
-    ) -> Reply[Answer]:
+    ) -> Reply[AppendReply]:
         """End a producer's transaction in a partition; `expected_transaction` as in WriteMarker."""
         self._next_id = request_id = self._next_id + 1
         return self._request(
@@ -286,9 +290,9 @@ class WorkerClient:
 
     # -- to the workers ----------------------------------------------------------------------------
 
-    def _request(self, store: int, message: Request, block: int = NO_BLOCK) -> Reply[Answer]:
+    def _request(self, store: int, message: WorkerRequest, block: int = NO_BLOCK) -> Reply[Any]:
         worker = self._workers[store % len(self._workers)]
-        reply: Reply[Answer] = Reply()
+        reply: Reply[Any] = Reply()
         if len(worker.queue) >= QUEUE_COUNT_MAX:
             self._release(block)
             reply.resolve(RequestFailed(message.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -416,7 +420,7 @@ class WorkerClient:
         else:
             self._resolve(worker, message)  # type: ignore[arg-type]  # all others are answers
 
-    def _resolve(self, worker: _WorkerConnection, answer: Answer) -> None:
+    def _resolve(self, worker: _WorkerConnection, answer: WorkerReply) -> None:
         pending = worker.pending.pop(answer.request_id, None)
         if pending is not None:
             self._release(pending.block)
@@ -464,7 +468,7 @@ class WorkerClient:
         if worker_count == len(self._workers):
             return
         log.info("%d workers now, not %d", worker_count, len(self._workers))
-        waiting: list[tuple[Request, _Pending]] = []
+        waiting: list[tuple[WorkerRequest, _Pending]] = []
         for worker in self._workers:
             self._fail_unanswered(worker)
             waiting += [

@@ -9,7 +9,7 @@ reads logs for consumers, as its handlers do.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import zmq
 
@@ -30,7 +30,6 @@ from odradek.node.bus.messages import (
     SubmitCommand,
 )
 from odradek.node.bus.reply import Reply
-from odradek.node.router import worker_client
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
@@ -253,7 +252,7 @@ class SimulatedRouter:
     def __init__(self, node: "BrokerNode") -> None:
         self.node = node
         self.metadata = MetadataCache(node.own_id, {})
-        self._of_worker: dict[int, Reply[worker_client.Answer]] = {}
+        self._of_worker: dict[int, Reply[Any]] = {}
         self._loop = Loop(node)
         self._next_id = 0
         settings = node.settings.group
@@ -298,10 +297,10 @@ class SimulatedRouter:
         state = None if log is None else self.node.worker.store.partitions().get(log.number)
         return 0 if state is None else state.high_watermark
 
-    def ask_worker(self, request: Callable[[int], Request]) -> Reply[worker_client.Answer]:
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[Any]:
         """Through the ring, in order."""
         self._next_id = key = self._next_id + 1
-        reply: Reply[worker_client.Answer] = Reply()
+        reply: Reply[Any] = Reply()
         self._of_worker[key] = reply
         node, message = self.node, request(key)
         worker = node.worker
@@ -339,7 +338,7 @@ class SimulatedRouter:
             answer(Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
 
-        def append(leader_epoch: int) -> Reply[worker_client.Answer]:
+        def append(leader_epoch: int) -> Reply[Any]:
             return self.ask_worker(
                 lambda key: AppendBytes(
                     key,

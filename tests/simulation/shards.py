@@ -15,7 +15,6 @@ from odradek.coordinator.ownership import hosting_changes, shard_of, shards_to_h
 from odradek.coordinator.runtime import Shard, ShardRuntime
 from odradek.node.bus.messages import AppendBytes, DescribeProducers, RequestFailed
 from odradek.node.bus.reply import Reply
-from odradek.node.router import worker_client
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.shard_host import ShardHost
 from odradek.node.router.shards.shard_log import decode_entries
@@ -55,7 +54,7 @@ class ShardRouter(Protocol):
 
     def high_watermark(self, identity: Identity) -> int: ...
 
-    def ask_worker(self, request: Callable[[int], Request]) -> Reply[worker_client.Answer]: ...
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[Any]: ...
 
 
 class Loop:
@@ -103,7 +102,7 @@ class SimulatedShardLog:
         self._router = router
         self._identity = identity
 
-    def barrier(self) -> Reply[worker_client.Answer]:
+    def barrier(self) -> Reply[Any]:
         number = self._router.locate(self._identity)
         if number is None:
             return _not_yet()
@@ -126,9 +125,7 @@ class SimulatedShardLog:
             entries += decode_entries(memoryview(batch.data), offset)
         return entries, end_offset
 
-    def append(
-        self, batch: bytes, leader_epoch: int, base_offset: int
-    ) -> Reply[worker_client.Answer]:
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Any]:
         number = self._router.locate(self._identity)
         if number is None:
             return _not_yet()
@@ -146,8 +143,8 @@ class SimulatedShardLog:
         )
 
 
-def _not_yet() -> Reply[worker_client.Answer]:
-    reply: Reply[worker_client.Answer] = Reply()
+def _not_yet() -> Reply[Any]:
+    reply: Reply[Any] = Reply()
     reply.resolve(RequestFailed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
     return reply
 

@@ -15,7 +15,6 @@ from odradek.coordinator.runtime import ShardState
 from odradek.coordinator.transaction.requests import WriteMarkers
 from odradek.node.bus.messages import WriteMarker
 from odradek.node.bus.reply import Reply, start_coroutine
-from odradek.node.router import worker_client
 from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.context import RequestContext, Services, inter_broker_context
 from odradek.node.router.handlers.transactions import (
@@ -80,7 +79,7 @@ class TransactionRouter(Protocol):
 
     def locate(self, identity: Identity) -> int | None: ...
 
-    def ask_worker(self, request: Callable[[int], Request]) -> Reply[worker_client.Answer]: ...
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[Any]: ...
 
 
 class _Coordinators:
@@ -120,7 +119,7 @@ class _Fanout:
         is_commit: bool,
         transaction_version: int,
         expected_transaction: tuple[int, int] | None = None,
-    ) -> Reply[worker_client.Answer]:
+    ) -> Reply[Any]:
         return self._router.ask_worker(
             lambda key: WriteMarker(
                 key,

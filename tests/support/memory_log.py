@@ -1,10 +1,11 @@
 """A shard's partition in memory: storage, bus and worker, with time and failure in hand."""
 
+from typing import Any
+
 from odradek.coordinator.loader import LogEntry
 from odradek.node.bus.messages import Appended, ProducersDescribed, RequestFailed
 from odradek.node.bus.reply import Reply
 from odradek.node.router.shards.shard_log import decode_entries
-from odradek.node.router.worker_client import Answer
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import iter_batches
 
@@ -24,12 +25,12 @@ class MemoryLog:
         self.slice_count = 1_000
         self.uncommitted_count = 0
         self.refusals: list[ErrorCode] = []
-        self.queue: list[tuple[bytes | None, int, Reply[Answer]]] = []
+        self.queue: list[tuple[bytes | None, int, Reply[Any]]] = []
 
-    def barrier(self) -> Reply[Answer]:
+    def barrier(self) -> Reply[Any]:
         return self._enqueue(None)
 
-    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Answer]:
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Any]:
         return self._enqueue(batch, base_offset)
 
     def bounds(self) -> tuple[int, int]:
@@ -44,8 +45,8 @@ class MemoryLog:
         end = min(offset + self.slice_count, end_offset)
         return self.entries[offset:end], end
 
-    def _enqueue(self, batch: bytes | None, base_offset: int = -1) -> Reply[Answer]:
-        reply: Reply[Answer] = Reply()
+    def _enqueue(self, batch: bytes | None, base_offset: int = -1) -> Reply[Any]:
+        reply: Reply[Any] = Reply()
         if self.refusals and batch is not None:
             reply.resolve(RequestFailed(0, self.refusals.pop(0)))
             return reply

@@ -61,7 +61,7 @@ from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.patterns import TopicPatterns
 from odradek.node.router.producer_ids import ProducerIds
-from odradek.node.router.worker_client import Answer, WorkerClient
+from odradek.node.router.worker_client import WorkerClient
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.turns import Request, RouterState, TurnExecutor
 from odradek.protocol.apis import APIS, ApiKey
@@ -143,7 +143,7 @@ class DirectFanout:
     def __init__(self, harness: "RouterHarness") -> None:
         self._harness = harness
         self._next_id = 0
-        self._held: list[tuple[Request, Reply[Answer]]] = []
+        self._held: list[tuple[Request, Reply[Any]]] = []
         self.holds_back = False
         self.is_away = False
         self.requests: list[Request] = []
@@ -160,7 +160,7 @@ class DirectFanout:
         has_headroom: bool = False,
         timeout_ms: int = 30_000,
         leader_epoch: int = ANY_EPOCH,
-    ) -> Reply[Answer]:
+    ) -> Reply[Any]:
         return self._request(
             Append(
                 self._id(),
@@ -186,19 +186,19 @@ class DirectFanout:
         acks: int = -1,
         version: int = 13,
         timeout_ms: int = 30_000,
-    ) -> Reply[Answer]:
+    ) -> Reply[Any]:
         return self._request(
             AppendBytes(self._id(), store, number, batches, is_client, acks=acks, version=version)
         )
 
     def delete_records(
         self, *, store: int, number: int, offset: int, timeout_ms: int
-    ) -> Reply[Answer]:
+    ) -> Reply[Any]:
         return self._request(DeleteRecords(self._id(), store, number, offset, timeout_ms))
 
     def describe_producers(
         self, *, store: int, number: int, allow_follower: bool = False
-    ) -> Reply[Answer]:
+    ) -> Reply[Any]:
         return self._request(DescribeProducers(self._id(), store, number, allow_follower))
 
     def release_oldest(self) -> None:
@@ -209,9 +209,9 @@ class DirectFanout:
         self._next_id += 1
         return self._next_id
 
-    def _request(self, request: Request) -> Reply[Answer]:
+    def _request(self, request: Request) -> Reply[Any]:
         self.requests.append(request)
-        reply: Reply[Answer] = Reply()
+        reply: Reply[Any] = Reply()
         if self.is_away:
             reply.resolve(RequestFailed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif self.holds_back:
@@ -220,7 +220,7 @@ class DirectFanout:
             self._carry_out(request, reply)
         return reply
 
-    def _carry_out(self, request: Request, reply: Reply[Answer]) -> None:
+    def _carry_out(self, request: Request, reply: Reply[Any]) -> None:
         router = RouterState(self._harness.arena)
         self._harness.turns.run([(router, request)], NOW_MS)
         (answer,) = router.replies

@@ -23,7 +23,7 @@ from odradek.node.router.transactions.partition_verification import (
     TRANSACTION_V2_MIN_VERSION,
     TransactionalProducer,
 )
-from odradek.node.router.worker_client import Answer
+from odradek.node.router.worker_client import AppendReply
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.legacy_records import up_convert
 from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
@@ -61,7 +61,7 @@ async def handle_produce(
     if refusal is ErrorCode.NONE and request.transactional_id is not None:
         refusal = _transactional_id_error(request.transactional_id, context, services)
     context.retain()
-    waiting: list[tuple[PartitionProduceResponse, Reply[Answer]]] = []
+    waiting: list[tuple[PartitionProduceResponse, Reply[AppendReply]]] = []
     stores: list[int] = []
     responses: list[TopicProduceResponse] = []
     for topic_data in request.topic_data:
@@ -138,7 +138,7 @@ def _append(
     context: RequestContext,
     services: Services,
     stores: list[int],
-) -> Reply[Answer] | ErrorCode:
+) -> Reply[AppendReply] | ErrorCode:
     """`stores` has the stores of the partitions before this one in the frame; it is added to."""
     if not 0 <= data.index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -175,7 +175,7 @@ def _append(
     if request.transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
-    def append(leader_epoch: int) -> Reply[Answer]:
+    def append(leader_epoch: int) -> Reply[AppendReply]:
         return services.worker_client.append_reference(
             store=store,
             number=number,
@@ -207,7 +207,7 @@ def _append_copy(
     request: ProduceRequest,
     context: RequestContext,
     services: Services,
-) -> Reply[Answer] | ErrorCode:
+) -> Reply[AppendReply] | ErrorCode:
     """Append batches that are not in the arena: message sets, which are converted here, and what
     another node's router sends."""
     if records[MAGIC_AT] >= MAGIC:
@@ -237,7 +237,7 @@ def _is_verification_enabled(services: Services) -> bool:
     return settings.transaction_partition_verification_enable
 
 
-def _set_result(partition: PartitionProduceResponse, answer: Answer) -> None:
+def _set_result(partition: PartitionProduceResponse, answer: AppendReply) -> None:
     partition.error_code = answer.error_code
     if type(answer) is Appended:
         partition.base_offset = answer.base_offset

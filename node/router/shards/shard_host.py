@@ -20,8 +20,8 @@ from odradek.coordinator.outcome import Answer, Command, ErrorReply
 from odradek.coordinator.runtime import CoordinatorBatch, ShardRuntime, ShardState
 from odradek.node.bus.messages import Appended
 from odradek.node.bus.reply import Reply
-from odradek.node.router import worker_client
 from odradek.node.router.shards.shard_log import ShardLog
+from odradek.node.router.worker_client import AppendReply, DescribeProducersReply
 from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -136,7 +136,7 @@ class ShardHost:
             reply = self._log.barrier()
             reply.on_done(partial(self._on_barrier, runtime, reply))
 
-    def _on_barrier(self, runtime: Runtime, reply: Reply[worker_client.Answer]) -> None:
+    def _on_barrier(self, runtime: Runtime, reply: Reply[DescribeProducersReply]) -> None:
         if runtime is not self.runtime or runtime.state is not ShardState.LOADING:
             return
         if reply.result().error_code:
@@ -266,14 +266,14 @@ class ShardHost:
             reply.on_done(partial(self._on_appended, runtime, batch, reply))
 
     def _on_appended(
-        self, runtime: Runtime, batch: CoordinatorBatch[Any], reply: Reply[worker_client.Answer]
+        self, runtime: Runtime, batch: CoordinatorBatch[Any], reply: Reply[AppendReply]
     ) -> None:
         if runtime is not self.runtime:
             return
         self._run(self._complete_append, runtime, batch, reply.result())
 
     def _complete_append(
-        self, runtime: Runtime, batch: CoordinatorBatch[Any], answer: worker_client.Answer
+        self, runtime: Runtime, batch: CoordinatorBatch[Any], answer: AppendReply
     ) -> list[Answer]:
         now_ms = self._now_ms()
         if type(answer) is not Appended or answer.error_code:

@@ -5,14 +5,14 @@ there. Reading goes straight to the store; appending takes the way of every prod
 """
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from odradek.coordinator.loader import LogEntry, TransactionalEntry
 from odradek.coordinator.outcome import TransactionMarker
 from odradek.node.bus.messages import RequestFailed
 from odradek.node.bus.reply import Reply
 from odradek.node.router.logs import Logs
-from odradek.node.router.worker_client import Answer, WorkerClient
+from odradek.node.router.worker_client import AppendReply, DescribeProducersReply, WorkerClient
 from odradek.protocol.control_records import ControlType, read_control_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import iter_batches, iter_records
@@ -25,7 +25,7 @@ READ_BYTES = 65_536
 class ShardLog(Protocol):
     """What a shard's host needs of its partition."""
 
-    def barrier(self) -> Reply[Answer]:
+    def barrier(self) -> Reply[DescribeProducersReply]:
         """Answered by the partition's worker after everything that was sent to it before.
 
         From then on `bounds` is true, and no earlier append can still arrive.
@@ -40,7 +40,7 @@ class ShardLog(Protocol):
     def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
         """Some records from `offset` on, and where to read next; `end_offset` when all are read."""
 
-    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Answer]:
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[AppendReply]:
         """Append a record batch where the log ends at `base_offset`, else nothing
         (OFFSET_OUT_OF_RANGE); answered when it is committed. Answers come in order."""
 
@@ -56,7 +56,7 @@ class StoreShardLog:
         self._topic_id = topic_id
         self._partition = partition
 
-    def barrier(self) -> Reply[Answer]:
+    def barrier(self) -> Reply[DescribeProducersReply]:
         """Asking for the producers changes nothing, and goes through the same queue."""
         location = self._logs.locate(self._topic_id, self._partition)
         if location is None:
@@ -86,7 +86,7 @@ class StoreShardLog:
         # Where compaction has taken the last records there is nothing left to read.
         return entries, found.next_offset if found.buffers else end_offset
 
-    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Answer]:
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[AppendReply]:
         """Through the worker, to all in-sync replicas."""
         location = self._logs.locate(self._topic_id, self._partition)
         if location is None:
@@ -107,8 +107,8 @@ class StoreShardLog:
         return located.reader, located.number
 
 
-def _not_leader() -> Reply[Answer]:
-    reply: Reply[Answer] = Reply()
+def _not_leader() -> Reply[Any]:
+    reply: Reply[Any] = Reply()
     reply.resolve(RequestFailed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
     return reply
 

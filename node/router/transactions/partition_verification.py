@@ -32,7 +32,7 @@ from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_service import CoordinatorService
-from odradek.node.router.worker_client import Answer
+from odradek.node.router.worker_client import AppendReply
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -60,7 +60,7 @@ _RETRIABLE: Final = frozenset(
     }
 )
 
-Append = Callable[[int], Reply[Answer]]
+Append = Callable[[int], Reply[AppendReply]]
 """Appends a batch if the partition is in this leader epoch."""
 
 
@@ -68,7 +68,7 @@ class _PendingAppend(NamedTuple):
     """A batch that waits for its coordinator's word."""
 
     append: Append
-    reply: Reply[Answer]
+    reply: Reply[AppendReply]
     version: int
     sequence: int
 
@@ -180,12 +180,12 @@ class PartitionVerification:
         append: Append,
         version: int,
         sequence: int,
-    ) -> Reply[Answer]:
+    ) -> Reply[AppendReply]:
         """Append a transactional batch of Produce `version` once its transaction's coordinator
         knows of the partition. Batches for one partition are appended in the order of the calls.
         `sequence` is the batch's first."""
         if self._next_retried_sequence and self._is_out_of_order(producer, partition, sequence):
-            refused: Reply[Answer] = Reply()
+            refused: Reply[AppendReply] = Reply()
             refused.resolve(RequestFailed(0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
             return refused
         if self.is_verified(producer, partition):
@@ -398,7 +398,7 @@ def _finish_appends(entries: Iterable[_PendingAppend], leader_epoch: int, code: 
             entry.reply.resolve(RequestFailed(0, produce_error(code, entry.version)))
 
 
-def _resolve(entry: _PendingAppend, appended: Reply[Answer]) -> None:
+def _resolve(entry: _PendingAppend, appended: Reply[AppendReply]) -> None:
     entry.reply.resolve(appended.result())
 
 

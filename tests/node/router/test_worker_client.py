@@ -27,7 +27,7 @@ from odradek.node.bus.messages import (
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.bus.ring import RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
-from odradek.node.router.worker_client import Answer, WorkerClient
+from odradek.node.router.worker_client import AppendReply, WorkerClient
 from odradek.protocol.errors import ErrorCode
 from tests.support.manual_router import reachable_count
 
@@ -117,10 +117,10 @@ async def _until(condition: "object") -> None:
             await asyncio.sleep(0.001)
 
 
-async def _answer(reply: Reply[Answer]) -> Answer:
-    done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+async def _answer(reply: Reply[AppendReply]) -> AppendReply:
+    done: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
 
-    async def wait() -> Answer:
+    async def wait() -> AppendReply:
         return await reply
 
     drive(wait(), lambda value, error: done.set_result(value) if value else None)
@@ -152,7 +152,7 @@ async def _bus(
         context.destroy(0)
 
 
-def _append(worker_client: WorkerClient, store: int, payload: bytes) -> Reply[Answer]:
+def _append(worker_client: WorkerClient, store: int, payload: bytes) -> Reply[AppendReply]:
     return worker_client.append_bytes(store=store, number=5, batches=payload)
 
 

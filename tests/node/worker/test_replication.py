@@ -41,7 +41,7 @@ from odradek.node.bus.reply import Reply
 from odradek.node.child import python_command
 from odradek.node.config import WORKER_LISTENER_PREFIX
 from odradek.node.router.logs import Logs
-from odradek.node.router.worker_client import Answer, WorkerClient
+from odradek.node.router.worker_client import AppendReply, WorkerClient
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.status import ReplicaRole
 from odradek.storage.validation import AppendOrigin
@@ -564,14 +564,14 @@ class PlayedRouter:
 
         wait_until(has_come, what="the worker greets")
 
-    def append(self, partition: int, batch: bytes, *, acks: int = -1) -> "Reply[Answer]":
+    def append(self, partition: int, batch: bytes, *, acks: int = -1) -> "Reply[AppendReply]":
         place = self.node.logs.locate(TOPIC_ID, partition)
         assert place is not None
         return self.worker_client.append_bytes(
             store=place[0], number=place[1], batches=batch, is_client=True, acks=acks
         )
 
-    def wait(self, *replies: "Reply[Answer]") -> list[Answer]:
+    def wait(self, *replies: "Reply[AppendReply]") -> list[AppendReply]:
         def are_done() -> bool:
             self.loop.run_until_complete(asyncio.sleep(0))
             return all(reply.is_done for reply in replies)

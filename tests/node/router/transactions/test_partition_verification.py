@@ -12,7 +12,7 @@ from odradek.node.router.transactions.partition_verification import (
     TransactionalProducer,
     produce_error,
 )
-from odradek.node.router.worker_client import Answer
+from odradek.node.router.worker_client import AppendReply
 from odradek.protocol.errors import ErrorCode
 from tests.support.transaction_harness import TransactionalClient, TransactionHarness
 from tests.support.waiting import wait_until
@@ -91,7 +91,7 @@ def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing
     producer = TransactionalProducer("tx", client.producer_id, client.producer_epoch)
     appended: list[int] = []
 
-    def append(leader_epoch: int) -> Reply[Answer]:
+    def append(leader_epoch: int) -> Reply[AppendReply]:
         appended.append(leader_epoch)
         return Reply()
 
