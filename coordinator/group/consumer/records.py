@@ -1,24 +1,11 @@
 """The records of consumer groups (KIP-848) in `__consumer_offsets`, in Kafka's own formats.
 
-A key begins with an int16 that tells its type and is never flexible; a value begins with version 0
-and is. A null value removes the key.
-
-    key 3    group                    epoch INT32, tag 0: hash of the subscribed topics INT64
-    key 5    group, member            instance, rack NULLABLE_STRING, client id, client host STRING,
-             topic names ARRAY, regular expression NULLABLE_STRING, rebalance timeout INT32,
-             assignor NULLABLE_STRING, tag 0: what a classic member is besides
-    key 6    group                    epoch of the target assignment INT32, tag 0: when INT64
-    key 7    group, member            target: ARRAY of topic id UUID, partitions ARRAY of INT32
-    key 8    group, member            epoch, previous epoch INT32, state INT8, assigned and pending
-             revocation: ARRAY of topic id, partitions, tag 0: since which epoch each
-    key 16   group, expression        topic names ARRAY, version INT64, timestamp INT64
-
-Type 4 (the subscribed topics themselves) has not been written since Kafka 4.1 and decodes to None.
 Values are immutable, their mappings are never written to. Called by `records`.
 """
 
-import struct
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -28,30 +15,30 @@ from odradek.coordinator.group.modern.records import (
     CurrentRecord,
     EpochRecord,
     GroupEpoch,
+    GroupKey,
+    MemberKey,
     MemberRecord,
     MemberState,
     ModernRecords,
-    TargetEpoch,
     TargetEpochRecord,
     TargetRecord,
-)
-from odradek.coordinator.group.record_fields import (
-    INT16,
-    INT32,
-    NO_TAGS,
-    VALUE_VERSION,
-    FieldReader,
-    compact_bytes,
-    compact_int32s,
-    compact_string,
-    compact_strings,
-    int64_tag,
-    string,
-    tag,
-    topic_partitions,
-    uvarint,
+    epochs_of,
+    target_epoch_format,
+    target_partitions_format,
 )
 from odradek.coordinator.group.topics import Partitions
+from odradek.coordinator.record_serde import RecordFormat, SchemaValue
+from odradek.protocol.schema import (
+    array,
+    binary,
+    int8,
+    int32,
+    int64,
+    optional,
+    string,
+    struct,
+    uuid,
+)
 from odradek.protocol.types import Uuid
 
 V = TypeVar("V")
@@ -60,16 +47,6 @@ PartitionEpochs: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with the member's epoch when it was given to it."""
 
 NO_PARTITION_EPOCHS: Final[PartitionEpochs] = {}
-UNKNOWN_EPOCH: Final = -1
-"""Of a partition whose record does not tell since when: older releases wrote no such thing."""
-
-_GROUP_KEY: Final = 3
-_MEMBER_KEY: Final = 5
-_TARGET_EPOCH_KEY: Final = 6
-_TARGET_KEY: Final = 7
-_CURRENT_KEY: Final = 8
-_REGEX_KEY: Final = 16
-_EPOCHS_TAG: Final = 0
 
 
 class ClassicMemberMetadata(msgspec.Struct, frozen=True, gc=False):
@@ -157,210 +134,181 @@ ConsumerGroupRecord: TypeAlias = (
 )
 
 
-# -- writing --------------------------------------------------------------------------------------
+# -- formats --------------------------------------------------------------------------------------
 
 
-def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log. ProtocolError if a text is too long for its place."""
-    group_id = string(record.group_id)
-    value: bytes | None
-    match record:
-        case ConsumerCurrentRecord():
-            key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
-            value = None if record.value is None else _encode_current(record.value)
-        case ConsumerEpochRecord():
-            key = INT16.pack(_GROUP_KEY) + group_id
-            value = None if record.value is None else _encode_epoch(record.value)
-        case ConsumerMemberRecord():
-            key = INT16.pack(_MEMBER_KEY) + group_id + string(record.member_id)
-            value = None if record.value is None else _encode_member(record.value)
-        case ConsumerTargetEpochRecord():
-            key = INT16.pack(_TARGET_EPOCH_KEY) + group_id
-            value = None if record.value is None else _encode_target_epoch(record.value)
-        case ConsumerTargetRecord():
-            key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
-            value = None if record.value is None else _encode_target(record.value)
-        case ConsumerRegexRecord():
-            key = INT16.pack(_REGEX_KEY) + group_id + string(record.regex)
-            value = None if record.value is None else _encode_resolved(record.value)
-    return key, value
+@struct
+class _EpochValue:
+    epoch: int = int32()
+    metadata_hash: int = int64(tag=0)
 
 
-def _encode_epoch(epoch: GroupEpoch) -> bytes:
-    return VALUE_VERSION + INT32.pack(epoch.epoch) + int64_tag(epoch.metadata_hash)
+@struct
+class _ClassicProtocol:
+    name: str = string()
+    metadata: bytes = binary()
 
 
-def _encode_target_epoch(epoch: TargetEpoch) -> bytes:
-    return VALUE_VERSION + INT32.pack(epoch.epoch) + int64_tag(epoch.assigned_at_ms)
+@struct
+class _ClassicMember:
+    session_timeout_ms: int = int32()
+    protocols: list[_ClassicProtocol] = array(_ClassicProtocol)
 
 
-def _encode_member(member: ConsumerGroupMember) -> bytes:
-    tags = NO_TAGS
-    if member.classic is not None:
-        # A nullable structure is led by a byte that says whether it is there.
-        parts = [b"\x01", INT32.pack(member.classic.session_timeout_ms)]
-        parts.append(uvarint(len(member.classic.protocols) + 1))
-        for name, metadata in member.classic.protocols:
-            parts += (compact_string(name), compact_bytes(metadata), NO_TAGS)
-        parts.append(NO_TAGS)
-        tags = tag(0, b"".join(parts))
-    return b"".join(
-        (
-            VALUE_VERSION,
-            compact_string(member.instance_id),
-            compact_string(member.rack_id),
-            compact_string(member.client_id),
-            compact_string(member.client_host),
-            compact_strings(member.topic_names),
-            compact_string(member.topic_regex),
-            INT32.pack(member.rebalance_timeout_ms),
-            compact_string(member.server_assignor),
-            tags,
-        )
+@struct
+class _MemberValue:
+    instance_id: str | None = string(nullable_since=0)
+    rack_id: str | None = string(nullable_since=0)
+    client_id: str = string()
+    client_host: str = string()
+    topic_names: list[str] = array(string)
+    topic_regex: str | None = string(nullable_since=0)
+    rebalance_timeout_ms: int = int32()
+    server_assignor: str | None = string(nullable_since=0)
+    classic: _ClassicMember | None = optional(_ClassicMember, nullable_since=0, tag=0)
+
+
+@struct
+class _TopicEpochs:
+    topic_id: Uuid = uuid()
+    partitions: list[int] = array(int32)
+    epochs: list[int] | None = array(int32, nullable_since=0, default=None, tag=0)
+
+
+@struct
+class _CurrentValue:
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned: list[_TopicEpochs] = array(_TopicEpochs)
+    pending_revocation: list[_TopicEpochs] = array(_TopicEpochs)
+
+
+@struct
+class _RegexKey:
+    group_id: str = string()
+    regex: str = string()
+
+
+@struct
+class _RegexValue:
+    topic_names: list[str] = array(string)
+    version: int = int64()
+    timestamp_ms: int = int64()
+
+
+def _member_value(member: ConsumerGroupMember) -> object:
+    """What the encoder reads: the member itself, unless it is a classic one."""
+    classic = member.classic
+    if classic is None:
+        return member
+    protocols = [_ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols]
+    value = {name: getattr(member, name) for name in member.__struct_fields__}
+    value["classic"] = _ClassicMember(
+        session_timeout_ms=classic.session_timeout_ms, protocols=protocols
     )
+    return _MemberValue(**value)
 
 
-def _encode_target(target: Partitions) -> bytes:
-    return VALUE_VERSION + topic_partitions(target) + NO_TAGS
-
-
-def _encode_current(current: ConsumerCurrentAssignment) -> bytes:
-    parts = [
-        VALUE_VERSION,
-        struct.pack(
-            ">iib", current.member_epoch, current.previous_member_epoch, int(current.state)
-        ),
-    ]
-    for topics in (current.assigned, current.pending_revocation):
-        parts.append(uvarint(len(topics) + 1))
-        for topic_id, epochs in topics.items():
-            in_order = sorted(epochs)
-            since = compact_int32s([epochs[index] for index in in_order])
-            parts += (topic_id, compact_int32s(in_order), tag(_EPOCHS_TAG, since))
-    parts.append(NO_TAGS)
-    return b"".join(parts)
-
-
-def _encode_resolved(resolved: ResolvedRegex) -> bytes:
-    stamps = struct.pack(">qq", resolved.version, resolved.timestamp_ms)
-    return VALUE_VERSION + compact_strings(resolved.topic_names) + stamps + NO_TAGS
-
-
-# -- reading --------------------------------------------------------------------------------------
-
-
-def decode_consumer_record(
-    kind: int, key: FieldReader, value: bytes | None
-) -> ConsumerGroupRecord | None:
-    """The inverse; `key` stands behind the type. None for types that are not told of here.
-
-    Bytes that end too early raise struct.error or IndexError, which `records` makes ProtocolErrors.
-    """
-    reader = None if value is None else FieldReader(value)
-    if reader is not None and kind in CONSUMER_RECORD_KINDS:
-        reader.version(0, CONSUMER_RECORD_KINDS[kind])
-        reader.is_flexible = True
-    match kind:
-        case 3:
-            return ConsumerEpochRecord(key.string(), _read(reader, _decode_epoch))
-        case 5:
-            return ConsumerMemberRecord(key.string(), key.string(), _read(reader, _decode_member))
-        case 6:
-            return ConsumerTargetEpochRecord(key.string(), _read(reader, _decode_target_epoch))
-        case 7:
-            target = _read(reader, FieldReader.topic_partitions)
-            return ConsumerTargetRecord(key.string(), key.string(), target)
-        case 8:
-            return ConsumerCurrentRecord(key.string(), key.string(), _read(reader, _decode_current))
-        case 16:
-            return ConsumerRegexRecord(key.string(), key.string(), _read(reader, _decode_resolved))
-    return None
-
-
-def _read(reader: FieldReader | None, decode: Callable[[FieldReader], V]) -> V | None:
-    return None if reader is None else decode(reader)
-
-
-CONSUMER_RECORD_KINDS: Final[Mapping[int, str]] = {
-    _GROUP_KEY: "ConsumerGroupMetadataValue",
-    _MEMBER_KEY: "ConsumerGroupMemberMetadataValue",
-    _TARGET_EPOCH_KEY: "ConsumerGroupTargetAssignmentMetadataValue",
-    _TARGET_KEY: "ConsumerGroupTargetAssignmentMemberValue",
-    _CURRENT_KEY: "ConsumerGroupCurrentMemberAssignmentValue",
-    _REGEX_KEY: "ConsumerGroupRegularExpressionValue",
-}
-
-
-def _decode_epoch(reader: FieldReader) -> GroupEpoch:
-    return GroupEpoch(reader.int32(), reader.int64_tag())
-
-
-def _decode_target_epoch(reader: FieldReader) -> TargetEpoch:
-    return TargetEpoch(reader.int32(), reader.int64_tag())
-
-
-def _decode_member(reader: FieldReader) -> ConsumerGroupMember:
-    instance_id = reader.nullable_string()
-    rack_id = reader.nullable_string()
-    client_id, client_host = reader.string(), reader.string()
-    topic_names = reader.strings()
-    topic_regex = reader.nullable_string()
-    rebalance_timeout_ms = reader.int32()
-    server_assignor = reader.nullable_string()
-    classic = reader.tags().get(0)
+def _member(read: _MemberValue) -> ConsumerGroupMember:
+    classic = read.classic
     return ConsumerGroupMember(
-        instance_id=instance_id,
-        rack_id=rack_id,
-        client_id=client_id,
-        client_host=client_host,
-        topic_names=topic_names,
-        topic_regex=topic_regex,
-        rebalance_timeout_ms=rebalance_timeout_ms,
-        server_assignor=server_assignor,
-        classic=None if classic is None else _decode_classic(classic),
+        instance_id=read.instance_id,
+        rack_id=read.rack_id,
+        client_id=read.client_id,
+        client_host=read.client_host,
+        topic_names=tuple(read.topic_names),
+        topic_regex=read.topic_regex,
+        rebalance_timeout_ms=read.rebalance_timeout_ms,
+        server_assignor=read.server_assignor,
+        classic=None
+        if classic is None
+        else ClassicMemberMetadata(
+            classic.session_timeout_ms,
+            tuple((protocol.name, protocol.metadata) for protocol in classic.protocols),
+        ),
     )
 
 
-def _decode_classic(octets: bytes) -> ClassicMemberMetadata | None:
-    reader = FieldReader(octets)
-    reader.is_flexible = True
-    if reader.int8() < 0:
-        return None
-    session_timeout_ms = reader.int32()
-    protocols = []
-    for _ in range(reader.array_length()):
-        protocols.append((reader.string(), reader.octets()))
-        reader.tags()
-    return ClassicMemberMetadata(session_timeout_ms, tuple(protocols))
+class _WrittenTopic(msgspec.Struct, gc=False):
+    """What the encoder reads in place of a _TopicEpochs; it is made faster."""
+
+    topic_id: Uuid
+    partitions: list[int]
+    epochs: list[int]
 
 
-def _decode_current(reader: FieldReader) -> ConsumerCurrentAssignment:
-    member_epoch, previous_member_epoch = reader.int32(), reader.int32()
-    state = reader.int8()
-    known = state in MemberState.__members__.values()
+def _current_value(current: ConsumerCurrentAssignment) -> CurrentAssignment:
+    return CurrentAssignment(
+        current.member_epoch,
+        current.previous_member_epoch,
+        current.state,
+        _topic_epochs(current.assigned),
+        _topic_epochs(current.pending_revocation),
+    )
+
+
+def _topic_epochs(partitions: PartitionEpochs) -> list[_WrittenTopic]:
+    return [
+        _WrittenTopic(
+            topic_id,
+            (in_order := sorted(epochs)),
+            [epochs[index] for index in in_order],
+        )
+        for topic_id, epochs in partitions.items()
+    ]
+
+
+def _current(read: _CurrentValue) -> ConsumerCurrentAssignment:
     return ConsumerCurrentAssignment(
-        member_epoch,
-        previous_member_epoch,
-        MemberState(state) if known else MemberState.UNKNOWN,
-        _decode_partition_epochs(reader),
-        _decode_partition_epochs(reader),
+        read.member_epoch,
+        read.previous_member_epoch,
+        _STATES.get(read.state, MemberState.UNKNOWN),
+        _partition_epochs(read.assigned),
+        _partition_epochs(read.pending_revocation),
     )
 
 
-def _decode_partition_epochs(reader: FieldReader) -> PartitionEpochs:
-    topics: dict[Uuid, dict[int, int]] = {}
-    for _ in range(reader.array_length()):
-        topic_id = reader.uuid()
-        partitions = reader.int32s()
-        since: tuple[int, ...] = (UNKNOWN_EPOCH,) * len(partitions)
-        octets = reader.tags().get(_EPOCHS_TAG)
-        if octets is not None:
-            epochs = FieldReader(octets)
-            epochs.is_flexible = True
-            since = epochs.int32s()
-        topics[topic_id] = dict(zip(partitions, since, strict=True))
-    return topics
+def _partition_epochs(topics: list[_TopicEpochs]) -> PartitionEpochs:
+    return {topic.topic_id: epochs_of(topic.partitions, topic.epochs) for topic in topics}
 
 
-def _decode_resolved(reader: FieldReader) -> ResolvedRegex:
-    return ResolvedRegex(reader.strings(), reader.int64(), reader.int64())
+_STATES: Final = {int(state): state for state in MemberState}
+
+CONSUMER_FORMATS: Final = (
+    RecordFormat(
+        3,
+        ConsumerEpochRecord,
+        GroupKey,
+        SchemaValue("ConsumerGroupMetadataValue", _EpochValue, GroupEpoch),
+    ),
+    RecordFormat(
+        5,
+        ConsumerMemberRecord,
+        MemberKey,
+        SchemaValue(
+            "ConsumerGroupMemberMetadataValue", _MemberValue, _member, to_struct=_member_value
+        ),
+    ),
+    target_epoch_format(6, ConsumerTargetEpochRecord, "ConsumerGroupTargetAssignmentMetadataValue"),
+    target_partitions_format(7, ConsumerTargetRecord, "ConsumerGroupTargetAssignmentMemberValue"),
+    RecordFormat(
+        8,
+        ConsumerCurrentRecord,
+        MemberKey,
+        SchemaValue(
+            "ConsumerGroupCurrentMemberAssignmentValue",
+            _CurrentValue,
+            _current,
+            to_struct=_current_value,
+        ),
+    ),
+    RecordFormat(
+        16,
+        ConsumerRegexRecord,
+        _RegexKey,
+        SchemaValue("ConsumerGroupRegularExpressionValue", _RegexValue, ResolvedRegex),
+    ),
+)
+"""Type 4 (the subscribed topics themselves) has not been written since Kafka 4.1 and decodes to
+None."""

@@ -5,14 +5,25 @@ number of its own in the log, so that `replay` is found by class. Their last fie
 None removes the key. Values are immutable, their mappings are never written to.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
+
+from odradek.coordinator.group.topics import Partitions
+from odradek.coordinator.record_serde import RecordFormat, SchemaValue
+from odradek.protocol.schema import array, int32, int64, string, struct, uuid
+from odradek.protocol.types import Uuid
 
 M = TypeVar("M")
 T = TypeVar("T")
 C = TypeVar("C")
+
+UNKNOWN_EPOCH: Final = -1
+"""Of a partition or task whose record does not tell its epoch: older releases wrote none."""
 
 
 class MemberState(IntEnum):
@@ -112,3 +123,90 @@ class ModernRecords(NamedTuple):
     member: type[MemberRecord[Any]]
     target: type[TargetRecord[Any]]
     current: type[CurrentRecord[Any]]
+
+
+# -- formats --------------------------------------------------------------------------------------
+
+
+@struct
+class GroupKey:
+    """The key of what a group has one of."""
+
+    group_id: str = string()
+
+
+@struct
+class MemberKey:
+    """The key of what a member has one of."""
+
+    group_id: str = string()
+    member_id: str = string()
+
+
+@struct
+class TargetEpochValue:
+    """See TargetEpoch."""
+
+    epoch: int = int32()
+    assigned_at_ms: int = int64(tag=0)
+
+
+@struct
+class TopicPartitionsValue:
+    """Partitions of one topic."""
+
+    topic_id: Uuid = uuid()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class PartitionsValue:
+    """See Partitions."""
+
+    topic_partitions: list[TopicPartitionsValue] = array(TopicPartitionsValue)
+
+
+class _WrittenTopic(msgspec.Struct, gc=False):
+    """What the encoder reads in place of a TopicPartitionsValue; it is made faster."""
+
+    topic_id: Uuid
+    partitions: list[int]
+
+
+class _WrittenPartitions(msgspec.Struct, gc=False):
+    topic_partitions: list[_WrittenTopic]
+
+
+def topic_partitions_values(partitions: Partitions) -> list[_WrittenTopic]:
+    """Partitions as they are written."""
+    return [_WrittenTopic(topic_id, sorted(indexes)) for topic_id, indexes in partitions.items()]
+
+
+def partitions_of(values: Iterable[TopicPartitionsValue]) -> Partitions:
+    """Partitions as they were read."""
+    return {value.topic_id: frozenset(value.partitions) for value in values}
+
+
+def epochs_of(indexes: Sequence[int], epochs: Sequence[int] | None) -> Mapping[int, int]:
+    """Partitions or tasks with the member epochs in which they were given to the member."""
+    if epochs is None:
+        return dict.fromkeys(indexes, UNKNOWN_EPOCH)
+    return dict(zip(indexes, epochs, strict=True))
+
+
+def target_epoch_format(number: int, record: type[TargetEpochRecord], name: str) -> RecordFormat:
+    """The epoch of a target assignment is written alike by all types."""
+    return RecordFormat(number, record, GroupKey, SchemaValue(name, TargetEpochValue, TargetEpoch))
+
+
+def target_partitions_format(
+    number: int, record: type[TargetRecord[Partitions]], name: str
+) -> RecordFormat:
+    """Partitions as the target of a member."""
+    value = SchemaValue(
+        name,
+        PartitionsValue,
+        lambda read: partitions_of(read.topic_partitions),
+        to_struct=lambda target: _WrittenPartitions(topic_partitions_values(target)),
+    )
+    return RecordFormat(number, record, MemberKey, value)

@@ -1,25 +1,11 @@
 """The records of share groups (KIP-932) in `__consumer_offsets`, in Kafka's own formats.
 
-As those of consumer groups (`consumer.records`): a key begins with its type, a value with version
-0, and is flexible.
-
-    key 10   group, member            rack NULLABLE_STRING, client id, client host STRING,
-             topic names ARRAY
-    key 11   group                    epoch INT32, hash of the subscribed topics INT64
-    key 12   group                    epoch of the target assignment INT32, tag 0: when INT64
-    key 13   group, member            target: ARRAY of topic id UUID, partitions ARRAY of INT32
-    key 14   group, member            epoch, previous epoch INT32, state INT8 (always 0: stable),
-             assigned: ARRAY of topic id, partitions
-    key 15   group                    partitions whose share state is being made, and whose is
-             there: ARRAYs of topic id, name STRING, partitions; topics whose share state is being
-             deleted: ARRAY of topic id, name
-
-Type 9 (the subscribed topics themselves) was given up before 4.1 and decodes to None. Values are
-immutable, their mappings are never written to. Called by `records`.
+Values are immutable, their mappings are never written to. Called by `records`.
 """
 
-import struct
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping
 from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -29,42 +15,27 @@ from odradek.coordinator.group.modern.records import (
     CurrentRecord,
     EpochRecord,
     GroupEpoch,
+    GroupKey,
+    MemberKey,
     MemberRecord,
     ModernRecords,
-    TargetEpoch,
     TargetEpochRecord,
     TargetRecord,
-)
-from odradek.coordinator.group.record_fields import (
-    INT16,
-    INT32,
-    INT64,
-    NO_TAGS,
-    VALUE_VERSION,
-    FieldReader,
-    compact_int32s,
-    compact_string,
-    compact_strings,
-    int64_tag,
-    string,
-    topic_partitions,
-    uvarint,
+    TopicPartitionsValue,
+    partitions_of,
+    target_epoch_format,
+    target_partitions_format,
+    topic_partitions_values,
 )
 from odradek.coordinator.group.topics import (
     NO_PARTITIONS,
     Partitions,
 )
+from odradek.coordinator.record_serde import RecordFormat, SchemaValue
+from odradek.protocol.schema import array, int8, int32, int64, string, struct, uuid
 from odradek.protocol.types import Uuid
 
 V = TypeVar("V")
-
-_MEMBER_KEY: Final = 10
-_GROUP_KEY: Final = 11
-_TARGET_EPOCH_KEY: Final = 12
-_TARGET_KEY: Final = 13
-_CURRENT_KEY: Final = 14
-_STATES_KEY: Final = 15
-_STABLE: Final = 0
 
 
 class NamedPartitions(NamedTuple):
@@ -153,174 +124,133 @@ ShareGroupRecord: TypeAlias = (
 )
 
 
-# -- writing --------------------------------------------------------------------------------------
+# -- formats --------------------------------------------------------------------------------------
 
 
-def encode_share_record(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log. ProtocolError if a text is too long for its place."""
-    group_id = string(record.group_id)
-    value: bytes | None
-    match record:
-        case ShareMemberRecord():
-            key = INT16.pack(_MEMBER_KEY) + group_id + string(record.member_id)
-            value = None if record.value is None else _encode_member(record.value)
-        case ShareEpochRecord():
-            key = INT16.pack(_GROUP_KEY) + group_id
-            value = None if record.value is None else _encode_epoch(record.value)
-        case ShareTargetEpochRecord():
-            key = INT16.pack(_TARGET_EPOCH_KEY) + group_id
-            value = None if record.value is None else _encode_target_epoch(record.value)
-        case ShareTargetRecord():
-            key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
-            value = None if record.value is None else _encode_target(record.value)
-        case ShareCurrentRecord():
-            key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
-            value = None if record.value is None else _encode_current(record.value)
-        case ShareStatePartitionsRecord():
-            key = INT16.pack(_STATES_KEY) + group_id
-            value = None if record.value is None else _encode_states(record.value)
-    return key, value
+@struct
+class _MemberValue:
+    rack_id: str | None = string(nullable_since=0)
+    client_id: str = string()
+    client_host: str = string()
+    topic_names: list[str] = array(string)
 
 
-def _encode_member(member: ShareGroupMember) -> bytes:
-    return b"".join(
-        (
-            VALUE_VERSION,
-            compact_string(member.rack_id),
-            compact_string(member.client_id),
-            compact_string(member.client_host),
-            compact_strings(member.topic_names),
-            NO_TAGS,
-        )
+@struct
+class _EpochValue:
+    epoch: int = int32()
+    metadata_hash: int = int64()
+
+
+@struct
+class _CurrentValue:
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned: list[TopicPartitionsValue] = array(TopicPartitionsValue)
+
+
+@struct
+class _NamedPartitionsValue:
+    topic_id: Uuid = uuid()
+    name: str = string()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class _TopicValue:
+    topic_id: Uuid = uuid()
+    name: str = string()
+
+
+@struct
+class _StatesValue:
+    initializing: list[_NamedPartitionsValue] = array(_NamedPartitionsValue)
+    initialized: list[_NamedPartitionsValue] = array(_NamedPartitionsValue)
+    deleting: list[_TopicValue] = array(_TopicValue)
+
+
+def _current_value(current: ShareCurrentAssignment) -> CurrentAssignment:
+    return CurrentAssignment(
+        current.member_epoch,
+        current.previous_member_epoch,
+        assigned=topic_partitions_values(current.assigned),
     )
 
 
-def _encode_epoch(epoch: GroupEpoch) -> bytes:
-    return VALUE_VERSION + INT32.pack(epoch.epoch) + INT64.pack(epoch.metadata_hash) + NO_TAGS
-
-
-def _encode_target_epoch(epoch: TargetEpoch) -> bytes:
-    return VALUE_VERSION + INT32.pack(epoch.epoch) + int64_tag(epoch.assigned_at_ms)
-
-
-def _encode_target(target: Partitions) -> bytes:
-    return VALUE_VERSION + topic_partitions(target) + NO_TAGS
-
-
-def _encode_current(current: ShareCurrentAssignment) -> bytes:
-    epochs = struct.pack(">iib", current.member_epoch, current.previous_member_epoch, _STABLE)
-    return VALUE_VERSION + epochs + topic_partitions(current.assigned) + NO_TAGS
-
-
-def _encode_states(states: StatePartitions) -> bytes:
-    parts = [VALUE_VERSION]
-    for topics in (states.initializing, states.initialized):
-        parts.append(uvarint(len(topics) + 1))
-        for topic_id, (name, indexes) in topics.items():
-            parts += (topic_id, compact_string(name), compact_int32s(sorted(indexes)), NO_TAGS)
-    parts.append(uvarint(len(states.deleting) + 1))
-    for topic_id, name in states.deleting.items():
-        parts += (topic_id, compact_string(name), NO_TAGS)
-    parts.append(NO_TAGS)
-    return b"".join(parts)
-
-
-# -- reading --------------------------------------------------------------------------------------
-
-
-def decode_share_record(
-    kind: int, key: FieldReader, value: bytes | None
-) -> ShareGroupRecord | None:
-    """The inverse; `key` stands behind the type. None for types that are not told of here.
-
-    Bytes that end too early raise struct.error or IndexError, which `records` makes ProtocolErrors.
-    """
-    reader = None if value is None else FieldReader(value)
-    if reader is not None and kind in SHARE_RECORD_KINDS:
-        reader.version(0, SHARE_RECORD_KINDS[kind])
-        reader.is_flexible = True
-    match kind:
-        case 10:
-            return ShareMemberRecord(key.string(), key.string(), _read(reader, _decode_member))
-        case 11:
-            return ShareEpochRecord(key.string(), _read(reader, _decode_epoch))
-        case 12:
-            return ShareTargetEpochRecord(key.string(), _read_tagged(reader, _decode_target_epoch))
-        case 13:
-            return ShareTargetRecord(key.string(), key.string(), _read(reader, _decode_target))
-        case 14:
-            return ShareCurrentRecord(key.string(), key.string(), _read(reader, _decode_current))
-        case 15:
-            return ShareStatePartitionsRecord(key.string(), _read(reader, _decode_states))
-    return None
-
-
-def _read(reader: FieldReader | None, decode: Callable[[FieldReader], V]) -> V | None:
-    if reader is None:
-        return None
-    value = decode(reader)
-    # Nothing has been put under a tag yet.
-    reader.tags()
-    return value
-
-
-def _read_tagged(reader: FieldReader | None, decode: Callable[[FieldReader], V]) -> V | None:
-    return None if reader is None else decode(reader)
-
-
-SHARE_RECORD_KINDS: Final[Mapping[int, str]] = {
-    _MEMBER_KEY: "ShareGroupMemberMetadataValue",
-    _GROUP_KEY: "ShareGroupMetadataValue",
-    _TARGET_EPOCH_KEY: "ShareGroupTargetAssignmentMetadataValue",
-    _TARGET_KEY: "ShareGroupTargetAssignmentMemberValue",
-    _CURRENT_KEY: "ShareGroupCurrentMemberAssignmentValue",
-    _STATES_KEY: "ShareGroupStatePartitionMetadataValue",
-}
-
-
-def _decode_member(reader: FieldReader) -> ShareGroupMember:
-    return ShareGroupMember(
-        rack_id=reader.nullable_string(),
-        client_id=reader.string(),
-        client_host=reader.string(),
-        topic_names=reader.strings(),
+def _current(read: _CurrentValue) -> ShareCurrentAssignment:
+    """The state is ignored: a member of a share group has nothing to give up."""
+    return ShareCurrentAssignment(
+        read.member_epoch, read.previous_member_epoch, assigned=partitions_of(read.assigned)
     )
 
 
-def _decode_epoch(reader: FieldReader) -> GroupEpoch:
-    return GroupEpoch(reader.int32(), reader.int64())
+def _states_value(states: StatePartitions) -> _StatesValue:
+    return _StatesValue(
+        initializing=_named_values(states.initializing),
+        initialized=_named_values(states.initialized),
+        deleting=[
+            _TopicValue(topic_id=topic_id, name=name) for topic_id, name in states.deleting.items()
+        ],
+    )
 
 
-def _decode_target_epoch(reader: FieldReader) -> TargetEpoch:
-    return TargetEpoch(reader.int32(), reader.int64_tag())
+def _named_values(topics: TopicStates) -> list[_NamedPartitionsValue]:
+    return [
+        _NamedPartitionsValue(topic_id=topic_id, name=name, partitions=sorted(indexes))
+        for topic_id, (name, indexes) in topics.items()
+    ]
 
 
-def _decode_target(reader: FieldReader) -> Partitions:
-    return reader.topic_partitions()
+def _states(read: _StatesValue) -> StatePartitions:
+    return StatePartitions(
+        _named(read.initializing),
+        _named(read.initialized),
+        {topic.topic_id: topic.name for topic in read.deleting},
+    )
 
 
-def _decode_current(reader: FieldReader) -> ShareCurrentAssignment:
-    member_epoch, previous_member_epoch = reader.int32(), reader.int32()
-    # The state: a member of a share group has nothing to give up and is always stable.
-    reader.int8()
-    assigned = reader.topic_partitions()
-    return ShareCurrentAssignment(member_epoch, previous_member_epoch, assigned=assigned)
+def _named(values: list[_NamedPartitionsValue]) -> TopicStates:
+    return {
+        value.topic_id: NamedPartitions(value.name, frozenset(value.partitions)) for value in values
+    }
 
 
-def _decode_states(reader: FieldReader) -> StatePartitions:
-    initializing, initialized = _decode_topics(reader), _decode_topics(reader)
-    deleting: dict[Uuid, str] = {}
-    for _ in range(reader.array_length()):
-        topic_id = reader.uuid()
-        deleting[topic_id] = reader.string()
-        reader.tags()
-    return StatePartitions(initializing, initialized, deleting)
-
-
-def _decode_topics(reader: FieldReader) -> TopicStates:
-    topics: dict[Uuid, NamedPartitions] = {}
-    for _ in range(reader.array_length()):
-        topic_id = reader.uuid()
-        topics[topic_id] = NamedPartitions(reader.string(), frozenset(reader.int32s()))
-        reader.tags()
-    return topics
+SHARE_FORMATS: Final = (
+    RecordFormat(
+        10,
+        ShareMemberRecord,
+        MemberKey,
+        SchemaValue("ShareGroupMemberMetadataValue", _MemberValue, ShareGroupMember),
+    ),
+    RecordFormat(
+        11,
+        ShareEpochRecord,
+        GroupKey,
+        SchemaValue("ShareGroupMetadataValue", _EpochValue, GroupEpoch),
+    ),
+    target_epoch_format(12, ShareTargetEpochRecord, "ShareGroupTargetAssignmentMetadataValue"),
+    target_partitions_format(13, ShareTargetRecord, "ShareGroupTargetAssignmentMemberValue"),
+    RecordFormat(
+        14,
+        ShareCurrentRecord,
+        MemberKey,
+        SchemaValue(
+            "ShareGroupCurrentMemberAssignmentValue",
+            _CurrentValue,
+            _current,
+            to_struct=_current_value,
+        ),
+    ),
+    RecordFormat(
+        15,
+        ShareStatePartitionsRecord,
+        GroupKey,
+        SchemaValue(
+            "ShareGroupStatePartitionMetadataValue",
+            _StatesValue,
+            _states,
+            to_struct=_states_value,
+        ),
+    ),
+)
+"""Type 9 (the subscribed topics themselves) was given up before 4.1 and decodes to None."""

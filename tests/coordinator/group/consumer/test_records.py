@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.coordinator.group.consumer.records import (
-    UNKNOWN_EPOCH,
     ClassicMemberMetadata,
     ConsumerCurrentAssignment,
     ConsumerCurrentRecord,
@@ -19,6 +18,7 @@ from odradek.coordinator.group.consumer.records import (
     ResolvedRegex,
 )
 from odradek.coordinator.group.modern.records import (
+    UNKNOWN_EPOCH,
     GroupEpoch,
     MemberState,
     TargetEpoch,
