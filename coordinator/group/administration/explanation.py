@@ -1,22 +1,21 @@
-"""What a group does, and why: everything the coordinator knows of it, as ExplainGroup tells it.
+"""What the coordinator knows of a group, as ExplainGroup returns it.
 
-Members with what each of them is at, what it owns and how long it took; commits with their times;
-what happened lately. Nothing is changed here, and nothing is judged: findings are made of this and
-of what the partitions' leaders know (node/cli/findings.py). Called by `shard`.
+Members with their progress, their partitions and their durations; commits with their times; recent
+events. Nothing is changed here, and nothing is judged: node/cli/findings.py draws the conclusions.
+Called by `shard`.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC
 from odradek.coordinator.group.classic.members import ClassicGroupMember
-from odradek.coordinator.group.consumer.group import (
-    ConsumerGroup,
-)
-from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.events import GroupEvent
 from odradek.coordinator.group.group_record import GroupRecord
+from odradek.coordinator.group.modern.event_history import RebalanceTimings
+from odradek.coordinator.group.modern.group import ModernGroup, ModernGroupState
 from odradek.coordinator.group.modern.heartbeats import (
     LEAVE_GROUP_STATIC_EPOCH,
 )
@@ -24,13 +23,10 @@ from odradek.coordinator.group.modern.records import (
     MemberState,
 )
 from odradek.coordinator.group.requests import ExplainGroup
-from odradek.coordinator.group.share.group import ShareGroup
-from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.step import (
     GroupStep,
 )
 from odradek.coordinator.group.streams.group import StreamsGroup
-from odradek.coordinator.group.streams.groups import StreamsGroups
 from odradek.coordinator.group.streams.records import TasksTupleWithEpochs
 from odradek.coordinator.group.streams.responses import ASSIGNOR_NAME, partitions_read_by
 from odradek.coordinator.group.topics import TopicCatalog
@@ -72,20 +68,40 @@ class GroupExplainer:
         return respond(command, explained)
 
     def _fill(self, explained: ExplainedGroup, step: GroupStep) -> tuple[GroupEvent, ...]:
-        """Tell of the group and its members, as its kind does; returns its events."""
+        """Describe the group and its members; returns its events."""
         group_id = explained.group_id
-        consumers = self._directory.consumers.get(group_id)
+        directory = self._directory
+        known = directory.modern_type_of(group_id)
+        if known is not None:
+            explained.group_type = known.group_type
+            explained.topics = sorted(known.topic_names(group_id))
+        told = _ModernProgress(
+            MemberProgress.REVOKING_PARTITIONS,
+            MemberProgress.AWAITING_PARTITIONS,
+            lambda partitions: _named(partitions, step.topics),
+        )
+        consumers = directory.consumers.get(group_id)
         if consumers is not None:
-            _fill_consumers(explained, consumers, self._directory.consumers, step)
-            return self._directory.consumers.events.newest(group_id)
-        share = self._directory.shares.get(group_id)
+            explained.protocol = directory.consumers.assignor_of(consumers, step)
+            events = directory.consumers.events
+            _fill_modern(explained, consumers, events.timings(group_id), told)
+            return events.newest(group_id)
+        share = directory.shares.get(group_id)
         if share is not None:
-            _fill_share(explained, share, self._directory.shares, step)
-            return self._directory.shares.events.newest(group_id)
-        streams = self._directory.streams.get(group_id)
+            events = directory.shares.events
+            _fill_modern(explained, share, events.timings(group_id), told)
+            return events.newest(group_id)
+        streams = directory.streams.get(group_id)
         if streams is not None:
-            _fill_streams(explained, streams, self._directory.streams, step)
-            return self._directory.streams.events.newest(group_id)
+            explained.protocol = ASSIGNOR_NAME
+            told = _ModernProgress(
+                MemberProgress.REVOKING_TASKS,
+                MemberProgress.AWAITING_TASKS,
+                lambda tasks: _read_by(streams, tasks, step.topics),
+            )
+            events = directory.streams.events
+            _fill_modern(explained, streams, events.timings(group_id), told)
+            return events.newest(group_id)
         group = self._directory.classic.group(group_id)
         if group is not None:
             _fill_classic(explained, group)
@@ -197,32 +213,41 @@ def _owned_by_classic(member: ClassicGroupMember) -> list[ExplainedTopic]:
     ]
 
 
-# -- consumer groups ------------------------------------------------------------------------------
+# -- newer types of groups ------------------------------------------------------------------------
 
 
-def _fill_consumers(
-    explained: ExplainedGroup, group: ConsumerGroup, groups: ConsumerGroups, step: GroupStep
+class _ModernProgress(NamedTuple):
+    """What is told of one newer type of group: how its members' waits are called, and the topics of
+    what a member has (`assigned` or `pending_revocation` of its current assignment)."""
+
+    revoking: MemberProgress
+    awaiting: MemberProgress
+    topics_of: Callable[[Any], list[ExplainedTopic]]
+
+
+def _fill_modern(
+    explained: ExplainedGroup,
+    group: ModernGroup[Any, Any, Any, Any],
+    timings: RebalanceTimings,
+    told: _ModernProgress,
 ) -> None:
-    explained.group_type = groups.group_type
     explained.group_state = group.state
-    explained.protocol = groups.assignor_of(group, step)
     explained.epoch, explained.target_epoch = group.epoch, group.target_epoch
-    explained.topics = sorted(group.topic_names())
-    timings = groups.events.timings(group.group_id)
-    explained.since = timings.started_ms if group.state not in ("Stable", "Empty") else -1
+    is_behind = False
     for member_id, member in group.members():
         current = group.current(member_id)
         state, deadline = MemberProgress.STABLE, -1
         if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
             state = MemberProgress.STATIC_LEFT
         elif current.state is MemberState.UNREVOKED:
-            state = MemberProgress.REVOKING_PARTITIONS
+            state = told.revoking
             since_ms = timings.revoking_since_ms.get(member_id, -1)
             deadline = -1 if since_ms < 0 else since_ms + member.rebalance_timeout_ms
         elif current.state is MemberState.UNRELEASED:
-            state = MemberProgress.AWAITING_PARTITIONS
+            state = told.awaiting
         elif current.member_epoch < group.target_epoch:
             state = MemberProgress.EPOCH_BEHIND
+            is_behind = True
         explained.members.append(
             ExplainedMember(
                 member_id=member_id,
@@ -234,104 +259,29 @@ def _fill_consumers(
                 deadline=deadline,
                 join_ms=timings.settled_ms.get(member_id, -1),
                 revoke_ms=timings.revoked_ms.get(member_id, -1),
-                owned=list(_named(current.assigned, step.topics)),
-                to_revoke=list(_named(current.pending_revocation, step.topics)),
+                owned=told.topics_of(current.assigned),
+                to_revoke=told.topics_of(current.pending_revocation),
             )
         )
+    is_settled = group.state in (ModernGroupState.STABLE, ModernGroupState.EMPTY)
+    explained.since = -1 if is_settled and not is_behind else timings.started_ms
 
 
 def _named(
     partitions: Mapping[Uuid, Collection[int]], topics: TopicCatalog
-) -> Iterator[ExplainedTopic]:
-    for topic_id, indexes in partitions.items():
-        name = topics.name_of(topic_id)
-        if name is not None and indexes:
-            yield ExplainedTopic(name=name, partitions=sorted(indexes))
-
-
-# -- share groups ---------------------------------------------------------------------------------
-
-
-def _fill_share(
-    explained: ExplainedGroup, group: ShareGroup, groups: ShareGroups, step: GroupStep
-) -> None:
-    """Nobody gives anything up for others: a member has its target, or has not heard of it."""
-    explained.group_type = groups.group_type
-    explained.group_state = group.state
-    explained.epoch, explained.target_epoch = group.epoch, group.target_epoch
-    explained.topics = sorted(group.topic_names())
-    timings = groups.events.timings(group.group_id)
-    is_told = True
-    for member_id, member in group.members():
-        current = group.current(member_id)
-        is_behind = current.member_epoch < group.target_epoch
-        is_told = is_told and not is_behind
-        explained.members.append(
-            ExplainedMember(
-                member_id=member_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                epoch=current.member_epoch,
-                state=MemberProgress.EPOCH_BEHIND if is_behind else MemberProgress.STABLE,
-                join_ms=timings.settled_ms.get(member_id, -1),
-                owned=list(_named(current.assigned, step.topics)),
-            )
-        )
-    explained.since = -1 if is_told else timings.started_ms
-
-
-# -- streams groups -------------------------------------------------------------------------------
-
-
-def _fill_streams(
-    explained: ExplainedGroup, group: StreamsGroup, groups: StreamsGroups, step: GroupStep
-) -> None:
-    """What members own is what their active tasks read."""
-    explained.group_type = groups.group_type
-    explained.group_state = group.state
-    explained.protocol = ASSIGNOR_NAME
-    explained.epoch, explained.target_epoch = group.epoch, group.target_epoch
-    explained.topics = sorted(groups.topic_names(group.group_id))
-    timings = groups.events.timings(group.group_id)
-    explained.since = -1 if group.state in ("Stable", "Empty") else timings.started_ms
-    for member_id, member in group.members():
-        current = group.current(member_id)
-        state, deadline = MemberProgress.STABLE, -1
-        if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
-            state = MemberProgress.STATIC_LEFT
-        elif current.state is MemberState.UNREVOKED:
-            state = MemberProgress.REVOKING_TASKS
-            since_ms = timings.revoking_since_ms.get(member_id, -1)
-            deadline = -1 if since_ms < 0 else since_ms + member.rebalance_timeout_ms
-        elif current.state is MemberState.UNRELEASED:
-            state = MemberProgress.AWAITING_TASKS
-        elif current.member_epoch < group.target_epoch:
-            state = MemberProgress.EPOCH_BEHIND
-        explained.members.append(
-            ExplainedMember(
-                member_id=member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                epoch=current.member_epoch,
-                state=state,
-                deadline=deadline,
-                join_ms=timings.settled_ms.get(member_id, -1),
-                revoke_ms=timings.revoked_ms.get(member_id, -1),
-                owned=_read_by(group, current.assigned, step.topics),
-                to_revoke=_read_by(group, current.pending_revocation, step.topics),
-            )
-        )
+) -> list[ExplainedTopic]:
+    named = ((topics.name_of(topic_id), indexes) for topic_id, indexes in partitions.items())
+    return [
+        ExplainedTopic(name=name, partitions=sorted(indexes))
+        for name, indexes in named
+        if name is not None and indexes
+    ]
 
 
 def _read_by(
     group: StreamsGroup, held: TasksTupleWithEpochs, topics: TopicCatalog
 ) -> list[ExplainedTopic]:
-    """The partitions that active tasks read, as far as their topics are there."""
+    """The partitions that active tasks read, of topics that exist."""
     topology = group.topology
-    return [
-        ExplainedTopic(name=name, partitions=indexes)
-        for name, indexes in (
-            [] if topology is None else partitions_read_by(topology, held.active, topics)
-        )
-    ]
+    read = [] if topology is None else partitions_read_by(topology, held.active, topics)
+    return [ExplainedTopic(name=name, partitions=indexes) for name, indexes in read]
