@@ -6,6 +6,7 @@ by the handlers, and understood by `shard`.
 """
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -13,6 +14,8 @@ from odradek.coordinator.outcome import TransactionMarker
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import ExplainedGroup
 from odradek.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
@@ -23,8 +26,16 @@ from odradek.protocol.messages.groups import (
     DeletableGroupResult,
     DescribedGroup,
 )
-from odradek.protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from odradek.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from odradek.protocol.types import Request, Uuid
+
+CommitRequest: TypeAlias = OffsetCommitRequest | TxnOffsetCommitRequest
+"""A commit, alone or in a transaction: both have the fields of members and of partitions."""
+CommitTopic: TypeAlias = OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic
 
 
 class FetchOffsets(msgspec.Struct, Request[OffsetFetchResponseGroup], frozen=True):

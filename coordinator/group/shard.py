@@ -113,7 +113,7 @@ class GroupShard:
         )
         self._cleanup = GroupCleanup(self._directory)
         self._ephemeral_groups = EphemeralGroups(self._directory, self._cleanup)
-        offset_commands = OffsetCommands(
+        self._offset_commands = OffsetCommands(
             self._directory.exists,
             self._directory.modern_type_of,
             self.classic,
@@ -122,6 +122,10 @@ class GroupShard:
             self.pending_offsets,
             self._rewinder,
         )
+        self._register_handlers()
+
+    def _register_handlers(self) -> None:
+        """Who handles which request, record and timer."""
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
             JoinGroupRequest: self._join,
@@ -131,7 +135,7 @@ class GroupShard:
             UpdateTopics: self._update_topics,
         }
         self._step_handlers: dict[type, _StepHandler] = {
-            **offset_commands.handlers,
+            **self._offset_commands.handlers,
             **self._directory.handlers,
             DeleteGroup: self._cleanup.delete,
             ExplainGroup: GroupExplainer(self._directory).explain,

@@ -46,14 +46,13 @@ from odradek.coordinator.group.modern.heartbeats import (
     schedule_session_timeout,
 )
 from odradek.coordinator.group.modern.member_checks import check_member
-from odradek.coordinator.group.requests import ConsumerHeartbeat, UpdateTopics
+from odradek.coordinator.group.requests import CommitTopic, ConsumerHeartbeat, UpdateTopics
 from odradek.coordinator.group.step import (
     GroupStep,
 )
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
-from odradek.protocol.messages.group_offsets import OffsetCommitRequestTopic
 from odradek.protocol.messages.groups import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribedGroup,
@@ -340,7 +339,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         self,
         group: ConsumerGroup,
         member_id: str,
-        topic: OffsetCommitRequestTopic,
+        topic: CommitTopic,
     ) -> Mapping[int, int]:
         return group.current(member_id).assigned.get(topic.topic_id, {})
 

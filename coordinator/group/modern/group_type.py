@@ -10,13 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.requests import UpdateTopics
+from odradek.coordinator.group.requests import CommitRequest, UpdateTopics
 from odradek.coordinator.group.step import (
     GroupStep,
 )
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.group_offsets import OffsetCommitRequest
 from odradek.protocol.messages.groups import ListedGroup
 
 GroupTypeHandler: TypeAlias = Callable[[Command, GroupStep], None]
@@ -76,7 +75,7 @@ class GroupType(Protocol):
     def tombstones(self, group_id: str) -> list[GroupRecord]:
         """The records that make an end of the group, but for its offsets."""
 
-    def commit_error(self, request: OffsetCommitRequest, version: int) -> ErrorCode:
+    def commit_error(self, request: CommitRequest, version: int) -> ErrorCode:
         """Whether the asker may commit these offsets to the group, plainly or in a transaction."""
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:

@@ -21,12 +21,11 @@ from odradek.coordinator.group.modern.event_history import EventHistory
 from odradek.coordinator.group.modern.group import ModernGroup
 from odradek.coordinator.group.modern.heartbeats import schedule_session_timeout
 from odradek.coordinator.group.modern.records import EpochRecord, MemberState, ModernRecord
-from odradek.coordinator.group.requests import UpdateTopics
+from odradek.coordinator.group.requests import CommitRequest, CommitTopic, UpdateTopics
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitRequestTopic
 from odradek.protocol.messages.groups import ListedGroup
 
 _MEMBERS: Final = "members"
@@ -211,7 +210,7 @@ class ModernGroups(Generic[G]):
 
     # -- offsets ----------------------------------------------------------------------------------
 
-    def commit_error(self, request: OffsetCommitRequest, version: int) -> ErrorCode:
+    def commit_error(self, request: CommitRequest, version: int) -> ErrorCode:
         """See GroupType.
 
         A member may be an epoch behind when its commit arrives; what it commits counts for what it
@@ -241,9 +240,7 @@ class ModernGroups(Generic[G]):
                     return ErrorCode.STALE_MEMBER_EPOCH
         return ErrorCode.NONE
 
-    def _owned_since(
-        self, group: G, member_id: str, topic: OffsetCommitRequestTopic
-    ) -> Mapping[int, int]:
+    def _owned_since(self, group: G, member_id: str, topic: CommitTopic) -> Mapping[int, int]:
         """The partitions of the topic that a member may commit, with the epochs it was given them
         in."""
         raise NotImplementedError

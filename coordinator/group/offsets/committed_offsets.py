@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
+from odradek.coordinator.group.requests import CommitRequest
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode
@@ -43,7 +44,6 @@ TIMESTAMP_MAX = 2**63 - 1
 PartitionKey = tuple[str, int]
 
 
-CommitRequest: TypeAlias = OffsetCommitRequest | TxnOffsetCommitRequest
 CommitResponse: TypeAlias = OffsetCommitResponse | TxnOffsetCommitResponse
 
 

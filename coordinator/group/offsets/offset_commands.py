@@ -16,6 +16,7 @@ from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.requests import (
     CommitInTransaction,
+    CommitRequest,
     DropTopicOffsets,
     EndProducerTransaction,
     FetchOffsets,
@@ -42,7 +43,6 @@ from odradek.protocol.messages.group_offsets import (
     OffsetDeleteResponse,
     OffsetFetchResponseGroup,
 )
-from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 
 _Outcome: TypeAlias = Outcome[GroupRecord]
 OffsetHandler: TypeAlias = Callable[[Command, Any, GroupStep], _Outcome]
@@ -178,7 +178,7 @@ class OffsetCommands:
                 has_offsets=self._offsets.has_any(request.group_id),
             )
         else:
-            error = transactional.family_error(family, request, command.api_version)
+            error = transactional.modern_error(family, request, command.api_version)
         if error is ErrorCode.NONE and self._commit_guard.must_check_commits(request.group_id):
             epoch, places = request.generation_id_or_member_epoch, _partitions_of(request)
             error = self._commit_guard.commit_error(
@@ -243,7 +243,7 @@ class OffsetCommands:
 
 
 def _partitions_of(
-    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    request: CommitRequest,
 ) -> set[tuple[str, int]]:
     return {
         (topic.name, partition.partition_index)

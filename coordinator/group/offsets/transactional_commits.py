@@ -14,11 +14,6 @@ from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.requests import CommitInTransaction
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
 )
@@ -45,32 +40,15 @@ def membership_error(
     return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS else error
 
 
-def family_error(family: GroupType, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
-    """The same for a group of a newer kind: as in a plain commit, an epoch that is not the newest
-    counts for partitions that the member has had since before it (KIP-1251). Producers before v6
-    know no epochs of members."""
+def modern_error(known: GroupType, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
+    """The same for a newer type of group. As in OffsetCommit, an older epoch is valid for
+    partitions that the member has had since before it (KIP-1251). Producers before v6 know no
+    member epochs."""
     epoch, member_id = request.generation_id_or_member_epoch, request.member_id
     if epoch < 0 and not member_id and request.group_instance_id is None:
         # A producer that knows no groups, which is nobody.
-        return family.fetch_error(request.group_id, None, epoch)
-    plain = OffsetCommitRequest(
-        group_id=request.group_id,
-        generation_id_or_member_epoch=epoch,
-        member_id=member_id,
-        group_instance_id=request.group_instance_id,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitRequestPartition(partition_index=partition.partition_index)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
-    error = family.commit_error(plain, _NEWEST_COMMIT)
+        return known.fetch_error(request.group_id, None, epoch)
+    error = known.commit_error(request, _NEWEST_COMMIT)
     if error is ErrorCode.STALE_MEMBER_EPOCH and version < _MEMBER_EPOCHS_SINCE:
         return ErrorCode.ILLEGAL_GENERATION
     return error

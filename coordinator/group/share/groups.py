@@ -29,7 +29,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     remove_members,
 )
 from odradek.coordinator.group.modern.member_checks import check_member
-from odradek.coordinator.group.requests import DeleteGroup, UpdateTopics
+from odradek.coordinator.group.requests import CommitRequest, DeleteGroup, UpdateTopics
 from odradek.coordinator.group.share import state_partitions as changes
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.heartbeats import check, heartbeat
@@ -65,7 +65,6 @@ from odradek.coordinator.group.step import (
 from odradek.coordinator.outcome import NO_REQUEST, Command, TimerKey
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.group_offsets import OffsetCommitRequest
 from odradek.protocol.messages.groups import DeletableGroupResult
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
@@ -148,7 +147,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         """See GroupType."""
         return self._groups[group_id].topic_names()
 
-    def commit_error(self, _request: OffsetCommitRequest, _version: int) -> ErrorCode:
+    def commit_error(self, _request: CommitRequest, _version: int) -> ErrorCode:
         """See Family. Offsets are not what a share group has."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 

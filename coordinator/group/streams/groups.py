@@ -18,7 +18,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     leave_static,
 )
 from odradek.coordinator.group.modern.member_checks import check_member, unknown_member
-from odradek.coordinator.group.requests import UpdateTopics
+from odradek.coordinator.group.requests import CommitTopic, UpdateTopics
 from odradek.coordinator.group.step import (
     GroupStep,
 )
@@ -43,7 +43,6 @@ from odradek.coordinator.group.streams.warmups import ACCEPTABLE_LAG
 from odradek.coordinator.outcome import Command
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.group_offsets import OffsetCommitRequestTopic
 from odradek.protocol.messages.streams import (
     StreamsGroupDescribedGroup,
     StreamsGroupHeartbeatRequest,
@@ -218,7 +217,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         self,
         group: StreamsGroup,
         member_id: str,
-        topic: OffsetCommitRequestTopic,
+        topic: CommitTopic,
     ) -> Mapping[int, int]:
         current, topology = group.current(member_id), group.topology
         if topology is None:
