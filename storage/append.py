@@ -1,11 +1,12 @@
-"""The write path: one turn decides what has arrived for many partitions and commits it at once.
+"""The write path: one turn appends to many partitions and commits all of it at once.
 
-`Turn.append` validates a partition's batches (validation.py), answers retries, rewrites offset and
-leader epoch in place and puts the bytes where they lie into the active segment. `Turn.commit` makes
-all of it durable and then visible. If anything fails the whole turn is undone, on disk and in
-memory, and each of its results says KAFKA_STORAGE_ERROR.
+`Turn.append` validates a partition's batches (validation.py), answers retries, rewrites base offset
+and leader epoch in place and writes the bytes into the active segment. `Turn.commit` makes all
+appends durable and then visible. If anything fails, the whole turn is undone on disk and in memory,
+and all its results become KAFKA_STORAGE_ERROR.
 
-Called by the worker's loop, by a store that feeds itself salvaged batches, and later by followers.
+Called by the worker's loop for clients, coordinators and leaders, and by recovery for salvaged
+batches.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,9 +54,9 @@ _STAMP_IN_PLACE_MIN = 8 << 10
 
 
 class AppendResult:
-    """The answer to one append. Until the turn is committed it is a promise: should the commit
-    fail, it turns into KAFKA_STORAGE_ERROR. `end_offset` (exclusive) is what must be replicated
-    before an acks=all append may be acknowledged, for a retry that of the original batch."""
+    """The result of one append. It is final when the turn is committed: if the commit fails, it
+    becomes KAFKA_STORAGE_ERROR. An append with acks=all may be acknowledged when the followers have
+    everything below `end_offset`, which for a retry is that of the original batch."""
 
     __slots__ = (
         "base_offset",
@@ -86,7 +87,7 @@ class AppendResult:
         self.record_errors = record_errors
 
     def fail(self, error_message: str) -> None:
-        """What was promised did not come to be."""
+        """The commit failed: replace the result by KAFKA_STORAGE_ERROR."""
         self.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         self.base_offset = self.end_offset = self.log_append_time_ms = -1
         self.error_message = error_message
@@ -162,16 +163,17 @@ class LogAppend:
 
 
 class Commit(NamedTuple):
-    """What a turn's commit brought: the numbers of the partitions that grew, and whether all of it
-    is on disk already."""
+    """The result of a turn's commit: the numbers of the partitions that were appended to, and
+    whether everything is synced to disk already."""
 
     advanced: set[int]
     synced: bool
 
 
 class Turn:
-    """One write transaction. `logs` and `segment` belong to the store; `on_end` is called after the
-    commit or after its failure, and says whether what grew was synced."""
+    """One write transaction of a store, for any number of appends. `logs` and `segment` belong to
+    the store. `on_end` is called after the commit or its failure, and returns whether the turn is
+    synced to disk."""
 
     __slots__ = (
         "_checkpoint_batches",
@@ -211,7 +213,7 @@ class Turn:
         self.now_ms = now_ms
         self.appended_bytes = 0
         self.small_values: list[bytes] = []
-        """What the segment's journal, if it has one, is to get of this turn."""
+        """The small values of this turn, for the segment's journal."""
         self._journal = segment.journal
         self.needs_new_segment = False
         self.has_ended = False
@@ -258,10 +260,10 @@ class Turn:
         return result
 
     def commit(self) -> Commit:
-        """Make the turn's appends durable, as the store's durability says, and then visible.
+        """Make the turn's appends durable, as the store's durability requires, and then visible.
 
-        Raises StorageError if that failed or an append had failed already: nothing of the turn has
-        happened then, and all its results say KAFKA_STORAGE_ERROR.
+        Raises StorageError if the commit or an append before it failed. The turn is undone then,
+        and all its results are KAFKA_STORAGE_ERROR.
         """
         transaction = self._transaction
         if self.failure is None and transaction is not None:
@@ -289,7 +291,7 @@ class Turn:
         return Commit(set(grown), synced)
 
     def abort(self, reason: str = "the turn was aborted") -> None:
-        """Undo the turn; every result of it turns into KAFKA_STORAGE_ERROR."""
+        """Undo the turn. All its results become KAFKA_STORAGE_ERROR."""
         if self._transaction is not None:
             self._transaction.abort()
             self._transaction = None
@@ -440,9 +442,9 @@ class Turn:
         )
 
     def _fail(self, error: lmdb.Error | StorageError) -> AppendResult:
-        """The transaction is lost: what came before in the turn goes down with it at `commit`."""
-        # A full map, and an environment that could not write its meta page and gave itself up, are
-        # both left behind by going on in another segment.
+        """The LMDB transaction is broken. `commit` undoes the appends before it, too."""
+        # A full map, and an environment that LMDB disabled after a failed write of its meta page,
+        # are both left behind by rolling to a new segment.
         self.needs_new_segment = isinstance(error, lmdb.MapFullError | lmdb.PanicError)
         self.failure = f"the store cannot be written: {error}"
         return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=self.failure)
@@ -457,7 +459,7 @@ class Turn:
 def write_checkpoint(
     transaction: "lmdb.Transaction[bytes]", segment: Segment, log: PartitionLog
 ) -> None:
-    """Write a partition's state beside its batches: opening the store reads on from there."""
+    """Write a partition's state into the segment. Opening the store reads batches from there on."""
     extent = log.active_extent(segment.segment_id)
     if extent is not None:
         transaction.put(NUMBER.pack(log.number), extent.encode(), db=segment.extents)
@@ -466,7 +468,7 @@ def write_checkpoint(
 
 
 def write_checkpoints(segment: Segment, logs: Iterable[PartitionLog]) -> None:
-    """Write the state of all these beside their batches, in a transaction of its own."""
+    """Write the state of these partitions into the segment, in one transaction."""
     transaction: lmdb.Transaction[bytes] | None = None
     try:
         transaction = segment.begin_write()
@@ -475,7 +477,7 @@ def write_checkpoints(segment: Segment, logs: Iterable[PartitionLog]) -> None:
                 write_checkpoint(transaction, segment, log)
         transaction.commit()
     except lmdb.Error:
-        # They only save the next opening some reading.
+        # Checkpoints only make the next opening faster.
         if transaction is not None:
             transaction.abort()
 

@@ -1,8 +1,8 @@
-"""Where logs start: deletion and retention move it forward, and nothing moves it back.
+"""Log start offsets: DeleteRecords and retention move them forward. They never move back.
 
-One synced change of the catalog for all logs of a call, then readers see it. Who replicates a log
-asks which ones have moved since (`take_moved`): followers take their leader's start over, and do
-not retain by themselves, so that no replica's log starts later than its leader's.
+A call changes the catalog once, synced, for all its logs. Then readers see it. Replication asks for
+the logs that have moved (`take_moved`). Followers take over their leader's log start and apply no
+retention of their own, so that no replica's log starts after its leader's.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,12 +16,11 @@ from odradek.storage.segment_roll import current_row
 from odradek.storage.status import LOG_START_OFFSET, StatusTable
 
 HIGH_WATERMARK = -1
-"""What DeleteRecords calls the end of what may be deleted."""
+"""An offset of DeleteRecords that stands for the high watermark."""
 
 
 class LogStarts:
-    """The starts of a store's logs. `before_move(log, offset)` hears of each move while the log
-    still starts where it did."""
+    """The log start offsets of a store. `before_move(log, offset)` is called before each move."""
 
     def __init__(
         self,
@@ -37,8 +36,8 @@ class LogStarts:
         self._moved: set[int] = set()
 
     def delete_records(self, number: int, offset: int) -> tuple[ErrorCode, int]:
-        """Move a log's start to `offset` (-1: the high watermark). Returns the code and the log
-        start afterwards. Raises StorageError."""
+        """Move a log start to `offset` (-1: the high watermark). Returns the error code and the new
+        log start offset. Raises StorageError."""
         log = self._logs.get(number)
         if log is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
@@ -53,7 +52,8 @@ class LogStarts:
         return ErrorCode.NONE, log.log_start_offset
 
     def move(self, starts: Mapping[int, int]) -> None:
-        """Move starts forward; offsets that are not ahead are ignored. Raises StorageError."""
+        """Move log starts forward. Offsets at or below the current ones are ignored. Raises
+        StorageError."""
         moves = {
             number: offset
             for number, offset in starts.items()
@@ -76,7 +76,7 @@ class LogStarts:
         self._status.publish()
 
     def take_moved(self) -> set[int]:
-        """The replicated logs whose start has moved since this was last asked."""
+        """The replicated logs whose start has moved since the last call."""
         moved = self._moved
         if moved:
             self._moved = set()

@@ -1,9 +1,8 @@
-"""One partition's log as its owner holds it in memory: offsets, producers, epochs, transactions.
+"""The in-memory state of one partition's log: offsets, producers, leader epochs, transactions.
 
-`advance` is the one place where a batch changes any of it; a turn calls it for what it appends, and
-opening a store calls it for what it finds in the active segment, so both come to the same state.
-Inside a turn everything can be put back (`savepoint`, `roll_back`): what a failed commit leaves is
-exactly what is on disk.
+Only `advance` applies a batch to it. A turn calls it for each batch that it appends, and opening a
+store calls it for each batch in the active segment, so that both reach the same state. A turn that
+fails restores the state before it (`savepoint`, `roll_back`), which is the state on disk.
 """
 
 from typing import NamedTuple
@@ -28,7 +27,7 @@ from odradek.storage.transactions import UndecidedTransactions
 
 
 class IndexRow(NamedTuple):
-    """A row that goes into the active segment beside the batch: into the database of that name."""
+    """An index row for the active segment, and the name of its database."""
 
     database: str
     key: bytes
@@ -76,23 +75,23 @@ class PartitionLog:
         self.log_end_offset = row.log_end_offset
         self.high_watermark = self.log_end_offset
         self.is_replicated = False
-        """Whether `high_watermark` waits for followers; else it is the log end."""
+        """Whether the high watermark depends on followers. Else it is the log end offset."""
         self.role = ReplicaRole.LEADER
         self.epochs = LeaderEpochs(row.leader_epochs)
         self.epoch_recorded = self.epochs.latest
-        """The last epoch of which a row is in the catalog or in the active segment; a later one
-        may stand in `epochs` without records and gets its row with the first of them."""
+        """The last leader epoch that has a row in the catalog or in the active segment. `epochs`
+        may have a later one without records. It gets its row with its first record."""
         self.leader_epoch = self.epochs.latest
         self.producers: dict[int, ProducerStateEntry] = {}
         self.undecided = UndecidedTransactions()
 
         self.dirty_producers: set[int] = set()
-        """Changed since their rows were last written into the active segment."""
+        """Producers changed since the last checkpoint in the active segment."""
         self.unsealed_producers: set[int] = set()
-        """Changed, and written there, since their rows were last written into the catalog."""
+        """Producers whose rows in the catalog are older than their checkpoint."""
         self.producer_undo: list[tuple[int, ProducerStateEntry | None]] = []
         self.flushed_offset = 0
-        """Everything below was on disk at the last look; for flush.messages."""
+        """Everything below was synced. For flush.messages."""
         self.active_first_offset = -1
         self.active_bytes = 0
         self.active_batches = 0
@@ -101,8 +100,7 @@ class PartitionLog:
         self.uncheckpointed_batches = 0
 
     def start_segment(self) -> None:
-        """A new segment has become the active one: nothing of this partition is in it, and the
-        catalog knows everything else."""
+        """A new, empty segment has become the active one. The catalog has all before it."""
         if self.active_batches:
             self.epoch_recorded = self.epochs.epoch_at(self.log_end_offset - 1)
         self.dirty_producers = set()
@@ -116,11 +114,11 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """End of what read_committed may see."""
+        """End (exclusive) of what read_committed may see."""
         return self.undecided.last_stable_offset(self.high_watermark)
 
     def active_extent(self, segment_id: int) -> Extent | None:
-        """What the active segment (of this id) holds of the partition."""
+        """The partition's extent in the active segment, which has this id."""
         if not self.active_batches:
             return None
         return Extent(
@@ -134,7 +132,7 @@ class PartitionLog:
         )
 
     def resume(self, extent: Extent) -> None:
-        """Take over a checkpoint of the active segment, when the store is opened."""
+        """Restore a checkpoint of the active segment, when the store is opened."""
         self.active_first_offset = extent.first_offset
         self.active_bytes = extent.byte_count
         self.active_batches = extent.batch_count
@@ -208,8 +206,8 @@ class PartitionLog:
                 self.undecided.open(producer_id, base_offset)
 
     def savepoint(self) -> tuple[object, ...]:
-        """What a turn may change, as it is now, for `roll_back`. Producers are undone one by one:
-        this starts their list."""
+        """The state that a turn may change, for `roll_back`. Changes of producers are recorded in
+        `producer_undo`, which is cleared here."""
         self.producer_undo = []
         indexer = self.indexer
         return (
@@ -229,7 +227,7 @@ class PartitionLog:
         )
 
     def roll_back(self, savepoint: tuple[object, ...]) -> None:
-        """Forget what the turn did."""
+        """Restore the state of the savepoint."""
         indexer = self.indexer
         (
             self.log_end_offset,
@@ -254,8 +252,8 @@ class PartitionLog:
         self.producer_undo = []
 
     def take_checkpoint(self) -> list[tuple[int, bytes]]:
-        """The rows of the producers that changed since the last checkpoint; they count as written
-        afterwards. The sets are replaced, not changed: a turn may have to go back to them."""
+        """The rows of the producers that changed since the last checkpoint. They count as written
+        from now on. The sets are replaced, not changed, because `roll_back` may restore them."""
         rows = [
             (producer_id, entry.encode())
             for producer_id in self.dirty_producers
@@ -267,7 +265,7 @@ class PartitionLog:
         return rows
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that were silent for so long."""
+        """Remove producers that have been idle for `expiration_ms`."""
         gone = [
             producer_id
             for producer_id, entry in self.producers.items()
@@ -279,8 +277,7 @@ class PartitionLog:
             self.unsealed_producers.add(producer_id)
 
     def resume_transactions(self) -> None:
-        """Find the open transactions among the producers, when the store is opened and all their
-        rows are in place."""
+        """Rebuild the open transactions from the producers' entries, when the store is opened."""
         undecided = UndecidedTransactions()
         ongoing = [
             (entry.transaction_first_offset, producer_id)

@@ -1,9 +1,9 @@
-"""Idempotent producers: what a partition remembers of each producer id, and what it lets in.
+"""The idempotent and transactional producers of a partition (Kafka's ProducerStateManager).
 
-An entry is immutable; every append replaces it, so that a turn that fails puts the old ones back.
-The rules are those of KIP-98 and KIP-360: the last five batches answer a retry with the offset it
-was given first; the next batch must continue the last one's sequence; a new epoch starts at
-sequence 0; a producer nobody remembers may start anywhere.
+An entry is immutable. Every append replaces it, so that a failed turn can restore the old one. The
+rules are those of KIP-98 and KIP-360: a batch that repeats one of the last five is answered with
+the offset of the original; the next batch must continue the last sequence; a new epoch starts at
+sequence 0; an unknown producer may start at any sequence.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from odradek.protocol.records import BatchHeader
 from odradek.protocol.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE
 
 BATCHES_REMEMBERED = 5
-"""What Kafka keeps; a producer may have as many batches in flight (KIP-98, KAFKA-5494)."""
+"""As in Kafka: a producer may have five batches in flight (KIP-98, KAFKA-5494)."""
 
 SEQUENCE_MAX = 2**31 - 1
 
@@ -25,7 +25,7 @@ _BATCH = Struct(">iqiq")
 
 
 class BatchMetadata(NamedTuple):
-    """A batch that a producer appended: enough to recognise it when it comes again."""
+    """A batch that a producer appended: what is needed to recognise a retry."""
 
     last_sequence: int
     base_offset: int
@@ -39,8 +39,8 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry(NamedTuple):
-    """A producer as a partition knows it. `batches` holds those of the current epoch, oldest first;
-    it is empty after a marker that raised the epoch."""
+    """A producer's state in a partition. `batches` are the last ones of the current epoch, oldest
+    first. There are none after a marker that raised the epoch."""
 
     producer_epoch: int
     coordinator_epoch: int
@@ -76,7 +76,7 @@ class ProducerStateEntry(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as DescribeProducers shows it; -1 where there is none."""
+    """A producer as DescribeProducers returns it. -1 where there is no value."""
 
     producer_id: int
     producer_epoch: int
@@ -87,7 +87,7 @@ class ActiveProducer(NamedTuple):
 
 
 def describe_producers(producers: Mapping[int, ProducerStateEntry]) -> list[ActiveProducer]:
-    """What DescribeProducers shows of a partition."""
+    """The answer of DescribeProducers for a partition."""
     return [
         ActiveProducer(
             producer_id,
@@ -168,7 +168,7 @@ def entry_after_marker(
 
 
 def is_expired(entry: ProducerStateEntry, *, now_ms: int, expiration_ms: int) -> bool:
-    """Whether the producer may be forgotten: silent for so long and not inside a transaction."""
+    """Whether the producer may be removed: idle for `expiration_ms` and without a transaction."""
     return (
         entry.transaction_first_offset == NO_OFFSET
         and now_ms - entry.last_timestamp >= expiration_ms

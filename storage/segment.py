@@ -1,13 +1,12 @@
 """A segment: one LMDB file with the batches of many partitions and the indexes over them.
 
-The newest segment of a store is written, all others are sealed and never change. A value of the
-batches database is a stamp (layout.STAMP) followed by the record batch exactly as it came. Values
-of over half a page stand in overflow pages, which do not move and are not used again as long as
-no batch is deleted: views of them may outlive the transaction that found them, as long as the
-segment itself is referenced.
+The newest segment of a store is active. All others are sealed and never change. A value of the
+batches database is a stamp (layout.STAMP) followed by the record batch. Values of more than half a
+page are in overflow pages, which do not move and are not reused, because no batch is ever deleted.
+Views of them stay valid after the read transaction, as long as the segment is referenced.
 
-The owner's turns write the active segment (append.py); rewrite and salvage write new ones with
-`SegmentWriter`; readers of any process read through `Segment.begin`.
+Turns write the active segment (append.py). Rewriting, compaction and recovery write new segments
+with `SegmentWriter`. Any process reads with `Segment.begin`.
 
 Databases and their rows, all integers big-endian:
 
@@ -47,10 +46,10 @@ _HEADER_FIELDS_AT = 12
 
 
 class Extent(NamedTuple):
-    """What one segment holds of one partition: the offsets [first_offset, end_offset).
+    """The data of one partition in one segment: the offsets [first_offset, end_offset).
 
-    Extents of a partition never overlap and, sorted, cover its log without gaps, also where
-    compaction has left holes between the batches themselves.
+    The extents of a partition do not overlap, and together they cover its log without gaps, even
+    where compaction has removed batches.
     """
 
     segment_id: int
@@ -72,8 +71,8 @@ class Extent(NamedTuple):
 
 
 class StoredBatch(NamedTuple):
-    """A batch where it lies; `batch` is a view that is valid inside the transaction only, unless
-    the segment is sealed or the value is an overflow value."""
+    """A batch in a segment. The view `batch` is valid inside the read transaction, and beyond it if
+    the segment is sealed or the value is in overflow pages."""
 
     number: int
     base_offset: int
@@ -82,7 +81,7 @@ class StoredBatch(NamedTuple):
 
 
 class Segment:
-    """One open segment. Whoever references it keeps its map; nobody closes it."""
+    """An open segment. It is unmapped with its last reference."""
 
     __slots__ = (
         "aborted",
@@ -110,11 +109,12 @@ class Segment:
         self.producers = environment.database("producers")
         self.extents = environment.database("extents")
         self.journal: Journal | None = None
-        """Of an active segment whose turns need not be synced one by one (durability.py)."""
+        """The journal of an active segment whose turns are not synced one by one
+        (durability.py)."""
 
     @classmethod
     def create(cls, directory: Path, segment_id: int, *, map_bytes: int) -> "Segment":
-        """A new, empty segment; it belongs to the store once the catalog names it."""
+        """Create an empty segment. It belongs to the store when the catalog has it."""
         path = segment_path(directory, segment_id)
         environment = open_environment(
             path, map_bytes=map_bytes, database_count=_DATABASE_COUNT, create=True
@@ -123,7 +123,7 @@ class Segment:
 
     @classmethod
     def open(cls, directory: Path, segment_id: int, *, read_only: bool = True) -> "Segment":
-        """An existing segment; to be written only by the store's owner and only while active.
+        """Open a segment. Only the store's owner may write to it, while it is active.
 
         Raises StorageError if the file is missing or unreadable.
         """
@@ -132,17 +132,17 @@ class Segment:
         return cls(segment_id, environment)
 
     def begin(self) -> "lmdb.Transaction[memoryview]":
-        """A read transaction, values as views. End it soon with abort(), which parks it for the
-        next one; a long one keeps an active segment from using its free pages."""
+        """Begin a read transaction with values as views. End it soon with abort(): an open one
+        keeps the active segment from reusing free pages."""
         return self.lmdb.begin(buffers=True)
 
     def begin_write(self) -> "lmdb.Transaction[bytes]":
-        """The write transaction; one at a time, by the owner."""
+        """Begin the write transaction. One at a time, by the owner."""
         return self.lmdb.begin(self.batches, write=True)
 
     def sync(self) -> None:
-        """fdatasync: everything committed before is on disk afterwards, and so is what was written
-        to the journal. Safe in another thread. Raises StorageError."""
+        """Sync the segment and its journal with fdatasync. Safe in another thread. Raises
+        StorageError."""
         self.environment.sync()
         if self.journal is not None:
             self.journal.sync()
@@ -174,11 +174,11 @@ class Segment:
 
 
 class SegmentWriter:
-    """Fills a new segment outside of a turn: for rewrite, compaction and salvage.
+    """Fills a new segment outside of a turn: for rewriting and compaction.
 
-    Batches come in key order (number, base offset), which packs the pages densely. Commits every
-    2 MB. The segment counts only once `finish` has returned and the catalog has been changed;
-    before that its file is garbage that the next opening of the store removes.
+    Batches must come in key order (number, base offset), which fills the pages densely. Commits
+    every 2 MB. The segment is part of the store after `finish` and a change of the catalog. Before
+    that its file is an orphan, which the next opening of the store removes.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -199,10 +199,10 @@ class SegmentWriter:
         log_end_before: int,
         append_ms: int = 0,
     ) -> None:
-        """Add a batch whose header is final, with the timestamp and leader-epoch rows it needs.
+        """Add a batch with a final header, and its timestamp and leader epoch rows.
 
-        `log_end_before` goes into the stamp: what the original batch's says, or the end of the
-        batch before where those between were cleaned away. Raises StorageError.
+        `log_end_before` goes into the stamp: that of the original batch, or the end of the batch
+        before it if compaction removed those between. Raises StorageError.
         """
         leader_epoch, last_offset_delta, max_timestamp = _HEADER_FIELDS.unpack_from(
             batch, _HEADER_FIELDS_AT
@@ -243,19 +243,19 @@ class SegmentWriter:
         )
 
     def put_aborted(self, number: int, last_offset: int, row: bytes) -> None:
-        """Add an aborted transaction's row as it stood in the segment that is replaced."""
+        """Add an aborted transaction's row from the segment that is replaced."""
         self._transaction.put(KEY.pack(number, last_offset), row, db=self.segment.aborted)
 
     def flush(self) -> None:
-        """Commit what was put so far, so that it can be synced while more is put."""
+        """Commit the batches so far, so that they can be synced while more are added."""
         self._transaction.commit()
         self._transaction = self.segment.begin_write()
         self._turn_bytes = 0
 
     def finish(self) -> dict[int, Extent]:
-        """Commit and sync. Returns what is in the segment, by partition number: offsets as the
-        batches themselves have them; a caller that cleaned away the first or the last batches of
-        an extent widens it to the offsets it replaces. Raises StorageError."""
+        """Commit and sync. Returns the extents by partition number, with the offsets of the
+        batches. A caller that removed batches widens the extents to the offsets that they replace.
+        Raises StorageError."""
         try:
             self._transaction.commit()
         except lmdb.Error as error:
@@ -264,5 +264,5 @@ class SegmentWriter:
         return self._extents
 
     def abort(self) -> None:
-        """Give up; the caller removes the file."""
+        """Abort. The caller removes the file."""
         self._transaction.abort()

@@ -1,7 +1,7 @@
-"""Sealing: the active segment becomes immutable, and the catalog learns what it adds.
+"""Rolling: the active segment is sealed, and its content is entered into the catalog.
 
-Afterwards the catalog alone says what every partition is, up to the sealed segment's end, and the
-next active segment starts as an empty addition to it. Called by the store when it rolls.
+Afterwards the catalog has the whole state of every partition, up to the end of the sealed segment.
+Called by the store.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from odradek.storage.segment import Extent, Segment
 
 
 def current_row(catalog: Catalog, log: PartitionLog) -> PartitionRow:
-    """The catalog's row of a partition with what may have changed between two sealings."""
+    """The catalog's row of a partition, with the current settings and log start offset."""
     return msgspec.structs.replace(
         catalog.partitions[log.number],
         settings=log.settings,
@@ -31,8 +31,8 @@ def seal(
     dead: Mapping[int, Extent | None],
     now_ms: int,
 ) -> bool:
-    """Put into the change all that a synced segment adds to the catalog. `dead` is what it holds of
-    deleted partitions. False if there is nothing in it: it is forgotten then."""
+    """Add the content of a synced segment to the change. `dead` are its extents of deleted
+    partitions. False if the segment is empty: then it is removed from the catalog."""
     segment_id = segment.segment_id
     extents = []
     for number, log in logs.items():
@@ -71,13 +71,13 @@ def seal(
 
 
 def roll_deadline_ms(log: PartitionLog) -> int:
-    """When the active segment must be sealed for this partition's sake, if it has data in it:
-    segment.ms after its first append, or max.compaction.lag.ms where that is due earlier."""
+    """When the active segment must be rolled for this partition, if it has data of it: segment.ms
+    after the first append, or max.compaction.lag.ms if that is earlier."""
     settings = log.settings
     age_ms = settings.segment_ms
     if settings.cleanup_compact:
         age_ms = min(age_ms, settings.max_compaction_lag_ms)
     if settings.segment_jitter_ms:
-        # Spread by number, so that partitions made together do not all roll together.
+        # Spread by number, so that partitions created together do not roll together.
         age_ms -= log.number * 2654435761 % settings.segment_jitter_ms
     return log.active_first_append_ms + age_ms

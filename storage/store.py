@@ -53,7 +53,7 @@ _SLOT_SHIFT = 3
 
 
 class NewPartition(NamedTuple):
-    """A partition to be created, as the metadata has it."""
+    """A partition to be created, from the metadata."""
 
     topic_id: bytes
     topic_name: str
@@ -82,15 +82,15 @@ class Store:
         self._lock = lock
         self._logs: dict[int, PartitionLog] = {}
         self._dead: dict[int, Extent | None] = {}
-        """Deleted partitions whose bytes are still somewhere, and what the active segment has."""
+        """Deleted partitions that still have data, and their extents in the active segment."""
         self._recovered_high_watermarks: dict[int, int] = {}
-        """After opening: where a replicated log's high watermark starts again."""
+        """The high watermarks that replicated logs restart from after the store was opened."""
         self._dirty_rows: set[int] = set()
-        """Partitions whose catalog row lags behind in ways that may wait, such as settings."""
+        """Partitions whose settings in the catalog are outdated. They are written later."""
         self._segment: Segment
         self._active_bytes = 0
         self._dead_bytes = 0
-        """Of those in the active segment: what can be read no more."""
+        """Bytes in the active segment that belong to deleted partitions or records."""
         self._unchecked_map_bytes = 0
         self._roll_deadline_ms = NEVER
         self._is_roll_due = False
@@ -105,8 +105,8 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path, options: StoreOptions, now_ms: int) -> "Store":
-        """Open the store in the folder, which is made if there is none, and recover it if its last
-        owner was killed or the machine went down.
+        """Open the store in the folder, which is created if it is missing, and recover it if its
+        last owner was killed or the machine crashed.
 
         Raises StorageError if another process owns it or its files cannot be read.
         """
@@ -133,8 +133,8 @@ class Store:
         return self.catalog.numbers.get((topic_id, partition))
 
     def create_partitions(self, partitions: Iterable[NewPartition]) -> list[int]:
-        """Create partitions in one synced change; those that exist get these settings and epoch.
-        Returns their numbers in order. Raises StorageError."""
+        """Create partitions in one synced change of the catalog. Existing ones get these settings
+        and leader epoch. Returns the numbers in order. Raises StorageError."""
         wanted = list(partitions)
         created: list[PartitionLog] = []
         if any((new.topic_id, new.partition) not in self.catalog.numbers for new in wanted):
@@ -151,7 +151,7 @@ class Store:
                             f"all {self.status.slot_count} partition slots of the store are in use"
                         )
                     self.status.allocate_slots(number + 1)
-                    # A follower learns the epochs of its records with the records.
+                    # A follower takes leader epochs from the records that it fetches.
                     leads = new.role is ReplicaRole.LEADER and new.leader_epoch >= 0
                     epochs = ((new.leader_epoch, 0),) if leads else ()
                     row = PartitionRow(
@@ -159,7 +159,7 @@ class Store:
                     )
                     change.put_partition(row)
                     created.append(PartitionLog(row))
-                # Before the generation tells readers to look: a slot they find must be right.
+                # The slots must be right before the generation makes readers look at them.
                 for log in created:
                     self._write_status(log)
         for log in created:
@@ -173,8 +173,8 @@ class Store:
         return numbers
 
     def delete_partitions(self, numbers: Iterable[int]) -> None:
-        """Delete partitions in one synced change. They vanish at once; their bytes go when the
-        segments that hold them are dropped or rewritten. Raises StorageError."""
+        """Delete partitions in one synced change of the catalog. Their space is freed when the
+        segments with their data are dropped or rewritten. Raises StorageError."""
         gone = [number for number in numbers if number in self._logs]
         if not gone:
             return
@@ -193,7 +193,7 @@ class Store:
         self._free_numbers()
 
     def set_settings(self, number: int, settings: LogSettings) -> None:
-        """Give a partition new settings, effective with the next append."""
+        """Change a partition's settings, effective with the next append."""
         log = self._logs[number]
         if log.settings == settings:
             return
@@ -204,8 +204,8 @@ class Store:
     def set_leader_epoch(
         self, number: int, leader_epoch: int, role: ReplicaRole = ReplicaRole.LEADER
     ) -> None:
-        """The partition is in this epoch now. As its leader, what is appended from here on is of
-        this epoch, also when nothing is appended before the next one."""
+        """Set the partition's current leader epoch. On the leader the epoch starts at the log end
+        offset, even if nothing is appended in it."""
         log = self._logs[number]
         log.role = role
         if leader_epoch > log.leader_epoch:
@@ -216,21 +216,21 @@ class Store:
         self.status.set(number, ROLE, role)
 
     def set_replicated(self, number: int, is_replicated: bool) -> None:
-        """Whether the high watermark waits for `set_high_watermark`, or is the log end."""
+        """Whether `set_high_watermark` moves the high watermark. Else it is the log end offset."""
         log = self._logs[number]
         log.is_replicated = is_replicated
         recovered_high_watermark = self._recovered_high_watermarks.pop(number, None)
         if not is_replicated:
             self.set_high_watermark(number, log.log_end_offset)
         elif recovered_high_watermark is not None and recovered_high_watermark < log.high_watermark:
-            # Said once after opening: what is beyond may be nobody else's.
+            # Once after opening: records beyond it may not be on any other replica.
             log.high_watermark = recovered_high_watermark
             self._write_status(log)
             self.status.publish()
 
     def set_high_watermark(self, number: int, offset: int) -> None:
-        """Everything below `offset` is replicated; visible to readers at once. It never goes back
-        and never past what is committed."""
+        """Everything below `offset` is replicated. Readers see it at once. The high watermark never
+        moves back, and never beyond the log end offset."""
         log = self._logs[number]
         log.high_watermark = max(log.high_watermark, min(offset, log.log_end_offset))
         log.undecided.on_high_watermark_updated(log.high_watermark)
@@ -238,17 +238,16 @@ class Store:
         self.status.publish()
 
     def truncate(self, ends: Mapping[int, int], now_ms: int) -> None:
-        """Cut the logs, by number, to these offsets (to the start of the batch that contains one),
-        on disk before this returns; logs that end there anyway stay. Not inside a turn.
+        """Truncate the logs, by number, to these offsets (to the start of the batch that contains
+        one). The change is on disk when this returns. Not inside a turn.
 
-        Costs a sync of the active segment and one of the catalog. Raises StorageError: nothing is
-        cut then.
-        """
+        Costs a sync of the active segment and one of the catalog. Raises StorageError, and
+        truncates nothing then. """
         ends = {n: end for n, end in ends.items() if end < self._logs[n].log_end_offset}
         self._truncate_with(ends, truncate_log, now_ms)
 
     def truncate_fully_and_start_at(self, number: int, start_offset: int, now_ms: int) -> None:
-        """Forget all of a log: it begins and ends at `start_offset`. As `truncate` otherwise."""
+        """Empty a log: it starts and ends at `start_offset`. Otherwise like `truncate`."""
         self._truncate_with({number: start_offset}, truncate_fully, now_ms)
 
     def _truncate_with(
@@ -270,37 +269,39 @@ class Store:
         self.status.publish()
 
     def delete_records(self, number: int, offset: int) -> tuple[ErrorCode, int]:
-        """Move the log start to `offset` (-1: the high watermark), on disk before this returns.
-        Returns the code and the low watermark: the log start afterwards. Raises StorageError."""
+        """Move the log start to `offset` (-1: the high watermark). The change is on disk when this
+        returns. Returns the error code and the new log start offset. Raises StorageError."""
         return self._starts.delete_records(number, offset)
 
     def move_log_starts(self, starts: Mapping[int, int]) -> None:
-        """Move log starts forward in one synced change, then let readers see them. Offsets that are
-        not ahead are ignored. Raises StorageError."""
+        """Move log starts forward in one synced change, then make them visible. Offsets at or below
+        the current ones are ignored. Raises StorageError."""
         self._starts.move(starts)
 
     def take_moved_starts(self) -> set[int]:
-        """The replicated logs whose start has moved since this was last asked."""
+        """The replicated logs whose start has moved since the last call."""
         return self._starts.take_moved()
 
     def has(self, number: int) -> bool:
-        """Whether there is a partition of this number."""
+        """Whether the store has a partition with this number."""
         return number in self._logs
 
     def producers(self, number: int) -> list[ActiveProducer]:
-        """What DescribeProducers shows of a partition."""
+        """The answer of DescribeProducers for a partition."""
         return describe_producers(self._logs[number].producers)
 
     def end_offset_for_epoch(self, number: int, leader_epoch: int) -> tuple[int, int]:
-        """For OffsetForLeaderEpoch: the largest epoch not above the one asked, and its end."""
+        """For OffsetForLeaderEpoch: the largest epoch up to the requested one, and its end
+        offset."""
         log = self._logs[number]
         return log.epochs.end_offset(leader_epoch, log.log_end_offset)
 
     # -- turns --------------------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> Turn:
-        """A turn: the one write transaction until it is committed or aborted. Raises StorageError
-        if the store cannot go on after a failed sync."""
+        """Begin a turn. There is one at a time, until it is committed or aborted. Raises
+        StorageError if a sync has failed: then the store takes no appends until it is opened
+        again."""
         if self._flusher.failure is not None:
             raise StorageError(self._flusher.failure)
         assert self._turn is None or self._turn.has_ended, "the turn before has not ended"
@@ -314,13 +315,13 @@ class Store:
             self.options.checkpoint_batches,
         )
         if self._is_full:
-            # The first blocks that come back are for those who make more of them.
+            # The first free blocks are kept for operations that free more.
             self._is_full = not has_ample_disk_space(self.directory)
             turn.failure = "the disk is full" if self._is_full else None
         return turn
 
     def _on_turn_end(self, turn: Turn) -> bool:
-        """After a turn: if it was committed, publish what grew. True if it is on disk."""
+        """If the turn was committed, publish the new offsets. True if it is synced to disk."""
         if turn.failure is not None:
             self._is_roll_due |= turn.needs_new_segment
             self._must_roll_now |= turn.needs_new_segment
@@ -357,37 +358,37 @@ class Store:
     # -- time ---------------------------------------------------------------------------------
 
     def run_due_tasks(self, now_ms: int) -> None:
-        """What is due by now: a sync in the helper thread, rolling by age, settings to be kept. To
-        be called in every round of the loop; costs nothing when nothing is due.
+        """Run what is due: a sync in the sync thread, rolling by age, writing changed settings. To
+        be called in every round of the loop.
 
-        Raises StorageError if a sync has failed: what the kernel then still has of the unsynced
-        pages is unknown, so that the store takes no appends until it is opened again.
+        Raises StorageError if a sync has failed. The state of the unsynced pages is unknown then,
+        and the store takes no appends until it is opened again.
         """
         self._flusher.sync_if_due(now_ms, self._segment)
         if self._is_roll_due or now_ms >= self._roll_deadline_ms:
             self._roll_when_synced(now_ms)
         if self._dirty_rows and now_ms >= self._rows_deadline_ms:
             self._rows_deadline_ms = now_ms + self.options.sync_interval_ms
-            # Whoever gave the settings gives them again after a restart: no room, no harm.
+            # On a full disk they are not written. After a restart they come from the metadata.
             with suppress(StorageError):
                 self._keep_rows()
 
     def next_deadline_ms(self) -> int:
-        """When `run_due_tasks` next has something to do; NEVER if not before the next append."""
+        """When `run_due_tasks` is due next. NEVER if not before the next append."""
         deadline_ms = min(self._flusher.deadline_ms, self._roll_deadline_ms)
         return min(deadline_ms, self._rows_deadline_ms) if self._dirty_rows else deadline_ms
 
     def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that were silent for producer.id.expiration.ms; their rows go with the
-        next sealing."""
+        """Remove producers that have been idle for producer.id.expiration.ms. Their rows are
+        deleted when the segment is sealed."""
         expiration_ms = self.options.producer_id_expiration_ms
         for log in self._logs.values():
             log.expire_producers(now_ms, expiration_ms)
 
     def maintenance(self, now_ms: int) -> Iterator[bool] | None:
-        """Retention, compaction and the return of space, in slices of a few milliseconds to be
-        taken between turns; None when nothing is due. True asks for the next slice at once, False
-        for patience until the disk is ready. Not inside a turn."""
+        """Retention, compaction and reclaiming of space, in slices of a few milliseconds that run
+        between turns. None if nothing is due. A slice yields True if the next one may run at once,
+        and False if it waits for the disk. Not inside a turn."""
         if now_ms >= self._expiration_check_ms:
             self._expiration_check_ms = now_ms + self.options.producer_id_expiration_check_ms
             self.expire_producers(now_ms)
@@ -395,8 +396,8 @@ class Store:
         return self._maintenance.run(now_ms)
 
     def close(self) -> None:
-        """Write down what the next opening would have to search for, sync, and let the store go.
-        Its turns must have ended. Raises StorageError; it is closed all the same."""
+        """Checkpoint all partitions, sync, and release the store. Turns must have ended. Raises
+        StorageError, and closes the store even then."""
         try:
             self._maintenance.close()
             self._flusher.close()
@@ -413,8 +414,8 @@ class Store:
             os.close(self._lock)
 
     def roll(self, now_ms: int) -> None:
-        """Seal the active segment and go on in a new one. If that fails nothing has changed: the
-        old one goes on. Raises StorageError."""
+        """Seal the active segment and start a new one. Raises StorageError, and keeps the old one
+        active then."""
         old = self._segment
         self._flusher.sync(old)
         new_id = self.catalog.next_segment_id()
@@ -433,7 +434,7 @@ class Store:
         else:
             unlink_journal(self.directory, old.segment_id)
         self._segment = new
-        # The last turn has the old one, whose room comes back when nobody has it.
+        # The last turn refers to the old segment, which must become unreferenced.
         self._turn = None
         self._active_bytes = self._dead_bytes = self._unchecked_map_bytes = 0
         self._is_roll_due = self._must_roll_now = False
@@ -445,14 +446,15 @@ class Store:
         self._free_numbers()
 
     def _roll_when_synced(self, now_ms: int) -> None:
-        """Roll, but let the helper thread sync most of the segment before, so that the turn which
-        rolls waits for little. A roll that fails is tried again at the next occasion."""
+        """Roll after the sync thread has synced most of the segment, so that the roll takes little
+        time. A roll that fails is retried at the next call."""
         if self._must_roll_now or self._flusher.is_presynced(self._segment):
             with suppress(StorageError):
                 self.roll(now_ms)
 
     def _is_map_nearly_full(self) -> bool:
-        """Pages fill worse than bytes tell: small batches leave leaves half empty."""
+        """Whether the map is nearly full. Bytes do not tell: small batches leave pages half
+        empty."""
         self._unchecked_map_bytes = 0
         information = self._segment.lmdb.info()
         used_bytes = information["last_pgno"] * self._segment.environment.page_size
@@ -465,7 +467,7 @@ class Store:
             self._note_dead_bytes(before - live_bytes(extent, offset))
 
     def _note_dead_bytes(self, byte_count: int) -> None:
-        """A file gives nothing back while it is written: seal it when it is worth it."""
+        """Roll when much of the active segment is dead: only a sealed segment can be dropped."""
         self._dead_bytes += byte_count
         enough = max(self.options.segment_dead_bytes_max, self._active_bytes // 2)
         self._is_roll_due |= self._dead_bytes >= enough
@@ -499,7 +501,7 @@ class Store:
         self._free_numbers()
 
     def _free_numbers(self) -> None:
-        """Give back the numbers of deleted partitions of which no byte is left."""
+        """Free the numbers of deleted partitions that have no data left."""
         extents = self.catalog.extents
         free = [n for n, extent in self._dead.items() if extent is None and n not in extents]
         for number in free:
@@ -546,7 +548,7 @@ class Store:
         if may_be_torn:
             self.roll(now_ms)
         elif log_loader.needs_journal(self.options) and segment.journal is None:
-            # Only a new segment can get one. Until there is room for it every turn is synced.
+            # Only a new segment can get a journal. Until then every turn is synced.
             self._is_roll_due = self._must_roll_now = True
             self._roll_when_synced(now_ms)
 

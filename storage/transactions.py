@@ -1,9 +1,9 @@
-"""Transactions as one partition sees them: which are undecided, and which were aborted.
+"""Transactions in one partition: the undecided and the aborted ones (Kafka's TransactionIndex).
 
-The first offset of the oldest undecided transaction bounds the last stable offset. A transaction
-whose marker is written is still undecided for readers until the high watermark has passed the
-marker. Aborted ones get a row in the segment that holds their marker; a read_committed fetch is
-told those that touch what it returns.
+The last stable offset is the first offset of the oldest undecided transaction, at most the high
+watermark. A transaction is undecided until its marker is below the high watermark. An aborted
+transaction has a row in the segment that holds its marker. A read_committed fetch returns the rows
+that overlap its records.
 """
 
 from struct import Struct
@@ -15,8 +15,8 @@ _ABORTED = Struct(">qqqq")
 class AbortedTransactionRow(NamedTuple):
     """An aborted transaction: the offsets [first_offset, last_offset], the marker included.
 
-    `last_stable_offset` is where the log was stable right after the marker: transactions that ended
-    later all start at or after it, which is where a search may stop.
+    `last_stable_offset` is the log's last stable offset right after the marker. Transactions that
+    ended later start at or after it, so that a search may stop there.
     """
 
     producer_id: int
@@ -35,7 +35,7 @@ class AbortedTransactionRow(NamedTuple):
 
 
 class UndecidedTransactions:
-    """The open transactions of a partition, and those decided above the high watermark."""
+    """The ongoing transactions of a partition, and those whose marker is not replicated yet."""
 
     __slots__ = ("ongoing", "unreplicated")
 
@@ -43,24 +43,24 @@ class UndecidedTransactions:
         self.ongoing: dict[int, int] = {}
         """Producer id to first offset, in the order of first offsets."""
         self.unreplicated: list[tuple[int, int]] = []
-        """(first offset, marker's offset) of those whose marker the high watermark has not passed,
-        in the order of markers."""
+        """(first offset, marker's offset) of those whose marker is at or above the high watermark,
+        in the order of the markers."""
 
     def copy(self) -> "UndecidedTransactions":
-        """An independent copy, to go back to when a turn fails."""
+        """An independent copy."""
         copied = UndecidedTransactions()
         copied.ongoing = dict(self.ongoing)
         copied.unreplicated = list(self.unreplicated)
         return copied
 
     def open(self, producer_id: int, first_offset: int) -> None:
-        """A transactional batch was appended; no effect if the producer's transaction is open."""
+        """A transactional batch was appended. No effect inside the producer's transaction."""
         self.ongoing.setdefault(producer_id, first_offset)
 
     def complete(
         self, producer_id: int, marker_offset: int, *, is_commit: bool
     ) -> AbortedTransactionRow | None:
-        """A marker was appended. Returns the row to write if it aborted something."""
+        """A marker was appended. Returns the row to write if it aborted a transaction."""
         first_offset = self.ongoing.pop(producer_id, None)
         if first_offset is None:
             return None
@@ -71,13 +71,13 @@ class UndecidedTransactions:
         return AbortedTransactionRow(producer_id, first_offset, marker_offset, last_stable_offset)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """The high watermark moved: markers below it are decided for good."""
+        """Forget the transactions whose marker is below the high watermark."""
         unreplicated = self.unreplicated
         if unreplicated and unreplicated[0][1] < high_watermark:
             self.unreplicated = [entry for entry in unreplicated if entry[1] >= high_watermark]
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Everything below is decided: end (exclusive) of what read_committed may see."""
+        """End (exclusive) of what read_committed may see."""
         if self.ongoing:
             high_watermark = min(high_watermark, next(iter(self.ongoing.values())))
         for first_offset, _ in self.unreplicated:
