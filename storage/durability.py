@@ -1,15 +1,14 @@
-"""Durability: when what was committed reaches the disk.
+"""Durability: when committed turns are synced to disk.
 
-After each turn the flusher decides from the segment and the partitions' flush.messages and flush.ms
-whether the turn must wait for the disk, or by when the disk must have it. What may wait is synced
-by the syncer's thread, beside the owner's loop. Owned and called by one store.
+After each turn the flusher decides whether the turn must be synced before its answers, or by when.
+This depends on the segment and on the partitions' flush.messages and flush.ms. Deferred syncs run
+in the syncer's thread. Owned and called by one store.
 
-What was synced once must not be lost by what is not synced yet. LMDB writes turn t only to pages
-that were freed in turn t - 2 or before, so to none that the tree of turn t - 1 uses, and to the
-meta page that does not lead to that tree. Hence a segment whose every turn is synced before the
-next one begins (durability `commit`) always has its last synced tree on the disk. One that is
-synced now and then has not: turn t may write over pages of a synced turn t - 2. It has a journal
-(journal.py), and a segment that has none is synced with every turn.
+Unsynced turns must not damage synced data. LMDB writes turn t only to pages that were freed in turn
+t - 2 or before, and to the meta page that does not refer to turn t - 1. So if every turn is synced
+before the next one begins (durability `commit`), the last synced tree is always on disk. If turns
+are synced from time to time, turn t may overwrite pages of a synced turn t - 2. Such a segment has
+a journal (journal.py). A segment without a journal is synced with every turn.
 """
 
 from odradek.protocol.types import NEVER
@@ -22,21 +21,21 @@ from odradek.storage.syncer import Syncer
 
 
 class Flusher:
-    """Syncs one segment at a time. Once a sync has failed nothing can be known of the pages the
-    kernel then gave up: `failure` says so for good, until the store is opened again."""
+    """Syncs one segment at a time. If a sync has failed, the state of the unsynced pages is
+    unknown: `failure` is set, and stays until the store is opened again."""
 
     def __init__(self, options: StoreOptions) -> None:
         self._interval_ms = options.sync_interval_ms
         self._syncer = Syncer()
         self._presynced_segment_id = -1
         self._counted: set[PartitionLog] = set()
-        """Partitions with flush.messages that have grown since the last sync."""
+        """Partitions with flush.messages that were appended to since the last sync."""
         self.deadline_ms = NEVER
         """When `sync_if_due` has something to do next."""
         self.failure: str | None = None
 
     def after_turn(self, turn: Turn, segment: Segment) -> bool:
-        """A turn was committed. True if it is on disk now; else it will be by its deadline.
+        """A turn was committed. True if it has been synced. Else it is synced by the deadline.
         Raises StorageError."""
         journal = segment.journal
         must_sync = journal is None
@@ -61,14 +60,14 @@ class Flusher:
         return must_sync
 
     def sync_if_due(self, now_ms: int, segment: Segment) -> None:
-        """Take notice of a sync that has ended, start one that is due. Raises StorageError."""
+        """Finish a sync that has ended, and start one that is due. Raises StorageError."""
         self._poll()
         if now_ms >= self.deadline_ms and not self._syncer.is_busy:
             self._request(segment)
 
     def is_presynced(self, segment: Segment) -> bool:
-        """Whether the thread has synced this segment since this was first asked, so that one more
-        sync is short. Raises StorageError."""
+        """Whether the thread has synced this segment since the first call, so that another sync is
+        short. Raises StorageError."""
         self._poll()
         if segment.journal is None:
             return True
@@ -81,7 +80,7 @@ class Flusher:
         return True
 
     def sync(self, segment: Segment) -> None:
-        """Sync and wait for it. Raises StorageError."""
+        """Sync and wait. Raises StorageError."""
         self._write_journal(segment)
         try:
             segment.sync()
@@ -98,7 +97,7 @@ class Flusher:
         self._counted.discard(log)
 
     def close(self) -> None:
-        """Wait for the sync under way and end the thread."""
+        """Wait for the current sync and stop the thread."""
         self._syncer.close()
 
     def _write_journal(self, segment: Segment) -> None:

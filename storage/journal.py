@@ -1,17 +1,17 @@
 """The journal: a second copy of the active segment's small batches, in the order of their turns.
 
-LMDB uses a page again two turns after it was freed. Between two syncs it may so write over a leaf
-page of the last synced tree while that page's new copy is not on the disk yet, and a power loss
-then takes small batches that were on the disk before. (Large ones stand in overflow pages, which
-are never freed.) So small values are also appended here, to a file that is never overwritten, and
-one sync covers both files: what was synced once stays on the disk, whatever LMDB does later.
+LMDB reuses a page two turns after it was freed. Between two syncs it may therefore overwrite a leaf
+page of the last synced tree, while the page's new copy is not on disk yet. A power loss would then
+lose small batches that were synced before. (Large ones are in overflow pages, which are never
+freed.) So small values are also appended to this file, which is never overwritten. One sync covers
+both files, and what was synced once stays on disk.
 
-Only recovery after a power loss reads it (salvage.py). So it need not have what is not synced:
-values are collected and written many at a time, at the latest when a sync begins. A kill takes what
-was collected, but not what the segment has; the store then syncs and seals the segment, for a
-sealed one is not written any more and needs no journal.
+Only recovery after a power loss reads the journal (salvage.py), so that it only needs synced data:
+values are buffered and written many at a time, at the latest when a sync begins. If the process is
+killed, the buffer is lost, but not the segment. The store then syncs and seals the segment, because
+a sealed segment needs no journal.
 
-The file is a row of frames, each a head and the values of one write:
+The file is a sequence of frames, each with a head and the values of one write:
 
     magic u32, length u32, CRC-32C of the values u32, values (stamp and batch, one behind the other)
 
@@ -38,7 +38,7 @@ _RESERVE_BYTES = 1 << 20
 
 class Journal:
     """The journal of one segment, open for appending. The file is closed with the last reference,
-    as segments are: the syncer's thread may still be at it."""
+    because the syncer's thread may still use it."""
 
     def __init__(self, path: Path, descriptor: int, end: int) -> None:
         self._path = path
@@ -54,7 +54,7 @@ class Journal:
 
     @classmethod
     def create(cls, directory: Path, segment_id: int) -> "Journal":
-        """A new one for a new segment. The caller syncs the folder. Raises StorageError."""
+        """Create the journal of a new segment. The caller syncs the folder. Raises StorageError."""
         path = journal_path(directory, segment_id)
         try:
             return cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644), 0)
@@ -63,8 +63,8 @@ class Journal:
 
     @classmethod
     def reopen(cls, directory: Path, segment_id: int) -> "Journal | None":
-        """The one that was left by `trim`, to go on with; None if there is none. It is no use after
-        a kill: nobody knows then what is missing in it. Raises StorageError."""
+        """Reopen a journal after `trim`. None if there is none. Not after a kill: it may be
+        incomplete then. Raises StorageError."""
         path = journal_path(directory, segment_id)
         try:
             descriptor = os.open(path, os.O_RDWR)
@@ -75,8 +75,8 @@ class Journal:
             raise StorageError(f"{path.name}: {error}") from error
 
     def reserve(self, values: Sequence[bytes]) -> None:
-        """Take the space on the disk that `values` will need, so that a full disk refuses a turn
-        before its commit and never loses a value after it. Raises StorageError."""
+        """Allocate the disk space for `values`, so that a turn fails on a full disk before its
+        commit and not after it. Raises StorageError."""
         end = self._end + _HEAD.size + self._collected_bytes + sum(map(len, values))
         if end > self._reserved_end:
             size = end - self._reserved_end + _RESERVE_BYTES
@@ -87,14 +87,14 @@ class Journal:
             self._reserved_end += size
 
     def add(self, values: Sequence[bytes]) -> None:
-        """Collect the small values of a turn that was committed. Raises StorageError."""
+        """Buffer the small values of a committed turn. Raises StorageError."""
         self._collected += values
         self._collected_bytes += sum(map(len, values))
         if self._collected_bytes >= _WRITE_BYTES:
             self.write()
 
     def write(self) -> None:
-        """Write what was collected; to be called before a sync. Raises StorageError."""
+        """Write the buffer. To be called before a sync. Raises StorageError."""
         if not self._collected:
             return
         content = b"".join(self._collected)
@@ -111,15 +111,15 @@ class Journal:
         self._collected_bytes = 0
 
     def sync(self) -> None:
-        """fdatasync: what was written before is on disk afterwards. Raises StorageError."""
+        """Sync the file with fdatasync. Raises StorageError."""
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise StorageError(f"{self._path.name}: {error}") from error
 
     def trim(self) -> None:
-        """Write, and give back what was reserved: `reopen` goes on at the file's end then. Raises
-        StorageError."""
+        """Write the buffer and release the reserved space, so that `reopen` continues at the end of
+        the file. Raises StorageError."""
         self.write()
         try:
             os.ftruncate(self._descriptor, self._end)
@@ -129,7 +129,7 @@ class Journal:
 
 
 def map_journal(path: Path) -> memoryview:
-    """The file's bytes, none if there is no file. The map goes away with the last view of it."""
+    """The file's bytes, empty if there is no file. Unmapped with the last view."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
@@ -140,8 +140,8 @@ def map_journal(path: Path) -> memoryview:
 
 
 def frames(view: memoryview) -> Iterator[tuple[int, int]]:
-    """[start, end) of the values of each frame, up to the first that is not whole: all before the
-    last sync are."""
+    """[start, end) of the values of each frame, up to the first incomplete one. All frames before
+    the last sync are complete."""
     at = 0
     while at + _HEAD.size <= len(view):
         magic, length, crc = _HEAD.unpack_from(view, at)

@@ -1,7 +1,6 @@
-"""Names and keys: which store a partition lives in, which files a store has, how keys look.
+"""The disk format: the store of a partition, the files of a store, the layout of keys.
 
-Everything here is a pure function of its arguments and part of the format on disk: a node finds its
-data again only as long as none of it changes.
+All functions are pure. None of this may change, or a node does not find its data again.
 """
 
 from pathlib import Path
@@ -22,10 +21,10 @@ EPOCH_KEY = Struct(">II")
 """Key of a leader epoch: number, epoch."""
 
 STAMP = Struct(">IIQ")
-"""What stands before every batch in its value: partition number, turn (the low 32 bits of the LMDB
-transaction's id) and the partition's log end offset before this append. The number makes a batch
-found by scanning pages belong to somebody; the offset tells a gap that was always there (a
-compacted or replicated log) from a batch that was lost."""
+"""Precedes every batch in its value: partition number, turn (the low 32 bits of the LMDB
+transaction id), and the log end offset before this append. With the number, a batch that was found
+by scanning pages can be assigned to its partition. The offset distinguishes a gap that the log
+always had (compacted or replicated) from a lost batch."""
 STAMP_SIZE = STAMP.size
 
 NUMBER_MAX = 2**32 - 1
@@ -36,52 +35,52 @@ _JOURNAL_PREFIX = "journal-"
 
 
 def store_index(topic_id: bytes, partition: int, store_count: int) -> int:
-    """The store, in [0, store_count), that holds this partition on every node of that store count.
+    """The store, in [0, store_count), of a partition: the same on all nodes with this store count.
 
-    Consecutive partitions of a topic fall into consecutive stores, and topics start at different
-    ones, so that both a few wide topics and many narrow ones spread evenly.
+    Consecutive partitions of a topic are in consecutive stores, and topics start at different
+    stores, so that partitions are spread evenly.
     """
     return (int.from_bytes(topic_id[:4], "big") + partition) % store_count
 
 
 def store_folder(stores_folder: Path, store: int) -> Path:
-    """Where store number `store` of a node lives; `stores_folder` is `<data>/stores`."""
+    """The folder of a store. `stores_folder` is `<data>/stores`."""
     return stores_folder / str(store)
 
 
 def segment_path(directory: Path, segment_id: int) -> Path:
-    """The file of a segment; LMDB keeps its lock table beside it as `<file>-lock`."""
+    """The file of a segment. LMDB's lock table is `<file>-lock`."""
     return directory / f"{_SEGMENT_PREFIX}{segment_id:08d}{_SEGMENT_SUFFIX}"
 
 
 def lock_path(path: Path) -> Path:
-    """The lock table LMDB keeps beside an environment's file."""
+    """The file of LMDB's lock table for an environment."""
     return path.with_name(path.name + "-lock")
 
 
 def reserve_path(path: Path) -> Path:
-    """The file whose room is kept back for an environment's file."""
+    """The file that reserves disk space for an environment."""
     return path.with_name(path.name + "-reserve")
 
 
 def journal_path(directory: Path, segment_id: int) -> Path:
-    """The journal of an active segment, if it has one."""
+    """The file of a segment's journal."""
     return directory / f"{_JOURNAL_PREFIX}{segment_id:08d}"
 
 
 def segment_ids(directory: Path) -> list[int]:
-    """The ids of all segment files in the folder, known to the catalog or not, ascending."""
+    """The ids of all segment files in the folder, ascending."""
     return _ids(directory, _SEGMENT_PREFIX, _SEGMENT_SUFFIX)
 
 
 def journal_ids(directory: Path) -> list[int]:
-    """The ids of the segments of which there is a journal in the folder, ascending."""
+    """The ids of all segments with a journal in the folder, ascending."""
     return _ids(directory, _JOURNAL_PREFIX, "")
 
 
 def unlink_segment(directory: Path, segment_id: int) -> None:
-    """Remove a segment's files. Whoever has it open keeps reading: the space returns with the last
-    of them."""
+    """Remove a segment's files. Processes that have it open can still read it. The space is free
+    when the last one has closed it."""
     path = segment_path(directory, segment_id)
     path.unlink(missing_ok=True)
     lock_path(path).unlink(missing_ok=True)
@@ -89,7 +88,7 @@ def unlink_segment(directory: Path, segment_id: int) -> None:
 
 
 def unlink_journal(directory: Path, segment_id: int) -> None:
-    """Remove a segment's journal: the segment is sealed, or synced with every turn."""
+    """Remove a segment's journal."""
     journal_path(directory, segment_id).unlink(missing_ok=True)
 
 

@@ -1,7 +1,8 @@
-"""Leader epochs of one partition: which epoch's records start at which offset (KIP-101, KIP-279).
+"""The leader epochs of one partition and their start offsets (Kafka's LeaderEpochFileCache;
+KIP-101, KIP-279).
 
-Both epochs and start offsets rise strictly. An epoch without records is kept only while it is the
-last one: the next epoch that starts at the same offset takes its place.
+Epochs and start offsets are strictly ascending. An epoch without records is kept only as the last
+one. The next epoch, which starts at the same offset, replaces it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,7 +12,7 @@ from odradek.protocol.types import NO_EPOCH, NO_OFFSET
 
 
 class LeaderEpochs:
-    """(epoch, start offset) pairs, both ascending; small, so that copies are cheap."""
+    """(epoch, start offset) pairs, both ascending."""
 
     __slots__ = ("entries",)
 
@@ -20,12 +21,12 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The last epoch, -1 before the first."""
+        """The last epoch, -1 if there is none."""
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Records from `start_offset` on are of `epoch`. Entries this contradicts (a later or equal
-        offset under an older epoch, or a newer epoch) are dropped. False if nothing changed."""
+        """The epoch starts at `start_offset`. Entries with the same or a later epoch or start
+        offset are removed. False if nothing changed."""
         entries = self.entries
         if epoch < 0 or (entries and entries[-1][0] == epoch):
             return False
@@ -34,8 +35,8 @@ class LeaderEpochs:
         return True
 
     def truncate_start(self, log_start_offset: int) -> None:
-        """The log now starts here: forget epochs that ended before, and let the one that is cut
-        start here."""
+        """The log starts here now: remove epochs that end before, and let the first one start
+        here."""
         entries = self.entries
         first = bisect_right(entries, log_start_offset, key=_start_offset) - 1
         if first < 0:
@@ -44,31 +45,31 @@ class LeaderEpochs:
         self.entries = ((epoch, log_start_offset), *entries[first + 1 :])
 
     def truncate_end(self, log_end_offset: int) -> None:
-        """The log now ends here: forget epochs that start at or after it."""
+        """The log ends here now: remove epochs that start at or after it."""
         entries = self.entries
         self.entries = entries[: bisect_left(entries, log_end_offset, key=_start_offset)]
 
     def drop_if_empty(self, base_offset: int) -> None:
-        """A batch of an earlier epoch follows at `base_offset`: the last one has no record if it
-        starts no later. (While a segment is read again, epochs that start later are known.)"""
+        """Remove the last epoch if it has no records: a batch of an earlier epoch is appended at
+        `base_offset`. (While a segment is replayed, epochs that start later are known already.)"""
         if self.entries and self.entries[-1][1] <= base_offset:
             self.entries = self.entries[:-1]
 
     def with_records(self, log_end_offset: int) -> tuple[tuple[int, int], ...]:
-        """The entries of epochs that something was written in: what a disk is to keep. Of a reign
-        without a record another log need not know."""
+        """The entries of epochs with records. Only these are stored."""
         return self.entries[: bisect_left(self.entries, log_end_offset, key=_start_offset)]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that the record at `offset` is of, -1 if none is known to start before it."""
+        """The epoch of the record at `offset`, -1 if it is not known."""
         index = bisect_right(self.entries, offset, key=_start_offset) - 1
         return self.entries[index][0] if index >= 0 else NO_EPOCH
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """For OffsetForLeaderEpoch: the largest epoch not above the one asked and the offset where
-        it ends; (-1, -1) if the epoch is newer than all that is known, or undefined.
+        """For OffsetForLeaderEpoch: the largest epoch up to `epoch`, and its end offset. (-1, -1)
+        if the epoch is newer than all known ones, or undefined.
 
-        An epoch below all known ones ends where the first known one starts and is returned itself.
+        An epoch older than all known ones is returned itself, with the start of the first known one
+        as its end.
         """
         entries = self.entries
         if epoch == NO_EPOCH or not entries:

@@ -1,20 +1,19 @@
-"""The status table of a store: where each partition's log starts, ends and is stable.
+"""The status table of a store: each partition's log start, log end, high watermark and so on.
 
-A file of fixed 64-byte slots, mapped by the store's owner for writing and by every reader of the
-node, so that a fetch learns how far it may read without asking anybody. A partition's slot is its
-store-local number. Every word is an aligned int64 written by one store instruction, so that a
-reader sees an old or a new value and never half of one; words of one slot are not read together,
-and the owner writes them in an order in which every mixture is true (the end before what follows
-it on the way up).
+A file of fixed 64-byte slots in shared memory. The store's owner writes it, and every reader of the
+node maps it, so that a fetch learns how far it may read without a message. A partition's slot is
+its store-local number. Every word is an aligned int64 that is written by one instruction, so that a
+reader never sees half a value. The words of a slot are not read atomically: the owner writes them
+in an order in which every mixture of old and new values is valid.
 
     word 0  log_start_offset        word 4  leader_epoch
     word 1  last_stable_offset      word 5  role (Role)
     word 2  high_watermark          word 6  watch: a byte per router
     word 3  log_end_offset          word 7  bytes in the active segment
 
-The head is one page: magic, slot count, generation. The generation rises whenever the catalog
-changed, after the change is on disk: what a reader remembers from the catalog is good as long as it
-stands still. The table is rebuilt whenever the store is opened; nothing in it needs to survive.
+The head is one page: magic, slot count, generation. The generation is incremented after each change
+of the catalog, when the change is on disk. A reader may cache the catalog as long as the generation
+is the same. The table is rebuilt when the store is opened.
 """
 
 import mmap
@@ -48,7 +47,7 @@ _NO_DESCRIPTOR = -1
 
 
 class ReplicaRole(IntEnum):
-    """What this replica is; ABSENT slots belong to no partition."""
+    """The role of this replica. An ABSENT slot has no partition."""
 
     ABSENT = 0
     LEADER = 1
@@ -56,7 +55,7 @@ class ReplicaRole(IntEnum):
 
 
 class StatusTable:
-    """The mapped table. `create` for the owner, `open` for readers; both may set what is theirs."""
+    """The mapped table. `create` is for the owner, `open` for readers, which may set watches."""
 
     def __init__(self, mapping: mmap.mmap, descriptor: int = _NO_DESCRIPTOR) -> None:
         self._mapping = mapping
@@ -64,19 +63,19 @@ class StatusTable:
         self._room_bytes = 0
         self._bytes = memoryview(mapping)
         self.words = self._bytes.cast("q")
-        """All words; a slot's start at `base(number)`. For the owner's and readers' hot paths."""
+        """All words, for hot paths. A slot starts at `base(number)`."""
         self.slot_count: int = self.words[_SLOTS_AT]
-        # Taking a lock is a full memory barrier, which Python has no other word for.
+        # Taking a lock is a full memory barrier. Python has no other.
         self._barrier = threading.Lock()
 
     @classmethod
     def create(cls, path: Path, slot_count: int) -> "StatusTable":
-        """The owner's table, all slots ABSENT except for their watch bytes. The file of an earlier
-        owner is taken over, because readers have it mapped; its generation goes on rising."""
+        """The owner's table. The file of an earlier owner is reused, because readers have it
+        mapped. Its generation continues."""
         size = _HEAD_BYTES + (slot_count << _SLOT_SHIFT) * 8
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            # The file is sparse: only slots in use take space, and it never shrinks under a reader.
+            # The file is sparse and never shrinks.
             if os.fstat(descriptor).st_size < size:
                 os.ftruncate(descriptor, size)
             os.posix_fallocate(descriptor, 0, _HEAD_BYTES)
@@ -93,7 +92,7 @@ class StatusTable:
 
     @classmethod
     def open(cls, path: Path) -> "StatusTable":
-        """A reader's table. Raises StorageError while no owner has made it."""
+        """A reader's table. Raises StorageError if no owner has created it yet."""
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError as error:
@@ -114,18 +113,18 @@ class StatusTable:
 
     @property
     def generation(self) -> int:
-        """Rises with every change of the catalog."""
+        """Incremented with every change of the catalog."""
         return self.words[_GENERATION_AT]
 
     def raise_generation(self) -> None:
-        """Tell readers to look at the catalog again; by the owner, after its commit."""
+        """Make readers read the catalog again. By the owner, after its commit."""
         with self._barrier:
             self.words[_GENERATION_AT] += 1
 
     def allocate_slots(self, slot_count: int) -> None:
-        """Have the disk hold the first `slot_count` slots; by the owner, before it writes to them:
-        a write to a mapped page that a full disk has no block for is not an error but SIGBUS.
-        Raises StorageError."""
+        """Allocate disk blocks for the first `slot_count` slots. By the owner, before it writes to
+        them: a write to a mapped page without a block raises SIGBUS if the disk is full. Raises
+        StorageError."""
         end = _HEAD_BYTES + (slot_count << _SLOT_SHIFT) * 8
         if end <= self._room_bytes:
             return
@@ -154,19 +153,19 @@ class StatusTable:
         return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + HIGH_WATERMARK]
 
     def log_end_offset(self, number: int) -> int:
-        """End (exclusive) of what is committed in the store."""
+        """The offset of the next record (exclusive end of the log)."""
         return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + LOG_END_OFFSET]
 
     def leader_epoch(self, number: int) -> int:
-        """The epoch this replica knows its partition to be in."""
+        """The partition's current leader epoch, as this replica knows it."""
         return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + LEADER_EPOCH]
 
     def role(self, number: int) -> ReplicaRole:
-        """What this replica is."""
+        """The role of this replica."""
         return ReplicaRole(self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + ROLE])
 
     def active_bytes(self, number: int) -> int:
-        """Bytes of batches in the segment that is written; those of sealed ones the catalog has."""
+        """Bytes of batches in the active segment. Those of sealed ones are in the catalog."""
         return self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + ACTIVE_BYTES]
 
     def set(self, number: int, word: int, value: int) -> None:
@@ -174,7 +173,7 @@ class StatusTable:
         self.words[_HEAD_WORDS + (number << _SLOT_SHIFT) + word] = value
 
     def clear(self, number: int) -> None:
-        """Make a slot ABSENT. Its watch stays: who waits for the partition is told it vanished."""
+        """Make a slot ABSENT. Its watches stay, so that waiting routers learn of the deletion."""
         base = _HEAD_WORDS + (number << _SLOT_SHIFT)
         words = self.words
         words[base + ROLE] = ReplicaRole.ABSENT
@@ -183,36 +182,36 @@ class StatusTable:
         words[base + ACTIVE_BYTES] = 0
 
     def set_watch(self, number: int, router: int = 0) -> None:
-        """Ask for a notice when the partition next moves. Set it, then look at the offsets once
-        more: what was committed before the look is seen, what comes later is told."""
+        """Request a notification when the partition's offsets next change. Read the offsets once
+        more after this call: later changes are notified."""
         at = _HEAD_BYTES + (number << _SLOT_SHIFT) * 8 + _WATCH_BYTES_AT + router
         self._bytes[at] = 1
         with self._barrier:
             pass
 
     def take_watch(self, number: int) -> int:
-        """Which routers asked (bit r for router r), cleared with the asking; by the owner, after
-        the new offsets have been written and `publish` was called."""
+        """Return and clear the watches (bit r for router r). By the owner, after it has written the
+        new offsets and called `publish`."""
         at = _HEAD_WORDS + (number << _SLOT_SHIFT) + WATCH
         if self.words[at] == 0:
             return 0
         first = at * 8
         routers = 0
         for router in range(ROUTERS_MAX):
-            # Byte by byte: another router may be setting its own meanwhile.
+            # Byte by byte: another router may be setting its byte at the same time.
             if self._bytes[first + router]:
                 self._bytes[first + router] = 0
                 routers |= 1 << router
         return routers
 
     def publish(self) -> None:
-        """Everything written so far is visible to other processes before what comes next is read;
-        with the barrier in `set_watch` no watch can be missed."""
+        """Memory barrier: writes before it are visible to other processes before later reads. With
+        the barrier in `set_watch` no watch is missed."""
         with self._barrier:
             pass
 
     def close(self) -> None:
-        """Unmap the table; it must not be used afterwards."""
+        """Unmap the table."""
         self.words.release()
         self._bytes.release()
         self._mapping.close()

@@ -1,14 +1,13 @@
-"""A store: the partitions that share one row of segments, and the one process that writes them.
+"""A store: the partitions that share one sequence of segments. One process writes it.
 
-The owner is a single-threaded loop: `begin` a turn, append what has arrived, `commit`, reply; and
-between turns `run_due_tasks` and slices of `maintenance`. Nothing here waits for anything but the
-disk. What readers of other processes see changes in this order: segment, catalog, generation,
-offsets.
+The owner is a single-threaded loop: `begin` a turn, append, `commit`, reply, and between turns
+`run_due_tasks` and slices of `maintenance`. Only disk operations block. Changes become visible to
+readers in other processes in this order: segment, catalog, generation, offsets.
 
-    Store.open   lock, catalog, recovery, active segment, status table
-    begin        a turn on the active segment, after rolling it if that is due
-    run_due_tasks     durability `interval`: fdatasync in a thread, at most sync_interval_ms behind
-    close        checkpoint everything, sync, mark the store clean
+    Store.open      lock, catalog, recovery, active segment, status table
+    begin           a turn on the active segment, which is rolled first if that is due
+    run_due_tasks   durability `interval`: fdatasync in a thread, at most sync_interval_ms late
+    close           checkpoint all partitions, sync, mark the store clean
 """
 
 import os
@@ -242,7 +241,7 @@ class Store:
         one). The change is on disk when this returns. Not inside a turn.
 
         Costs a sync of the active segment and one of the catalog. Raises StorageError, and
-        truncates nothing then. """
+        truncates nothing then."""
         ends = {n: end for n, end in ends.items() if end < self._logs[n].log_end_offset}
         self._truncate_with(ends, truncate_log, now_ms)
 

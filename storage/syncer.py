@@ -1,8 +1,7 @@
-"""A thread that syncs a store's segments while its owner goes on with its turns.
+"""A thread that syncs a store's segments while the owner's loop continues.
 
-fdatasync runs without the interpreter lock, so the owner's loop is not held up by the disk. The
-thread knows nothing of the store: it takes one segment at a time and says when it is done. Owned by
-one store; the owner alone calls it.
+fdatasync runs without the interpreter lock, so that the disk does not block the loop. The thread
+syncs one segment at a time. Owned and called by one store.
 """
 
 import threading
@@ -22,7 +21,7 @@ class Syncer:
         self.is_busy = False
 
     def request(self, segment: Segment) -> None:
-        """Sync what has been committed to the segment so far. Not while busy."""
+        """Sync the turns committed to the segment so far. Not while busy."""
         assert not self.is_busy
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="syncer", daemon=True)
@@ -31,17 +30,18 @@ class Syncer:
         self._requests.put(segment)
 
     def poll(self) -> None:
-        """Take notice of a finished sync. Raises StorageError if it failed."""
+        """Finish a sync that has ended. Raises StorageError if it failed."""
         if self.is_busy and not self._done.empty():
             self._finish()
 
     def wait(self) -> None:
-        """Wait for the sync under way. Raises StorageError if it failed."""
+        """Wait for the current sync. Raises StorageError if it failed."""
         if self.is_busy:
             self._finish()
 
     def close(self) -> None:
-        """Wait, and end the thread. An error of the last sync is dropped: the caller syncs anew."""
+        """Wait and stop the thread. An error of the last sync is ignored: the caller syncs
+        again."""
         if self.is_busy:
             self._done.get()
             self.is_busy = False
@@ -67,5 +67,5 @@ class Syncer:
                 self._done.put(error)
             else:
                 self._done.put(None)
-            # Whoever waits for the segment to be unmapped must not wait for the next request.
+            # The thread must not keep the segment mapped until the next request.
             del segment
