@@ -1,11 +1,10 @@
-"""How much of a log somebody has not read yet: records, bytes, and since when the first one waits.
+"""The backlog of a consumer: unread records and bytes, and the timestamp of the first one.
 
-The work for one answer is bounded, however long the log: whole segments are known by what the
-catalog says of them, and only `BATCHES_WALKED_MAX` batches are looked at one by one, from the
-offset on. A backlog that ends within them is exact. Of a longer one the part of its first segment
-behind the walk, and of the last one, is told by proportion, and the answer says so.
+The work is bounded for any log: `BATCHES_WALKED_MAX` batches are read one by one, and whole
+segments are counted by the catalog's rows. A backlog within these batches is exact. In a longer
+one, parts of the first and the last segment are estimated by proportion, and the result says so.
 
-Called by reader.py, which knows the segments.
+Called by reader.py.
 """
 
 from collections.abc import Iterable
@@ -27,9 +26,9 @@ from odradek.storage.layout import STAMP_SIZE
 from odradek.storage.segment import Segment
 
 BATCHES_WALKED_MAX: Final = 64
-"""Headers looked at for one answer, unless whoever asks for many at once asks for less."""
+"""Headers read for one backlog, unless the caller asks for fewer."""
 UNFOLDED_BYTES_MAX: Final = 64 << 10
-"""The largest batch that is unfolded to find the time of a record in its middle."""
+"""The largest batch that is decompressed to find the timestamp of a record in its middle."""
 
 _unpack_place = Struct(">I12xq").unpack_from
 """Partition number and base offset of a stamped value."""
@@ -41,12 +40,11 @@ _COUNT_AT: Final = STAMP_SIZE + HEADER_BYTES - 4
 
 
 class Backlog(NamedTuple):
-    """What lies between an offset and an end (exclusive).
+    """The records between an offset and an end (exclusive).
 
-    `record_count` leaves out what no reader gets: markers of transactions and holes that compaction
-    left, as far as the walk has seen. `byte_count` are whole batches, as they are fetched.
-    `first_timestamp` is that of the first record, -1 if it has none or there is no record.
-    """
+    `record_count` leaves out transaction markers and offsets that compaction removed, in the
+    batches that were read. `byte_count` counts whole batches. `first_timestamp` is that of the
+    first record, -1 if it has none or there is no record."""
 
     record_count: int
     byte_count: int
@@ -64,7 +62,7 @@ class SegmentRange(NamedTuple):
 
 
 class _Walk:
-    """What the batches looked at one by one add up to."""
+    """The sums over the batches that are read one by one."""
 
     __slots__ = ("batches_left", "byte_count", "first_timestamp", "has_record", "record_count")
 
@@ -76,7 +74,7 @@ class _Walk:
         self.has_record = False
 
     def over(self, segment: Segment, number: int, offset: int, end_offset: int) -> int:
-        """Look at the batches of [offset, end_offset); returns how far that went."""
+        """Read the batches of [offset, end_offset). Returns the offset reached."""
         transaction = segment.begin()
         try:
             cursor = transaction.cursor(segment.batches)
@@ -102,7 +100,7 @@ class _Walk:
         self.byte_count += len(value) - STAMP_SIZE
         if attributes & CONTROL or last_offset < offset:
             return
-        # Of a batch in which the offset lies, the records from there on.
+        # Of the batch that contains the offset, only the records from there on.
         span = last_offset - max(offset, base_offset) + 1
         (count,) = _unpack_count(value, _COUNT_AT)
         self.record_count += min(count, span)
@@ -114,7 +112,7 @@ class _Walk:
 def measure(
     pieces: Iterable[SegmentRange], number: int, offset: int, end_offset: int, batches_max: int
 ) -> Backlog:
-    """What lies in [offset, end_offset) of the partition; the pieces come in the log's order."""
+    """The backlog of [offset, end_offset). The pieces must be in the order of the log."""
     walk = _Walk(batches_max)
     record_count = byte_count = 0
     is_estimate = False
@@ -156,5 +154,5 @@ def _timestamp_at(value: memoryview, offset: int) -> int:
             if record_offset >= offset:
                 return timestamp
     except ProtocolError:
-        pass  # the header is all that can be known of it
+        pass  # only the header can be read
     return header.max_timestamp

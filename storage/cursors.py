@@ -1,8 +1,7 @@
-"""Finding a partition's batches in a segment with an LMDB cursor.
+"""Finds a partition's batches in a segment with an LMDB cursor.
 
-Keys order batches by partition number and base offset, so the batch that contains an offset is the
-one at it or the one before. What a cursor yields is valid inside its transaction.
-"""
+Keys are ordered by partition number and base offset. The batch that contains an offset has this
+base offset, or it is the one before. Views are valid inside the transaction."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -22,8 +21,8 @@ def last_delta_and_timestamp(value: memoryview) -> tuple[int, int]:
 
 
 def seek(cursor: "lmdb.Cursor[memoryview]", number: int, offset: int) -> bool:
-    """Put the cursor on the partition's batch that contains `offset`, or on the first one after it,
-    where compaction left a hole. False if the partition has neither."""
+    """Move the cursor to the partition's batch that contains `offset`, or to the next one, if
+    compaction removed it. False if there is neither."""
     found = cursor.set_range(KEY.pack(number, offset))
     if found:
         at_number, base_offset = KEY.unpack(cursor.key())
@@ -50,7 +49,7 @@ def batches_from(
     number: int,
     offset: int,
 ) -> Iterator[tuple[int, memoryview]]:
-    """(base offset, stamped value) of the partition's batches, from the one that `seek` finds."""
+    """(base offset, stamped value) of the partition's batches, starting with the one of `seek`."""
     cursor = transaction.cursor(batches)
     if not seek(cursor, number, offset):
         return

@@ -31,7 +31,7 @@ class Flusher:
         self._counted: set[PartitionLog] = set()
         """Partitions with flush.messages that were appended to since the last sync."""
         self.deadline_ms = NEVER
-        """When `sync_if_due` has something to do next."""
+        """When `sync_if_due` has work to do next."""
         self.failure: str | None = None
 
     def after_turn(self, turn: Turn, segment: Segment) -> bool:

@@ -1,16 +1,16 @@
-"""Maintenance of a store: retention, log compaction and the return of space, between turns.
+"""Maintenance of a store between turns: retention, log compaction and reclaiming of space.
 
-`run` answers None as long as nothing is due, which costs a comparison or two; else an iterator of
-slices of about 2 to 5 ms, which the owner's loop takes one by one between its turns. A slice that
-yields True has more to do at once; one that yields False waits for the disk, so come back in about
-10 ms. One run is under way at a time; giving it up (`close`) loses work and nothing else.
+`run` returns None if nothing is due. Else it returns an iterator of slices of 2 to 5 ms, which the
+owner's loop runs one by one between turns. A slice yields True if the next one may run at once, and
+False if it waits for the disk: call again after about 10 ms. There is one run at a time. `close`
+aborts it without other effects.
 
     retention    every retention_check_interval_ms: log starts move by time and by size
-    compaction   every cleaner_backoff_ms: due partitions are thinned into a new segment
-    space        after those, and after anything else changed the catalog: dead segments are
-                 dropped, mostly dead ones rewritten, small ones merged
+    compaction   every cleaner_backoff_ms: due partitions are compacted into a new segment
+    space        after those, and after other changes of the catalog: dead segments are dropped,
+                 mostly dead ones rewritten, small ones merged
 
-If the disk refuses, the run ends, what was begun is dropped, and the next one starts over.
+On a StorageError the run ends, its unfinished files are removed, and the next run starts over.
 """
 
 import logging
@@ -41,7 +41,7 @@ _EXPIRY_WINDOW_MS = 3_600_000  # a segment that dies by itself within the hour i
 
 
 class Maintenance:
-    """The maintenance of one store. Owned by the store, driven by its owner's loop."""
+    """The maintenance of one store, run by its owner's loop."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Maintenance:
         self._seen_changes = -1
         self._below: dict[int, CountedPrefix] = {}
         self._uncleanable: dict[int, tuple[Extent, ...]] = {}
-        """Partitions whose records make no sense, and the extents in which they do not."""
+        """Partitions with malformed records, and the extents that have them."""
 
     def run(self, now_ms: int) -> Slices | None:
-        """The run that is under way or due, None if there is none."""
+        """The current run, or a new one if it is due. None if there is none."""
         if self._running is None:
             if self._retention_ms is None:
                 delay_ms = min(_INITIAL_DELAY_MS, self._options.retention_check_interval_ms)
@@ -77,7 +77,7 @@ class Maintenance:
         return self._running
 
     def close(self) -> None:
-        """Give up what is under way: a half-made segment's file goes."""
+        """Abort the current run and remove its unfinished segment."""
         if self._running is not None:
             self._running.close()
             self._running = None
@@ -121,7 +121,7 @@ class Maintenance:
             if partition is None or not partition.settings.cleanup_delete:
                 continue
             if partition.role is ReplicaRole.FOLLOWER:
-                continue  # it takes over where its leader's log starts
+                continue  # it takes over its leader's log start
             search = retained_offset(
                 self._extents(partition, now_ms),
                 open_segment,
@@ -150,8 +150,8 @@ class Maintenance:
             del self._below[number]
 
     def _extents(self, partition: PartitionLog, now_ms: int) -> list[Extent]:
-        """All of a partition's extents. One without timestamps has the time it was sealed at, as
-        Kafka takes that of the file; while it is written, it is not old."""
+        """All extents of a partition. One without timestamps gets the time of its sealing, as Kafka
+        uses the file's time, and in the active segment the current time."""
         segments = self._catalog.segments
         extents = [
             extent
@@ -192,7 +192,7 @@ class Maintenance:
                 )
 
     def _plans(self, now_ms: int) -> list[CompactionPlan]:
-        """Who is due, the dirtiest first, as many as make one segment."""
+        """The due partitions, the dirtiest first, as many as fill one segment."""
         due = []
         for number, partition in self._logs.items():
             plan = plan_compaction(self._catalog, partition, now_ms=now_ms)
@@ -222,4 +222,4 @@ class Maintenance:
         while segment_ids := mergeable_segments(catalog, segment_bytes=self._options.segment_bytes):
             yield from rewrite_segments(catalog, logs, segment_ids)
             if not (yield from drop_dead_segments(catalog, logs)):
-                break  # something changed under it; the next run will see
+                break  # the catalog changed in the meantime; the next run tries again

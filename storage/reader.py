@@ -1,13 +1,13 @@
-"""Reading a store from any process, without a message to its owner.
+"""Reads a store from any process, without a message to its owner.
 
 The reader finds a partition's number and extents in the catalog, its offsets in the status table
-and its batches in the segments. What it remembers of the catalog is good as long as the table's
-generation stands still. Read transactions are begun and ended within a call, so that no reader ever
-holds back the owner; batches in overflow pages leave the transaction as views all the same, because
-those pages do not change as long as the segment is open, and the result holds it open.
+and its batches in the segments. It caches the catalog until the table's generation changes. Read
+transactions end within the call, so that readers never block the owner. Batches in overflow pages
+are returned as views, because these pages do not change while the segment is open. The result keeps
+it open.
 
-Called by routers for Fetch, ListOffsets, OffsetForLeaderEpoch and DescribeProducers, by followers'
-leaders, and by the command line on a store that nobody owns.
+Called by routers for Fetch, ListOffsets, OffsetForLeaderEpoch and DescribeProducers, by leaders for
+their followers, and by the command line on a store without an owner.
 """
 
 from pathlib import Path
@@ -46,9 +46,9 @@ _ATTEMPTS = 3
 
 
 class ReadResult(NamedTuple):
-    """Whole batches in the order of the log. Views among the buffers are valid as long as `hold`
-    is referenced. `next_offset` is where the next read goes on; `first_offset` is the base offset
-    of the first batch, both equal to the offset asked if there is nothing."""
+    """Whole batches in the order of the log. Keep a reference to `hold` as long as the buffers are
+    used. The next read starts at `next_offset`. `first_offset` is the base offset of the first
+    batch. Both are the requested offset if there are no batches."""
 
     buffers: list[memoryview | bytes]
     byte_count: int
@@ -58,7 +58,7 @@ class ReadResult(NamedTuple):
 
 
 class TimestampAndOffset(NamedTuple):
-    """The record that a lookup by time found."""
+    """The result of a lookup by timestamp."""
 
     offset: int
     timestamp: int
@@ -66,7 +66,7 @@ class TimestampAndOffset(NamedTuple):
 
 
 class StoreReader:
-    """Reads one store. Raises StorageError from every method if a file cannot be read."""
+    """Reads one store. All methods raise StorageError if a file cannot be read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -80,16 +80,16 @@ class StoreReader:
 
     @staticmethod
     def exists(directory: Path) -> bool:
-        """Whether an owner has made the store."""
+        """Whether the store has been created."""
         return (directory / STATUS_NAME).exists() and (directory / CATALOG_NAME).exists()
 
     def close(self) -> None:
-        """Forget everything. Results that are still held stay valid."""
+        """Release all segments. Results that are still referenced stay valid."""
         self._segments.clear()
         self.status.close()
 
     def number_of(self, topic_id: bytes, partition: int) -> int | None:
-        """The store-local number of a partition, None if the store does not have it."""
+        """The store-local number of a partition. None if it is not in this store."""
         self._refresh()
         number = self._numbers.get((topic_id, partition))
         if number is None:
@@ -107,12 +107,11 @@ class StoreReader:
         end_offset: int,
         min_one_batch: bool = True,
     ) -> ReadResult:
-        """Whole batches from the one that contains `offset` (or follows it, where compaction left
-        a hole) on: those that begin below `end_offset` and fit into `max_bytes`, the first one in
-        any case if `min_one_batch`.
+        """Whole batches, starting with the one that contains `offset` (or the next one, if
+        compaction removed it): those that start below `end_offset` and fit into `max_bytes`. With
+        `min_one_batch` the first one is returned even if it is larger.
 
-        Returns less than there is where a segment ends. Whether the offset is in range is the
-        caller's question to `status`.
+        Returns less at the end of a segment. The caller checks the offset range with `status`.
         """
         for segment, segment_end in self._segments_from(number, offset):
             result = _read_segment(
@@ -130,9 +129,8 @@ class StoreReader:
     def offset_for_timestamp(
         self, number: int, timestamp_ms: int, *, end_offset: int | None = None
     ) -> TimestampAndOffset | None:
-        """The first record at or after the log start and below `end_offset` (default: the high
-        watermark) whose timestamp is `timestamp_ms` or later; looked up inside compressed batches.
-        """
+        """The first record with this timestamp or a later one, in [log start, `end_offset`)
+        (default: the high watermark). Compressed batches are searched, too."""
         start = self.status.log_start_offset(number)
         if end_offset is None:
             end_offset = self.status.high_watermark(number)
@@ -146,8 +144,8 @@ class StoreReader:
     def max_timestamp_offset(
         self, number: int, *, end_offset: int | None = None
     ) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp from the log start on and below `end_offset`
-        (default: the high watermark); None if there is no record with a timestamp."""
+        """The first record with the largest timestamp in [log start, `end_offset`) (default: the
+        high watermark). None if no record has a timestamp."""
         start = self.status.log_start_offset(number)
         if end_offset is None:
             end_offset = self.status.high_watermark(number)
@@ -157,7 +155,7 @@ class StoreReader:
             return None
         found = self.offset_for_timestamp(number, largest, end_offset=end_offset)
         if found is None:
-            # The record that had it is deleted or not yet replicated: go by the headers.
+            # That record is deleted or not replicated yet. Search the batches.
             largest = max(
                 (
                     _largest_between(segment, number, start, min(end, end_offset))
@@ -170,20 +168,20 @@ class StoreReader:
         return found
 
     def end_offset_for_epoch(self, number: int, leader_epoch: int) -> tuple[int, int]:
-        """For OffsetForLeaderEpoch: the largest epoch not above the one asked, and its end."""
+        """For OffsetForLeaderEpoch: the largest epoch up to the requested one, and its end
+        offset."""
         log_end_offset = self.status.log_end_offset(number)
         return self._epochs(number, log_end_offset).end_offset(leader_epoch, log_end_offset)
 
     def epoch_start(self, number: int, leader_epoch: int) -> int:
-        """Where the records of that epoch begin, of which the log may have none yet; the log end
-        if it does not know of the epoch."""
+        """The start offset of the epoch. The log end offset if the epoch is not known."""
         log_end_offset = self.status.log_end_offset(number)
         entries = self._epochs(number, log_end_offset).entries
         return next((start for epoch, start in entries if epoch == leader_epoch), log_end_offset)
 
     def epoch_at(self, number: int, offset: int) -> int:
-        """The leader epoch of the record at `offset`; at or above the log end the current epoch,
-        -1 if it is not known."""
+        """The leader epoch of the record at `offset`. At or above the log end offset the current
+        epoch. -1 if it is not known."""
         log_end_offset = self.status.log_end_offset(number)
         epochs = self._epochs(number, log_end_offset)
         if offset >= log_end_offset:
@@ -193,7 +191,7 @@ class StoreReader:
     def aborted_transactions(
         self, number: int, start_offset: int, end_offset: int
     ) -> list[AbortedTransactionRow]:
-        """Every aborted transaction that touches the offsets [start, end), by marker."""
+        """The aborted transactions that overlap [start_offset, end_offset), in marker order."""
         aborted = []
         for segment, segment_end in self._segments_from(number, start_offset):
             with segment.begin() as transaction:
@@ -211,7 +209,7 @@ class StoreReader:
         return aborted
 
     def producers(self, number: int) -> list[ActiveProducer]:
-        """What DescribeProducers shows of a partition."""
+        """The answer of DescribeProducers for a partition."""
         row = self._row(number)
         if row is None:
             return []
@@ -219,8 +217,8 @@ class StoreReader:
         return describe_producers(log.producers)
 
     def size_bytes(self, number: int) -> int:
-        """Bytes of the partition's batches in this store, deleted records included until the
-        segments that hold them go."""
+        """Bytes of the partition's batches in this store. Deleted records count until their
+        segments are dropped."""
         self._refresh()
         sealed = sum(extent.byte_count for extent in self._extents_of(number))
         return sealed + self.status.active_bytes(number)
@@ -233,8 +231,8 @@ class StoreReader:
         *,
         batches_max: int = BATCHES_WALKED_MAX,
     ) -> Backlog:
-        """What a reader that stands at `offset` has before it up to `end_offset` (exclusive). Both
-        lie within the log. The work is bounded (backlog.py), by `batches_max` first of all."""
+        """The backlog of a consumer at `offset`, up to `end_offset` (exclusive). Both must be
+        within the log. Looks at `batches_max` batches at most (backlog.py)."""
         segments = self._segments_from(number, offset)
         extents = self._extents_of(number)
         known = {extent.segment_id: extent for extent in extents}
@@ -251,12 +249,12 @@ class StoreReader:
         return measure(pieces, number, offset, end_offset, batches_max)
 
     def release_dropped_segments(self) -> None:
-        """Let go of segments that were dropped. Reading does so too, but who reads no more would
-        keep the disk from having their room back: to be called now and then."""
+        """Release segments that were dropped, so that their disk space is freed. Reads do this,
+        too. To be called regularly where there may be no reads."""
         self._refresh()
 
     def _refresh(self) -> None:
-        """Forget what is remembered of the catalog if it has changed."""
+        """Clear the cache if the catalog has changed."""
         generation = self.status.generation
         if generation != self._generation:
             self._forget()
@@ -270,7 +268,7 @@ class StoreReader:
         self._active_id = next(
             (row.segment_id for row in rows if row.state is SegmentState.ACTIVE), -1
         )
-        # Segments that were dropped go, and their space with them as soon as no result holds them.
+        # The space of dropped segments is freed when no result refers to them.
         known = {row.segment_id for row in rows}
         for segment_id in self._segments.keys() - known:
             del self._segments[segment_id]
@@ -294,7 +292,7 @@ class StoreReader:
                     break
                 epochs.assign(epoch, OFFSET.unpack(cursor.value())[0])
                 found = cursor.next()
-        # An epoch without records yet has no row; it starts where the log ends.
+        # An epoch without records has no row. It starts at the log end offset.
         epochs.assign(self.status.leader_epoch(number), log_end_offset)
         epochs.truncate_start(self.status.log_start_offset(number))
         return epochs
@@ -308,9 +306,9 @@ class StoreReader:
     def _segments_from(
         self, number: int, offset: int, max_timestamp: int | None = None
     ) -> list[tuple[Segment, int]]:
-        """The segments that may hold offsets of the partition from `offset` on, and, if asked,
-        timestamps from `max_timestamp` on, in the order of the log; each with the offset where the
-        partition ends in it: what lies behind that was cut off."""
+        """The segments that may have offsets from `offset` on and, if given, timestamps from
+        `max_timestamp` on, in the order of the log. Each comes with the partition's end offset in
+        it: batches beyond that were truncated."""
         for attempt in range(_ATTEMPTS):
             self._refresh()
             try:
@@ -323,7 +321,7 @@ class StoreReader:
                 segments.append((self._active(), OFFSET_MAX))
                 return segments
             except StorageError:
-                # Dropped or rewritten since the catalog was read; the catalog knows better now.
+                # The segment was dropped or rewritten since the catalog was read. Read it again.
                 if attempt == _ATTEMPTS - 1:
                     raise
                 self._forget()
@@ -352,7 +350,7 @@ def _read_segment(
     end_offset: int,
     min_one_batch: bool,
 ) -> ReadResult | None:
-    """What StoreReader.read says, from one segment; None if it has nothing there."""
+    """StoreReader.read for one segment. None if it has no such batches."""
     buffers: list[memoryview | bytes] = []
     small: list[memoryview] = []
     large_size = segment.large_value_size
@@ -403,7 +401,7 @@ def _find_timestamp(
         )
         if reached is None:
             return None
-        # A batch before the log start may have reached it: then it takes a walk over headers.
+        # A batch before the log start may have reached it first. Then the headers are scanned.
         first = max(reached, start)
         for base_offset, value in batches_from(transaction, segment.batches, number, first):
             if base_offset >= end:

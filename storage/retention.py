@@ -1,13 +1,11 @@
-"""Retention: how far a partition's log start may move, by the age and by the bytes of its batches.
+"""Retention: the new log start offset by retention.ms and retention.bytes.
 
-Kafka deletes whole segment files, here many partitions share one; so the log start moves from batch
-to batch, which keeps what Kafka promises to keep and no more, and the space comes back when a whole
-file is dead (rewrite.py). Nothing at or above the high watermark is ever given up, and a log start
-never moves back.
+Kafka deletes whole segment files. Here many partitions share a file, so the log start moves from
+batch to batch, and the space is freed when a whole file is dead (rewrite.py). The log start never
+exceeds the high watermark and never moves back.
 
-Everything is a generator that yields every few thousand headers and returns an offset: a log of
-small batches has millions. Called by maintenance.py.
-"""
+All searches are generators that yield every few thousand headers and return an offset, because a
+log may have millions of batches. Called by maintenance.py."""
 
 from collections.abc import Callable, Generator, Sequence
 from itertools import islice
@@ -22,7 +20,7 @@ from odradek.storage.timestamps import first_to_reach
 
 OpenSegment = Callable[[int], Segment]
 Slices = Generator[None, None, int]
-"""Work in slices of a few milliseconds that ends in an offset."""
+"""Work in slices of a few milliseconds that returns an offset."""
 
 _HEADERS_PER_SLICE = 2_000
 _LAST_OFFSET_DELTA_AT = STAMP_SIZE + 23
@@ -30,7 +28,7 @@ _FIELDS = Struct(">i8xq")  # from the last offset delta: it, base timestamp, max
 
 
 class BatchSize(NamedTuple):
-    """What retention must know of one batch. Its offsets are [base_offset, end_offset)."""
+    """The size of one batch. Its offsets are [base_offset, end_offset)."""
 
     base_offset: int
     end_offset: int
@@ -39,8 +37,8 @@ class BatchSize(NamedTuple):
 
 
 def read_sizes(segment: Segment, number: int, offset: int, *, count: int) -> list[BatchSize]:
-    """At most `count` batches of a partition in one segment, from the one that contains `offset`
-    (or the first after it) on. Headers only, in one short transaction."""
+    """At most `count` batches of a partition in one segment, starting with the one that contains
+    `offset` (or the next one). Reads headers only, in one short transaction."""
     with segment.begin() as transaction:
         found = batches_from(transaction, segment.batches, number, offset)
         return [_size_of(base_offset, value) for base_offset, value in islice(found, count)]
@@ -54,10 +52,10 @@ def offset_by_time(
     log_start_offset: int,
     timestamp_min: int,
 ) -> Slices:
-    """The log start if everything goes up to the first batch that has a record of `timestamp_min`
-    or later; the end of the log if none has. A batch without a timestamp goes with its neighbours.
+    """The log start if all batches before the first one with timestamp `timestamp_min` or later are
+    deleted. The end of the log if there is no such batch.
 
-    `extents` are all of the partition's, that of the active segment included.
+    `extents` are all of the partition's, including that of the active segment.
     """
     offset = log_start_offset
     for extent in extents:
@@ -70,7 +68,7 @@ def offset_by_time(
         reached = _first_to_reach(segment, number, timestamp_min)
         if reached is not None and reached >= offset:
             return min(reached, extent.end_offset)
-        # One below the log start reached it first: of the others only the headers can tell.
+        # A batch below the log start reached it first. Scan the headers of the others.
         at = offset
         latest = -1
         while sizes := read_sizes(segment, number, at, count=_HEADERS_PER_SLICE):
@@ -81,13 +79,13 @@ def offset_by_time(
             at = sizes[-1].end_offset
             yield
         if latest < 0:
-            return offset  # none has a timestamp: the extent's own says that they are not old
+            return offset  # no batch has a timestamp: the extent's timestamp counts
         offset = extent.end_offset
     return offset
 
 
 class CountedPrefix(NamedTuple):
-    """So many bytes of a segment's extent lie below `offset`: spares counting them again."""
+    """`byte_count` bytes of the extent are below `offset`. Cached for the next search."""
 
     segment_id: int
     offset: int
@@ -103,10 +101,9 @@ def offset_by_bytes(
     bytes_min: int,
     known: dict[int, CountedPrefix],
 ) -> Slices:
-    """The log start if the oldest batches go as long as at least `bytes_min` remain.
+    """The log start if the oldest batches are deleted as long as at least `bytes_min` remain.
 
-    `known` is the caller's memory, by partition number; it may be empty but must not be shared
-    between stores.
+    `known` is the caller's cache, by partition number. Each store needs its own.
     """
     excess = sum(e.byte_count for e in extents if e.end_offset > log_start_offset) - bytes_min
     offset = log_start_offset
@@ -119,7 +116,7 @@ def offset_by_bytes(
             excess -= extent.byte_count
             offset = extent.end_offset
             continue
-        # The extent's count includes what lies below the log start and is gone already.
+        # The extent's byte count includes batches below the log start.
         segment_id = extent.segment_id
         segment = open_segment(segment_id)
         below = known.get(number)
@@ -158,10 +155,8 @@ def retained_offset(
     now_ms: int,
     known: dict[int, CountedPrefix],
 ) -> Slices:
-    """The log start that retention.ms and retention.bytes ask for, at most the high watermark.
-
-    A log whose policy is compaction alone keeps everything.
-    """
+    """The log start by retention.ms and retention.bytes, at most the high watermark. Unchanged if
+    cleanup.policy has no `delete`."""
     offset = log_start_offset
     if not settings.cleanup_delete:
         return offset
@@ -186,9 +181,8 @@ def retained_offset(
 
 
 def live_bytes(extent: Extent, log_start_offset: int) -> int:
-    """Bytes of an extent at or above the log start, where it lies inside by the share of
-    offsets.
-    """
+    """Bytes of an extent at or above the log start, estimated by the share of offsets if the log
+    start is inside the extent."""
     if extent.first_offset >= log_start_offset:
         return extent.byte_count
     if extent.end_offset <= log_start_offset:

@@ -1,9 +1,8 @@
-"""The timestamp index of a segment: where a partition's largest timestamp grew.
+"""The timestamp index of a segment: where a partition's largest timestamp increased.
 
-An entry says: the batch at this base offset was the first of its segment to reach this timestamp.
-The index is sparse by one rule that writer and lookup share: growth within `INDEX_INTERVAL_BYTES`
-after an entry goes unwritten, growth beyond it is always written. So a lookup reads at most so many
-bytes of headers, even where a partition's timestamps stand still for gigabytes.
+An entry says that the batch at this base offset was the first in the segment with this timestamp or
+a later one. The index is sparse: an increase within `INDEX_INTERVAL_BYTES` after an entry gets no
+entry, a later one always does. So a lookup reads at most this many bytes of batches.
 
 Written by append.py within a turn and by SegmentWriter outside of one; read by reader.py.
 """
@@ -17,17 +16,17 @@ INDEX_INTERVAL_BYTES = 64 << 10
 
 
 class TimestampIndexer:
-    """What is known of one partition's timestamps in one segment while it is written."""
+    """The timestamps of one partition in a segment that is being written."""
 
     __slots__ = ("max_timestamp", "unindexed_bytes")
 
     def __init__(self, max_timestamp: int = -1) -> None:
         self.max_timestamp = max_timestamp
-        # Full from the start: the first growth after opening a segment is always written.
+        # The first increase in a segment always gets an entry.
         self.unindexed_bytes = INDEX_INTERVAL_BYTES
 
     def note(self, max_timestamp: int, size: int) -> bool:
-        """Take notice of the next batch; True if it needs an entry."""
+        """Add the next batch. True if it needs an entry."""
         unindexed_bytes = self.unindexed_bytes
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -45,8 +44,8 @@ def first_to_reach(
     number: int,
     timestamp: int,
 ) -> int | None:
-    """The base offset of the first batch of the segment whose max timestamp is `timestamp` or
-    later; None if there is none."""
+    """The base offset of the first batch in the segment whose max timestamp is `timestamp` or
+    later. None if there is none."""
     cursor = transaction.cursor(timestamps)
     key = KEY.pack(number, max(timestamp, 0))
     indexed: int | None = None
@@ -58,7 +57,7 @@ def first_to_reach(
         has_before = cursor.last()
     if not has_before or KEY.unpack(cursor.key())[0] != number:
         return indexed
-    # Between the entry before and the one found only so many bytes can have grown unwritten.
+    # An increase without an entry is within this many bytes after the previous entry.
     start = OFFSET.unpack(cursor.value())[0]
     seen_bytes = 0
     for base_offset, value in batches_from(transaction, batches, number, start):
@@ -76,7 +75,7 @@ def largest(
     timestamps: "lmdb._Database",
     number: int,
 ) -> int:
-    """The largest max timestamp of the partition's batches in the segment, -1 if there is none."""
+    """The largest timestamp of the partition's batches in the segment, -1 if there is none."""
     cursor = transaction.cursor(timestamps)
     found = cursor.prev() if cursor.set_range(KEY.pack(number + 1, 0)) else cursor.last()
     if not found:
