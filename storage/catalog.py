@@ -1,11 +1,10 @@
-"""The catalog of a store: its partitions, its segments and which offsets lie in which segment.
+"""The catalog of a store: its partitions, its segments, and which offsets are in which segment.
 
-One small LMDB environment, synced on every commit; everything that must change together changes in
-one `Catalog.change()`. The catalog knows all partitions up to the last sealing: log start, log end,
-leader epochs and producers; the active segment holds what came since. The owner keeps a mirror of
-it in memory, which changes only after the commit has succeeded. Readers in other processes look
-rows up as they need them (`CatalogFile`) and learn from the status table's generation when to look
-again.
+A small LMDB environment that is synced with every commit. `Catalog.change()` makes one atomic
+change. The catalog has the state of all partitions as of the last roll: log start, log end, leader
+epochs and producers. The active segment has everything since then. The owner keeps a copy in
+memory, which changes after the commit. Readers in other processes look up rows as needed
+(`CatalogFile`). The status table's generation tells them when the catalog has changed.
 
 Databases and their rows:
 
@@ -47,7 +46,8 @@ _SEGMENT_KEY = Struct(">Q")
 
 
 class SegmentState(IntEnum):
-    """ACTIVE is written and may be torn by a power loss; SEALED was synced and never changes."""
+    """ACTIVE is being written and may be torn by a power loss. SEALED is synced and never
+    changes."""
 
     ACTIVE = 0
     SEALED = 1
@@ -55,7 +55,7 @@ class SegmentState(IntEnum):
 
 class PartitionRow(msgspec.Struct, frozen=True, array_like=True):
     """A partition replica of this store. `log_end_offset` and `leader_epochs` are as of the last
-    sealing of a segment with data of it; the active segment holds what came since."""
+    roll of a segment with its data. The active segment has everything since then."""
 
     number: int
     topic_id: bytes
@@ -68,7 +68,7 @@ class PartitionRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
-    """A segment of this store. Sizes and `max_timestamp` are final once it is sealed."""
+    """A segment of this store. Sizes and `max_timestamp` are set when it is sealed."""
 
     segment_id: int
     state: SegmentState
@@ -78,7 +78,7 @@ class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
     byte_count: int = 0
     max_timestamp: int = -1
     is_compacted: bool = False
-    """Written by log compaction: what it holds of a partition is clean."""
+    """Written by log compaction: its records are clean."""
 
 
 _PARTITION = msgspec.msgpack.Decoder(PartitionRow)
@@ -87,8 +87,7 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 
 class CatalogFile:
-    """The catalog's rows as they are on disk, for any process. Every call is a short transaction
-    of its own."""
+    """The catalog's rows on disk, for any process. Every call is a short transaction."""
 
     def __init__(self, directory: Path, *, map_bytes: int = 0, create: bool = False) -> None:
         path = directory / CATALOG_NAME
@@ -116,7 +115,7 @@ class CatalogFile:
         self.properties = self.environment.database("properties")
 
     def number_of(self, topic_id: bytes, partition: int) -> int | None:
-        """The store-local number of a partition, None if it is not in this store."""
+        """The store-local number of a partition. None if it is not in this store."""
         with self.lmdb.begin(self.numbers) as transaction:
             row = transaction.get(_TOPIC_KEY.pack(topic_id, partition))
         return None if row is None else int(NUMBER.unpack(row)[0])
@@ -155,7 +154,7 @@ class CatalogFile:
         return found
 
     def all_extents(self) -> dict[int, list[Extent]]:
-        """The extents of all partitions, also of deleted ones whose bytes are still there."""
+        """The extents of all partitions, including deleted ones with remaining data."""
         found: dict[int, list[Extent]] = {}
         with self.lmdb.begin(self.extents) as transaction:
             for key, row in transaction.cursor():
@@ -166,8 +165,8 @@ class CatalogFile:
         return found
 
     def producer_rows(self, only: int | None = None) -> Iterator[tuple[int, int, bytes]]:
-        """(number, producer id, row) of every producer, or of those of one partition, as of the
-        last sealing."""
+        """(number, producer id, row) of all producers, or of those of one partition, as of the last
+        roll."""
         with self.lmdb.begin(self.producers) as transaction:
             cursor = transaction.cursor()
             if not cursor.set_range(KEY.pack(only or 0, 0)):
@@ -186,11 +185,10 @@ class CatalogFile:
 
 
 class Catalog:
-    """The owner's catalog: the rows, their mirror in memory and the one way to change both.
+    """The owner's catalog: the rows and their copy in memory.
 
-    The mappings are for reading; they change only in `change`. `extents[number]` is sorted by
-    offset. Partition numbers and segment ids are never used twice as long as any file may hold
-    something under them.
+    The mappings are read-only: only `change` changes them. `extents[number]` is sorted by offset.
+    Partition numbers and segment ids are not reused while a file may have data under them.
     """
 
     def __init__(self, directory: Path, *, map_bytes: int) -> None:
@@ -212,8 +210,7 @@ class Catalog:
             0,
         )
         self.free_numbers: list[int] = []
-        """Numbers below `numbers_end` that no row, extent or file uses, largest first; the store
-        alone can tell, and fills it."""
+        """Unused numbers below `numbers_end`, largest first. Filled by the store."""
         self.segment_ids_end = max(
             int(self.property_of("next_segment_id") or 1),
             *(segment_id + 1 for segment_id in segment_ids(directory)),
@@ -224,13 +221,13 @@ class Catalog:
         self._files_reserve = FileReserve(directory / RESERVE_NAME, FILE_BYTES)
         self.refill_reserves()
         self.change_count = 0
-        """Changes committed so far: what was planned from the catalog holds while it stands."""
+        """Changes committed so far. A plan is valid as long as it is the same."""
         self.on_change: Callable[[], None] = _nothing
-        """Called after every committed change: the store raises the status generation there."""
+        """Called after every committed change. The store increments the status generation."""
 
     @property
     def active_segment_id(self) -> int | None:
-        """The segment that is written, None before the first and while there is none."""
+        """The active segment, None if there is none yet."""
         active = [i for i, row in self.segments.items() if row.state is SegmentState.ACTIVE]
         assert len(active) <= 1, f"segments {active} are all active"
         return active[0] if active else None
@@ -240,25 +237,25 @@ class Catalog:
         return self.file.property_of(name)
 
     def next_segment_id(self) -> int:
-        """A fresh id, larger than any that a row or a file ever had. Whoever asks makes the file
-        next: on a full disk it finds the room that was kept back for that."""
+        """A new id, larger than all ids of rows and files. Releases the reserved space on a full
+        disk, because the caller creates the file next."""
         self._files_reserve.spend_if_needed()
         self.segment_ids_end += 1
         return self.segment_ids_end - 1
 
     def refill_reserves(self) -> None:
-        """Keep room back for a full disk where that is not done and the disk has plenty of it; to
-        be called now and then, costs nothing if there is nothing to do."""
+        """Reserve disk space again where it was used and the disk has enough. To be called
+        regularly."""
         self._rows_reserve.keep()
         self._files_reserve.keep()
 
     @contextmanager
     def change(self, *, may_use_reserve: bool = True) -> "Iterator[CatalogChange]":
-        """One atomic, synced change. If the block raises or the commit fails, nothing has changed,
-        neither on disk nor in memory. Raises StorageError.
+        """One atomic, synced change. If the block raises or the commit fails, nothing has changed
+        on disk and in memory. Raises StorageError.
 
-        On a full disk it has the room that was kept back, unless it is one that only takes room
-        (not `may_use_reserve`): that is refused.
+        On a full disk it uses the reserved space. Without `may_use_reserve` it fails instead: for
+        changes that free no space.
         """
         if may_use_reserve:
             self._rows_reserve.spend_if_needed()
@@ -277,7 +274,7 @@ class Catalog:
             for revert in reversed(change.reverts):
                 revert()
             if may_use_reserve and is_disk_full_error(error, self.file.environment.path):
-                # Fuller than it looked: the next try finds more.
+                # The disk was fuller than measured. The next attempt can use the reserve.
                 self._rows_reserve.spend()
             if isinstance(error, lmdb.Error):
                 raise StorageError(f"catalog: {error}") from error
@@ -289,18 +286,18 @@ class Catalog:
 
 
 class CatalogChange:
-    """The rows of one change; collected by `Catalog.change`, all or nothing."""
+    """The rows of one change, made by `Catalog.change`."""
 
     def __init__(self, catalog: Catalog, transaction: "lmdb.Transaction[bytes]") -> None:
         self._catalog = catalog
         self._transaction = transaction
         self.effects: list[Callable[[], None]] = []
-        """What becomes of the mirror after the commit."""
+        """Changes of the copy in memory, after the commit."""
         self.reverts: list[Callable[[], None]] = []
-        """What is put back if there is none."""
+        """Undone if the commit fails."""
 
     def new_number(self) -> int:
-        """A partition number that no row, extent or file uses."""
+        """An unused partition number."""
         catalog = self._catalog
         if catalog.free_numbers:
             number = catalog.free_numbers.pop()
@@ -325,8 +322,8 @@ class CatalogChange:
         self.effects.append(effect)
 
     def delete_partition(self, number: int) -> None:
-        """Remove a partition and its producers. Its extents stay until the segments that hold its
-        bytes are dropped or rewritten; until then the number is not given away."""
+        """Remove a partition and its producers. Its extents, and its number, stay in use until the
+        segments with its data are dropped or rewritten."""
         catalog = self._catalog
         row = catalog.partitions[number]
         topic_key = _TOPIC_KEY.pack(row.topic_id, row.partition)
@@ -344,7 +341,7 @@ class CatalogChange:
         self.effects.append(effect)
 
     def put_segment(self, row: SegmentRow) -> None:
-        """Insert or replace a segment. To seal one: sync it first, then put it as SEALED."""
+        """Insert or replace a segment. Sync it before it is put as SEALED."""
         catalog, segment_id = self._catalog, row.segment_id
         key = _SEGMENT_KEY.pack(segment_id)
         self._transaction.put(key, _ENCODE(row), db=catalog.file.segments)
@@ -356,7 +353,7 @@ class CatalogChange:
         self.effects.append(effect)
 
     def delete_segment(self, segment_id: int) -> None:
-        """Remove a segment and all extents in it; unlink its file after the change."""
+        """Remove a segment and all its extents. Unlink its file after the change."""
         catalog = self._catalog
         self._transaction.delete(_SEGMENT_KEY.pack(segment_id), db=catalog.file.segments)
         for number, extents in catalog.extents.items():
@@ -369,7 +366,7 @@ class CatalogChange:
         self.effects.append(effect)
 
     def put_extent(self, number: int, extent: Extent) -> None:
-        """Insert or replace what a sealed segment holds of a partition."""
+        """Insert or replace a partition's extent in a sealed segment."""
         catalog = self._catalog
         key = KEY.pack(number, extent.segment_id)
         self._transaction.put(key, extent.encode(), db=catalog.file.extents)
@@ -382,7 +379,7 @@ class CatalogChange:
         self.effects.append(effect)
 
     def delete_extent(self, number: int, segment_id: int) -> None:
-        """Remove what a segment held of a partition."""
+        """Remove a partition's extent."""
         catalog = self._catalog
         self._transaction.delete(KEY.pack(number, segment_id), db=catalog.file.extents)
 

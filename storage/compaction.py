@@ -1,10 +1,10 @@
-"""Log compaction: which partitions are due, and the pass that thins them.
+"""Log compaction (Kafka's LogCleaner): which partitions are due, and the pass that compacts them.
 
-The sealed part of a compacted partition is clean as far as its leading extents lie in segments that
-compaction wrote (SegmentRow.is_compacted), and dirty behind that; there is no other checkpoint. A
-pass reads the dirty part once to learn the last offset of each key, then clean and dirty part to
-write what survives (record_filter.py) of all due partitions into one new segment, which takes their
-place in one catalog change (rewrite.py). The active segment is never touched.
+The leading extents of a compacted partition that are in segments written by compaction
+(SegmentRow.is_compacted) are clean, the sealed ones after them are dirty. There is no other
+checkpoint. A pass reads the dirty part once to build the offset map, then the clean and the dirty
+part to write the remaining records (record_filter.py) of all due partitions into one new segment,
+which takes their place in one catalog change (rewrite.py). The active segment is never touched.
 
 Called by maintenance.py.
 """
@@ -49,11 +49,11 @@ class CompactionPlan(NamedTuple):
 
 
 def plan_compaction(catalog: Catalog, log: PartitionLog, *, now_ms: int) -> CompactionPlan | None:
-    """What to compact of a partition now; None if it is not due.
+    """The compaction that is due for a partition, None if there is none.
 
-    Due is who has more than min.cleanable.dirty.ratio of dirty bytes, or dirty records older than
-    max.compaction.lag.ms (KIP-354). What is younger than min.compaction.lag.ms or not yet stable
-    ends the range.
+    A partition is due if its ratio of dirty bytes exceeds min.cleanable.dirty.ratio, or if it has
+    dirty records older than max.compaction.lag.ms (KIP-354). The range ends at records younger than
+    min.compaction.lag.ms and at the last stable offset.
     """
     settings = log.settings
     if not settings.cleanup_compact:
@@ -97,10 +97,10 @@ class CompactionPass:
         self._keys_max = keys_max
         self._slice_records = 0
         self.failures: dict[int, str] = {}
-        """Partitions left as they are because a batch of theirs makes no sense, and why."""
+        """Partitions that were not compacted because of a malformed batch, and the error."""
 
     def run(self) -> Slices:
-        """Raises StorageError if the disk refuses; nothing has changed then."""
+        """Raises StorageError, and changes nothing then."""
         source_bytes = sum(plan.byte_count for plan in self._plans)
         replacement = SegmentRewrite(self._catalog, source_bytes=source_bytes, is_compacted=True)
         try:
@@ -176,12 +176,12 @@ class CompactionPass:
             offset = base_offset_at(segment, number, extent.first_offset)
             for stored in segment.iterate(number, number + 1, offset=offset):
                 if stored.base_offset >= extent.end_offset:
-                    break  # cut off
+                    break  # truncated
                 header = read_header(stored.batch)
                 yield stored.batch, header
 
     def _aborted(self, number: int) -> list[AbortedTransactionRow]:
-        """All that are known: the marker of an early batch may lie behind what is cleaned."""
+        """All aborted transactions: a marker may be after the range that is compacted."""
         catalog = self._catalog
         ends: dict[int, int | None] = {
             extent.segment_id: extent.end_offset for extent in catalog.extents.get(number, ())
@@ -203,12 +203,12 @@ class CompactionPass:
 
 
 def scratch_path(catalog: Catalog) -> Path:
-    """Where a pass keeps the keys that memory has no room for. Left over only by a kill."""
+    """The file for keys that do not fit into memory. Left over only after a kill."""
     return catalog.directory / _SCRATCH_NAME
 
 
 def last_records(log: PartitionLog) -> dict[int, LastRecord]:
-    """What must stay of each producer that the partition knows."""
+    """What must be kept of each active producer."""
     return {
         producer_id: LastRecord(
             entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch

@@ -1,16 +1,15 @@
-"""What log compaction keeps: pure decisions over one partition's batches, in the order of the log.
+"""Which records log compaction keeps. Pure, for one partition's batches in the order of the log.
 
-Kafka's rules (LogCleaner; KIP-58, 98, 354, 534):
-- of each key the record with the last offset survives, all others of it go; so do records without
-  a key, and those of aborted transactions;
-- a tombstone (no value) survives until its batch's delete horizon, which its first cleaning sets to
-  now + delete.retention.ms; so a consumer that reads from the start in that time learns of it;
-- a marker survives as long as a batch of its transaction does, and then until a horizon of its own;
-- offsets never change. A batch that loses records keeps its base offset, last offset, producer,
-  sequence and codec; one that loses all of them is dropped, unless it is the last thing that tells
-  of an active producer, or the end of what is cleaned: then it stays as an empty batch.
+Kafka's rules (LogCleaner; KIP-58, 98, 354, 534): - of each key only the record with the last offset
+is kept; records without a key and records of aborted transactions are removed; - a tombstone (no
+value) is kept until its batch's delete horizon, which its first compaction sets to now +
+delete.retention.ms, so that a consumer that starts at the beginning has this long to see it; - a
+marker is kept as long as a batch of its transaction, and then until a delete horizon of its own; -
+offsets never change. A batch that loses records keeps its base offset, last offset, producer,
+sequence and codec. A batch that loses all records is dropped, unless it has the last sequence or
+marker of an active producer, or the last offset of the range: then it is kept as an empty batch.
 
-Called by compaction.py, once over the dirty part to learn last offsets, once over all to thin it.
+Called by compaction.py: once for the dirty part to build the offset map, once for all to filter.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,26 +33,26 @@ _DIGEST_BYTES = 17  # longer than a key kept as it is, so that the two never mee
 
 
 def short_key(key: bytes) -> bytes:
-    """The key itself, or a digest of a long one: what a table of keys costs must not depend on
-    their length. Kafka, too, trusts 128 bits of a hash."""
+    """The key itself, or the digest of a long one, so that the size of the offset map does not
+    depend on the keys. Kafka, too, relies on a hash of 128 bits."""
     return key if len(key) <= _KEY_BYTES_MAX else blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 class CleanedTransactionMetadata:
-    """Which transactional batches count, told while the log is read from its start."""
+    """Which transactional batches are aborted, while the log is read from its start."""
 
     def __init__(self, aborted: Iterable[AbortedTransactionRow]) -> None:
-        """`aborted` are all that touch the range, also those whose marker lies behind its end."""
+        """`aborted` are all that overlap the range, also those whose marker is after its end."""
         self._waiting = sorted(aborted, key=lambda row: row.first_offset, reverse=True)
         self._aborting: dict[int, tuple[AbortedTransactionRow, bool]] = {}
-        """By producer: its transaction that ends in an abort, and whether data of it was met."""
+        """By producer: its aborted transaction, and whether a batch of it was kept."""
         self._committing: set[int] = set()
-        """Producers with data that no marker has ended yet and no abort will."""
+        """Producers with batches of a transaction that is not aborted, before its marker."""
         self.kept: list[AbortedTransactionRow] = []
-        """Rows that are needed on: their markers survive, and data of them may still be read."""
+        """Rows that are still needed: their markers are kept."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Take notice of a data batch. True if its transaction was aborted."""
+        """Add a data batch. True if its transaction was aborted."""
         if not header.is_transactional:
             return False
         self._open_up_to(header.base_offset + header.last_offset_delta)
@@ -65,8 +64,8 @@ class CleanedTransactionMetadata:
         self._aborting[producer_id] = aborting[0], True
         return True
 
-    def is_spent(self, header: BatchHeader, type_: ControlType | None) -> bool:
-        """Take notice of a marker. True if no data of its transaction was met: nobody needs it."""
+    def can_discard_marker(self, header: BatchHeader, type_: ControlType | None) -> bool:
+        """Add a marker. True if no batch of its transaction is left: it can be discarded."""
         self._open_up_to(header.base_offset + header.last_offset_delta)
         if type_ is ControlType.ABORT:
             row, has_data = self._aborting.pop(header.producer_id, (None, False))
@@ -87,13 +86,13 @@ class CleanedTransactionMetadata:
 
 
 class OffsetMap:
-    """The last offset of each key of the dirty part. What does not fit into memory goes into a
-    scratch file; `close` removes it."""
+    """The last offset of each key in the dirty part. Keys that do not fit into memory are in a
+    scratch file, which `close` removes."""
 
     def __init__(
         self, aborted: Iterable[AbortedTransactionRow], *, keys_max: int, scratch_path: Path
     ) -> None:
-        """`keys_max` keys are held in memory, at about 150 bytes each."""
+        """`keys_max` keys are kept in memory, at about 150 bytes each."""
         self._transactions = CleanedTransactionMetadata(aborted)
         self._offsets: dict[bytes, int] = {}
         self._keys_max = keys_max
@@ -106,12 +105,12 @@ class OffsetMap:
             self._scratch = None
 
     def note(self, batch: memoryview, header: BatchHeader) -> None:
-        """Take notice of the next batch. Raises ProtocolError if its records make no sense."""
+        """Add the next batch. Raises ProtocolError if its records are malformed."""
         if header.record_count == 0:
             return
         if header.is_control:
             marker = read_control_batch(batch, header)
-            self._transactions.is_spent(header, None if marker is None else marker.type)
+            self._transactions.can_discard_marker(header, None if marker is None else marker.type)
             return
         if self._transactions.is_aborted(header):
             return
@@ -125,8 +124,8 @@ class OffsetMap:
                 offsets[key] = base_offset + span.offset_delta
 
     def spill(self) -> Iterator[None]:
-        """Move keys to the scratch file if they are too many for memory; to be called after `note`.
-        In slices of a few milliseconds. Raises StorageError."""
+        """Move the keys to the scratch file if there are too many for memory. To be called after
+        `note`. Runs in slices of a few milliseconds. Raises StorageError."""
         if len(self._offsets) >= self._keys_max:
             if self._scratch is None:
                 self._scratch = ScratchTable(self._scratch_path)
@@ -145,15 +144,15 @@ class OffsetMap:
 
 
 class LastRecord(NamedTuple):
-    """What must stay of an active producer: the batch with its last sequence, or, if it has none in
-    its epoch, the marker of that epoch."""
+    """What must be kept of an active producer: the batch with its last sequence, or, if it has none
+    in its epoch, the marker of this epoch."""
 
     last_offset: int | None
     producer_epoch: int
 
 
 class RecordFilter:
-    """Thins the batches of one partition, which come in the order of the log."""
+    """Filters the batches of one partition, in the order of the log."""
 
     def __init__(
         self,
@@ -165,7 +164,7 @@ class RecordFilter:
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """`end_offset` is where the cleaned range ends; the batch that reaches it stays."""
+        """`end_offset` is the end of the range. The batch that reaches it is kept."""
         self.transactions = CleanedTransactionMetadata(aborted)
         self._last_offsets = last_offsets
         self._producers = producers
@@ -174,17 +173,18 @@ class RecordFilter:
         self._horizon_ms = now_ms + delete_retention_ms
 
     def filter_batch(self, batch: memoryview, header: BatchHeader) -> "memoryview | bytes | None":
-        """What becomes of a batch: itself, a smaller one, or nothing. Raises ProtocolError."""
+        """The batch itself, a smaller one, or None. Raises ProtocolError."""
         horizon_ms = delete_horizon_of(header)
         is_due = horizon_ms is not None and horizon_ms <= self._now_ms
         if header.is_control:
             if header.record_count == 0:
-                return self._emptied(batch, header)  # a marker that was emptied before
+                return self._emptied(batch, header)  # a marker that was discarded before
             marker = read_control_batch(batch, header)
-            is_spent = self.transactions.is_spent(header, None if marker is None else marker.type)
-            if is_spent and is_due:
+            marker_type = None if marker is None else marker.type
+            can_discard = self.transactions.can_discard_marker(header, marker_type)
+            if can_discard and is_due:
                 return self._emptied(batch, header)
-            if is_spent and horizon_ms is None:
+            if can_discard and horizon_ms is None:
                 data = decompress_records(batch, header)
                 spans = record_spans(data, header.record_count)
                 return rebuild_batch(header, data, spans, delete_horizon_ms=self._horizon_ms)
@@ -220,7 +220,7 @@ class RecordFilter:
         return kept, has_tombstone
 
     def _emptied(self, batch: memoryview, header: BatchHeader) -> "memoryview | bytes | None":
-        """Nothing of a batch survives; something may have to say that it was there."""
+        """No record is left. An empty batch may have to be kept."""
         last_offset = header.base_offset + header.last_offset_delta
         if last_offset + 1 != self._end_offset and not self._is_last_of_producer(
             header, last_offset

@@ -1,15 +1,13 @@
-"""Rewriting: a new sealed segment takes the place of what others hold of some partitions.
+"""Rewriting: a new sealed segment replaces extents of other segments.
 
-`SegmentRewrite` is the one way in which data moves: copy into a new file, sync it, change the
-catalog in one commit, and only then let go of what was replaced. A crash before the commit leaves a
-file that nobody names, one after it leaves a file that nobody needs; opening the store removes
-both. Readers that hold an old file go on reading it.
+`SegmentRewrite` is the only way to move data: copy it into a new file, sync the file, change the
+catalog in one commit, and then release the old segments. A crash before or after the commit leaves
+an orphan file, which the next opening of the store removes. Readers that have an old file open can
+still read it.
 
-`rewrite_segments` uses it for a segment of which little is alive and to merge small ones,
-`drop_dead_segments` needs no copy for those of which nothing is, and log compaction (compaction.py)
-puts thinned batches into it. Everything that takes long is a generator of slices of a few
-milliseconds.
-"""
+`rewrite_segments` uses it for segments with little live data, and to merge small ones. Log
+compaction (compaction.py) adds its batches to it. `drop_dead_segments` removes segments without
+live data. Long work is a generator of slices of a few milliseconds."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +24,7 @@ from odradek.storage.syncer import Syncer
 from odradek.storage.transactions import AbortedTransactionRow
 
 Slices = Iterator[bool]
-"""Work in slices of a few milliseconds. True: go on at once; False: the disk is busy, come back."""
+"""Work in slices of a few milliseconds. True: continue at once. False: wait for the disk."""
 
 _SLICE_BYTES = 512 << 10
 _SLICE_BATCHES = 300
@@ -38,8 +36,7 @@ _OVERFLOW_FACTOR = 2  # a value of half a page and a byte takes a page
 
 
 class PartitionRewrite(NamedTuple):
-    """What a replacement takes over of one partition: the offsets [first_offset, end_offset), which
-    lay in `sources`."""
+    """One partition in a rewrite: the offsets [first_offset, end_offset), taken from `sources`."""
 
     number: int
     sources: tuple[Extent, ...]
@@ -48,13 +45,13 @@ class PartitionRewrite(NamedTuple):
 
 
 class SegmentRewrite:
-    """A segment in the making. Batches come in the order of numbers and offsets."""
+    """A segment that is being written. Batches must come in the order of numbers and offsets."""
 
     def __init__(
         self, catalog: Catalog, *, source_bytes: int, is_compacted: bool | None = None
     ) -> None:
-        """`source_bytes` bounds what will be put; `is_compacted` None: as the sources are. Raises
-        StorageError."""
+        """`source_bytes` is an upper bound of the data. `is_compacted` None: as the sources are.
+        Raises StorageError."""
         self._catalog = catalog
         self._is_compacted = is_compacted
         self.segment_id = catalog.next_segment_id()
@@ -76,7 +73,7 @@ class SegmentRewrite:
         log_end_before: int,
         append_ms: int,
     ) -> Slices:
-        """Put a batch; yields when a slice of work is done. Raises StorageError."""
+        """Add a batch. Yields at the end of a slice. Raises StorageError."""
         self._writer.put(
             number, base_offset, batch, log_end_before=log_end_before, append_ms=append_ms
         )
@@ -92,19 +89,19 @@ class SegmentRewrite:
             yield True
 
     def put_aborted(self, number: int, row: AbortedTransactionRow) -> None:
-        """Put an aborted transaction's row; in any order."""
+        """Add an aborted transaction's row. In any order."""
         self._writer.put_aborted(number, row.last_offset, row.encode())
 
     def finish(self, moves: Sequence[PartitionRewrite]) -> Slices:
-        """Sync, and swap in what still fits: a move whose sources have changed in the meantime (a
-        truncated follower) or whose partition is gone is left out. Raises StorageError."""
+        """Sync the segment and enter it into the catalog. A partition that was deleted, or whose
+        sources have changed in the meantime (truncation), is left out. Raises StorageError."""
         yield from self._sync()
         extents = self._writer.finish()
         sync_directory(self._catalog.directory)
         self._swap(moves, extents)
 
     def abandon(self) -> None:
-        """Give up, unless it was swapped in: the file goes."""
+        """Remove the file, unless it was entered into the catalog."""
         with suppress(StorageError):
             self._syncer.wait()
         self._syncer.close()
@@ -113,7 +110,7 @@ class SegmentRewrite:
             unlink_segment(self._catalog.directory, self.segment_id)
 
     def _sync(self) -> Slices:
-        """In another thread, while the owner's turns go on."""
+        """Sync in another thread, while the owner's turns continue."""
         self._writer.flush()
         self._unsynced_bytes = 0
         self._syncer.request(self.segment)
@@ -166,8 +163,8 @@ class SegmentRewrite:
 
 
 def base_offset_at(segment: Segment, number: int, offset: int) -> int:
-    """Where the batch begins that contains `offset` (a log start may lie inside one), or `offset`
-    itself if it lies in none."""
+    """The base offset of the batch that contains `offset` (a log start may be inside a batch). If
+    there is none, `offset` itself."""
     with segment.begin() as transaction:
         for base_offset, _ in batches_from(transaction, segment.batches, number, offset):
             return min(base_offset, offset)
@@ -177,8 +174,8 @@ def base_offset_at(segment: Segment, number: int, offset: int) -> int:
 def aborted_in(
     segment: Segment, number: int, end_offset: int | None = None
 ) -> list[AbortedTransactionRow]:
-    """The aborted transactions of a partition whose markers lie in this segment and, if it was cut
-    since, below `end_offset`."""
+    """The aborted transactions of a partition whose markers are in this segment and, if it was
+    truncated, below `end_offset`."""
     rows = []
     with segment.begin() as transaction:
         cursor = transaction.cursor(segment.aborted)
@@ -193,7 +190,7 @@ def aborted_in(
 
 
 def extents_by_segment(catalog: Catalog) -> dict[int, dict[int, Extent]]:
-    """What each segment holds, by partition number; deleted partitions are included."""
+    """The extents of each segment, by partition number, including deleted partitions."""
     found: dict[int, dict[int, Extent]] = {segment_id: {} for segment_id in catalog.segments}
     for number, extents in catalog.extents.items():
         for extent in extents:
@@ -204,9 +201,8 @@ def extents_by_segment(catalog: Catalog) -> dict[int, dict[int, Extent]]:
 def drop_dead_segments(
     catalog: Catalog, logs: Mapping[int, PartitionLog]
 ) -> Generator[bool, None, list[int]]:
-    """Forget the sealed segments whose every batch lies below its partition's log start or belongs
-    to no partition any more; unlink their files. Returns their ids. A crash between two slices
-    leaves fewer extents of something dead."""
+    """Remove the sealed segments that have only batches below the log start or of deleted
+    partitions, and unlink their files. Returns their ids."""
     dead = {
         segment_id: list(extents)
         for segment_id, extents in extents_by_segment(catalog).items()
@@ -230,8 +226,8 @@ def drop_dead_segments(
 def rewrite_segments(
     catalog: Catalog, logs: Mapping[int, PartitionLog], segment_ids: Sequence[int]
 ) -> Slices:
-    """Copy what is alive in sealed segments into one new segment and swap that in. Of several, a
-    partition's extents must be neighbours (`mergeable_segments`)."""
+    """Copy the live data of sealed segments into one new segment that replaces them. The extents of
+    each partition must be adjacent (`mergeable_segments`)."""
     by_segment = extents_by_segment(catalog)
     sources: dict[int, list[Extent]] = {}
     for segment_id in segment_ids:
@@ -247,7 +243,7 @@ def rewrite_segments(
             if log is None:
                 continue
             extents.sort(key=lambda extent: extent.first_offset)
-            # What lies below the log start is not copied, so the new extent must not claim it.
+            # Data below the log start is not copied. The new extent starts at the log start.
             log_start_offset = log.log_start_offset
             for extent in extents:
                 yield from _copy(replacement, catalog, number, extent, log_start_offset)
@@ -271,7 +267,7 @@ def _copy(
     offset = base_offset_at(source, number, max(extent.first_offset, log_start_offset))
     for stored in source.iterate(number, number + 1, offset=offset):
         if stored.base_offset >= extent.end_offset:
-            break  # cut off
+            break  # truncated
         yield from replacement.put(
             number,
             stored.base_offset,
@@ -292,8 +288,8 @@ def _is_alive(logs: Mapping[int, PartitionLog], number: int, extent: Extent) -> 
 def segments_worth_rewriting(
     catalog: Catalog, logs: Mapping[int, PartitionLog], *, now_ms: int, expiry_window_ms: int
 ) -> list[int]:
-    """The sealed segments of which at most half is alive and will not be dead on its own within
-    `expiry_window_ms`: rewriting them frees at least what it writes."""
+    """The sealed segments that are at most half live, and have live data that will not expire
+    within `expiry_window_ms`. Rewriting them frees at least as much as it writes."""
     found = []
     for segment_id, extents in extents_by_segment(catalog).items():
         row = catalog.segments[segment_id]
@@ -319,8 +315,8 @@ def segments_worth_rewriting(
 
 
 def mergeable_segments(catalog: Catalog, *, segment_bytes: int) -> list[int]:
-    """Neighbouring small segments that one may take the place of: `_MERGE_COUNT` of about one size,
-    so that a byte is copied a few times in all; empty if there are none."""
+    """Adjacent small segments to merge into one: `_MERGE_COUNT` of about the same size, so that
+    each byte is copied only a few times in total. Empty if there are none."""
     rows = sorted(
         (row for row in catalog.segments.values() if row.state is SegmentState.SEALED),
         key=lambda row: (row.is_compacted, row.created_ms, row.segment_id),
@@ -343,7 +339,7 @@ def _tier(byte_count: int) -> int:
 
 
 def _are_neighbours(catalog: Catalog, segment_ids: set[int]) -> bool:
-    """Whether no partition has anything between its extents in these segments."""
+    """Whether the extents of each partition in these segments are adjacent."""
     for extents in catalog.extents.values():
         inside = [extent.segment_id in segment_ids for extent in extents]
         if True in inside:

@@ -1,7 +1,7 @@
-"""A table of keys and numbers too large for memory, in a file that nobody misses after a crash.
+"""A temporary table of keys and numbers that is too large for memory.
 
-An LMDB file without syncs: what it costs in memory is the operating system's to give and to take
-back. Used by log compaction for partitions with more keys than it may hold.
+An LMDB file without syncs, in the page cache of the operating system. Used by log compaction for
+partitions with more keys than fit into memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,10 +22,10 @@ _CHUNK_KEYS = 1_000
 
 
 class ScratchTable:
-    """Keys are of 0 to 500 bytes; the empty key is one of them. Raises StorageError."""
+    """Keys have 0 to 500 bytes. Raises StorageError."""
 
     def __init__(self, path: Path) -> None:
-        """A new table; a file of that name is overwritten."""
+        """Create the table. A file of this name is overwritten."""
         self._path = path
         path.unlink(missing_ok=True)
         try:
@@ -44,11 +44,11 @@ class ScratchTable:
         self._reading: lmdb.Transaction[bytes] | None = None
 
     def put_all(self, numbers: Mapping[bytes, int]) -> Iterator[None]:
-        """Put every number under its key, over what was there; in slices of a few milliseconds.
-        The mapping must not change before the end, nor may the table be read."""
+        """Store all numbers under their keys, replacing old ones, in slices of a few milliseconds.
+        Until the end the mapping must not change, and the table must not be read."""
         self._end_reading()
-        # Neighbouring keys share pages, so the order saves most of the writing; sorting all of them
-        # at once would take a slice of a tenth of a second.
+        # In key order far fewer pages are written. Sorting all keys at once would take a slice of
+        # 100 ms.
         keys = list(numbers)
         runs = []
         for start in range(0, len(keys), _RUN_KEYS):
@@ -60,7 +60,7 @@ class ScratchTable:
             try:
                 with self._lmdb.begin(write=True) as transaction:
                     for key in chunk:
-                        # LMDB knows no empty key.
+                        # LMDB has no empty keys.
                         transaction.put(b"k" + key, pack(numbers[key]))
             except lmdb.Error as error:
                 raise StorageError(f"{self._path.name}: {error}") from error
@@ -74,7 +74,7 @@ class ScratchTable:
         return None if row is None else int(_NUMBER.unpack(row)[0])
 
     def remove(self) -> None:
-        """Close and unlink it."""
+        """Close and unlink the file."""
         self._end_reading()
         self._lmdb.close()
         self._path.unlink(missing_ok=True)
