@@ -1,9 +1,9 @@
-"""LMDB environments, each opened at most once per process and kept open by reference.
+"""LMDB environments: each is opened once per process and closed with its last reference.
 
-LMDB's locks belong to a process and a file, so opening one file twice in a process breaks them.
-Everybody asks `open_environment`, which hands out the one that is open. Nobody closes: the map goes
-away with the last reference. This is what makes it safe to give a view of a mapped page to a
-socket: whoever needs the page keeps the environment.
+LMDB's locks belong to a process and a file, so that opening a file twice in a process breaks them.
+`open_environment` therefore returns the environment that is already open. Nobody closes it: it is
+unmapped with the last reference. So a view of a mapped page can be sent to a socket, as long as the
+environment is referenced.
 """
 
 import os
@@ -16,24 +16,23 @@ import lmdb
 from odradek.storage.layout import lock_path
 
 READERS_MAX = 1024
-"""Slots of the reader table: every process uses one per concurrent read transaction."""
+"""Slots of the reader table: one per concurrent read transaction."""
 
 _LOCK_ROOM_BYTES = 4096
-"""Its header and the first sixty readers: more than there are processes."""
+"""The header of the lock file and its first sixty readers: more than there are processes."""
 
 _OPEN: WeakValueDictionary[tuple[int, int], "Environment"] = WeakValueDictionary()
 
 
 class StorageError(Exception):
-    """The environment refused: the disk or the map is full, or a file cannot be read or written.
+    """The disk or the map is full, or a file cannot be read or written.
 
-    Raised at the faces of this package after everything in memory has been put back to what is on
-    disk; a client is told KAFKA_STORAGE_ERROR.
-    """
+    Raised after the state in memory has been reset to that on disk. Clients get
+    KAFKA_STORAGE_ERROR."""
 
 
 class Environment:
-    """One open LMDB file. Reading or writing is a matter of the transactions begun on it."""
+    """One open LMDB file."""
 
     __slots__ = ("__weakref__", "_databases", "is_read_only", "lmdb", "page_size", "path")
 
@@ -45,10 +44,10 @@ class Environment:
         self._databases: dict[str, lmdb._Database] = {}
 
     def database(self, name: str) -> "lmdb._Database":
-        """A named database, made if it is missing and the environment is writable.
+        """A named database, created if it is missing and the environment is writable.
 
-        Opening one takes a transaction, so each is opened once per process, however many use it:
-        a second user may come in the middle of a turn. Raises StorageError.
+        Each is opened once per process, because opening takes a transaction, and a second user may
+        come in the middle of a turn. Raises StorageError.
         """
         database = self._databases.get(name)
         if database is None:
@@ -59,15 +58,15 @@ class Environment:
         return database
 
     def sync(self) -> None:
-        """fdatasync, without the interpreter lock: other threads run on. Raises StorageError."""
+        """Sync with fdatasync, without the interpreter lock. Raises StorageError."""
         try:
             self.lmdb.sync(True)
         except lmdb.Error as error:
             raise StorageError(f"{self.path.name}: {error}") from error
 
     def clear_stale_readers(self) -> int:
-        """Free the reader slots of processes that were killed inside a read transaction; while
-        they stand, the pages they saw are not used again. Returns how many there were."""
+        """Free the reader slots of processes that were killed inside a read transaction. Such slots
+        keep pages from being reused. Returns how many there were."""
         return self.lmdb.reader_check()
 
 
@@ -80,11 +79,11 @@ def open_environment(
     read_only: bool = False,
     sync: bool = False,
 ) -> Environment:
-    """The environment in the file `path`, opened now or already open in this process.
+    """The environment in the file `path`, which may be open in this process already.
 
-    `map_bytes` 0 takes the size the file was created with: right for everybody but its creator.
-    With `sync` every commit reaches the disk before it returns. Raises StorageError if the file is
-    missing (unless `create`), is none of LMDB's or does not fit into the address space.
+    With `map_bytes` 0 it has the size that it was created with. With `sync` every commit is synced.
+    Raises StorageError if the file is missing (unless `create`), is not an LMDB file, or does not
+    fit into the address space.
     """
     try:
         known = _OPEN.get(_identity(path))
@@ -123,7 +122,7 @@ def open_environment(
 
 
 def sync_directory(directory: Path) -> None:
-    """fsync a folder: files made in it survive a power loss. Raises StorageError."""
+    """Sync a folder, so that its new files survive a power loss. Raises StorageError."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -135,8 +134,8 @@ def sync_directory(directory: Path) -> None:
 
 
 def _make_lock_room(path: Path) -> None:
-    """Have the disk hold the first page of the lock file, which LMDB maps and writes to: without
-    a block for it that is SIGBUS and not an error."""
+    """Allocate the first page of the lock file, which LMDB maps and writes: on a full disk a page
+    without a block raises SIGBUS."""
     descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT, 0o644)
     try:
         os.posix_fallocate(descriptor, 0, _LOCK_ROOM_BYTES)

@@ -1,13 +1,11 @@
-"""How a store comes to know its partitions again: the catalog, then what came since.
+"""Loads the partitions when a store is opened: first the catalog, then the active segment.
 
-The catalog is the state at the last sealing. The active segment adds to it: checkpoints of those
-partitions that had enough batches, and the batches after each checkpoint, of which only the headers
-are read. So opening costs a few microseconds for each partition and for each batch since its
-checkpoint, however much the store holds.
+The catalog has the state as of the last roll. The active segment has checkpoints of partitions with
+many batches, and the batches after each checkpoint, of which only the headers are read. So opening
+takes a few microseconds per partition and per batch since its checkpoint.
 
-If the machine went down with the active segment open, the segment is examined first
-(recovery.py); what cannot be used as it is, is rebuilt from the batches that are whole.
-"""
+After a crash of the machine the active segment is examined first (recovery.py). If it is torn, it
+is rebuilt from the batches that are intact."""
 
 import fcntl
 import os
@@ -70,7 +68,7 @@ def mark_open(
     boot_id: str,
     now_ms: int,
 ) -> None:
-    """Have the catalog say who has the store open, and what could not be found again."""
+    """Record in the catalog that the store is open, and the log ends that were lost."""
     with catalog.change() as change:
         change.put_property("boot_id", boot_id)
         change.put_property("clean", "0")
@@ -78,8 +76,8 @@ def mark_open(
             change.put_segment(SegmentRow(active_id, SegmentState.ACTIVE, created_ms=now_ms))
         for log in logs.values():
             if log.log_end_offset < log.log_start_offset:
-                # The end was lost with the machine; the log goes on where it was cut before.
-                # The row says so first, or salvage would find a gap.
+                # The end of the log was lost with the machine. The log continues at its start. The
+                # row must say so before the next append, or salvage would find a gap.
                 log.log_end_offset = log.log_start_offset
                 row = catalog.partitions[log.number]
                 change.put_partition(
@@ -88,7 +86,7 @@ def mark_open(
 
 
 def load_logs(catalog: Catalog) -> dict[int, PartitionLog]:
-    """Every partition as of the last sealing."""
+    """All partitions as of the last roll."""
     logs = {number: PartitionLog(row) for number, row in catalog.partitions.items()}
     for number, producer_id, row in catalog.file.producer_rows():
         log = logs.get(number)
@@ -98,7 +96,7 @@ def load_logs(catalog: Catalog) -> dict[int, PartitionLog]:
 
 
 def load_log(file: CatalogFile, row: PartitionRow, segment: Segment) -> PartitionLog:
-    """One partition as a reader of another process can know it."""
+    """One partition's log, for a reader in another process."""
     log = PartitionLog(row)
     for _, producer_id, entry in file.producer_rows(row.number):
         log.producers[producer_id] = ProducerStateEntry.decode(entry)
@@ -113,10 +111,10 @@ def replay_segment(
     only: int | None = None,
     trusts_checkpoints: bool = True,
 ) -> None:
-    """Bring partitions from the last sealing up to the end of the active segment, in place.
+    """Apply the active segment to the partitions, in place.
 
-    After a power loss checkpoints are not to be trusted: a page with an older one of the same rows
-    looks as whole as the new one. The batches are read from the segment's start then.
+    After a power loss checkpoints are not trusted, because a page with older rows looks valid. Then
+    all batches of the segment are read.
     """
     first = NUMBER.pack(0 if only is None else only)
     end = NUMBER_MAX + 1 if only is None else only + 1
@@ -179,8 +177,8 @@ def _rows(
 
 
 def recovered_high_watermark(log: PartitionLog, status: StatusTable, *, is_trusted: bool) -> int:
-    """How far a replicated log was committed when its last owner ended, as far as that is known:
-    its slot still has the high watermark then. Not after a power loss (not `is_trusted`)."""
+    """The high watermark of a replicated log when its last owner ended, from its slot in the status
+    table. Not after a power loss (not `is_trusted`)."""
     high_watermark = status.high_watermark(log.number)
     if not is_trusted or status.role(log.number) is ReplicaRole.ABSENT:
         high_watermark = 0
@@ -203,7 +201,7 @@ def numbers_in(segment: Segment) -> set[int]:
 
 
 def dead_extent(segment: Segment, number: int) -> Extent | None:
-    """What a segment holds of a partition that was deleted; all its headers are read."""
+    """A deleted partition's extent in a segment. Reads all its headers."""
     extent: Extent | None = None
     for stored in segment.iterate(number, number + 1):
         header = unpack_header(stored.batch)
@@ -218,8 +216,8 @@ def dead_extent(segment: Segment, number: int) -> Extent | None:
 
 
 def remove_orphans(catalog: Catalog) -> None:
-    """Unlink segment files that the catalog does not know and journals of sealed segments: left by
-    a kill between making a file and naming it, or between forgetting and unlinking one."""
+    """Unlink segment files that are not in the catalog, and journals of sealed segments. A kill
+    leaves them between a file operation and the change of the catalog."""
     for segment_id in segment_ids(catalog.directory):
         if segment_id not in catalog.segments:
             unlink_segment(catalog.directory, segment_id)
@@ -229,13 +227,13 @@ def remove_orphans(catalog: Catalog) -> None:
 
 
 def needs_journal(options: StoreOptions) -> bool:
-    """Whether turns are committed that are not synced (durability.py says why it matters)."""
+    """Whether there are unsynced commits, which need a journal (durability.py)."""
     return options.durability is not Durability.COMMIT
 
 
 def create_active_segment(directory: Path, segment_id: int, options: StoreOptions) -> Segment:
-    """A new, empty segment with its journal, both on disk. Raises StorageError, and leaves nothing
-    behind then."""
+    """Create an empty segment with its journal, and sync both. Raises StorageError, and leaves no
+    file then."""
     try:
         segment = Segment.create(directory, segment_id, map_bytes=options.map_bytes())
         if needs_journal(options):
@@ -251,8 +249,8 @@ def create_active_segment(directory: Path, segment_id: int, options: StoreOption
 def reopen_active_segment(
     directory: Path, segment_id: int, options: StoreOptions, *, was_closed: bool
 ) -> Segment:
-    """The segment that the last owner wrote, all of it on disk. After a kill it comes without a
-    journal, for what the owner had collected is lost. Raises StorageError."""
+    """Open the active segment of the last owner, synced. After a kill it has no journal, because
+    the journal's buffer is lost. Raises StorageError."""
     segment = Segment.open(directory, segment_id, read_only=False)
     segment.environment.clear_stale_readers()
     if not was_closed:
@@ -260,15 +258,15 @@ def reopen_active_segment(
     elif needs_journal(options):
         segment.journal = Journal.reopen(directory, segment_id)
     if not needs_journal(options):
-        # It would lack what is appended from here on, and must not be gone on with after that.
+        # The journal would miss what is appended from now on.
         unlink_journal(directory, segment_id)
         sync_directory(directory)
     return segment
 
 
 def examine_active_segment(catalog: Catalog, options: StoreOptions, now_ms: int) -> None:
-    """After a power loss: rebuild the active segment if it is torn. Either way it must be sealed
-    before the store is written again. Raises StorageError if the disk has no room for that."""
+    """After a power loss: rebuild the active segment if it is torn. In any case it must be sealed
+    before the next append. Raises StorageError if the disk is full."""
     old_id = catalog.active_segment_id
     if old_id is None:
         return

@@ -1,17 +1,14 @@
-"""The metadata log: what a Raft member must not forget, in an LMDB environment of its own.
+"""The metadata log: the persistent state of a Raft member, in an LMDB environment of its own.
 
-It holds the entries (index, term, bytes), the hard state (term, vote, commit) and the mark of the
-newest snapshot; the snapshot's bytes lie beside it in a file of their own. Its one invariant:
-**what a method has returned from is on the disk.** Every commit is followed by fdatasync of the
-data and a synchronous write of LMDB's meta page before the method returns, and a commit is atomic:
-after a crash or a power loss the log is exactly what it was after some prefix of the calls that
-were made, and that prefix contains every call that returned. The controller process owns it and is
-its only user; a lock on the folder keeps a second one out.
+It has the entries (index, term, bytes), the hard state (term, vote, commit) and the manifest of the
+newest snapshot, whose content is in a file of its own. Its invariant: **a change is on disk when
+the method returns.** Every commit is synced and atomic: after a crash the log has the state after
+some prefix of the calls, which includes all calls that returned. The controller process is its only
+user. A lock on the folder keeps other processes out.
 
-Entries are `[first_index, last_index]`, without gaps. Values are cut into pieces that fit LMDB's
-leaf pages, because dropping a prefix from a long-lived environment would otherwise leave free runs
-of many sizes, and looking for a run among them made commits take 8 ms; single pages are found at
-once.
+Entries are `[first_index, last_index]`, without gaps. Values are split into pieces that fit into
+LMDB's leaf pages. Otherwise dropped prefixes would leave free runs of many sizes, and searching
+them made commits take 8 ms.
 """
 
 import contextlib
@@ -51,11 +48,11 @@ _BOOTSTRAP_VOTERS = b"founders"
 
 
 class MetadataLogError(Exception):
-    """The folder is in use, full, or does not hold what its own marks promise."""
+    """The folder is in use by another process, or its files are missing or corrupt."""
 
 
 class MetadataLogFullError(MetadataLogError):
-    """The disk had no room. Nothing has happened, and the log can be used as before."""
+    """The disk is full. Nothing has changed, and the log can be used as before."""
 
 
 class StoredHardState(msgspec.Struct, frozen=True, array_like=True):
@@ -87,7 +84,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Bounds(msgspec.Struct, frozen=True, array_like=True):
-    """The entry just before the first one. Kept because an empty log has no entry to tell it."""
+    """Index and term of the entry before the first one."""
 
     previous_index: int = 0
     previous_term: int = 0
@@ -171,12 +168,12 @@ class MetadataLog:
 
     @property
     def first_index(self) -> int:
-        """Index of the first entry kept; `last_index + 1` when there is none."""
+        """Index of the first entry. `last_index + 1` if there is none."""
         return self._bounds.previous_index + 1
 
     @property
     def last_index(self) -> int:
-        """Index of the last entry; that of the snapshot, or 0, when there is none."""
+        """Index of the last entry. If there is none, that of the snapshot, or 0."""
         return self._last_index
 
     @property
@@ -238,35 +235,35 @@ class MetadataLog:
                 transaction.put(_HARD_STATE, msgspec.msgpack.encode(hard_state), db=self._marks)
 
     def refill_reserve(self) -> None:
-        """Keep room back for a full disk if that is not done and the disk has plenty of it: some
-        commits, for when there is time."""
+        """Reserve disk space again if it was used and the disk has ample space. Takes some
+        commits."""
         self._reserve.keep()
 
     def has_space_for(self, byte_count: int) -> bool:
-        """Whether entries of so many bytes may be written without the room that is kept back."""
+        """Whether entries of this size can be written without the reserve."""
         if is_disk_space_low(self._directory):
             return False
         return byte_count < 4096 or free_bytes(self._directory) > _ROOM_FACTOR * byte_count
 
     @property
     def bootstrap_voters(self) -> bytes | None:
-        """Who was to vote when this log was begun, opaque here; None if that was never said."""
+        """The bootstrap voters of this log, opaque here. None if they were never saved."""
         with self._environment.begin() as transaction:
             value = transaction.get(_BOOTSTRAP_VOTERS, db=self._marks)
         return None if value is None else bytes(value)
 
     def save_bootstrap_voters(self, bootstrap_voters: bytes) -> None:
-        """Say once who was to vote when this log was begun. Durable."""
+        """Save the bootstrap voters, once. Synced."""
         with self._write() as transaction:
             transaction.put(_BOOTSTRAP_VOTERS, bootstrap_voters, db=self._marks)
 
     def read(
         self, from_index: int, to_index: int | None = None, *, bytes_max: int | None = None
     ) -> list[MetadataLogEntry]:
-        """Entries `[from_index, to_index)`, to the end by default.
+        """Entries `[from_index, to_index)`, by default to the end.
 
-        Stops after the entry that reaches `bytes_max`, so at least one is returned. Raises
-        LookupError when `from_index` has been dropped behind a snapshot.
+        Stops after the entry that reaches `bytes_max`, so that at least one is returned. Raises
+        LookupError if `from_index` has been replaced by the snapshot.
         """
         if from_index < self.first_index:
             raise LookupError(f"entry {from_index} has been replaced by the snapshot")
@@ -287,7 +284,7 @@ class MetadataLog:
         return entries
 
     def term_at(self, index: int) -> int | None:
-        """The term of an entry, of the one just before the first, or None when neither holds it."""
+        """The term of an entry or of the one before the first. None if the log has neither."""
         if index == self._bounds.previous_index:
             return self._bounds.previous_term
         with self._environment.begin(buffers=True) as transaction:
@@ -295,9 +292,9 @@ class MetadataLog:
             return None if head is None else int(_ENTRY_HEAD.unpack_from(head)[0])
 
     def truncate_prefix(self, first_index: int) -> None:
-        """Drops the entries below `first_index`, all of which the snapshot must contain. Durable.
+        """Delete the entries below `first_index`, which the snapshot must contain. Synced.
 
-        A long prefix goes in several commits; a crash between them leaves a shorter prefix, never a
+        A long prefix takes several commits. A crash between them leaves a shorter prefix, never a
         gap.
         """
         assert self._snapshot is not None, "nothing to replace the entries"
@@ -319,11 +316,10 @@ class MetadataLog:
     def begin_snapshot(
         self, *, index: int, term: int, configuration: bytes = b""
     ) -> "SnapshotWriter":
-        """Starts a snapshot of the state after entry `index`; it counts from its `commit` on.
+        """Begin a snapshot of the state after entry `index`. It is valid after its `commit`.
 
-        The same call serves a snapshot of our own state and one that a leader sends in chunks. One
-        is written at a time: a former one that was not finished is dropped (a leader that starts
-        over).
+        For snapshots of this member's state and for those that a leader sends in chunks. There is
+        one at a time: an unfinished one is dropped.
         """
         if self._writer is not None:
             self._writer.abort()
@@ -348,9 +344,8 @@ class MetadataLog:
             offset += len(chunk)
 
     def _install_snapshot(self, mark: SnapshotManifest) -> None:
-        """Makes a complete, synced file the snapshot. A log that does not reach it is dropped (Raft
-        7).
-        """
+        """Make a complete, synced file the snapshot. Entries are dropped if they do not reach it
+        (Raft 7)."""
         is_ahead_of_log = self.term_at(mark.index) != mark.term
         previous = self._snapshot
         with self._write() as transaction:
@@ -370,7 +365,7 @@ class MetadataLog:
         return self._directory / f"snapshot-{index}-{term}"
 
     def _drop_stray_snapshots(self) -> None:
-        """A crash between two steps of a save leaves a file that no mark names."""
+        """Remove the files of unfinished snapshots, left by a crash."""
         mark = self._snapshot
         current = None if mark is None else self._snapshot_path(mark.index, mark.term)
         for path in self._directory.glob("snapshot-*"):
@@ -404,7 +399,7 @@ class MetadataLog:
             with self._environment.begin(write=True) as transaction:
                 yield transaction
         except (lmdb.Error, OSError) as error:
-            # The transaction is aborted and the fields are as before: what failed has not happened.
+            # The transaction is aborted and the fields are unchanged.
             has_no_room = isinstance(error, lmdb.MapFullError) or is_disk_full_error(
                 error, self._directory
             )
@@ -430,7 +425,7 @@ class MetadataLog:
 
 
 class SnapshotWriter:
-    """A snapshot on its way to the disk. Until `commit` returns, the former one is the snapshot."""
+    """A snapshot that is being written. Until `commit` returns, the old one is valid."""
 
     def __init__(self, log: MetadataLog, *, index: int, term: int, configuration: bytes) -> None:
         self._log = log
@@ -444,7 +439,7 @@ class SnapshotWriter:
 
     @property
     def size(self) -> int:
-        """Content bytes written so far: the offset the next chunk must have."""
+        """Content bytes written so far, which is the offset of the next chunk."""
         return self._size
 
     @property
@@ -458,7 +453,7 @@ class SnapshotWriter:
         self._checksum = crc32c(chunk, self._checksum)
 
     def commit(self) -> SnapshotManifest:
-        """Atomic and durable: bytes, then name, then mark, each on the disk before the next."""
+        """Sync the content, rename the file, and store the manifest, in this order. Atomic."""
         mark = msgspec.structs.replace(self._mark, size=self._size, checksum=self._checksum)
         try:
             self._file.flush()
@@ -473,7 +468,7 @@ class SnapshotWriter:
         return mark
 
     def abort(self) -> None:
-        # What was not written yet may find the disk full.
+        # Closing writes the buffer, which may fail on a full disk.
         with contextlib.suppress(OSError):
             self._file.close()
         self._unfinished.unlink(missing_ok=True)

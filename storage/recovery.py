@@ -1,16 +1,15 @@
-"""Recovery: whether a segment that was being written when the machine went down can be used.
+"""Recovery: whether the active segment is usable after the machine crashed.
 
-Only a power loss (or a kernel crash) tears a segment: what a killed process has committed is with
-the operating system and stays whole. So `may_be_torn` asks whether the machine is still the one
-that the store was last open on, and nothing is checked if it is. Otherwise `examine` walks the
-file's trees and checks every batch, without LMDB, for a torn file would take the process down with
-it; and if something does not hold, or the tree knows less than the pages and the journal do,
-`salvaged_batches` hands out what is left. What was synced once is always left: large batches in
-overflow pages, which are not used again, small ones in the journal (journal.py says why the leaf
-pages that have them do not suffice).
+Only a power loss or a kernel crash tears a segment. What a killed process has committed is in the
+page cache. So `may_be_torn` compares boot ids, and nothing is checked if the machine has not been
+restarted. Otherwise `Examination` walks the file's trees and checks every batch. It does so without
+LMDB, which crashes on torn files. If a check fails, or if the pages and the journal have batches
+that the tree does not have, `salvaged_batches` returns all intact batches. Everything that was
+synced is among them: large batches are in overflow pages, which are not reused, small ones in the
+journal (journal.py).
 
-A segment that passed is used as it is, but never written again: its list of free pages was not
-proven. The store seals it and goes on in a new one. Called by Store.open.
+A segment that passes is used as it is, but not written again, because its list of free pages is not
+checked. The store seals it and starts a new one. Called by Store.open.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +26,7 @@ _BATCHES = b"batches"
 
 
 def boot_id() -> str:
-    """Names this run of the machine's kernel; empty where none can be told, which never equals."""
+    """The id of the kernel's current boot. Empty if it is not known."""
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except OSError:
@@ -35,16 +34,16 @@ def boot_id() -> str:
 
 
 def may_be_torn(*, was_closed: bool, boot_id_then: str, boot_id_now: str) -> bool:
-    """Whether writes of the store's last owner may be missing from the disk.
+    """Whether writes of the store's last owner may be missing on disk.
 
-    `was_closed` says that it synced and closed. A same boot id says that the kernel which took the
-    writes still runs, however its processes ended.
+    They are not if it synced and closed (`was_closed`), or if the boot id is the same: then the
+    kernel that has the writes is still running.
     """
     return not was_closed and (boot_id_then != boot_id_now or not boot_id_now)
 
 
 class SalvagedBatch(NamedTuple):
-    """A batch to be appended again as it stands, header and all."""
+    """A batch to be appended again unchanged."""
 
     number: int
     base_offset: int
@@ -52,12 +51,10 @@ class SalvagedBatch(NamedTuple):
 
 
 class Examination:
-    """A segment file after a power loss. Valid as long as nobody writes the file.
+    """A segment file after a power loss. Valid as long as the file is not written.
 
-    `log_ends` are the partitions' log end offsets at the segment's creation, 0 for those that are
-    not in it. `journal` is where its journal is,
-    if it has one.
-    """
+    `log_ends` are the partitions' log end offsets when the segment was created, by number.
+    `journal` is where its journal is, if it has one."""
 
     def __init__(
         self,
@@ -70,7 +67,7 @@ class Examination:
         self._log_ends = log_ends
         self._salvage = Salvage(self._pages, map_journal(journal) if journal else memoryview(b""))
         self.fault: str | None = None
-        """Why the file must not be used as it is; None if it may."""
+        """Why the file must not be used. None if it may."""
         try:
             meta = self._pages.meta()
             ends = self._walk(meta)
@@ -86,7 +83,7 @@ class Examination:
         return self.fault is None
 
     def _walk(self, meta: Meta) -> dict[int, int]:
-        """Walks every named tree and checks every batch; returns the log ends found."""
+        """Walk every named tree and check every batch. Returns the log end offsets."""
         pages = self._pages
         ends: dict[int, int] = {}
         for name, tree in pages.named_trees(meta).items():
@@ -108,9 +105,8 @@ class Examination:
         return ends
 
     def _goes_on(self, ends: Mapping[int, int]) -> str | None:
-        """A tree may be whole and old: pages of later turns reached the disk, the one that leads to
-        them did not, and under the newest meta page may stand the main page of an older turn. Names
-        a partition whose log goes on in pages that the tree does not know."""
+        """A tree may be valid but old: pages of later turns were written, but not the page that
+        refers to them. Returns an error for a partition that has later batches than the tree."""
         for number in self._salvage.numbers:
             start = ends.get(number, self._log_ends.get(number, 0))
             beyond = self._salvage.chain(number, start)
@@ -122,8 +118,8 @@ class Examination:
         return None
 
     def salvaged_batches(self) -> Iterator[SalvagedBatch]:
-        """Every partition's log as far as it is whole and without a gap: partitions ascending, each
-        in the order of its offsets, batches as views of the file."""
+        """Every partition's log up to the first gap: partitions ascending, each in the order of its
+        offsets. Batches are views of the file."""
         for number in self._salvage.numbers:
             start = self._log_ends.get(number, 0)
             for found in self._salvage.chain(number, start):

@@ -1,16 +1,14 @@
-"""Room kept back for the day the disk is full, since giving room back takes some itself.
+"""Reserved disk space for a full disk, because freeing space needs some space itself.
 
-Deleting a topic, moving a log start, sealing a segment and opening a store each need some blocks.
-They are kept back in two ways: a row of filler inside an LMDB file, which never shrinks but uses
-freed pages again, so that what the row leaves behind is that file's alone; and a file of its own,
-for what makes new files. Both are there from the beginning, are spent when something that gives
-room back finds none, and are put there again when the disk has plenty. In between nobody else may
-have what they left: who only takes room asks `is_disk_space_low` first, and who was refused for it
-goes on when the disk `has_ample_disk_space`.
+Deleting a topic, moving a log start, sealing a segment and opening a store need some blocks. They
+are reserved in two ways: a filler row in an LMDB file, which never shrinks but reuses freed pages,
+so that only this file can use the row's pages; and a separate file, for operations that create
+files. Both are created at the start, used when an operation that frees space finds none, and
+created again when the disk has ample space. Operations that free no space check
+`is_disk_space_low` first. Appends that failed continue when the disk `has_ample_disk_space`.
 
-One invariant: keeping never fails and never takes the last of the disk. Used by the owners of the
-catalog, of the metadata log and of the segments.
-"""
+Reserving never fails, and never takes the last space of the disk. Used by the owners of the
+catalog, the metadata log and the segments."""
 
 import os
 from collections.abc import Sequence
@@ -22,39 +20,39 @@ import lmdb
 from odradek.storage.layout import reserve_path
 
 ROW_BYTES = 256 << 10
-"""Deletes about a thousand partitions in one change of the catalog, and more in several."""
+"""Enough to delete about a thousand partitions in one change of the catalog."""
 FILE_BYTES = 256 << 10
-"""A new segment takes 40 KiB with its lock file: one to roll into, one for what is to stay of an
-old one, which may be some 150 KiB."""
+"""Enough for two new segments: an active one (40 KiB with its lock file) and a rewritten one (about
+150 KiB)."""
 _LITTLE_BYTES = 64 << 10
 _PLENTY_BYTES = 4 << 20
-"""More than all stores of a node keep back in files, so that it is not taken for new room."""
+"""More than the reserve files of all stores of a node."""
 _KEY = b"reserve"
 _COMMIT_KEY = b"reserve-commit"
 _COMMIT_BYTES = 32 << 10
-"""Deleting the row takes two commits of three or four pages each. A file that was written for long
-may have them free, one that was just made has not."""
+"""Deleting the row takes two commits of three or four pages each, which a new file does not
+have."""
 
 
 def free_bytes(path: Path) -> int:
-    """What can still be written to the disk of this file or folder."""
+    """Free bytes on the disk of this file or folder."""
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize
 
 
 def is_disk_space_low(path: Path) -> bool:
-    """Whether what is left of the disk is for those who give room back."""
+    """Whether the remaining space is only for operations that free space."""
     return free_bytes(path) < _LITTLE_BYTES
 
 
 def has_ample_disk_space(path: Path) -> bool:
-    """Whether a disk that was full has so much room again that it is for everybody."""
+    """Whether a disk that was full has enough space for all operations again."""
     return free_bytes(path) >= _PLENTY_BYTES
 
 
 def is_disk_full_error(error: BaseException, path: Path) -> bool:
-    """Whether LMDB found the disk of this file full. To it a write that was cut short because of
-    that is an input/output error like any other."""
+    """Whether the error says that the disk of this file is full. LMDB reports a short write as an
+    input/output error."""
     if isinstance(error, lmdb.DiskError):
         return True
     is_cut_short = isinstance(error, lmdb.Error) and "Input/output error" in str(error)
@@ -64,15 +62,15 @@ def is_disk_full_error(error: BaseException, path: Path) -> bool:
 def make_environment(
     path: Path, *, map_bytes: int, databases: Sequence[str], reserve_in: str
 ) -> None:
-    """Make an LMDB file with these databases and the row kept back in one of them, on disk before
-    this returns but for its name in the folder. It is there whole or not at all.
+    """Create an LMDB file with these databases, and the filler row in one of them. It is synced,
+    except for its name in the folder. A failure leaves no file.
 
-    Raises lmdb.Error or OSError if the disk has no room.
+    Raises lmdb.Error or OSError if the disk is full.
     """
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     try:
-        # Nobody else knows of the file: it takes no lock, and one sync at the end.
+        # No other process uses the file yet: no lock, and one sync at the end.
         with lmdb.open(
             str(unfinished),
             subdir=False,
@@ -96,7 +94,7 @@ def make_environment(
 
 
 class FileReserve:
-    """A file of blocks that nobody else gets."""
+    """A file that reserves blocks."""
 
     def __init__(self, path: Path, byte_count: int) -> None:
         self._path = path
@@ -104,7 +102,7 @@ class FileReserve:
         self.is_kept = path.exists()
 
     def keep(self) -> None:
-        """Make the file, if there is none and the disk has plenty of room."""
+        """Create the file, if there is none and the disk has ample space."""
         if self.is_kept or not has_ample_disk_space(self._path.parent):
             return
         with suppress(OSError):
@@ -118,7 +116,7 @@ class FileReserve:
                 os.close(descriptor)
 
     def spend(self) -> bool:
-        """Give its blocks up: whoever writes next has them. True if there was one."""
+        """Release the blocks. True if there were any."""
         if not self.is_kept:
             return False
         self.is_kept = False
@@ -129,14 +127,14 @@ class FileReserve:
         return True
 
     def spend_if_needed(self) -> None:
-        """Give them up now if the disk is so full that a new file may not fit."""
+        """Release the blocks if a new file may not fit on the disk."""
         if self.is_kept and free_bytes(self._path.parent) < self._byte_count:
             self.spend()
 
 
 class RowReserve:
-    """A row of filler in one database of an environment, and a small file beside it that makes the
-    row's deletion possible; both survive restarts."""
+    """A filler row in a database of an environment, and a small file that makes its deletion
+    possible. Both survive restarts."""
 
     def __init__(self, environment: lmdb.Environment, database: "lmdb._Database") -> None:
         self._environment = environment
@@ -148,11 +146,11 @@ class RowReserve:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is something to spend."""
+        """Whether there is a reserve."""
         return self._has_row
 
     def keep(self) -> None:
-        """Put both there, if they are not and the disk has plenty of room: one commit."""
+        """Create both, if they are missing and the disk has ample space: one commit."""
         self._beside.keep()
         if self._has_row or not has_ample_disk_space(self._path):
             return
@@ -161,7 +159,7 @@ class RowReserve:
             self._has_row = True
 
     def spend(self) -> bool:
-        """Free the row's pages for what must be written now. True if there is reason to try again.
+        """Free the row's pages. True if the failed change may be retried.
 
         Not inside a write transaction.
         """
@@ -169,20 +167,20 @@ class RowReserve:
             return False
         self._beside.spend()
         try:
-            # A reader that was killed would hold back the pages that are to be used.
+            # The slot of a killed reader would keep the pages from being reused.
             self._environment.reader_check()
             with self._environment.begin(self._database, write=True) as transaction:
                 transaction.delete(_KEY)
             self._has_row = False
-            # What a commit frees is used by the one after the next.
+            # Pages freed by a commit are reused by the one after the next.
             _put(self._environment, self._database, _COMMIT_KEY, b"")
         except lmdb.Error:
             return False
         return True
 
     def spend_if_needed(self) -> None:
-        """Spend it now if the disk is so full that the next change may fail. Nothing is lost by
-        that but who may use the pages: they stay in this file."""
+        """Release the row if the next change may fail on a full disk. The pages stay in this
+        file."""
         if self._has_row and free_bytes(self._path) < ROW_BYTES:
             self.spend()
 

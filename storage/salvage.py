@@ -1,15 +1,13 @@
-"""What a torn segment still holds: every whole batch, and of these the ones that follow each other.
+"""Finds all intact batches of a torn segment, and chains them to logs.
 
-A batch proves itself: its stamp names partition and log end before it, its header has a known form
-and its CRC covers the rest. It is found without any tree, by looking at every page of the file: big
-values stand at the head of an overflow run, small ones in the nodes of leaf pages and, if there is
-a journal, once more in that. Pages of past transactions are found too, so a batch may turn up more
-than once, and so may batches that a follower truncated or a failed turn wrote. `chain` sorts that
-out.
+A batch is checked by itself: its stamp has the partition and the log end before it, its header has
+a known format, and its CRC covers the rest. All pages of the file are scanned, without any tree:
+large values are at the start of overflow pages, small ones in the nodes of leaf pages and in the
+journal. Old pages are found, too, so that a batch may appear more than once, also with batches of
+failed turns. `chain` selects the valid ones.
 
-The one promise: what `chain` returns for a partition is its log from the known end on, without a
-gap and without a batch whose CRC is wrong, up to the first batch that is lost. Called by
-recovery.py.
+`chain` returns a partition's log from a given end on, without gaps and wrong CRCs, up to the first
+batch that is lost. Called by recovery.py.
 """
 
 from array import array
@@ -26,12 +24,10 @@ _NO_JOURNAL = memoryview(b"")
 
 
 class BatchLocation(NamedTuple):
-    """A whole batch of some partition, `size` bytes at `position` of the pages and, behind them,
-    the journal.
+    """An intact batch: `size` bytes at `position`. Positions after the pages are in the journal.
 
-    Offsets are [base_offset, end_offset); `log_end_before` is where the log ended before it was
-    appended, so `base_offset - log_end_before` offsets were left out on purpose.
-    """
+    Offsets are [base_offset, end_offset). `log_end_before` was the log end offset before the
+    append: the offsets from there to `base_offset` are a gap that the log had."""
 
     log_end_before: int
     turn: int
@@ -65,8 +61,8 @@ def parse_whole_value(
 
 
 class Salvage:
-    """All whole batches of a file and its journal, by partition number. Rows are kept flat: a
-    segment of small batches has millions."""
+    """All intact batches of a file and its journal, by partition number. Stored in flat arrays,
+    because a segment may have millions."""
 
     def __init__(self, pages: PageFile, journal: memoryview = _NO_JOURNAL) -> None:
         self._pages = pages
@@ -78,20 +74,20 @@ class Salvage:
         return sorted(self._rows)
 
     def scan(self) -> None:
-        """Looks at every page of the file, and into the journal."""
+        """Scan every page of the file, and the journal."""
         pages = self._pages
         number = 0
         while number < pages.page_count:
-            number += self._look_at(number)
+            number += self._scan_page(number)
         journal_at = len(pages.view)
         for at, end in frames(self._journal):
             while (value := parse_whole_value(self._journal[at:end], is_exact=False)) is not None:
                 self._note(value, journal_at + at)
                 at += STAMP_SIZE + value[5]
 
-    def _look_at(self, number: int) -> int:
-        """Takes the batches of one page; returns how many pages it accounts for. A run is passed
-        over only when the batch in it is whole: else there may be another thing in its pages."""
+    def _scan_page(self, number: int) -> int:
+        """Add the batches of one page. Returns the number of pages that were read: all overflow
+        pages of a value only if its batch is intact, because else they may have other content."""
         pages = self._pages
         try:
             flags, _, _ = pages.head(number)
@@ -104,12 +100,12 @@ class Salvage:
                     if len(node.key) == KEY_SIZE and not node.flags:
                         self._take(node.data, node.position, node.key)
         except PageError:
-            pass  # a page that does not hold together has nothing to tell
+            pass  # a malformed page has no batches
         return 1
 
     def _take(self, content: memoryview, position: int, key: bytes | None) -> bool:
-        """Takes the value at the head of `content`, or all of it if it has a key. False if the
-        batch in it is not whole or not where it belongs."""
+        """Add the value at the start of `content`, or all of `content` if there is a key. False if
+        the batch is not intact or does not match the key."""
         value = parse_whole_value(content, is_exact=key is not None)
         if value is None or (key is not None and KEY.unpack(key) != (value[0], value[3])):
             return False
@@ -124,8 +120,8 @@ class Salvage:
         rows.extend((log_end_before, turn, position + STAMP_SIZE, base_offset, end_offset, size))
 
     def found(self, number: int) -> list[BatchLocation]:
-        """Every sighting of a batch of the partition, sorted by log end before it and turn; those
-        in the journal, which has nothing of turns that failed, after those in pages."""
+        """All copies of the partition's batches, sorted by log end before them and turn. Those in
+        the journal, which has no failed turns, come after those in pages."""
         rows = self._rows.get(number, array("q"))
         columns = [rows[at::_FIELDS] for at in range(_FIELDS)]
         return sorted(map(BatchLocation._make, zip(*columns, strict=True)))
@@ -144,7 +140,7 @@ class Salvage:
         return chain
 
     def batch(self, found: BatchLocation) -> memoryview:
-        """The record batch, without its stamp, as a view of the file."""
+        """The record batch without its stamp, as a view of the file."""
         view, at = self._pages.view, found.position
         if at >= len(view):
             view, at = self._journal, at - len(view)

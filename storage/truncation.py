@@ -1,12 +1,9 @@
-"""Cutting the end off a log: what a follower does with what its leader does not have.
+"""Truncation: a follower removes the records that its leader does not have (KIP-101, KIP-279).
 
-A follower that diverged is cut back to where its leader agrees (KIP-101, KIP-279).
-
-The store seals its active segment first, so that what is cut lies in sealed ones, and then changes
-the catalog once: extents end where the log ends now, and row, leader epochs and producers say what
-they said when it ended there before. Both are synced, so a cut is durable before anything can be
-appended behind it. No file is touched: batches beyond their extent's end are dead, nobody reads
-them, and they go when their segment is dropped or rewritten.
+The store rolls its active segment first, so that the truncated records are in sealed segments. Then
+one change of the catalog shortens the extents and restores row, leader epochs and producers as of
+the new log end. Both are synced, so that a truncation is durable before the next append. Files do
+not change: batches beyond their extent's end are dead, and are freed with their segment.
 
 Called by Store.truncate and Store.truncate_fully_and_start_at.
 """
@@ -36,7 +33,7 @@ from odradek.storage.segment_roll import current_row
 
 @dataclass(frozen=True, slots=True)
 class TruncatedLog:
-    """What becomes of one log; `apply` follows the catalog's commit."""
+    """The new state of one log. `apply` is called after the catalog's commit."""
 
     log: PartitionLog
     log_start_offset: int
@@ -45,7 +42,7 @@ class TruncatedLog:
     producers: dict[int, ProducerStateEntry]
 
     def apply(self) -> None:
-        """The log in memory is what the catalog says now."""
+        """Set the log in memory to the state in the catalog."""
         log, end = self.log, self.log_end_offset
         log.log_start_offset = self.log_start_offset
         log.log_end_offset = end
@@ -62,8 +59,8 @@ class TruncatedLog:
 def truncate_log(
     change: CatalogChange, catalog: Catalog, log: PartitionLog, end_offset: int
 ) -> TruncatedLog:
-    """Put into the change what cuts a log, nothing of which is in the active segment, to
-    `end_offset` or, if that lies inside a batch, to where the batch begins."""
+    """Add the truncation of a log to the change: to `end_offset` or, if that is inside a batch, to
+    its base offset. The log must have no data in the active segment."""
     number = log.number
     extents = catalog.extents.get(number, [])
     end = _boundary(catalog, number, extents, end_offset)
@@ -83,7 +80,7 @@ def truncate_log(
         if extent.first_offset >= end:
             change.delete_extent(number, extent.segment_id)
         else:
-            # The largest timestamp may be of what is cut: as a bound it holds all the same.
+            # The largest timestamp may be a truncated one. It is only an upper bound.
             change.put_extent(
                 number,
                 extent._replace(end_offset=end, byte_count=byte_count, batch_count=batch_count),
@@ -105,8 +102,8 @@ def truncate_log(
 def truncate_fully(
     change: CatalogChange, catalog: Catalog, log: PartitionLog, start_offset: int
 ) -> TruncatedLog:
-    """Put into the change what empties a log, nothing of which is in the active segment: it begins
-    and ends at `start_offset` afterwards and knows of no epoch and no producer."""
+    """Add the truncation of a whole log to the change: it starts and ends at `start_offset`,
+    without leader epochs and producers. The log must have no data in the active segment."""
     for extent in list(catalog.extents.get(log.number, ())):
         change.delete_extent(log.number, extent.segment_id)
     for producer_id in log.producers.keys() | log.unsealed_producers | log.dirty_producers:
@@ -149,11 +146,10 @@ def _batches(
 def _producers_before(
     catalog: Catalog, log: PartitionLog, end: int, gone: set[int], has_lost_marker: set[int]
 ) -> dict[int, ProducerStateEntry]:
-    """The producers as they were when the log ended at `end`; `gone` have batches behind it.
+    """The producers as of log end `end`. `gone` have batches after it.
 
-    Of most of these the entry still has batches below `end`, which says all that matters; the
-    others (and those that ended a transaction behind it) are found in the headers of the log.
-    """
+    Most of their entries still have batches below `end`, which is enough. The others, and those
+    with a marker after `end`, are rebuilt from the headers of the log."""
     producers = dict(log.producers)
     searched: set[int] = set()
     for producer_id in gone:
