@@ -79,7 +79,7 @@ class StateWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
+class DeadLetterRange:
     """Records [start, end) for the dead-letter topic."""
 
     start: int
@@ -340,7 +340,7 @@ class SharePartition:
                         self._mark_dirty(run)
         self._advance()
 
-    def take_dead_letters(self) -> list[DeadLetters]:
+    def take_dead_letters(self) -> list[DeadLetterRange]:
         """What is to be written to the dead-letter topic and has not been taken yet. It is durable
         that nobody gets these records any more."""
         if not self._has_dead_letters:
@@ -354,7 +354,9 @@ class SharePartition:
                 self._has_dead_letters = True
             else:
                 run.is_dead_letter_taken = True
-                taken.append(DeadLetters(run.start, run.end, run.delivery_count, run.is_rejected))
+                taken.append(
+                    DeadLetterRange(run.start, run.end, run.delivery_count, run.is_rejected)
+                )
         return taken
 
     def on_dead_lettered(self, start: int, end: int) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.cluster.metadata.image import TopicImage
-from odradek.coordinator.share.partition import DeadLetters as Letters
+from odradek.coordinator.share.partition import DeadLetterRange
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
@@ -97,7 +97,7 @@ class DeadLetterQueue:
         self,
         group_id: str,
         place: TopicIdPartition,
-        letters: Letters,
+        letters: DeadLetterRange,
         group_settings: ShareGroupSettings,
     ) -> None:
         """Tell the group's dead-letter topic of records of a partition. Ends when that is done, or
@@ -171,7 +171,7 @@ class DeadLetterQueue:
         group_id: str,
         source: TopicImage,
         place: TopicIdPartition,
-        letters: Letters,
+        letters: DeadLetterRange,
         start: int,
         topic: TopicImage,
         group_settings: ShareGroupSettings,

@@ -22,7 +22,7 @@ from odradek.cluster.metadata.image import MetadataImage, PartitionImage
 from odradek.cluster.metadata.settings import share_group_settings
 from odradek.coordinator.share.acknowledgements import OffsetBatch
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions, ReadPosition
-from odradek.coordinator.share.partition import DeadLetters, SharePartition, StateWrite
+from odradek.coordinator.share.partition import DeadLetterRange, SharePartition, StateWrite
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.logs import Logs
@@ -416,7 +416,7 @@ class SharePartitions:
         self,
         hosted: HostedSharePartition,
         machine: SharePartition,
-        letters: DeadLetters,
+        letters: DeadLetterRange,
         _result: None,
         error: BaseException | None,
     ) -> None:

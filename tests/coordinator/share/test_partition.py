@@ -15,7 +15,7 @@ from odradek.coordinator.share.acquisition import (
 from odradek.coordinator.share.partition import (
     NOTHING_TO_WRITE,
     AcknowledgeResult,
-    DeadLetters,
+    DeadLetterRange,
     SharePartition,
     StateWrite,
 )
@@ -401,7 +401,7 @@ def test_a_rejected_record_goes_to_the_dead_letter_topic_before_it_is_archived()
         2,
         (PersisterStateBatch(0, 1, RecordState.ARCHIVING, 1), PersisterStateBatch(2, 3, 2, 1)),
     )
-    assert room.partition.take_dead_letters() == [DeadLetters(0, 2, 1, is_rejected=True)]
+    assert room.partition.take_dead_letters() == [DeadLetterRange(0, 2, 1, is_rejected=True)]
     assert room.partition.take_dead_letters() == [], "once"
     room.partition.on_dead_lettered(0, 2)
     assert room.write().start_offset == 4
@@ -409,7 +409,7 @@ def test_a_rejected_record_goes_to_the_dead_letter_topic_before_it_is_archived()
 
 def test_dead_letters_that_a_leader_did_not_finish_are_taken_up_by_the_next() -> None:
     room = Room(0, [PersisterStateBatch(0, 1, 3, 5)], ShareGroupSettings(dead_letter_topic="dlq.t"))
-    assert room.partition.take_dead_letters() == [DeadLetters(0, 2, 5, is_rejected=False)]
+    assert room.partition.take_dead_letters() == [DeadLetterRange(0, 2, 5, is_rejected=False)]
 
 
 def test_a_record_rests_before_it_is_delivered_again_and_longer_each_time() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.coordinator.share.partition import DeadLetters as Letters
+from odradek.coordinator.share.partition import DeadLetterRange
 from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.metadata_cache import MetadataCache
@@ -246,7 +246,7 @@ def test_a_topic_that_another_node_leads_is_told_through_that_node(
         harness.loop,
     )
 
-    letters = Letters(0, 3, 1, is_rejected=True)
+    letters = DeadLetterRange(0, 3, 1, is_rejected=True)
     run_effect(
         harness,
         elsewhere.write_records(GROUP, harness.spot(), letters, harness.led.group_settings(GROUP)),
@@ -264,6 +264,6 @@ def test_a_dead_letter_topic_is_not_told_of_itself(harness: ShareFetchHarness) -
     place = TopicIdPartition(topic_id(77), 0)
     group_settings = harness.led.group_settings(GROUP)
 
-    letters = Letters(0, 3, 1, is_rejected=True)
+    letters = DeadLetterRange(0, 3, 1, is_rejected=True)
     run_effect(harness, harness.letters.write_records(GROUP, place, letters, group_settings))
     assert (harness.letters.written_count, harness.letters.dropped_count) == (0, 3)
