@@ -1,21 +1,20 @@
-"""Who votes: the quorum's configuration, and the steps in which it changes.
+"""The quorum's configuration: its voters, and single-server changes of them.
 
-A configuration names voters and nobody else. It stands in the log as an entry of its own and
-counts from the moment it is in a log, committed or not (thesis 4.1). It changes by one voter at a
-time: then every majority of the old voters shares a member with every majority of the new ones, so
-no joint phase is needed, and Kafka's AddRaftVoter and RemoveRaftVoter (KIP-853) ask for nothing
-else. The price is that swapping a voter takes two steps. Two rules make single steps safe, both
-held by `membership`: no step while the former one is uncommitted, and none before the leader has
-committed an entry of its own term.
+A configuration is an entry of the log and effective as soon as it is in a log, committed or not
+(thesis 4.1). It changes by one voter at a time: every majority of the old voters then shares a
+member with every majority of the new ones, so no joint consensus is needed. Kafka's AddRaftVoter
+and RemoveRaftVoter (KIP-853) need no more. Replacing a voter takes two steps. Two rules make single
+steps safe, both in `membership`: no step while the previous one is uncommitted, and none before the
+leader has committed an entry of its own term.
 
-Learners are not in the configuration. Whoever follows without a vote is an observer, known to the
-leader only for as long as it is heard (see `leadership`), so that a broker which comes or goes
-writes nothing to the log; an observer that has caught up may be made a voter.
+Observers (learners) are not in the configuration. The leader knows them as long as they respond
+(see `leadership`), so that a broker that comes or goes writes nothing to the log. An observer that
+has caught up can be made a voter.
 
-A member id names a replica, not a node: a node whose disk was wiped has forgotten what it voted
-and acknowledged, and must come back as somebody else (KIP-853's directory id). The core compares
-ids and nothing more; `member_id` makes them. Only the founders, who vote before there is a log,
-have their node ids for member ids: what their directories are nobody knows before they have met.
+A member id names a replica, not a node: a node whose disk was wiped has lost its vote and what it
+acknowledged, and must return under another id (KIP-853's directory id). The core only compares ids;
+`member_id` creates them. Bootstrap voters have their node ids as member ids, since their directory
+ids are not known before the first contact.
 """
 
 from collections.abc import Iterable
@@ -30,34 +29,34 @@ _NAMES_DIRECTORY = 1 << 61
 
 
 def member_id(node_id: int, directory_id: bytes) -> int:
-    """The id of the replica that node `node_id` (0 to 2**31 - 1) keeps in the directory of this id.
+    """The member id of node `node_id` (0 to 2**31 - 1) with this directory.
 
-    The directory's part is the first thirty bits of its random id: enough to tell a node before its
-    disk was wiped from the node after it. No founder's id is made so; all are below 2**62.
+    It contains the first thirty bits of the random directory id: enough to distinguish a node
+    before and after its disk was wiped. Never equal to a bootstrap voter's id; below 2**62.
     """
     directory = int.from_bytes(directory_id[:4], "big") >> 32 - _DIRECTORY_BITS
     return _NAMES_DIRECTORY | node_id << _DIRECTORY_BITS | directory
 
 
 def is_bootstrap_voter(member: int) -> bool:
-    """Whether it is a node's id and says nothing about a directory."""
+    """Whether it is a plain node id, without a directory."""
     return 0 <= member <= _NODE_ID_MAX
 
 
 def node_id_of(member: int) -> int:
-    """The node whose replica it is: a founder's own id, or what `member_id` was made of."""
+    """The node id in a member id."""
     return member if is_bootstrap_voter(member) else member >> _DIRECTORY_BITS & _NODE_ID_MAX
 
 
 class Voter(msgspec.Struct, frozen=True, array_like=True):
-    """One who votes. `context` is the driver's own: directory id, endpoints."""
+    """A voter. `context` belongs to the driver: directory id, endpoint."""
 
     member_id: int
     context: bytes = b""
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """The voters, by ascending id, each once. Empty in a member that has not been told yet."""
+    """The voters, by ascending id, each once. Empty in a member that does not know them yet."""
 
     voters: tuple[Voter, ...] = ()
 
@@ -71,7 +70,7 @@ class Configuration(msgspec.Struct, frozen=True):
         return next((voter for voter in self.voters if voter.member_id == member), None)
 
     def is_voter(self, member: int) -> bool:
-        """Whether it has a vote."""
+        """Whether it is a voter."""
         return any(voter.member_id == member for voter in self.voters)
 
 
@@ -81,19 +80,19 @@ def configuration_of(member_ids: Iterable[int]) -> Configuration:
 
 
 class AddVoter(msgspec.Struct, frozen=True):
-    """Give an observer that has caught up a vote."""
+    """Make an observer that has caught up a voter."""
 
     voter: Voter
 
 
 class RemoveVoter(msgspec.Struct, frozen=True):
-    """Take a vote away. The leader may remove itself: it leads until that is committed."""
+    """Remove a voter. The leader may remove itself: it leads until that is committed."""
 
     member_id: int
 
 
 class UpdateVoter(msgspec.Struct, frozen=True):
-    """Replace a voter's context. Majorities stay what they are."""
+    """Replace a voter's context."""
 
     voter: Voter
 
@@ -102,7 +101,7 @@ MembershipChange: TypeAlias = AddVoter | RemoveVoter | UpdateVoter
 
 
 class ProposalRefusal(StrEnum):
-    """Why a request to the core was not taken. Nothing has happened."""
+    """Why the core refused a request, without effect."""
 
     NOT_LEADER = "not_leader"
     TRANSFER_IN_PROGRESS = "transfer_in_progress"
@@ -118,7 +117,7 @@ class ProposalRefusal(StrEnum):
 def apply_change(
     configuration: Configuration, change: MembershipChange
 ) -> Configuration | ProposalRefusal:
-    """The configuration after the change, or why there is none."""
+    """The configuration after the change, or why it is refused."""
     if isinstance(change, AddVoter):
         if configuration.is_voter(change.voter.member_id):
             return ProposalRefusal.ALREADY_VOTER
@@ -142,31 +141,29 @@ def apply_change(
 
 
 def majority_of(voter_count: int) -> int:
-    """The least number of voters that any other such number of them must overlap."""
+    """The size of a majority."""
     return voter_count // 2 + 1
 
 
 def majority_value(values: Iterable[int]) -> int:
-    """The greatest value that a majority of the voters, each with one of `values`, has reached.
-
-    0 when nobody votes.
-    """
+    """The greatest value that a majority of `values`, one for each voter, has reached; 0 without
+    voters."""
     ascending = sorted(values)
     return ascending[(len(ascending) - 1) // 2] if ascending else 0
 
 
-# A byte that begins no msgpack value, so that a configuration is told apart from what an
-# application writes without putting anything in front of the latter.
+# No msgpack value begins with this byte, so commands need no prefix to differ from a
+# configuration.
 CONFIGURATION_MARK = b"\xc1"
 
 
 def encode_configuration(configuration: Configuration) -> bytes:
-    """As the data of an entry and as the mark of a snapshot."""
+    """The data of a configuration entry, and the configuration of a stored snapshot."""
     return CONFIGURATION_MARK + msgspec.msgpack.encode(configuration.voters)
 
 
 def decode_configuration(data: bytes) -> Configuration:
-    """The inverse. Raises ValueError when it is none, or has a voter twice or out of order."""
+    """The inverse. Raises ValueError if malformed, or if voters are not strictly ascending."""
     if data[:1] != CONFIGURATION_MARK:
         raise ValueError("not a configuration")
     try:
@@ -175,5 +172,5 @@ def decode_configuration(data: bytes) -> Configuration:
         raise ValueError(f"not a configuration: {error}") from error
     ids = [voter.member_id for voter in voters]
     if not ids or ids != sorted(set(ids)):
-        raise ValueError(f"a configuration of the voters {ids}")
+        raise ValueError(f"invalid voters {ids}")
     return Configuration(voters)

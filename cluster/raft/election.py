@@ -1,8 +1,7 @@
-"""Who gets a vote, and the count of one election: who was asked, and who has answered what.
+"""Granting votes, and counting those of one election.
 
-Only voters of the configuration in which the election began are counted, each once, and only
-answers of its own term and kind: an answer that belongs to an earlier election says nothing about
-this one. Called by `node`.
+Only voters of the configuration at the start of the election count, each once, and only responses
+of its term and kind: those to earlier elections are ignored. Called by `node`.
 """
 
 from collections.abc import Iterable
@@ -16,10 +15,10 @@ from odradek.cluster.raft.messages import VoteRequest, VoteResponse
 def can_grant_vote(
     request: VoteRequest, log: RaftLog, term: int, vote: int | None, leader_id: int | None
 ) -> bool:
-    """Whether a member that is in `term`, and has voted or follows so, may vote for the asker.
+    """Whether a member with this term, vote and leader grants a vote.
 
-    RequestVote, receiver implementation (figure 2), for a request of the member's own term; for a
-    rehearsal, whether it could vote in the term asked for, which has to be a later one.
+    RequestVote, receiver implementation (figure 2), for a request of the member's own term. A
+    pre-vote is granted if the member could vote in the requested term, which must be a later one.
     """
     if not log.is_up_to_date(request.last_index, request.last_term):
         return False
@@ -29,7 +28,7 @@ def can_grant_vote(
 
 
 class ElectionResult(StrEnum):
-    """What the answers so far amount to."""
+    """The result of the responses so far."""
 
     OPEN = "open"
     WON = "won"
@@ -37,9 +36,7 @@ class ElectionResult(StrEnum):
 
 
 class Election:
-    """An election, or its rehearsal, for `term`."""
-
-    __slots__ = ("_answers", "is_pre_vote", "is_transfer", "term", "voter_ids")
+    """An election or pre-vote for `term`."""
 
     def __init__(
         self,
@@ -56,7 +53,7 @@ class Election:
         self._answers: dict[int, bool] = {}
 
     def requests(self, own_id: int, last_index: int, last_term: int) -> list[VoteRequest]:
-        """What to ask the other voters; the asker's log ends so."""
+        """The requests to the other voters. The candidate's log ends at (last_index, last_term)."""
         return [
             VoteRequest(
                 own_id, voter, self.term, last_index, last_term, self.is_pre_vote, self.is_transfer
@@ -66,15 +63,15 @@ class Election:
         ]
 
     def count(self, sender: int, *, is_granted: bool) -> None:
-        """The first answer of each voter counts."""
+        """Count a response. Only the first of each voter counts."""
         if sender in self.voter_ids:
             self._answers.setdefault(sender, is_granted)
 
     def is_answer(self, message: VoteResponse, own_term: int) -> bool:
-        """Whether the message answers this election and not an earlier one.
+        """Whether the message is a response to this election and not to an earlier one.
 
-        Who refuses a rehearsal says its own term; if that were greater than the asker's, the asker
-        would have followed it already.
+        A refused pre-vote has the responder's term. If that were greater than ours, we would have
+        adopted it already.
         """
         if message.is_pre_vote != self.is_pre_vote:
             return False
@@ -83,7 +80,7 @@ class Election:
         return message.term == self.term
 
     def result(self) -> ElectionResult:
-        """Won with a majority of all voters; lost when that cannot happen any more."""
+        """Won with a majority of all voters; lost if a majority is impossible."""
         needed = majority_of(len(self.voter_ids))
         granted = sum(self._answers.values())
         if granted >= needed:

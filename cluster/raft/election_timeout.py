@@ -1,15 +1,15 @@
-"""How long a member waits before it does something about not hearing a leader.
+"""How long a member waits for a leader before it acts.
 
     who                                       waits
     ----------------------------------------------------------------------------------------------
     follower with a vote                      an election timeout, and up to another one by jitter
-    pre-candidate                             between one heartbeat and two: a rehearsal disturbs
-                                              nobody, and fails if another has heard the leader a
-                                              moment later
-    candidate                                 as a follower: a vote takes two syncs
-    the only voter, if nobody leads           not at all
-    without a vote, led by somebody           an election timeout
-    without a vote, led by nobody             two heartbeats: it may be fed by whoever leads next
+    pre-candidate                             between one heartbeat and two: a pre-vote disturbs
+                                              nobody, and fails if another member has just had
+                                              contact with the leader
+    candidate                                 like a follower: a vote takes two syncs
+    the only voter, without a leader          not at all
+    without a vote, with a leader             an election timeout
+    without a vote, without a leader          two heartbeats: then it asks for the leader
 
 Called by `node`.
 """
@@ -21,24 +21,22 @@ from odradek.cluster.raft.settings import RaftSettings
 
 
 class ElectionTimeout:
-    """The patience of one member. Times are absolute milliseconds."""
-
-    __slots__ = ("_jitter_ms", "_settings", "heard_ms")
+    """The timeout of one member. Times are absolute milliseconds."""
 
     def __init__(self, settings: RaftSettings, jitter_ms: Callable[[], int], now_ms: int) -> None:
         self._settings = settings
         self._jitter_ms = jitter_ms
-        self.heard_ms = now_ms
-        """When a leader was heard last."""
+        self.last_contact_ms = now_ms
+        """The time of the last message of a leader."""
 
     def has_recent_contact(self, now_ms: int) -> bool:
-        """Whether a leader was heard within the least election timeout."""
-        return self.heard_ms > now_ms - self._settings.election_timeout_ms
+        """Whether there was a message of a leader within the least election timeout."""
+        return self.last_contact_ms > now_ms - self._settings.election_timeout_ms
 
     def deadline_ms(
         self, now_ms: int, *, role: Role, can_campaign: bool, is_sole_voter: bool, has_leader: bool
     ) -> int:
-        """When a wait ends that begins now, for who the member is now."""
+        """The deadline of a wait that begins now."""
         settings = self._settings
         timeout_ms = settings.election_timeout_ms
         if can_campaign and is_sole_voter and not has_leader and role is not Role.CANDIDATE:

@@ -1,9 +1,8 @@
-"""What a follower does to its log when its leader says so.
+"""A follower's log: AppendEntries and InstallSnapshot, receiver implementation.
 
-Every request here is of the leader of the present term; `node` has seen to that. The answer is a
-value; whether it may leave before the disk has caught up is the outbox's business. While the last
-chunk of a snapshot is on its way to the disk the log is about to be replaced, so nothing is said
-about it and nothing changes. Called by `node`.
+Every request is of the leader of the current term; `node` checks that. The response is a value; the
+outbox sends it when it is durable. While the last chunk of a snapshot is being stored, the log is
+about to be replaced: requests are ignored. Called by `node`.
 """
 
 from odradek.cluster.raft.incoming_snapshot import IncomingSnapshot
@@ -19,9 +18,7 @@ from odradek.cluster.raft.ready import ReceivedChunk
 
 
 class FollowerLog:
-    """The follower's half of replication, for all terms: what was received of a snapshot stays."""
-
-    __slots__ = ("_log", "_own_id", "incoming")
+    """See the module's docstring. A partly received snapshot stays across terms."""
 
     def __init__(self, own_id: int, log: RaftLog) -> None:
         self._own_id = own_id
@@ -37,7 +34,7 @@ class FollowerLog:
         entries = message.entries
         last_index = previous_index + len(entries)
         if previous_index < log.committed_index:
-            # All that is committed here is in the leader's log as well (leader completeness).
+            # The leader's log contains everything that is committed here (leader completeness).
             entries = entries[log.committed_index - previous_index :]
             previous_index = log.committed_index
             committed_term = log.term_at(previous_index)
@@ -59,18 +56,17 @@ class FollowerLog:
         if mark is not None and mark.index <= log.committed_index:
             self.incoming.forget()
         if not message.entries:
-            # A heartbeat must not wait for a slow disk: the leader wants to hear us, and a part of
-            # the truth is true.
+            # The response to a heartbeat must not wait for a slow disk: report the durable part.
             last_index = min(last_index, log.stable_index)
         return AppendAccepted(self._own_id, message.sender, message.term, last_index)
 
     def chunk(self, message: SnapshotChunk) -> AppendAccepted | SnapshotReceived | None:
-        """InstallSnapshot (figure 13); None when the answer has to wait until it is stored."""
+        """InstallSnapshot (figure 13); None if the response has to wait until it is stored."""
         if self.incoming.is_completing:
             return None
         log, mark = self._log, message.snapshot
         if mark.index <= log.committed_index or log.term_at(mark.index) == mark.term:
-            # The entries are here (figure 13, 6). That they are committed is what was missing.
+            # The entries are here already (figure 13, 6): only commit them.
             log.commit_to(mark.index)
             self.incoming.forget()
             match_index = max(mark.index, log.committed_index)
@@ -83,13 +79,13 @@ class FollowerLog:
     def chunk_stored(
         self, chunk: ReceivedChunk, leader_id: int | None, term: int
     ) -> AppendAccepted | SnapshotReceived | None:
-        """A chunk is on the disk; the answer to the present leader, if there is one.
+        """A chunk is on the disk. Returns the response to the current leader, if there is one.
 
-        A complete snapshot is the log's beginning now. It holds committed entries only, so that
-        whoever leads now has them as well.
+        A complete snapshot replaces the log. It has committed entries only, which every later
+        leader has too.
         """
-        if self.incoming.storing is not chunk:
-            return None  # it was given up meanwhile
+        if self.incoming.pending_chunk is not chunk:
+            return None  # dropped meanwhile
         complete = self.incoming.stored()
         if complete is not None:
             self._log.restore(complete)

@@ -1,16 +1,16 @@
-"""A leader's snapshot on its way in, chunk by chunk.
+"""Receives a leader's snapshot, chunk by chunk.
 
-    chunk                                     what is done
+    chunk                                     action
     ----------------------------------------------------------------------------------------------
-    of a snapshot we have not begun, at 0     begin: store it, forget an unfinished one
-    of it, anywhere else                      ask for its beginning
-    of the one begun, at our offset           store it
-    of the one begun, anywhere else           say where we stand
-    of an older one of the same leader        nothing: it is late
-    while one is being stored                 nothing: it is late or doubled
+    of a new snapshot, at offset 0            store it, drop an unfinished snapshot
+    of a new snapshot, elsewhere              respond with offset 0
+    of the current one, at our offset         store it
+    of the current one, elsewhere             respond with our offset
+    of an older one of the same leader        ignore: it is late
+    while one is being stored                 ignore: it is late or duplicated
 
-Invariant: what was stored is a prefix of the snapshot with this mark. Stored bytes survive a change
-of leader but no restart. Called by `node`.
+Invariant: the stored bytes are a prefix of the snapshot with this metadata. They survive a change
+of leader but not a restart. Called by `follower_log`.
 """
 
 from odradek.cluster.raft.messages import SnapshotChunk, SnapshotMetadata
@@ -18,28 +18,26 @@ from odradek.cluster.raft.ready import ReceivedChunk
 
 
 class IncomingSnapshot:
-    """What has been received of at most one snapshot."""
-
-    __slots__ = ("_leader_term", "mark", "offset", "storing")
+    """The received part of at most one snapshot."""
 
     def __init__(self) -> None:
         self.mark: SnapshotMetadata | None = None
         self.offset = 0
-        self.storing: ReceivedChunk | None = None
-        """The chunk that the driver is storing or is to store."""
+        self.pending_chunk: ReceivedChunk | None = None
+        """The chunk that the driver has to store."""
         self._leader_term = 0
 
     @property
     def is_completing(self) -> bool:
-        """Whether the last chunk is on its way to the disk: the log is about to be replaced."""
-        return self.storing is not None and self.storing.is_last
+        """Whether the last chunk is being stored: the log is about to be replaced."""
+        return self.pending_chunk is not None and self.pending_chunk.is_last
 
     def offer(self, message: SnapshotChunk) -> int | None:
-        """A chunk of the present leader; the offset to answer with, if it is to be answered now.
+        """A chunk of the current leader. Returns the offset to respond with, if now.
 
-        It has been taken if `storing` is set afterwards; then the answer follows `stored`.
+        If the chunk is accepted, `pending_chunk` is set; the response follows after `stored`.
         """
-        if self.storing is not None:
+        if self.pending_chunk is not None:
             return None
         if message.snapshot != self.mark:
             is_late = (
@@ -55,14 +53,14 @@ class IncomingSnapshot:
         self._leader_term = message.term
         if message.offset != self.offset:
             return self.offset
-        self.storing = ReceivedChunk(message.snapshot, message.offset, message.data)
+        self.pending_chunk = ReceivedChunk(message.snapshot, message.offset, message.data)
         return None
 
     def stored(self) -> SnapshotMetadata | None:
-        """The chunk is on the disk; the snapshot, if it is complete now."""
-        chunk = self.storing
+        """The pending chunk is on the disk. Returns the snapshot if it is complete."""
+        chunk = self.pending_chunk
         assert chunk is not None
-        self.storing = None
+        self.pending_chunk = None
         self.offset = chunk.offset + len(chunk.data)
         if not chunk.is_last:
             return None
@@ -70,7 +68,7 @@ class IncomingSnapshot:
         return chunk.snapshot
 
     def forget(self) -> None:
-        """Whatever was received does not count."""
+        """Drop what was received."""
         self.mark = None
         self.offset = 0
-        self.storing = None
+        self.pending_chunk = None

@@ -1,13 +1,12 @@
-"""The log as one member has it in memory: what the snapshot left, durable or not yet.
+"""A member's log in memory: the entries after the snapshot, durable or not.
 
     previous_index   first_index ... stable_index ... last_index
     (not kept)       |------ durable -----|-- unstable --|
                              snapshot.index <= applied_index <= committed_index <= last_index
 
-Invariants: indexes have no gap; terms never fall; entries at or below `committed_index` never
-change; what is handed out to be applied is durable here. The configuration that counts is the
-latest in the log (thesis 4.1), so truncating the log also takes configurations back. Called by
-`node` and `leadership`, which hold a reference to the same log.
+Invariants: indexes have no gaps; terms never fall; entries up to `committed_index` never change;
+entries to apply are durable here. The latest configuration in the log is effective (thesis 4.1), so
+truncation also reverts configurations. Called by `node` and `leadership`, which share it.
 """
 
 from bisect import bisect_right
@@ -20,17 +19,6 @@ from odradek.cluster.raft.messages import Entry, SnapshotMetadata
 class RaftLog:
     """See the module's docstring."""
 
-    __slots__ = (
-        "_configurations",
-        "_entries",
-        "applied_index",
-        "committed_index",
-        "previous_index",
-        "previous_term",
-        "snapshot",
-        "stable_index",
-    )
-
     def __init__(
         self,
         entries: Sequence[Entry] = (),
@@ -40,11 +28,11 @@ class RaftLog:
         previous_term: int | None = None,
         committed_index: int = 0,
     ) -> None:
-        """The log as it was persisted: all of it is stable.
+        """The persisted log.
 
         `entries` may begin at or below `snapshot.index` (kept for slow followers); then
-        `previous_term` is the term just before the first. `bootstrap` counts as long as neither the
-        snapshot nor an entry names voters.
+        `previous_term` is the term just before the first. `bootstrap` is effective as long as
+        neither the snapshot nor an entry names voters.
         """
         index, term = (0, 0) if snapshot is None else (snapshot.index, snapshot.term)
         self.snapshot = snapshot
@@ -61,7 +49,7 @@ class RaftLog:
         self.applied_index = index
         self.committed_index = max(index, min(committed_index, self.last_index))
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @property
     def first_index(self) -> int:
@@ -85,7 +73,7 @@ class RaftLog:
 
     @property
     def configuration_index(self) -> int:
-        """Where it stands; 0 for the bootstrap's."""
+        """The index of its entry; 0 for the bootstrap voters."""
         return self._configurations[-1][0]
 
     @property
@@ -112,7 +100,7 @@ class RaftLog:
         return self._entries[at] if 0 <= at < len(self._entries) else None
 
     def term_at(self, index: int) -> int | None:
-        """The term of an entry or of the place before the first; None when it is not known."""
+        """The term of an entry or of the position before the first; None if not known."""
         at = index - self.previous_index - 1
         if 0 <= at < len(self._entries):
             return self._entries[at].term
@@ -128,8 +116,8 @@ class RaftLog:
     def last_possible_match(self, index: int, term: int) -> tuple[int, int]:
         """The last (index, term) at or below `index` whose term is not above `term`.
 
-        The logs cannot agree anywhere above it, so one round of a search skips a whole term. At
-        least the place before the first entry.
+        The logs cannot match above it, so each probe skips a whole term. At least the position
+        before the first entry.
         """
         count = max(0, min(index - self.previous_index, len(self._entries)))
         found = bisect_right(self._entries, term, 0, count, key=lambda entry: entry.term)
@@ -138,7 +126,7 @@ class RaftLog:
         return self.previous_index + found, self._entries[found - 1].term
 
     def slice(self, from_index: int, bytes_max: int) -> tuple[Entry, ...]:
-        """Entries from `from_index` on; at least one if there is one, else within `bytes_max`."""
+        """Entries from `from_index` on, at most `bytes_max` but at least one if there is one."""
         at = from_index - self.previous_index - 1
         taken: list[Entry] = []
         total = 0
@@ -160,12 +148,11 @@ class RaftLog:
         return entry
 
     def merge(self, previous_index: int, previous_term: int, entries: Sequence[Entry]) -> bool:
-        """A leader's entries, which follow (previous_index, previous_term); whether they fit.
+        """Append a leader's entries, which follow (previous_index, previous_term).
 
         Entries that are here already stay, whatever follows them (figure 2, AppendEntries 3 and
-        4): a late request must not take back what a later one has brought. False, and nothing
-        has happened, when the place before them is not known to match or when what they contradict
-        is committed.
+        4): a late request must not remove what a later one has appended. False, without effect, if
+        the previous entry does not match or a committed entry would change.
         """
         if self.term_at(previous_index) != previous_term:
             return False
@@ -181,7 +168,7 @@ class RaftLog:
         return True
 
     def commit_to(self, index: int) -> None:
-        """Everything up to `index`, which a majority has, is committed. Never goes back."""
+        """Commit everything up to `index`. Never goes back."""
         self.committed_index = max(self.committed_index, min(index, self.last_index))
 
     def _extend(self, entries: Sequence[Entry]) -> None:
@@ -201,11 +188,11 @@ class RaftLog:
     # -- persisting and applying -------------------------------------------------------------------
 
     def unstable(self) -> tuple[Entry, ...]:
-        """The entries to persist; the first replaces what the disk has from there on."""
+        """The entries to persist. The first replaces what the disk has from its index on."""
         return tuple(self._entries[self.stable_index - self.previous_index :])
 
     def mark_stable(self, entries: Sequence[Entry]) -> None:
-        """`entries` are on the disk now. Those that have been replaced meanwhile do not count."""
+        """`entries` are on the disk now. Those that were replaced meanwhile do not count."""
         for entry in reversed(entries):
             if entry.index <= self.stable_index:
                 return
@@ -214,7 +201,7 @@ class RaftLog:
                 return
 
     def take_committed(self, bytes_max: int) -> tuple[Entry, ...]:
-        """The next entries to apply, in order and each once: committed and durable here."""
+        """The next entries to apply: committed, durable here, each returned once."""
         end = min(self.committed_index, self.stable_index)
         if end <= self.applied_index:
             return ()
@@ -232,13 +219,11 @@ class RaftLog:
     # -- snapshots ---------------------------------------------------------------------------------
 
     def compact(self, mark: SnapshotMetadata, first_index: int) -> None:
-        """`mark` is our own newest snapshot; entries below `first_index` are not needed any more.
-
-        The snapshot covers applied entries only, and `first_index` is at most its index + 1.
-        """
-        assert mark.index <= self.applied_index, "a snapshot of what was not applied"
-        assert first_index <= mark.index + 1, "entries not in the snapshot"
-        assert mark.configuration.voters, "a snapshot that does not say who votes"
+        """Take over our own snapshot of applied entries, and drop the entries below `first_index`,
+        which is at most its index + 1."""
+        assert mark.index <= self.applied_index, "the snapshot has entries that are not applied"
+        assert first_index <= mark.index + 1, "dropped entries are not in the snapshot"
+        assert mark.configuration.voters, "the snapshot has no configuration"
         if self.snapshot is None or mark.index > self.snapshot.index:
             self.snapshot = mark
             later = [pair for pair in self._configurations if pair[0] > mark.index]
@@ -251,7 +236,7 @@ class RaftLog:
             self.previous_index, self.previous_term = first_index - 1, term
 
     def restore(self, mark: SnapshotMetadata) -> None:
-        """Begin again from a leader's snapshot, which is on the disk now (section 7)."""
+        """Start again from a leader's snapshot, which is on the disk (section 7)."""
         assert mark.index > self.committed_index
         self._entries.clear()
         self._configurations = [(mark.index, mark.configuration)]

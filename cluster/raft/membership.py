@@ -1,9 +1,9 @@
-"""When the configuration may take a step, and who may stand for election meanwhile.
+"""The conditions of a configuration change, and who may campaign meanwhile.
 
-Single-server changes (thesis 4.1) are safe one after the other. Two conditions make them so: the
-former step is committed, and the leader has committed an entry of its own term; without the second
-two leaders could take different steps from the same configuration, each with a majority that does
-not know of the other (Ongaro's correction of the thesis, raft-dev, 2015). Called by `node`.
+Single-server changes (thesis 4.1) are safe if the previous one is committed and the leader has
+committed an entry of its own term. Without the second condition two leaders could change the same
+configuration differently, with majorities that do not overlap (Ongaro's correction of the thesis,
+raft-dev, 2015). Called by `node`.
 """
 
 from odradek.cluster.raft.configuration import (
@@ -20,7 +20,7 @@ from odradek.cluster.raft.log import RaftLog
 def next_configuration(
     log: RaftLog, leadership: Leadership, term: int, change: MembershipChange, now_ms: int
 ) -> Configuration | ProposalRefusal:
-    """What the leader of `term` is to append, or why it must not."""
+    """The configuration for the leader of `term` to append, or why it must not."""
     if log.configuration_index > log.committed_index:
         return ProposalRefusal.CHANGE_IN_PROGRESS
     if log.term_at(log.committed_index) != term:
@@ -33,9 +33,8 @@ def next_configuration(
 
 
 def can_campaign(log: RaftLog, member: int) -> bool:
-    """Whether a member may be elected: it has a vote, or loses it by an entry that is not committed
-    and may need this very member to become so (thesis 4.2.2).
-    """
+    """Whether a member may be elected: it is a voter, or is removed by an uncommitted entry, which
+    may need this member to become committed (thesis 4.2.2)."""
     return log.configuration.is_voter(member) or (
         log.configuration_index > log.committed_index and log.former_configuration.is_voter(member)
     )

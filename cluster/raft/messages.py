@@ -1,11 +1,10 @@
-"""What members tell each other, and the entries they tell it about.
+"""The messages between members, and the entries of the log.
 
-All of it is plain values. `sender` and `to` are member ids; `term` is the sender's term unless said
-otherwise. Indexes start at 1; index 0 with term 0 is the place before the first entry. A driver
-encodes messages with msgspec (each has a tag); that decides types and nothing more: what a number
-may be is checked by `validation`.
+Plain values. `sender` and `to` are member ids; `term` is the sender's term unless stated otherwise.
+Indexes start at 1; index 0 with term 0 is the position before the first entry. A driver encodes
+messages with msgspec (each has a tag), which checks types; `validation` checks numbers.
 
-A message may be lost, late, doubled or out of order at any time.
+A message may be lost, delayed, duplicated or reordered.
 """
 
 from typing import TypeAlias
@@ -15,19 +14,18 @@ import msgspec
 from odradek.cluster.raft.configuration import CONFIGURATION_MARK, Configuration
 
 ALL_MEMBERS = -1
-"""As `to` of a FollowRequest: whoever the driver can reach, by the addresses that it was given at
-its start and those in the configuration. Who asks may know no member's id, or none that is left.
-"""
+"""As `to` of a FollowRequest: all members that the driver can reach. The sender may know no member
+id, or only outdated ones."""
 
 ENTRY_OVERHEAD_BYTES = 32
-"""What an entry counts beyond its data, so that a flood of small ones is bounded as well."""
+"""Counted for each entry beyond its data, so that many small entries are bounded too."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One entry of the log, as it is persisted and sent.
 
-    `data` says what it is: empty is the no-op that begins a term, CONFIGURATION_MARK in front is a
-    configuration, anything else is the application's.
+    Empty `data` is the no-op that begins a term, CONFIGURATION_MARK in front a configuration,
+    anything else a command.
     """
 
     index: int
@@ -36,25 +34,24 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_command(self) -> bool:
-        """Whether it is the application's. The others only count."""
+        """Whether it is for the application. Other entries only move the applied index."""
         return bool(self.data) and not self.is_configuration
 
     @property
     def is_configuration(self) -> bool:
-        """Whether it changes who votes."""
+        """Whether it is a configuration."""
         return self.data[:1] == CONFIGURATION_MARK
 
     @property
     def size(self) -> int:
-        """Bytes that it counts against limits."""
+        """Its bytes, as counted against limits."""
         return len(self.data) + ENTRY_OVERHEAD_BYTES
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True):
-    """A complete snapshot: the state after applying every entry up to and with `index`.
+    """A complete snapshot: the state after applying every entry up to and including `index`.
 
-    Two snapshots with equal marks have equal bytes, so that a transfer begun by one leader can be
-    resumed by the next.
+    Snapshots with equal metadata have equal bytes, so that the next leader can resume a transfer.
     """
 
     index: int
@@ -65,7 +62,7 @@ class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True):
 
 
 class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """RequestVote (figure 2) and its rehearsal (thesis 9.6), in which `term` is the next one."""
+    """RequestVote (figure 2) and pre-vote (thesis 9.6), in which `term` is the next one."""
 
     sender: int
     to: int
@@ -74,11 +71,11 @@ class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fal
     last_term: int
     is_pre_vote: bool = False
     is_transfer: bool = False
-    """The leader itself has asked for this election (thesis 4.2.3): nobody shall be loyal to it."""
+    """The leader itself has asked for this election: ignore its lease (thesis 4.2.3)."""
 
 
 class VoteResponse(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """The answer. A granted pre-vote carries the term that was asked for."""
+    """The response. A granted pre-vote has the requested term."""
 
     sender: int
     to: int
@@ -104,7 +101,7 @@ class AppendRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class AppendAccepted(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """The follower's log equals the leader's up to `match_index`, durably."""
+    """The follower's durable log equals the leader's up to `match_index`."""
 
     sender: int
     to: int
@@ -116,8 +113,8 @@ class AppendAccepted(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=
 class AppendRejected(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """The entry at `previous_index` is missing or of another term, or the leader's term is over.
 
-    `hint_index` is the last place at which the logs can agree, judged by terms alone, and
-    `hint_term` the follower's term there: what 5.3 proposes, so that one request skips a term.
+    `hint_index` is the last index at which the logs can match, judging by terms, and `hint_term`
+    the follower's term there: the optimization of 5.3, which skips a term with each request.
     """
 
     sender: int
@@ -132,9 +129,8 @@ class AppendRejected(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=
 class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """InstallSnapshot (figure 13): bytes [offset, offset + length) of the snapshot's content.
 
-    The core does not hold a snapshot's bytes: it leaves `data` empty and the driver puts them in
-    when it sends (`storage.metadata_log.read_snapshot`), or drops the message if the snapshot with
-    this mark is no longer there.
+    The core leaves `data` empty. The driver fills it when it sends the message
+    (`storage.metadata_log.read_snapshot`), or drops the message if this snapshot was replaced.
     """
 
     sender: int
@@ -147,7 +143,7 @@ class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=F
 
 
 class SnapshotReceived(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """How many bytes of the snapshot at (index, snapshot_term) have been stored: resume there."""
+    """How many bytes of the snapshot at (index, snapshot_term) are stored: resume there."""
 
     sender: int
     to: int
@@ -158,7 +154,7 @@ class SnapshotReceived(msgspec.Struct, frozen=True, array_like=True, tag=True, g
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """The leader asks a voter to take over at once (thesis 3.10)."""
+    """The leader asks a voter to campaign at once (thesis 3.10)."""
 
     sender: int
     to: int
@@ -166,9 +162,8 @@ class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fals
 
 
 class FollowRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Somebody hears no leader and wants to be sent the log if it has no vote. `term` is only
-    told.
-    """
+    """A member without a leader asks to be added as an observer, unless it is a voter. `term` is
+    informational."""
 
     sender: int
     to: int
@@ -177,7 +172,7 @@ class FollowRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=F
 
 
 class LeaderHint(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """The answer of one who does not lead: ask `leader`. `term` is only told."""
+    """The response of a member that does not lead: ask `leader`. `term` is informational."""
 
     sender: int
     to: int

@@ -1,26 +1,25 @@
 """One member of a Raft quorum: messages, proposals and time go in, `Ready` values come out.
 
-After the extended Raft paper (Ongaro and Ousterhout; sections 5 to 8) and Ongaro's thesis. Pure: no
-clock, no randomness, no I/O; what a driver owes it is written in `ready`.
+Implements the extended Raft paper (Ongaro and Ousterhout; sections 5 to 8) and Ongaro's thesis.
+Pure: no clock, no randomness, no I/O. The driver's duties are in `ready`.
 
     event                    FOLLOWER           PRE_CANDIDATE       CANDIDATE         LEADER
     -----------------------------------------------------------------------------------------------
     election timeout         PRE_CANDIDATE      PRE_CANDIDATE       PRE_CANDIDATE     -
     majority of pre-votes    -                  CANDIDATE, term+1   -                 -
     majority of votes        -                  -                   LEADER, no-op     -
-    append of its term       follow             FOLLOWER            FOLLOWER          cannot be
+    append of its term       FOLLOWER           FOLLOWER            FOLLOWER          impossible
     a greater term           FOLLOWER           FOLLOWER            FOLLOWER          FOLLOWER
     TimeoutNow of its leader CANDIDATE, term+1  -                   -                 -
-    a vote it gives          FOLLOWER           FOLLOWER            -                 -
-    majority not heard       -                  -                   -                 FOLLOWER
+    grants a vote            FOLLOWER           FOLLOWER            -                 -
+    check quorum fails       -                  -                   -                 FOLLOWER
     own removal committed    -                  -                   -                 FOLLOWER
 
-A voter that is the only one skips the rehearsal and is elected when its vote is on the disk.
-Whoever has no vote stays FOLLOWER and, hearing nobody, asks to be fed.
+The only voter skips the pre-vote and is elected when its vote is on the disk. A member without a
+vote stays FOLLOWER and, without a leader, sends FollowRequests.
 
-Nothing that comes from the network raises: what cannot be true is dropped and counted in
-`dropped_count`. A violated promise of the driver or of this code is an AssertionError; then state
-is in doubt and the process has to end.
+Messages never raise: impossible ones are dropped and counted in `dropped_count`. A violated
+contract of the driver or of this code is an AssertionError; then the process has to end.
 """
 
 from collections.abc import Callable
@@ -58,16 +57,15 @@ from odradek.cluster.raft.ready import HardState, Proposal, Ready, Restored, Rol
 from odradek.cluster.raft.settings import RaftSettings
 from odradek.cluster.raft.validation import is_plausible
 
-_LEADERS_REQUESTS = (AppendRequest, SnapshotChunk)
-_PEERS_ANSWERS = (AppendAccepted, AppendRejected, SnapshotReceived)
+_LEADER_REQUESTS = (AppendRequest, SnapshotChunk)
+_PEER_RESPONSES = (AppendAccepted, AppendRejected, SnapshotReceived)
 
 
 class RaftNode:
     """See the module's docstring.
 
-    `jitter_ms` is asked for a number in [0, election_timeout_ms] each time an election timeout
-    begins; members must not get the same ones. Times are milliseconds of a clock of the driver's
-    that does not go back; steps back are ignored.
+    `jitter_ms` returns a number in [0, election_timeout_ms], different among the members, for each
+    election timeout. Times are milliseconds of the driver's clock; steps back are ignored.
     """
 
     def __init__(
@@ -93,8 +91,8 @@ class RaftNode:
         self.term, self.vote = restored.hard_state.term, restored.hard_state.vote
         self._outbox = Outbox(restored.hard_state)
         if self.term < self.log.last_term:
-            # A log written before there were votes. Whom we voted for in its term is not known, so
-            # it was ourselves: nobody else gets a vote in it.
+            # A log from before there was Raft. The vote of its last term is not known: count it as
+            # our own, so that nobody else gets one in that term.
             self.term, self.vote = self.log.last_term, own_id
         self.role = Role.FOLLOWER
         self.leader_id: int | None = None
@@ -107,21 +105,21 @@ class RaftNode:
         self._deadline_ms = now_ms
         self._restart_timeout()
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @property
     def configuration(self) -> Configuration:
-        """The voters that count now, committed or not."""
+        """The latest configuration of the log, committed or not."""
         return self.log.configuration
 
     @property
     def soft_state(self) -> SoftState:
-        """Who leads, as far as this member knows."""
+        """Role, term and leader, as far as this member knows."""
         return SoftState(self.role, self.term, self.leader_id)
 
     @property
     def can_take_snapshot(self) -> bool:
-        """Whether the driver may make one of its own: who votes is known, no other is half here."""
+        """Whether the driver may take one: the voters are known and none is being received."""
         is_told = bool(self.log.configuration_at(self.log.applied_index).voters)
         return is_told and self._following.incoming.mark is None
 
@@ -130,12 +128,12 @@ class RaftNode:
         leadership = self.leadership
         return self._deadline_ms if leadership is None else leadership.next_deadline_ms()
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- proposals ---------------------------------------------------------------------------------
 
     def propose(self, data: bytes) -> Proposal | ProposalRefusal:
-        """Append the application's bytes to the log, if this member leads.
+        """Append a command to the log, if this member leads.
 
-        `data` is not empty and does not begin with CONFIGURATION_MARK, which begins no msgpack.
+        `data` must not be empty nor begin with CONFIGURATION_MARK, which no msgpack value does.
         """
         assert data, "an empty entry is a no-op"
         assert data[:1] != CONFIGURATION_MARK, "the mark of a configuration"
@@ -146,10 +144,10 @@ class RaftNode:
     def propose_membership_change(
         self, change: MembershipChange, now_ms: int
     ) -> Proposal | ProposalRefusal:
-        """Append the next configuration, which counts at once (thesis 4.1).
+        """Append the next configuration, which is effective at once (thesis 4.1).
 
-        NOT_CAUGHT_UP is worth trying again as long as the observer is being fed; CHANGE_IN_PROGRESS
-        and TERM_NOT_COMMITTED pass with the next commit.
+        Retry after NOT_CAUGHT_UP while the observer follows; CHANGE_IN_PROGRESS and
+        TERM_NOT_COMMITTED end with the next commit.
         """
         self._advance_clock(now_ms)
         leadership = self.leadership
@@ -165,9 +163,9 @@ class RaftNode:
         return proposal
 
     def transfer_leadership(self, to: int, now_ms: int) -> ProposalRefusal | None:
-        """Hand over to another voter; meanwhile nothing is accepted (thesis 3.10).
+        """Transfer leadership to another voter; until then nothing can be proposed (thesis 3.10).
 
-        Whether it has worked shows in the standing; after an election timeout it is given up.
+        Success shows in the soft state; the transfer ends after an election timeout.
         """
         self._advance_clock(now_ms)
         if self.leadership is None:
@@ -178,9 +176,8 @@ class RaftNode:
         return None
 
     def resign(self, now_ms: int) -> ProposalRefusal | None:
-        """Stop leading at once, leaving the place to the voter with the longest log: the disk is
-        full, or the process ends.
-        """
+        """Step down at once and have the voter with the longest log campaign: the disk is full, or
+        the process ends."""
         self._advance_clock(now_ms)
         if self.leadership is None:
             return ProposalRefusal.NOT_LEADER
@@ -188,19 +185,18 @@ class RaftNode:
         return None
 
     def snapshot_taken(self, mark: SnapshotMetadata, first_index: int) -> None:
-        """The driver has made a durable snapshot of applied state; entries below `first_index` (at
-        most the mark's index + 1) are no longer on its disk.
-        """
+        """The driver has a durable snapshot of the applied state. Entries below `first_index`, at
+        most the snapshot's index + 1, are no longer on its disk."""
         self.log.compact(mark, first_index)
 
     def reject_snapshot(self) -> None:
-        """The bytes received do not have the checksum of their mark: receive them anew."""
+        """The received snapshot has the wrong checksum: receive it again."""
         self._following.incoming.forget()
 
     # -- time --------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due. To be called at `next_deadline_ms` or at any other time."""
+        """Advance the clock and do what is due. Call at `next_deadline_ms` or at any time."""
         self._advance_clock(now_ms)
         if self.leadership is not None:
             if self.leadership.is_quorum_active(self._now_ms):
@@ -216,7 +212,7 @@ class RaftNode:
         elif self._election is None:
             self._campaign(is_transfer=False)
         else:
-            self._restart_timeout()  # its only vote is on its way to the disk
+            self._restart_timeout()  # its own vote, the only one, is being written
 
     def _advance_clock(self, now_ms: int) -> None:
         self._now_ms = max(self._now_ms, now_ms)
@@ -234,11 +230,11 @@ class RaftNode:
         return self.configuration.voter_ids == (self.own_id,)
 
     def _can_campaign(self) -> bool:
-        """Whether it may be elected. Not while its log is being replaced."""
+        """Whether it may be elected; not while a snapshot replaces its log."""
         return not self._following.incoming.is_completing and can_campaign(self.log, self.own_id)
 
     def _find_leader(self) -> None:
-        """Whoever leads may feed it, if it has no vote or has lost it without being told."""
+        """Ask all members for the leader: it may have no vote, or have lost it unnoticed."""
         self.leader_id = None
         self._has_followed_hint = False
         self._restart_timeout()
@@ -260,13 +256,13 @@ class RaftNode:
         self._restart_timeout()
 
     def _pre_campaign(self) -> None:
-        """Find out whether an election could be won, without disturbing anyone (thesis 9.6)."""
+        """Pre-vote: find out whether an election could be won, without a new term (thesis 9.6)."""
         self.role = Role.PRE_CANDIDATE
         self._find_leader()
         self._ask_for_votes(Election(self.term + 1, self.configuration.voter_ids, is_pre_vote=True))
 
     def _campaign(self, *, is_transfer: bool) -> None:
-        """5.2: increment the term, vote for oneself, ask the others."""
+        """Section 5.2: increment the term, vote for itself, request votes."""
         self.role = Role.CANDIDATE
         self.leader_id = None
         self.term += 1
@@ -288,14 +284,14 @@ class RaftNode:
             self._send(request)
         if election.is_pre_vote:
             self._count_vote(self.own_id, is_granted=True)
-        # Its own vote in an election counts like any other: when it is on the disk. See `advance`.
+        # Its own vote in an election counts when it is on the disk: see `advance`.
 
     def _count_vote(self, sender: int, *, is_granted: bool) -> None:
         election = self._election
         assert election is not None
         election.count(sender, is_granted=is_granted)
         if election.result() is ElectionResult.LOST:
-            # The next one begins when the timeout ends, and not before: others may do better.
+            # The next election begins after the timeout: others may campaign before.
             self._election = None
         elif election.result() is ElectionResult.WON and election.is_pre_vote:
             self._campaign(is_transfer=False)
@@ -307,8 +303,8 @@ class RaftNode:
         self.leader_id = self.own_id
         self._election = None
         self.leadership = Leadership(self.own_id, self.term, self.log, self._settings, self._now_ms)
-        # Section 8: an entry of its term, so that what came before gets committed. The first leader
-        # of all writes down who votes, so that whoever joins is told by the log.
+        # Section 8: an entry of its term, so that earlier entries get committed. The first leader
+        # records the bootstrap voters, for members that join.
         is_recorded = self.log.is_configuration_recorded
         self._append(b"" if is_recorded else encode_configuration(self.configuration))
 
@@ -322,7 +318,7 @@ class RaftNode:
     # -- messages ----------------------------------------------------------------------------------
 
     def step(self, message: Message, now_ms: int) -> None:
-        """Take in a message. Never raises, whatever it says."""
+        """Take in a message. Never raises."""
         self._advance_clock(now_ms)
         is_for_us = message.to == self.own_id or message.to == ALL_MEMBERS
         if not is_for_us or message.sender == self.own_id or not is_plausible(message):
@@ -349,13 +345,13 @@ class RaftNode:
         | SnapshotReceived
         | TimeoutNow,
     ) -> None:
-        """Figure 2, all servers: a greater term is adopted, a smaller one is refused."""
-        if isinstance(message, _PEERS_ANSWERS):
+        """Figure 2, all servers: a greater term is adopted, a smaller one is rejected."""
+        if isinstance(message, _PEER_RESPONSES):
             self._on_answer(message)
             return
         if message.term < self.term:
-            if isinstance(message, _LEADERS_REQUESTS):
-                # The sender shall learn that its term is over.
+            if isinstance(message, _LEADER_REQUESTS):
+                # Tell the sender that its term is over.
                 self._send(AppendRejected(self.own_id, message.sender, self.term, 0, 0, 0))
             return
         if isinstance(message, TimeoutNow):
@@ -372,18 +368,18 @@ class RaftNode:
             self._send(answer)
 
     def _accept_leader(self, leader_id: int, term: int) -> bool:
-        """There is a leader in this term. False if it is another than the one known."""
+        """A message of the leader of `term`. False if another leader of that term is known."""
         if term == self.term and self.leader_id not in (None, leader_id):
             return False
         if term > self.term or self.role is not Role.FOLLOWER:
             self._become_follower(term, leader_id)
         self.leader_id = leader_id
-        self._timeout.heard_ms = self._now_ms
+        self._timeout.last_contact_ms = self._now_ms
         self._restart_timeout()
         return True
 
     def _on_answer(self, message: AppendAccepted | AppendRejected | SnapshotReceived) -> None:
-        """A peer's; a stranger's says nothing to us, whatever its term."""
+        """A peer's response. Those of other members are dropped, whatever their term."""
         leadership = self.leadership
         if leadership is None or message.term < self.term:
             return
@@ -397,7 +393,7 @@ class RaftNode:
             self.dropped_count += 1
 
     def _commit(self) -> None:
-        """Commit what a majority has, if that is of this term (5.4.2)."""
+        """Commit what a majority has, if it is of this term (5.4.2)."""
         assert self.leadership is not None
         log = self.log
         index = self.leadership.majority_match()
@@ -410,7 +406,7 @@ class RaftNode:
             self._step_down_for_successor()
 
     def _can_commit(self, index: int) -> bool:
-        """Whether counting replicas says anything about the entry at `index`."""
+        """Whether counting replicas is conclusive for the entry at `index`."""
         return self.log.term_at(index) == self.term
 
     def _append(self, data: bytes) -> Proposal:
@@ -431,15 +427,14 @@ class RaftNode:
             self._become_follower(message.term, None)
         is_granted = can_grant_vote(message, self.log, self.term, self.vote, self.leader_id)
         if is_granted and not message.is_pre_vote:
-            # It stands aside as well, if it was about to stand itself.
+            # It does not campaign itself then.
             self._become_follower(self.term, None)
             self.vote = message.sender
         self._answer_vote(message, is_granted=is_granted)
 
     def _is_in_lease(self) -> bool:
-        """Whether a leader was heard within the least election timeout: then whoever wants another
-        one is mistaken (thesis 4.2.3). A leader itself is sure of it by hearing a majority.
-        """
+        """Whether there was a message of the leader within the least election timeout: then vote
+        requests are ignored (thesis 4.2.3). A leader itself relies on check quorum."""
         if self.role is Role.LEADER:
             return True
         return self.leader_id is not None and self._timeout.has_recent_contact(self._now_ms)
@@ -452,8 +447,8 @@ class RaftNode:
         election = self._election
         if election is None or message.sender not in election.voter_ids:
             return
-        is_grant_of_rehearsal = message.is_pre_vote and message.is_granted
-        if message.term > self.term and not is_grant_of_rehearsal:
+        is_granted_pre_vote = message.is_pre_vote and message.is_granted
+        if message.term > self.term and not is_granted_pre_vote:
             self._become_follower(message.term, None)
         elif election.is_answer(message, self.term):
             self._count_vote(message.sender, is_granted=message.is_granted)
@@ -472,9 +467,9 @@ class RaftNode:
             self._send(hint)
 
     def _on_leader_hint(self, message: LeaderHint) -> None:
-        """Followed once between two deadlines, or two hints could send us to and fro for ever."""
-        is_wanted = self.leader_id is None and not self._has_followed_hint
-        if is_wanted and message.leader != self.own_id:
+        """Followed once between two deadlines, or two outdated hints could alternate for ever."""
+        is_useful = self.leader_id is None and not self._has_followed_hint
+        if is_useful and message.leader != self.own_id:
             self._has_followed_hint = True
             self._send_follow_request(message.leader)
 
@@ -484,17 +479,17 @@ class RaftNode:
         self._outbox.send(message, is_durable=self._is_durable(message))
 
     def _is_durable(self, message: Message) -> bool:
-        """Whether the disk has all that the message says: term, vote, entries."""
+        """Whether everything that the message implies is on the disk: term, vote, entries."""
         if not self._is_vote_durable():
-            # A rehearsal binds nobody, and who asks to be fed has promised nothing.
-            is_rehearsal = isinstance(message, VoteRequest) and message.is_pre_vote
-            return is_rehearsal or isinstance(message, FollowRequest)
+            # Pre-vote requests and FollowRequests promise nothing.
+            is_pre_vote_request = isinstance(message, VoteRequest) and message.is_pre_vote
+            return is_pre_vote_request or isinstance(message, FollowRequest)
         return (
             not isinstance(message, AppendAccepted) or message.match_index <= self.log.stable_index
         )
 
     def ready(self) -> Ready | None:
-        """What the driver has to do next, or None. The contract is in the module `ready`."""
+        """What the driver has to do next, or None. See the module `ready`."""
         outbox = self._outbox
         if self.leadership is not None:
             self.leadership.flush(outbox.sendable)
@@ -509,10 +504,12 @@ class RaftNode:
                 soft_state=soft_state if is_new else None,
             )
         hard_state = HardState(self.term, self.vote, self.log.committed_index)
-        return outbox.persist(hard_state, self.log.unstable(), self._following.incoming.storing)
+        return outbox.persist(
+            hard_state, self.log.unstable(), self._following.incoming.pending_chunk
+        )
 
     def advance(self, ready: Ready) -> None:
-        """The driver has done all that `ready` says."""
+        """The driver has carried out `ready`."""
         if not ready.must_persist:
             return
         self._outbox.persisted(ready)
@@ -528,6 +525,6 @@ class RaftNode:
             self._commit()
 
     def _is_vote_durable(self) -> bool:
-        """Whether the disk has the present term and vote."""
+        """Whether the current term and vote are on the disk."""
         durable = self._outbox.durable
         return (durable.term, durable.vote) == (self.term, self.vote)

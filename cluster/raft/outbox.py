@@ -1,8 +1,8 @@
-"""What a member wants to say, held back until its disk can bear it out.
+"""Outgoing messages, delayed until the state that they imply is durable.
 
-A message waits exactly if it speaks of something that is not durable yet: a term, a vote, entries
-(figure 2: "Updated on stable storage before responding to RPCs"). The rest may leave at once, even
-while a sync is under way. One Ready at a time is being persisted. Called by `node`.
+A message waits if it implies a term, vote or entries that are not on the disk (figure 2: "Updated
+on stable storage before responding to RPCs"). Others are sent at once, also during a sync. One
+Ready at a time is being persisted. Called by `node`.
 """
 
 from odradek.cluster.raft.messages import Entry, Message
@@ -10,29 +10,26 @@ from odradek.cluster.raft.ready import HardState, Ready, ReceivedChunk
 
 
 class Outbox:
-    """The messages of one member, and the hard state that its disk has."""
-
-    __slots__ = ("_outstanding", "_waiting", "durable", "sendable")
+    """The messages of one member, and its durable hard state."""
 
     def __init__(self, durable: HardState) -> None:
         self.durable = durable
         self.sendable: list[Message] = []
-        """What may leave at once."""
+        """Messages to send at once."""
         self._waiting: list[Message] = []
         self._outstanding: Ready | None = None
 
     def send(self, message: Message, *, is_durable: bool) -> None:
-        """Say it now, or after everything that is not on the disk yet."""
+        """Send it now or, unless `is_durable`, after everything that is not on the disk yet."""
         (self.sendable if is_durable else self._waiting).append(message)
 
     def discard_pending(self) -> None:
-        """The term is over. What was to be said in it would be believed by nobody but a leader of
-        that term, which must not count entries that this member may be about to replace.
-        """
+        """The term is over: drop its waiting messages. Only a leader of that term would heed them,
+        and it must not count entries that this member may be about to replace."""
         self._waiting = []
 
     def take_sendable(self) -> tuple[Message, ...]:
-        """What may leave at once, for good."""
+        """Take the messages to send at once."""
         taken = tuple(self.sendable)
         self.sendable = []
         return taken
@@ -40,10 +37,10 @@ class Outbox:
     def persist(
         self, hard_state: HardState, entries: tuple[Entry, ...], chunk: ReceivedChunk | None
     ) -> Ready | None:
-        """The next Ready for the disk, with everything that waits for it; None while one is
-        outstanding or when there is nothing.
+        """The next Ready to persist, with the messages that wait for it. None while one is
+        outstanding or if there is nothing.
 
-        A commit index alone is not worth a sync: it goes along with what is.
+        A commit index alone does not cause a sync.
         """
         if self._outstanding is not None:
             return None

@@ -1,68 +1,58 @@
-"""What a leader knows about one peer's log, and how much it may send to it now.
+"""What a leader knows about one peer's log, and how much it may send now.
 
     state       until                                what is sent
     ----------------------------------------------------------------------------------------------
-    PROBE       an answer says where the logs meet   one request; repeated, empty, with heartbeats
+    PROBE       a response tells the last match      one request; repeated, empty, with heartbeats
     REPLICATE   a request is rejected                request after request, within the window
-    SNAPSHOT    the peer has the snapshot            one chunk at a time; entries not at all
+    SNAPSHOT    the peer has the snapshot            one chunk at a time; no entries
 
-Invariants: match_index < next_index; match_index never falls; while REPLICATE, everything in
-(match_index, next_index) is on its way and counted by the window. Called by `leadership`.
+Invariants: match_index < next_index; match_index never falls; while REPLICATE, all entries in
+(match_index, next_index) are in flight and counted by the window. Called by `leadership`.
 """
 
 from collections import deque
+from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 
 from odradek.cluster.raft.messages import SnapshotMetadata
 
 
 class ProgressState(StrEnum):
-    """How the peer is fed."""
+    """How entries are sent to the peer."""
 
     PROBE = "probe"
     REPLICATE = "replicate"
     SNAPSHOT = "snapshot"
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Progress:
-    """One peer, as its leader sees it."""
+    """One peer, as its leader sees it (etcd: tracker.Progress). Its log is assumed to end before
+    `next_index`; the leader's ends at `last_index`."""
 
-    __slots__ = (
-        "_round_end_index",
-        "_round_start_ms",
-        "_window",
-        "chunk_age",
-        "heard_ms",
-        "is_caught_up",
-        "is_chunk_sent",
-        "is_heartbeat_due",
-        "is_probe_sent",
-        "match_index",
-        "next_index",
-        "sent_commit_index",
-        "snapshot",
-        "snapshot_offset",
-        "state",
-        "window_bytes",
-    )
+    next_index: int
+    last_index: InitVar[int]
+    now_ms: InitVar[int]
+    match_index: int = 0
+    state: ProgressState = ProgressState.PROBE
+    last_contact_ms: int = 0
+    is_probe_sent: bool = False
+    sent_commit_index: int = 0
+    is_heartbeat_due: bool = True
+    snapshot: SnapshotMetadata | None = None
+    snapshot_offset: int = 0
+    is_chunk_sent: bool = False
+    chunk_age: int = 0
+    """Heartbeats since the chunk was sent."""
+    is_caught_up: bool = False
+    window_bytes: int = 0
+    _window: deque[tuple[int, int]] = field(default_factory=deque)
+    """Last index and bytes of each request in flight."""
+    _round_start_ms: int = 0
+    _round_end_index: int = 0
 
-    def __init__(self, *, next_index: int, last_index: int, now_ms: int) -> None:
-        """A peer whose log is thought to end before `next_index`; ours ends at `last_index`."""
-        self.match_index = 0
-        self.next_index = next_index
-        self.state = ProgressState.PROBE
-        self.is_probe_sent = False
-        self.heard_ms = now_ms
-        self.sent_commit_index = 0
-        self.is_heartbeat_due = True
-        self.snapshot: SnapshotMetadata | None = None
-        self.snapshot_offset = 0
-        self.is_chunk_sent = False
-        self.chunk_age = 0  # heartbeats since the chunk was sent
-        self.is_caught_up = False
-        self._window: deque[tuple[int, int]] = deque()  # last index and bytes of each request
-        self.window_bytes = 0
-        self._round_start_ms = now_ms
+    def __post_init__(self, last_index: int, now_ms: int) -> None:
+        self.last_contact_ms = self._round_start_ms = now_ms
         self._round_end_index = last_index
 
     # -- sending -----------------------------------------------------------------------------------
@@ -74,9 +64,7 @@ class Progress:
         return self.state is ProgressState.PROBE and not self.is_probe_sent
 
     def sent(self, last_index: int, size: int) -> None:
-        """A request whose entries end at `last_index` and count `size` bytes has left; 0 if it has
-        none.
-        """
+        """A request was sent: its entries end at `last_index` and have `size` bytes, 0 if none."""
         if self.state is ProgressState.PROBE:
             self.is_probe_sent = True
         elif size:
@@ -84,13 +72,11 @@ class Progress:
             self._window.append((last_index, size))
             self.window_bytes += size
 
-    # -- hearing -----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def accepted(self, match_index: int) -> bool:
-        """The peer has everything up to `match_index`; whether that is news.
-
-        An old answer changes nothing.
-        """
+        """The peer has everything up to `match_index`; whether that is new. Old responses change
+        nothing."""
         is_news = match_index > self.match_index
         if is_news:
             self.match_index = match_index
@@ -112,9 +98,9 @@ class Progress:
         return is_news
 
     def rejected(self, previous_index: int, next_index: int) -> bool:
-        """The peer refused entries after `previous_index`; the search goes on at `next_index`.
+        """The peer rejected entries after `previous_index`: probe at `next_index`.
 
-        False for the answer to a request that later answers have overtaken.
+        False for an outdated response.
         """
         if self.state is ProgressState.SNAPSHOT or previous_index <= self.match_index:
             return False
@@ -125,21 +111,21 @@ class Progress:
         return True
 
     def probe(self, next_index: int) -> None:
-        """Begin the search anew, at `next_index` if that is not known to match already."""
+        """Probe again, at `next_index` if that is not known to match already."""
         self._become(ProgressState.PROBE)
         self.next_index = max(self.match_index + 1, next_index)
 
     def begin_snapshot(self, mark: SnapshotMetadata) -> None:
-        """The entries it needs are gone; it is sent the snapshot from its first byte on."""
+        """Its next entries are compacted: send the snapshot from its first byte on."""
         self._become(ProgressState.SNAPSHOT)
         self.snapshot = mark
         self.next_index = max(self.next_index, self.match_index + 1)
 
     def snapshot_received(self, index: int, term: int, offset: int) -> bool:
-        """It has stored `offset` bytes; whether a chunk is due from there.
+        """The peer has stored `offset` bytes; whether to send a chunk from there.
 
-        An offset before ours is believed as well: the peer may have begun anew. If it was an old
-        answer, a chunk is sent twice, and the peer drops the second.
+        An offset before ours counts too: the peer may have started over. If the response was old, a
+        chunk is sent twice and the peer drops the second.
         """
         mark = self.snapshot
         if self.state is not ProgressState.SNAPSHOT or mark is None:
@@ -147,7 +133,7 @@ class Progress:
         if (mark.index, mark.term) != (index, term) or not 0 <= offset <= mark.size:
             return False
         if offset == self.snapshot_offset and self.is_chunk_sent:
-            # An answer to a chunk that it had: our next one is on its way already.
+            # The response to a repeated chunk: the next one is in flight already.
             return False
         self.snapshot_offset = offset
         self.is_chunk_sent = False
@@ -165,15 +151,15 @@ class Progress:
     # -- catching up -------------------------------------------------------------------------------
 
     def update_caught_up(self, *, last_index: int, now_ms: int, round_ms_max: int) -> None:
-        """Judge whether the peer is near enough to be given a vote (thesis 4.2.1).
+        """Update whether the peer has caught up enough to become a voter (thesis 4.2.1).
 
-        A round ends when the peer has what the leader had when the round began. It has caught up
-        when a round took less than an election timeout, because then a change to a configuration
-        with it would not hold up commits for longer than an election does.
+        A round ends when the peer has what the leader had at the start of the round. The peer has
+        caught up if a round took less than an election timeout: then a configuration with it does
+        not delay commits for longer than an election does.
         """
         is_slow = now_ms - self._round_start_ms > round_ms_max
         if self.match_index >= last_index:
-            self.is_caught_up = True  # there is nothing to catch up with
+            self.is_caught_up = True  # it has everything
         elif self.match_index >= self._round_end_index:
             self.is_caught_up = not is_slow
         else:

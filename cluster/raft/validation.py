@@ -1,8 +1,8 @@
-"""Whether a message can be true at all, judged by itself. `node` drops what cannot, and counts it.
+"""Checks messages by themselves. `node` drops and counts invalid ones.
 
-Types are the decoder's business; this is about numbers out of range, entries that do not follow
-one another, and configurations that are none. What depends on the receiver's state (an old term,
-an unknown sender, an index beyond the log) is judged where that state is.
+The decoder checks types; this module checks ranges of numbers, the order of entries, and
+configurations. What depends on the receiver's state (an old term, an unknown sender, an index
+beyond the log) is checked there.
 """
 
 from odradek.cluster.raft.configuration import decode_configuration
@@ -21,11 +21,11 @@ from odradek.cluster.raft.messages import (
 )
 
 NUMBER_MAX = 2**62
-"""No term, index or size is beyond it; so whatever is added to one fits into 64 bits."""
+"""The maximum of terms, indexes and sizes: sums still fit into 64 bits."""
 
 
 def is_plausible(message: Message) -> bool:
-    """Whether every number and every entry of the message can be meant."""
+    """Whether every number and entry of the message is possible."""
     if not (_are_numbers(message.sender, message.term)):
         return False
     if message.to < 0 and not (message.to == ALL_MEMBERS and isinstance(message, FollowRequest)):
@@ -52,7 +52,7 @@ def is_plausible(message: Message) -> bool:
         case LeaderHint():
             return _are_numbers(message.leader)
         case VoteResponse():
-            # A rehearsal may be refused by somebody who is still in term 0.
+            # A member in term 0 may refuse a pre-vote.
             return message.term > 0 or (message.is_pre_vote and not message.is_granted)
         case _:
             return message.term > 0
@@ -63,7 +63,7 @@ def _are_numbers(*numbers: int) -> bool:
 
 
 def _is_log_position(index: int, term: int) -> bool:
-    """A place in a log: both zero before the first entry, neither anywhere else."""
+    """A log position: both are zero before the first entry, neither elsewhere."""
     return _are_numbers(index, term) and (index == 0) == (term == 0)
 
 
@@ -96,7 +96,7 @@ def _is_chunk_plausible(message: SnapshotChunk) -> bool:
     if not ids or list(ids) != sorted(set(ids)):
         return False
     length = len(message.data)
-    # An empty chunk is the whole of an empty snapshot and nothing else.
+    # Only an empty snapshot has an empty chunk.
     is_whole = mark.size == 0 and message.offset == 0 and length == 0
     return length == message.length and (
         is_whole or (length > 0 and message.offset + length <= mark.size)

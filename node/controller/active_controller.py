@@ -166,7 +166,7 @@ class ActiveController:
             return False
         others = [voter for voter in node.configuration.voter_ids if voter != node.own_id]
         leadership = node.leadership
-        if leadership is not None and leadership.transfer_to is None:
+        if leadership is not None and leadership.transferee is None:
             self._driver.transfer_leadership(others)
         return bool(others)
 

@@ -99,7 +99,7 @@ class QuorumView:
         last_index = node.log.last_index
         replicas = {node.own_id: self._replica(node.own_id, last_index, now_ms, now_ms)}
         for member, progress in leadership.peers.items():
-            fetched_ms = now_ms - self._driver.age_ms(progress.heard_ms)
+            fetched_ms = now_ms - self._driver.age_ms(progress.last_contact_ms)
             has_all = progress.match_index >= node.log.committed_index
             replicas[member] = self._replica(
                 member, progress.match_index, fetched_ms, fetched_ms if has_all else -1

@@ -142,8 +142,8 @@ class TakesAnyChunk(RaftNode):
         __slots__ = ()
 
         def offer(self, message: SnapshotChunk) -> int | None:
-            if self.storing is None and self.mark is not None:
-                self.storing = ReceivedChunk(message.snapshot, message.offset, message.data)
+            if self.pending_chunk is None and self.mark is not None:
+                self.pending_chunk = ReceivedChunk(message.snapshot, message.offset, message.data)
                 return None
             return super().offer(message)
 

@@ -56,6 +56,6 @@ def test_who_has_no_vote_asks_soon_once_nobody_leads() -> None:
 
 def test_a_leader_counts_as_just_heard_for_the_least_election_timeout() -> None:
     timeout = ElectionTimeout(SETTINGS, lambda: 250, 0)
-    timeout.heard_ms = 1_000
+    timeout.last_contact_ms = 1_000
     assert timeout.has_recent_contact(1_499)
     assert not timeout.has_recent_contact(1_500)

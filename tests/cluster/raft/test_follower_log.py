@@ -85,11 +85,11 @@ def test_a_snapshot_of_what_is_here_is_acknowledged_and_commits_it() -> None:
 def test_a_snapshot_replaces_the_log_when_its_last_chunk_is_stored() -> None:
     following, log = follower(1, 1)
     assert following.chunk(chunk(0, 4)) is None
-    first = following.incoming.storing
+    first = following.incoming.pending_chunk
     assert first is not None
     assert following.chunk_stored(first, 1, 5) == SnapshotReceived(2, 1, 5, 9, 2, 4)
     assert following.chunk(chunk(4, 6)) is None
-    last = following.incoming.storing
+    last = following.incoming.pending_chunk
     assert last is not None
     assert log.last_index == 2
     assert following.chunk_stored(last, 1, 5) == AppendAccepted(2, 1, 5, 9)
@@ -107,7 +107,7 @@ def test_nothing_is_said_about_a_log_that_is_about_to_be_replaced() -> None:
 def test_a_doubled_chunk_is_answered_with_where_we_stand() -> None:
     following, _ = follower(1)
     following.chunk(chunk(0, 4))
-    first = following.incoming.storing
+    first = following.incoming.pending_chunk
     assert first is not None
     following.chunk_stored(first, None, 5)
     assert following.chunk(chunk(0, 4)) == SnapshotReceived(2, 1, 5, 9, 2, 4)
@@ -116,7 +116,7 @@ def test_a_doubled_chunk_is_answered_with_where_we_stand() -> None:
 def test_a_half_received_snapshot_is_forgotten_when_entries_overtake_it() -> None:
     following, _ = follower(1, 1)
     following.chunk(chunk(0, 4))
-    first = following.incoming.storing
+    first = following.incoming.pending_chunk
     assert first is not None
     following.append(append(2, 1, 1, 1, 1, 1, 1, 1, 2, commit_index=9))
     assert following.incoming.mark is None

@@ -33,7 +33,7 @@ def test_a_chunk_that_is_doubled_or_too_far_is_answered_with_where_we_stand() ->
     incoming = with_first_chunk()
     assert incoming.offer(chunk(0, 4)) == 4
     assert incoming.offer(chunk(6, 4)) == 4
-    assert incoming.storing is None
+    assert incoming.pending_chunk is None
 
 
 def test_a_chunk_of_an_unknown_snapshot_is_answered_with_its_beginning() -> None:
@@ -43,9 +43,9 @@ def test_a_chunk_of_an_unknown_snapshot_is_answered_with_its_beginning() -> None
 def test_nothing_is_taken_while_a_chunk_is_being_stored() -> None:
     incoming = IncomingSnapshot()
     incoming.offer(chunk(0, 4))
-    first = incoming.storing
+    first = incoming.pending_chunk
     assert incoming.offer(chunk(4, 6)) is None
-    assert incoming.storing is first
+    assert incoming.pending_chunk is first
 
 
 def test_the_next_leader_resumes_the_same_snapshot() -> None:
@@ -69,7 +69,7 @@ def test_a_late_chunk_of_an_older_snapshot_is_ignored_but_a_new_leader_may_have_
     incoming = with_first_chunk()
     older = SnapshotMetadata(5, 1, 10, 70, MARK.configuration)
     assert incoming.offer(chunk(0, 4, mark=older)) is None
-    assert incoming.storing is None
+    assert incoming.pending_chunk is None
     assert incoming.offer(chunk(0, 4, mark=older, term=4)) is None
     assert incoming.mark == older
 

@@ -284,9 +284,9 @@ def test_a_transfer_is_given_up_after_an_election_timeout() -> None:
     stage = Stage()
     stage.leadership.transfer(2, 0)
     stage.leadership.tick(SETTINGS.election_timeout_ms - 1)
-    assert stage.leadership.transfer_to == 2
+    assert stage.leadership.transferee == 2
     stage.leadership.tick(SETTINGS.election_timeout_ms)
-    assert stage.leadership.transfer_to is None
+    assert stage.leadership.transferee is None
 
 
 def test_the_best_successor_has_the_longest_log() -> None:
