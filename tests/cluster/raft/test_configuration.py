@@ -101,5 +101,5 @@ def test_a_configuration_comes_back_from_its_bytes() -> None:
     ],
 )
 def test_bytes_that_are_no_configuration_are_told(data: bytes) -> None:
-    with pytest.raises(ValueError, match="configuration|invalid voters"):
+    with pytest.raises(ValueError, match=r"configuration|invalid voters"):
         decode_configuration(data)
