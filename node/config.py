@@ -1,12 +1,12 @@
-"""What one node is told before it starts: the settings of its processes, checked and typed.
+"""The static configuration of one node, checked and typed.
 
-`NodeConfig` is immutable and the same in every process of a node; the supervisor writes it to the
-run folder and its children read it there. `load` makes it from defaults < file < environment <
-command line. One invariant: a NodeConfig that exists is valid. Every fault is found at once and
-told with the key, the value, where it was written and what would be right.
+`NodeConfig` is immutable and the same in every process of a node: the supervisor writes it to the
+run folder, its children read it there. `load` makes it from defaults < file < environment < command
+line. One invariant: a NodeConfig that exists is valid. `load` reports all errors at once, each with
+the key, the value, its origin and what would be valid.
 
-Settings that Kafka's brokers have as well keep Kafka's names and go to `static_configs`; they are
-the lowest layer of the cluster's dynamic configuration and are defined in cluster/metadata.
+Keys of brokers are defined in cluster/metadata and go to `static_configs`, the lowest layer of the
+cluster's dynamic configuration.
 """
 
 import difflib
@@ -74,21 +74,20 @@ _REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _SECRET = "cluster.secret"
 
 WORKER_LISTENER_PREFIX = "worker-"
-"""Before its number: the name under which a node's registration tells where a worker listens for
-those of other nodes. No client comes in by a listener of that name."""
+"""The prefix, before the worker's number, of the listener in a broker's registration at which the
+worker serves the workers of other nodes. Clients cannot use it."""
 
 _DEV_PROFILE_CONFIGS = {
     "group.initial.rebalance.delay.ms": "100",
     "group.streams.initial.rebalance.delay.ms": "100",
 }
-"""What the dev profile sets unless told otherwise. Members that a program starts together form one
-generation: with no delay the first has its own, and the others wait for its next heartbeat."""
+"""Defaults of the dev profile. With this delay members that a program starts together form one
+generation. With none the first would have its own, and the others wait for its next heartbeat."""
 
 
 class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A door for clients. An empty host means every address of the machine; port 0 any free port.
-
-    Without an advertised address clients are told the address at which they reached us.
+    """A listener for clients. An empty host means every address of the machine; port 0 any free
+    port. Without an advertised address clients are given the one at which they reached the node.
     """
 
     name: str
@@ -102,8 +101,8 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one node.
 
-    Until the data folder's identity is known (data_folder.py) `cluster_id` may be empty and
-    `store_count` 0, which means: what the folder says.
+    `cluster_id` may be empty and `store_count` 0 until the data folder has been read: then its
+    meta.properties apply (data_folder.py).
     """
 
     node_id: int
@@ -113,7 +112,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = ""
     worker_count: int = 1
     configured_worker_count: int = 0
-    """What the node's own configuration says where another count has taken its place; else 0."""
+    """The static worker count if a dynamic one has replaced it; else 0."""
     router_count: int = 1
     store_count: int = 0
     profile: str = "standard"
@@ -125,26 +124,26 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_host: str = ""
     http_port: int | None = None
     peers: tuple[PeerConfig, ...] = ()
-    """The founders of the cluster, by id; none for a node on its own and for one that joins."""
+    """The bootstrap voters, by id; none for a single node and for one that joins a cluster."""
     join: tuple[SeedConfig, ...] = ()
-    """Where nodes of a running cluster listen that this node shall be one of."""
+    """Peer addresses of nodes of the running cluster that this node joins."""
     peer_host: str = ""
     peer_port: int = 0
-    """Where this node listens for the others; port 0: nowhere, it is on its own."""
+    """Where this node listens for other nodes; port 0: nowhere, it is a single node."""
     peer_advertised: SeedConfig | None = None
-    """Where the others find it, if that is elsewhere."""
+    """The address that other nodes use, if it is another one."""
     cluster_secret: str = ""
     controlled_shutdown_ms: int = 10_000
-    """How long a node of several that is to stop lets others take over; 0: not at all."""
+    """The longest controlled shutdown of a node in a cluster; 0: it stops at once."""
     directory_id: str = ""
-    """Of the data folder; empty in one that was formatted before there were such ids."""
+    """Of the data folder; empty if an older release formatted it."""
     settings_without_effect: tuple[str, ...] = ()
-    """Kafka's settings that were given and that mean nothing here."""
+    """Keys that are set and have no effect here: the supervisor warns of them."""
     static_configs: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def broker_configs(self) -> dict[str, str]:
-        """The static layer of broker configs: what was set, what this node is, its profile."""
+        """The static layer of broker configs: the profile's, those set, and the node's own."""
         node = {
             "node.id": str(self.node_id),
             "listeners": ",".join(f"{x.name}://{x.host}:{x.port}" for x in self.listeners),
@@ -164,7 +163,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_peer(self) -> PeerConfig | None:
-        """This node as the others find it; None for a node on its own."""
+        """This node as the others reach it; None for a single node."""
         own = next((peer for peer in self.peers if peer.node_id == self.node_id), None)
         if self.peer_advertised is not None and self.peer_port:
             return PeerConfig(self.node_id, self.peer_advertised.host, self.peer_advertised.port)
@@ -173,33 +172,33 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
         return own
 
     def worker_port(self, index: int) -> int:
-        """Where a worker listens for those of the other nodes: behind the port of the peers."""
+        """Where a worker listens for the workers of other nodes: the ports after the peer port."""
         return self.peer_port + 1 + index
 
     @property
     def is_clustered(self) -> bool:
-        """Whether other nodes may decide with this one: there are some, or they may join it."""
+        """Whether this node is one of several, or others may join it."""
         return bool(self.peer_port)
 
     @property
     def needs_cluster_id(self) -> bool:
-        """Whether the cluster's id must be told, because others have it as well."""
+        """Whether the cluster's id must be configured, because other nodes have it as well."""
         return len(self.peers) > 1 or bool(self.join)
 
     def with_workers(self, count: int) -> "NodeConfig":
-        """The same node with so many workers from now on."""
+        """The same configuration with another worker count."""
         configured = self.configured_worker_count or self.worker_count
         return msgspec.structs.replace(self, worker_count=count, configured_worker_count=configured)
 
     def placement(self) -> ProcessorSets | None:
-        """The processors of routers and workers; None where each process may use any."""
+        """The processors of routers and workers; None if each process may use any."""
         if self.processor_placement == "shared":
             return None
         return node_processor_sets(router_count=self.router_count, worker_count=self.worker_count)
 
     @property
     def data_folder(self) -> Path:
-        """Everything that must survive a restart."""
+        """All durable state."""
         return Path(self.data)
 
     @property
@@ -214,11 +213,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def run_folder(self) -> Path:
-        """Sockets and what else is worth nothing when the node is down."""
+        """Sockets and other files that are useless while the node is down."""
         return Path(self.run)
 
     def save_json(self, path: Path) -> None:
-        """Write the configuration where the children find it; readable by this user only."""
+        """Write the configuration for the child processes; only this user can read the file."""
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(file, "wb") as stream:
             stream.write(msgspec.json.encode(self))
@@ -237,7 +236,7 @@ def load(
 ) -> NodeConfig:
     """The configuration from defaults < file < environment < options (of the command line).
 
-    Raises ConfigurationError with all that is wrong.
+    Raises ConfigurationError with all errors.
     """
     settings = merge(
         from_file(file) if file is not None else {},
@@ -248,14 +247,14 @@ def load(
 
 
 def default_data_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where a node keeps its data if nobody says otherwise."""
+    """The data folder if none is configured."""
     home = environment.get("XDG_DATA_HOME")
     base = Path(home) if home else Path.home() / ".local" / "share"
     return base / "odradek"
 
 
 def default_run_folder(data_folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """A short private path that belongs to this data folder, where Unix sockets are possible."""
+    """A path for this data folder that is short enough for Unix sockets and private to the user."""
     name = hashlib.sha256(str(data_folder).encode()).hexdigest()[:12]
     base = environment.get("XDG_RUNTIME_DIR", "")
     if not base or not os.access(base, os.W_OK) or len(base) > RUN_FOLDER_LENGTH_MAX // 2:
@@ -273,7 +272,7 @@ def default_worker_count() -> int:
 
 
 class _ConfigReader:
-    """Takes settings out of the merged ones, one by one, and collects what is wrong with them."""
+    """Parses the merged settings one by one and collects the errors."""
 
     def __init__(self, settings: dict[str, Setting]) -> None:
         self._settings = settings
@@ -356,7 +355,7 @@ class _ConfigReader:
         return self._parse_setting(key, parse, default)
 
     def _add_error(self, key: str, setting: Setting, expectation: str) -> None:
-        # A secret is not repeated, however wrong it is.
+        # An error must not show the secret.
         text = "..." if key == _SECRET else setting.text
         self._faults.append(f"{key}={text} ({setting.origin}): {expectation}")
 
@@ -376,7 +375,7 @@ class _ConfigReader:
                 self._add_error(
                     "advertised.listeners",
                     advertised_written,
-                    f"{name} is no listener; listeners has {', '.join(bound)}",
+                    f"{name} is no listener. `listeners` has {', '.join(bound)}",
                 )
         listeners = []
         for name, (host, port) in bound.items():
@@ -385,7 +384,7 @@ class _ConfigReader:
                 self._add_error(
                     "listeners",
                     written,
-                    f"listener {name} would speak {protocol}; this release serves"
+                    f"listener {name} has security protocol {protocol}, but this release serves"
                     f" {', '.join(_SERVED_SECURITY_PROTOCOLS)}",
                 )
             advertised_address = advertised.get(name)
@@ -413,7 +412,7 @@ class _ConfigReader:
         return peers, listen, secret
 
     def _static_configs(self) -> dict[str, str]:
-        """Everything that nobody has taken: Kafka's settings, or mistakes."""
+        """The settings that are not the node's own: keys of a broker, or errors."""
         static = {}
         for key, setting in self._settings.items():
             faults = static_config_errors({key: setting.text})
@@ -424,21 +423,21 @@ class _ConfigReader:
         return static
 
     def _hint(self, key: str) -> str:
-        """What somebody may have meant who wrote a key that there is not."""
+        """The key that an unknown one may stand for."""
         definition = TOPIC_CONFIGS.get(key)
         if definition is not None and definition.synonyms:
             default = definition.synonyms[0].name
             return f": it is a key of topics; {default} is the default of all topics"
         known = [*self._known_keys, *BROKER_CONFIGS]
         close = difflib.get_close_matches(key, known, n=1)
-        return f": is {close[0]} meant?" if close else ": leave it out"
+        return f": is {close[0]} meant?" if close else ". Remove it."
 
     def _check_combinations(self, config: NodeConfig) -> None:
         if config.worker_count > (config.store_count or DEFAULT_STORE_COUNT):
             self._faults.append(
-                f"workers={config.worker_count}: a worker owns whole stores and there are"
-                f" {config.store_count or DEFAULT_STORE_COUNT}; use as many workers as stores or"
-                " fewer, or format the node with more stores"
+                f"workers={config.worker_count}: a worker owns whole stores, and there are"
+                f" {config.store_count or DEFAULT_STORE_COUNT}. Set at most that many workers, or"
+                " format the node with more stores."
             )
         request_bytes_max = int(
             config.static_configs.get(_REQUEST_BYTES_MAX)
@@ -448,7 +447,7 @@ class _ConfigReader:
         if config.arena_bytes < 2 * request_bytes_max:
             self._faults.append(
                 f"arena.bytes={config.arena_bytes}: it must be at least twice {_REQUEST_BYTES_MAX},"
-                f" which is {request_bytes_max}, or the largest requests would find no room"
+                f" which is {request_bytes_max}. Increase it, or reduce {_REQUEST_BYTES_MAX}."
             )
         if config.peers:
             self._faults.extend(
@@ -466,7 +465,7 @@ class _ConfigReader:
         ports = [listener.port for listener in config.listeners if listener.port]
         for port in {port for port in ports if ports.count(port) > 1}:
             self._faults.append(
-                f"listeners: port {port} is used by several listeners; give each its own"
+                f"listeners: several listeners have port {port}. Give each its own port."
             )
 
     def _check_join(self, config: NodeConfig) -> None:

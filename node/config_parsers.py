@@ -1,7 +1,7 @@
-"""What a setting's text says: the parsers of a node's own settings.
+"""The parsers of a node's own settings.
 
-Each takes the text as it was written and returns its value, or raises ValueError that says what
-would be right. Called by `config`.
+Each takes the text and returns its value, or raises ValueError that says what is valid. Called by
+`config`.
 """
 
 import re
@@ -30,9 +30,9 @@ def parse_count(least: int, most: int) -> Callable[[str], int]:
 
 
 def parse_router_count(text: str) -> int:
-    """1: a node has one router."""
+    """1: this release runs one router a node."""
     if text != "1":
-        raise ValueError("this release runs one router a node, in which its groups live; use 1")
+        raise ValueError("this release runs one router a node. Set it to 1.")
     return 1
 
 
@@ -54,7 +54,7 @@ def parse_node_id(text: str) -> int:
 
 
 def parse_cluster_id(text: str) -> str:
-    """Kafka's are 22 letters of URL-safe Base64; others do no harm."""
+    """Kafka's ids are 22 characters of URL-safe Base64; others are accepted."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", text):
         raise ValueError("it must be 1 to 64 letters, digits, dots, dashes or underscores")
     return text
@@ -65,7 +65,7 @@ def parse_folder(text: str) -> Path:
     if not text:
         raise ValueError("it must be the path of a folder")
     if "," in text:
-        raise ValueError("it must be one folder; a node has one")
+        raise ValueError("it must be one folder: a node has one data folder")
     return Path(text).expanduser().absolute()
 
 
@@ -102,14 +102,16 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_addresses(text: str) -> dict[str, tuple[str, int]]:
-    """`NAME://host:port,...`; a name may be left out where there is one address."""
+    """`NAME://host:port,...`; the name may be omitted if there is one address."""
     addresses: dict[str, tuple[str, int]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         matched = _LISTENER.fullmatch(part)
         assert matched is not None
         name = (matched["name"] or "PLAINTEXT").upper()
         if name in addresses:
-            raise ValueError(f"there are two listeners called {name}; name them NAME://host:port")
+            raise ValueError(
+                f"two listeners have the name {name}. Name them, as in NAME://host:port."
+            )
         addresses[name] = parse_host_and_port(matched["address"])
     if not addresses:
         raise ValueError("there must be at least one listener, for example PLAINTEXT://:9092")
@@ -117,10 +119,10 @@ def parse_addresses(text: str) -> dict[str, tuple[str, int]]:
 
 
 def parse_peer_listen(text: str) -> tuple[str, int]:
-    """`host:port`, of which the port is not left to chance."""
+    """`host:port` with a fixed port."""
     host, port = parse_host_and_port(text)
     if not port:
-        raise ValueError("it must have a port of its own, by which the other nodes find this one")
+        raise ValueError("it must have a fixed port, at which other nodes reach this one")
     return host, port
 
 
@@ -134,5 +136,5 @@ def parse_host_and_port(text: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{text!r}: an IPv6 address must stand in brackets, as in [::1]:9092")
+        raise ValueError(f"{text!r}: an IPv6 address must be in brackets, as in [::1]:9092")
     return ("" if host == "*" else host), int(port)

@@ -1,9 +1,8 @@
-"""Where settings are written down: a file, the environment, the command line.
+"""The sources of settings: a file, the environment, the command line.
 
-Every source is read into the same flat shape, key -> `Setting(text, origin)`, in Kafka's way of
-naming (`node.id`, `log.retention.ms`); later sources win. What a key means is decided in
-config.py. The origin is kept so that a mistake can be found where it was made. Pure but for
-reading the one file.
+Each source is read into key -> `Setting(text, origin)`, with keys named as in Kafka (`node.id`,
+`log.retention.ms`). Later sources win. config.py parses the texts; its errors name the origin. The
+only I/O is to read the one file.
 """
 
 import os
@@ -28,14 +27,14 @@ SYNONYMS: Mapping[str, str] = {
 
 
 class Setting(NamedTuple):
-    """A value as it was written, and where."""
+    """A value as it was written, and its origin."""
 
     text: str
     origin: str
 
 
 class ConfigurationError(ValueError):
-    """The configuration is wrong: one sentence per fault, with key, value and what is right."""
+    """The configuration is not valid: one sentence for each error, with key, value and remedy."""
 
     def __init__(self, *faults: str) -> None:
         super().__init__("\n".join(faults))
@@ -43,7 +42,7 @@ class ConfigurationError(ValueError):
 
 
 def merge(*sources: Mapping[str, Setting]) -> dict[str, Setting]:
-    """All settings under their proper names; of several values the last source's is taken."""
+    """All settings under their canonical names; the last source wins."""
     merged: dict[str, Setting] = {}
     for source in sources:
         for key, setting in source.items():
@@ -52,7 +51,7 @@ def merge(*sources: Mapping[str, Setting]) -> dict[str, Setting]:
 
 
 def from_mapping(values: Mapping[str, str], origin: str) -> dict[str, Setting]:
-    """Settings that are there already, for example the options of the command line."""
+    """Settings from a mapping, for example the options of the command line."""
     return {key: Setting(text, origin) for key, text in values.items()}
 
 

@@ -1,9 +1,8 @@
-"""What a node is told about the other nodes of its cluster: who they are, where, and the secret.
+"""The settings of a node about the other nodes of its cluster: ids, addresses, and the secret.
 
-`peers` names the founders, who vote from the first entry of the log on, this node among them, as
-id@host:port, and is the same on each of them. A node that comes later names in `join` addresses of
-some that are there. A node that has neither is a cluster of its own; with `peer.listen` others may
-join it. Called by config.py; a fault is a ValueError or a sentence, with what would be right.
+`peers` lists the bootstrap voters as id@host:port, this node among them, and is the same on each of
+them. A node that joins later names addresses of some members in `join`. A node with neither is a
+cluster of one; with `peer.listen` others may join it. Called by config.py.
 """
 
 import ipaddress
@@ -15,13 +14,17 @@ import msgspec
 
 SECRET_LENGTH_MIN = 16
 PEERS_MAX = 9
-"""More voters make every decision slower and the quorum hardly safer."""
+"""More voters make every commit slower, and the quorum hardly safer."""
+_NEEDS_SECRET = (
+    "can be reached from other machines. Set cluster.secret (or cluster.secret.file) to the same"
+    " value on every node, for example from `openssl rand -base64 32`."
+)
 _PEER = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:@\[\]]+):(?P<port>\d{1,5})")
 _SEED = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:@\[\]]+):(?P<port>\d{1,5})")
 
 
 class PeerConfig(msgspec.Struct, frozen=True):
-    """A node of the quorum and where the others find it."""
+    """A node of the quorum and its address for the others."""
 
     node_id: int
     host: str
@@ -29,7 +32,7 @@ class PeerConfig(msgspec.Struct, frozen=True):
 
 
 class SeedConfig(msgspec.Struct, frozen=True):
-    """Where some node of the cluster listens for the others."""
+    """The address at which a node of the cluster listens for the others."""
 
     host: str
     port: int
@@ -44,20 +47,20 @@ def parse_peers(text: str) -> tuple[PeerConfig, ...]:
             raise ValueError(f"{part!r} must be id@host:port, as in 0@10.0.0.1:9192")
         port = int(matched["port"])
         if not 0 < port <= 65_535:
-            raise ValueError(f"{part!r} must have a port from 1 to 65535, by which it is found")
+            raise ValueError(f"{part!r} must have a port from 1 to 65535")
         peers.append(PeerConfig(int(matched["id"]), matched["host"].strip("[]"), port))
     if not peers:
         raise ValueError("it must name every node of the quorum, as in 0@a:9192,1@b:9192,2@c:9192")
     ids = [peer.node_id for peer in peers]
     for node_id in sorted(set(ids)):
         if ids.count(node_id) > 1:
-            raise ValueError(f"node {node_id} is named twice; give each node an id of its own")
+            raise ValueError(f"node {node_id} is listed twice. Give each node its own id.")
     places = [(peer.host, peer.port) for peer in peers]
     for host, port in sorted(set(places)):
         if places.count((host, port)) > 1:
-            raise ValueError(f"two nodes are at {host}:{port}; give each its own address")
+            raise ValueError(f"two nodes have the address {host}:{port}. Give each its own.")
     if len(peers) > PEERS_MAX:
-        raise ValueError(f"it names {len(peers)} nodes; a quorum has at most {PEERS_MAX}")
+        raise ValueError(f"it lists {len(peers)} nodes. A quorum has at most {PEERS_MAX} voters.")
     return tuple(sorted(peers, key=lambda peer: peer.node_id))
 
 
@@ -73,16 +76,16 @@ def parse_join(text: str) -> tuple[SeedConfig, ...]:
             )
         seeds.append(SeedConfig(matched["host"].strip("[]"), int(matched["port"])))
     if not seeds:
-        raise ValueError("it must name a node of the cluster, better several, as in a:9192,b:9192")
+        raise ValueError("it must name at least one node of the cluster, as in a:9192,b:9192")
     return tuple(dict.fromkeys(seeds))
 
 
 def parse_secret(text: str) -> str:
-    """The cluster's secret. What it is never stands in a fault."""
+    """The cluster's secret. Errors never show it."""
     if len(text.strip()) < SECRET_LENGTH_MIN:
         raise ValueError(
-            f"it must be at least {SECRET_LENGTH_MIN} characters that nobody can guess, for example"
-            " of openssl rand -base64 32"
+            f"it must have at least {SECRET_LENGTH_MIN} random characters, for example from"
+            " `openssl rand -base64 32`"
         )
     return text.strip()
 
@@ -103,32 +106,27 @@ def peer_errors(
     has_secret: bool,
     client_ports: Sequence[int],
 ) -> list[str]:
-    """What is wrong with the peers in the light of the rest."""
+    """The errors of `peers` together with the other settings."""
     faults = []
     named = ",".join(f"{peer.node_id}@{peer.host}:{peer.port}" for peer in peers)
     own = next((peer for peer in peers if peer.node_id == node_id), None)
     if own is None:
         faults.append(
-            f"peers={named}: node.id={node_id} is not among them; name every node of the quorum,"
-            " this one too, or set node.id"
+            f"peers={named}: node.id={node_id} is not listed. List every node of the quorum, this"
+            " one too, or set node.id."
         )
     if not has_secret:
         open_hosts = [h for h in (*(p.host for p in peers), listen_host) if not is_loopback(h)]
         if open_hosts:
-            faults.append(
-                f"peers={named}: {open_hosts[0] or 'every address'} can be reached from other"
-                " machines, so the nodes must know each other by a secret: set cluster.secret (or"
-                " cluster.secret.file) to the same on every node, for example of"
-                " openssl rand -base64 32"
-            )
+            faults.append(f"peers={named}: {open_hosts[0] or 'every address'} {_NEEDS_SECRET}")
     if len(peers) > 1 and 0 in client_ports:
         faults.append(
-            "listeners: with peers every listener needs a port of its own in place of 0, because"
-            " the other nodes tell clients of it"
+            "listeners: with `peers` every listener needs a fixed port, not 0, because other nodes"
+            " give it to clients"
         )
     if own is not None and own.port in client_ports:
         faults.append(
-            f"peers={named}: port {own.port} is a listener's of this node; the nodes need another"
+            f"peers={named}: a listener of this node has port {own.port}. Set another port."
         )
     return faults
 
@@ -142,52 +140,47 @@ def join_errors(
     has_secret: bool,
     client_ports: Sequence[int],
 ) -> list[str]:
-    """What is wrong with a node that joins, or may be joined, without being among the peers.
+    """The errors of `join` and `peer.listen` together with the other settings.
 
-    `own` is where the others shall find it; port 0: it listens nowhere.
+    `own` is the address that the others use; port 0: the node does not listen.
     """
     faults = []
     if join and has_peers:
         faults.append(
-            "join: a node that founds the cluster has peers, one that comes later has join; leave"
-            " one of them out"
+            "join: `peers` is for the bootstrap voters of a cluster, `join` for nodes added later."
+            " Remove one of them."
         )
         return faults
     if not own.port:
         if join:
-            faults.append("join: the others must find this node as well; set peer.listen=HOST:PORT")
+            faults.append("join: other nodes must reach this one. Set peer.listen=HOST:PORT.")
         return faults
     if is_wildcard_address(own.host):
         faults.append(
-            "peer.listen: it is every address of the machine, which says nothing to the other"
-            " nodes; set peer.advertised=HOST:PORT to where they find this one"
+            "peer.listen: it is a wildcard address, which other nodes cannot use. Set"
+            " peer.advertised=HOST:PORT."
         )
     hosts = (listen_host, own.host, *(seed.host for seed in join))
     open_host = next((host for host in hosts if not is_loopback(host)), None)
     if not has_secret and open_host is not None:
-        faults.append(
-            f"peer.listen: {open_host or 'every address'} can be reached from other machines, so"
-            " the nodes must know each other by a secret: set cluster.secret (or"
-            " cluster.secret.file) to the same on every node, for example of"
-            " openssl rand -base64 32"
-        )
+        faults.append(f"peer.listen: {open_host or 'every address'} {_NEEDS_SECRET}")
     if 0 in client_ports:
         faults.append(
-            "listeners: with peer.listen every listener needs a port of its own in place of 0,"
-            " because the other nodes tell clients of it"
+            "listeners: with `peer.listen` every listener needs a fixed port, not 0, because other"
+            " nodes give it to clients"
         )
     if own.port in client_ports:
-        faults.append(f"peer.listen: port {own.port} is a listener's; the nodes need another")
+        faults.append(f"peer.listen: a listener has port {own.port}. Set another port.")
     return faults
 
 
 def is_wildcard_address(host: str) -> bool:
-    """Whether it stands for every address of the machine."""
+    """Whether the host stands for every address of the machine."""
     return host in ("", "0.0.0.0", "::")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. No name but localhost is looked up."""
+    """Whether only this machine can reach the address. Of names only localhost is known."""
     if host == "localhost":
         return True
     try:

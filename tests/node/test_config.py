@@ -96,7 +96,7 @@ def test_listeners_have_names_protocols_and_addresses_for_others() -> None:
         ("arena.bytes", "1MiB", "from 16MiB up"),
         ("arena.bytes", "plenty", "for example 256MiB"),
         ("listeners", "localhost", "must be host:port"),
-        ("listeners", "A://:1,A://:2", "two listeners called A"),
+        ("listeners", "A://:1,A://:2", "two listeners have the name A"),
         ("listeners", "::1:9092", "in brackets"),
         ("listeners", "", "at least one listener"),
         ("listeners", "SASL_SSL://:9092", "this release serves PLAINTEXT"),
@@ -135,7 +135,7 @@ def test_settings_that_do_not_go_together_are_mistakes_as_well() -> None:
     small = faults_of(arena_bytes="32MiB")
     assert "twice socket.request.max.bytes" in small[0]
     configured(arena_bytes="32MiB", socket_request_max_bytes="16000000")
-    assert "used by several" in faults_of(listeners="A://:9092,B://:9092")[0]
+    assert "several listeners have port" in faults_of(listeners="A://:9092,B://:9092")[0]
 
 
 def test_the_dev_profile_is_small_and_can_be_made_bigger() -> None:

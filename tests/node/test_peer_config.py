@@ -65,13 +65,13 @@ def test_an_address_of_ipv6_stands_in_brackets() -> None:
         ("127.0.0.1:9192", "must be id@host:port"),
         ("0@127.0.0.1:0", "a port from 1 to 65535"),
         ("0@127.0.0.1:70000", "a port from 1 to 65535"),
-        ("0@127.0.0.1:1,0@127.0.0.1:2", "node 0 is named twice"),
-        ("0@127.0.0.1:1,1@127.0.0.1:1", "two nodes are at 127.0.0.1:1"),
+        ("0@127.0.0.1:1,0@127.0.0.1:2", "node 0 is listed twice"),
+        ("0@127.0.0.1:1,1@127.0.0.1:1", "two nodes have the address 127.0.0.1:1"),
         (",".join(f"{n}@127.0.0.1:{n + 1}" for n in range(10)), "at most 9"),
-        ("1@127.0.0.1:9192,2@127.0.0.1:9193", "node.id=0 is not among them"),
-        ("0@127.0.0.1:9092,1@127.0.0.1:9193", "port 9092 is a listener's"),
-        ("0@10.0.0.1:9192,1@10.0.0.2:9192", "set cluster.secret"),
-        ("0@host.example:9192", "set cluster.secret"),
+        ("1@127.0.0.1:9192,2@127.0.0.1:9193", "node.id=0 is not listed"),
+        ("0@127.0.0.1:9092,1@127.0.0.1:9193", "has port 9092"),
+        ("0@10.0.0.1:9192,1@10.0.0.2:9192", "Set cluster.secret"),
+        ("0@host.example:9192", "Set cluster.secret"),
     ],
 )
 def test_what_is_wrong_with_peers_is_told(peers: str, told: str) -> None:
@@ -85,7 +85,7 @@ def test_listening_on_every_address_takes_a_secret() -> None:
 
 def test_the_others_must_be_able_to_tell_clients_our_port() -> None:
     told = fault_of(peers=THREE, listeners="127.0.0.1:0")
-    assert "listeners: with peers every listener needs a port" in told
+    assert "listeners: with `peers` every listener needs a fixed port" in told
 
 
 def test_who_joins_is_told_addresses_and_says_where_it_is_found() -> None:
@@ -118,16 +118,16 @@ def test_a_node_may_be_found_elsewhere_than_it_listens() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"join": "127.0.0.1:9192"}, "the others must find this node as well; set peer.listen"),
+        ({"join": "127.0.0.1:9192"}, "other nodes must reach this one. Set peer.listen"),
         ({"join": "127.0.0.1"}, "must be host:port of a node of the cluster"),
-        ({"join": ","}, "must name a node of the cluster"),
-        ({"join": "127.0.0.1:9192", "peers": THREE}, "leave one of them out"),
-        ({"peer_listen": "0.0.0.0:9192", "cluster_secret": SECRET}, "set peer.advertised"),
-        ({"peer_listen": "10.0.0.1:9192"}, "set cluster.secret"),
-        ({"peer_listen": "127.0.0.1:9192", "join": "a.example:9192"}, "set cluster.secret"),
-        ({"peer_listen": "127.0.0.1:9092"}, "port 9092 is a listener's"),
-        ({"peer_listen": "127.0.0.1:0"}, "a port of its own"),
-        ({"peer_listen": "127.0.0.1:9192", "listeners": "127.0.0.1:0"}, "in place of 0"),
+        ({"join": ","}, "must name at least one node"),
+        ({"join": "127.0.0.1:9192", "peers": THREE}, "Remove one of them"),
+        ({"peer_listen": "0.0.0.0:9192", "cluster_secret": SECRET}, "Set peer.advertised"),
+        ({"peer_listen": "10.0.0.1:9192"}, "Set cluster.secret"),
+        ({"peer_listen": "127.0.0.1:9192", "join": "a.example:9192"}, "Set cluster.secret"),
+        ({"peer_listen": "127.0.0.1:9092"}, "has port 9092"),
+        ({"peer_listen": "127.0.0.1:0"}, "a fixed port"),
+        ({"peer_listen": "127.0.0.1:9192", "listeners": "127.0.0.1:0"}, "not 0"),
     ],
 )
 def test_what_is_wrong_with_joining_is_told(options: dict[str, str], told: str) -> None:
@@ -151,7 +151,7 @@ def test_a_secret_may_stand_in_a_file_or_in_the_environment(tmp_path: Path) -> N
 
 def test_a_secret_that_is_too_short_is_refused_and_not_repeated() -> None:
     told = fault_of(cluster_secret="hunter2")
-    assert "at least 16 characters" in told
+    assert "at least 16 random characters" in told
     assert "hunter2" not in told
     assert parse_secret(f" {SECRET} ") == SECRET
 
