@@ -1,7 +1,7 @@
-"""What a plan is made from and what it says: values only.
+"""The input and the output of the planner: values only.
 
-A partition that is being reassigned is given with all three: its replicas as the metadata has them
-(the wanted ones first, behind them those that shall go), what is being added and what removed.
+A partition with a reassignment in progress has its replicas as in the metadata (the target ones
+first, then those being removed), and the adding and the removing ones.
 """
 
 import msgspec
@@ -10,8 +10,8 @@ import msgspec
 class RegisteredBroker(msgspec.Struct, frozen=True, kw_only=True):
     """A registered broker.
 
-    A fenced one keeps what it has and gets nothing, since it may come back; an emptied one shall
-    hold nothing in the end; a closed one gets nothing new.
+    A fenced one keeps its replicas, because it may come back, and gets none. A draining one shall
+    hold none in the end. A cordoned one gets no new ones.
     """
 
     node_id: int
@@ -35,10 +35,10 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition and the replicas it shall have, the preferred leader first.
+    """A partition and its target replicas, the preferred leader first.
 
-    `adding` are those that have to copy `byte_count` bytes each; there are none where only the
-    order changes, or where a reassignment under way is directed elsewhere at no cost.
+    Each of `adding` has to copy `byte_count` bytes. There are none if only the order changes, or if
+    a reassignment in progress is redirected at no cost.
     """
 
     topic: str
@@ -51,12 +51,12 @@ class PartitionMove(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def copied_bytes(self) -> int:
-        """What travels for this move."""
+        """The bytes that this move copies."""
         return self.byte_count * len(self.adding)
 
 
 class UnmovablePartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition that has to move and cannot, and why."""
+    """A partition that has to move and cannot, and the reason."""
 
     topic: str
     number: int
@@ -64,7 +64,7 @@ class UnmovablePartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node holds: replicas, how many of them lead, and the bytes of all."""
+    """The load of one broker: replicas, leaders among them, and the bytes of all."""
 
     node_id: int
     replicas: int
@@ -73,10 +73,10 @@ class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReassignmentPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Moves in the order in which to begin them, and what they lead to.
+    """Moves in the order in which to start them, and the loads before and after.
 
-    `needed_bytes` is what has to travel to any assignment in which every node has exactly the
-    same bytes: the sum of what each lacks of its share.
+    `needed_bytes` is what any plan has to copy that gives every broker the same bytes: the sum of
+    what each has less than the average.
     """
 
     moves: tuple[PartitionMove, ...]
@@ -87,5 +87,5 @@ class ReassignmentPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def copied_bytes(self) -> int:
-        """What travels for all moves."""
+        """The bytes that all moves copy."""
         return sum(move.copied_bytes for move in self.moves)

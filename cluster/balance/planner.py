@@ -1,23 +1,21 @@
-"""Which replicas should move so that all nodes carry the same: pure, deterministic, frugal.
+"""Plans which replicas move so that all brokers carry the same load: pure and deterministic.
 
-What a plan reaches, in this order:
+The goals of a plan, the most important first:
 
-1. Emptied nodes hold nothing, and no partition keeps a replica on a node that is gone.
-2. Racks: a replica only moves where its rack is shared no worse; one that shares a rack while
-   another rack is free for it moves there.
-3. Replica counts: no two nodes differ by more than one, as far as the racks let them. Each move is
-   from a node that has too many to one that has too few, so that there are no more of them than
-   that takes.
-4. Bytes: no two nodes differ by more than the largest partition or `byte_tolerance` of what the
-   average node holds, whichever is more, as far as that goes without touching what is above.
-5. Preferred leaders: no two nodes differ by more than one (see `leaders`).
+1. A draining broker holds no replica, and no replica is on a broker that is not registered.
+2. Racks: no move makes the replicas of a partition share racks more than before. A replica that
+   shares a rack moves to a rack that has fewer of the partition.
+3. Replica counts: no two brokers differ by more than one, as far as the racks allow. Each move goes
+   from a broker with too many replicas to one with too few, so that there are as few as possible.
+4. Bytes: no two brokers differ by more than the largest partition or `byte_tolerance` of the
+   average, whichever is more, as far as the goals above allow.
+5. Preferred leaders: no two brokers differ by more than one (see `preferred_leaders`).
 
-What travels: each replica that moves for the sake of counts is chosen so that its target does not
-get more than it lacks of its share of all bytes, if there is such a one; then nothing is moved that
-`Plan.needed_bytes` does not cover. Afterwards whatever can be taken back without loss is.
+A replica that moves for the counts is chosen so that its target does not get more bytes than it
+lacks, if there is such a one: then no more is copied than `ReassignmentPlan.needed_bytes`. At the
+end moves that are not needed are undone.
 
-With `is_full_rebalance` off nothing but emptied nodes' replicas move, to whom they level best: that
-is the drain of a node.
+Without `is_full_rebalance` only the replicas of draining brokers move, to where they balance best.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +30,7 @@ from odradek.cluster.balance.model import (
     RegisteredBroker,
     UnmovablePartition,
 )
-from odradek.cluster.balance.preferred_leaders import balance_leaders
+from odradek.cluster.balance.preferred_leaders import balance_leaders, shortest_path
 from odradek.cluster.balance.replica_distribution import ReplicaDistribution, target_replicas
 
 BYTE_TOLERANCE: Final = 0.1
@@ -47,7 +45,7 @@ def plan_moves(
     is_full_rebalance: bool = True,
     byte_tolerance: float = BYTE_TOLERANCE,
 ) -> ReassignmentPlan:
-    """The plan. The same for the same nodes and partitions, in whatever order they come."""
+    """The plan. It does not depend on the order of the brokers and partitions."""
     nodes = sorted(nodes, key=lambda node: node.node_id)
     partitions = sorted(partitions, key=lambda partition: (partition.topic, partition.number))
     distribution = ReplicaDistribution(nodes, partitions)
@@ -90,7 +88,7 @@ def plan_moves(
 
 
 def needed_bytes(members: Sequence[int], partitions: Sequence[Partition]) -> int:
-    """What the members lack, all together, of equal shares of all bytes."""
+    """The sum of the bytes that each member has less than the average."""
     held = dict.fromkeys(members, 0)
     total = 0
     for partition in partitions:
@@ -119,8 +117,8 @@ def move_of(partition: Partition, after: tuple[int, ...]) -> PartitionMove:
 
 
 def interleave_receivers(moves: Sequence[PartitionMove]) -> Iterator[PartitionMove]:
-    """The largest first, and the nodes that receive in turn, so that none of them is waited for;
-    what copies nothing comes last."""
+    """The moves in the order in which to start them: the largest first, with the receiving brokers
+    in turn, so that all of them are busy. Moves that copy nothing come last."""
     waiting: dict[tuple[int, ...], list[PartitionMove]] = {}
     for move in sorted(moves, key=lambda move: (-move.byte_count, move.topic, move.number)):
         waiting.setdefault(move.adding, []).append(move)
@@ -139,7 +137,7 @@ def broker_loads(
     assignments: Sequence[Sequence[int]],
     leaders: Sequence[int],
 ) -> tuple[BrokerLoad, ...]:
-    """What each node holds with these assignments and leaders."""
+    """The load of each broker with these assignments and leaders."""
     counts = dict.fromkeys(node_ids, 0)
     led = dict.fromkeys(node_ids, 0)
     held = dict.fromkeys(node_ids, 0)
@@ -157,7 +155,7 @@ def broker_loads(
 
 
 def _current_replicas(partition: Partition) -> tuple[int, ...]:
-    """Who has the partition now, or is on the way out."""
+    """The replicas before the reassignment that is in progress, if there is one."""
     return tuple(node for node in partition.replicas if node not in partition.adding)
 
 
@@ -169,12 +167,12 @@ class _Planner:
         self._byte_tolerance = byte_tolerance
         self._largest = max((p.byte_count for p in distribution.partitions), default=0)
         self._unusable_pairs: set[tuple[int, int]] = set()
-        """Pairs of nodes between which nothing may go as things stand."""
+        """Pairs (source, target) between which no replica can move at present."""
 
     # -- what has to go ----------------------------------------------------------------------------
 
     def evacuate(self, leaves: Callable[[int], bool]) -> None:
-        """Take every replica off the nodes that `leaves` names."""
+        """Move every replica off the brokers for which `leaves` is true."""
         distribution = self._distribution
         going = [
             (index, node)
@@ -185,7 +183,7 @@ class _Planner:
         quota = _Quota(distribution, len(going))
         for index, source in going:
             if not distribution.is_movable[index]:
-                self._add_unmovable(index, "no replica in sync is available to copy from")
+                self._add_unmovable(index, "no in-sync replica is available to copy from")
                 continue
             replicas = distribution.replicas[index]
             free = [node for node in distribution.receivers if node not in replicas]
@@ -218,7 +216,7 @@ class _Planner:
     # -- levelling ---------------------------------------------------------------------------------
 
     def spread_over_racks(self) -> None:
-        """Move replicas that share a rack while there is one with fewer of the partition's."""
+        """Move replicas that share a rack to racks with fewer replicas of the partition."""
         distribution = self._distribution
         if len({distribution.racks[node] for node in distribution.receivers}) < 2:
             return
@@ -230,7 +228,7 @@ class _Planner:
                 distribution.move(index, *found)
 
     def _move_to_freer_rack(self, index: int) -> tuple[int, int] | None:
-        """Which replica of a partition should go where for its racks' sake."""
+        """The move (source, target) that spreads a partition best over the racks, or None."""
         distribution = self._distribution
         counts, bytes_of = distribution.counts, distribution.bytes
         replicas = distribution.replicas[index]
@@ -253,7 +251,7 @@ class _Planner:
         )
 
     def balance_counts(self) -> None:
-        """From nodes with most replicas to those with fewest, over others where it must be."""
+        """Move from brokers with the most replicas to those with the fewest, over others too."""
         while (path := self._next_path()) is not None:
             for source, target in pairwise(path):
                 index = self._replica_for_counts(source, target)
@@ -261,8 +259,8 @@ class _Planner:
                 self._move(index, source, target)
 
     def _next_path(self) -> list[int] | None:
-        """Nodes from one that has two more than the last, the shortest way; None if all is level
-        as far as it can be."""
+        """The shortest path from a broker to one with at least two replicas fewer; None if the
+        counts cannot be balanced better."""
         counts = self._distribution.counts
         bytes_of = self._distribution.bytes
         sources = sorted(counts, key=lambda node: (-counts[node], -bytes_of[node], node))
@@ -278,27 +276,9 @@ class _Planner:
         for source in sources:
             if not targets or counts[source] - counts[targets[0]] < 2:
                 break
-            path = self._shortest_path(source, targets)
+            path = shortest_path(source, targets, counts, self._is_edge)
             if path is not None:
                 return path
-        return None
-
-    def _shortest_path(self, source: int, targets: Sequence[int]) -> list[int] | None:
-        """The shortest way to a node with two fewer, in breadth."""
-        counts = self._distribution.counts
-        came_from = {source: source}
-        queue = [source]
-        for node in queue:
-            for target in targets:
-                if target in came_from or not self._is_edge(node, target):
-                    continue
-                came_from[target] = node
-                if counts[source] - counts[target] >= 2:
-                    path = [target]
-                    while path[-1] != source:
-                        path.append(came_from[path[-1]])
-                    return path[::-1]
-                queue.append(target)
         return None
 
     def _is_edge(self, source: int, target: int) -> bool:
@@ -310,7 +290,7 @@ class _Planner:
         return True
 
     def _replica_for_counts(self, source: int, target: int) -> int | None:
-        """What to move for the counts' sake: its part of what the target lacks in bytes."""
+        """The replica to move for the counts: about as large as what the target lacks for each."""
         distribution = self._distribution
         share = self._mean()
         level = sum(distribution.counts.values()) / len(distribution.counts)
@@ -328,8 +308,8 @@ class _Planner:
             self._unusable_pairs = {pair for pair in self._unusable_pairs if pair[0] not in touched}
 
     def balance_bytes(self) -> None:
-        """From nodes with most bytes to those with fewest: single replicas where the counts let
-        them go, else a larger one in exchange for a smaller one."""
+        """Move from brokers with the most bytes to those with the fewest: single replicas if the
+        counts allow it, else a larger one in exchange for a smaller one."""
         for _ in range(len(self._partitions) + 100):
             if not self._balance_bytes_once():
                 return
@@ -349,7 +329,7 @@ class _Planner:
         return False
 
     def _balance_pair(self, source: int, target: int, difference: int) -> bool:
-        """Bring two nodes closer to each other; False if nothing does."""
+        """Reduce the difference of two brokers in bytes; False if no move does."""
         distribution = self._distribution
         if distribution.counts[source] > distribution.counts[target]:
             index = distribution.best_replica(
@@ -360,7 +340,7 @@ class _Planner:
                 return True
         if source not in distribution.receivers:
             return False
-        best_replica: tuple[float, int, int] | None = None
+        exchange: tuple[float, int, int] | None = None
         for tried, back in enumerate(distribution.movable_replicas(target, source)):
             if tried == SWAPPED_MAX:
                 break
@@ -374,17 +354,17 @@ class _Planner:
             gain = self._partitions[there].byte_count - size
             if 0 < gain < difference:
                 off = abs(gain - difference / 2) + size
-                if best_replica is None or (off, there, back) < best_replica:
-                    best_replica = (off, there, back)
-        if best_replica is None:
+                if exchange is None or (off, there, back) < exchange:
+                    exchange = (off, there, back)
+        if exchange is None:
             return False
-        self._move(best_replica[1], source, target)
-        self._move(best_replica[2], target, source)
+        self._move(exchange[1], source, target)
+        self._move(exchange[2], target, source)
         return True
 
     def undo_needless_moves(self) -> None:
-        """Undo moves without which everything is as level, the largest first; then, while more is
-        copied than what the nodes lack, let smaller replicas go in place of larger ones."""
+        """Undo moves without which everything is as balanced, the largest first. Then, while more
+        is copied than needed, replace moves of larger replicas by moves of smaller ones."""
         for index, before, now in self._moved():
             if self._can_move(index, now, before) and self._is_balanced(
                 _move_changes(index, now, before), counts=True
@@ -403,7 +383,7 @@ class _Planner:
                 copied -= self._exchange(index, before, now)
 
     def _exchange(self, index: int, before: int, now: int) -> int:
-        """Let the smallest replica go that will do in place of this one; the bytes saved."""
+        """Move the smallest replica that will do in place of this one; the bytes saved."""
         distribution = self._distribution
         size = self._partitions[index].byte_count
         for tried, other in enumerate(distribution.movable_replicas(before, now)):
@@ -420,7 +400,7 @@ class _Planner:
         return 0
 
     def _moved(self) -> list[tuple[int, int, int]]:
-        """Partition, old node and new one of every replica that the plan moves."""
+        """(partition, old broker, new broker) of every replica that the plan moves."""
         return [
             (index, before, now)
             for index in self._by_size()
@@ -444,8 +424,8 @@ class _Planner:
         )
 
     def _is_balanced(self, changes: Sequence[tuple[int, int, int]], *, counts: bool) -> bool:
-        """Whether all is level enough, or as level as now, with these changes (partition, node,
-        1 or -1)."""
+        """Whether bytes, and `counts`, are balanced enough, or as well as now, with these changes:
+        (partition, broker, 1 or -1)."""
         distribution = self._distribution
         held = dict(distribution.bytes)
         for index, node, sign in changes:
@@ -460,11 +440,11 @@ class _Planner:
         return _spread(count_of) <= max(1, _spread(distribution.counts))
 
     def _mean(self) -> float:
-        """The bytes of each node if all had the same."""
+        """The average bytes of a broker."""
         return sum(self._distribution.bytes.values()) / max(1, len(self._distribution.members))
 
     def _spread_max(self) -> int:
-        """By how much two nodes may differ in bytes."""
+        """The largest allowed difference of two brokers in bytes."""
         return max(self._largest, int(self._byte_tolerance * self._mean()))
 
     def _by_size(self) -> list[int]:
@@ -474,7 +454,7 @@ class _Planner:
 
 
 class _Quota:
-    """How many replicas each node should end with when so many are to be given out."""
+    """How many replicas each receiver should end with when `arriving` are distributed."""
 
     def __init__(self, distribution: ReplicaDistribution, arriving: int) -> None:
         self._distribution = distribution
@@ -482,7 +462,7 @@ class _Quota:
         self._low, self._extra = divmod(total, max(1, len(distribution.receivers)))
 
     def is_full(self, node: int) -> bool:
-        """Whether the node has its part: one more than the others only while that is left over."""
+        """Whether the broker has its share. As many as the remainder may have one more."""
         count = self._distribution.counts[node]
         if count < self._low:
             return False

@@ -1,10 +1,10 @@
-"""Who holds how much while a plan is made, and which replica fits best to go from node to node.
+"""The replicas of all brokers while a plan is made, and which of them to move between two brokers.
 
-One invariant: `Shares.move` is the only place that changes anything. For each pair of nodes that
-was asked about, what the one has and the other has not stands sorted by size, so that a replica of
-about the wanted size is found without looking at all of them. Among those of about one size, the
-first choice is what costs least (a replica that the plan itself has brought may go on for nothing),
-then what leaves its topic spread best.
+One invariant: only `ReplicaDistribution.move` changes anything. For each pair of brokers that was
+asked about, the replicas that the first has and the second has not are kept sorted by size, so that
+one of about the wanted size is found without looking at all. Among replicas of about one size the
+one that costs the fewest copies is chosen (one that the plan has moved already costs none), then
+the one that leaves its topic spread best.
 """
 
 from bisect import bisect_left, insort
@@ -15,25 +15,25 @@ from typing import Final, NamedTuple
 from odradek.cluster.balance.model import Partition, RegisteredBroker
 
 WINDOW: Final = 48
-"""How many replicas of about the wanted size are compared. One transfer of 10,000 partitions'
-replicas takes about 0.1 ms with it."""
+"""How many replicas of about the wanted size are compared. With 10,000 partitions a choice takes
+about 0.1 ms."""
 
 
 class SizedReplica(NamedTuple):
-    """A replica on a node, in the order of sizes; of one size, topics take turns."""
+    """A replica, ordered by size; replicas of one size alternate between topics."""
 
     byte_count: int
     number: int
     topic: str
     partition_index: int
-    """Of the partition among all that are planned."""
+    """The index of its partition among all of the plan."""
 
 
 class ReplicaDistribution:
-    """The replicas of all partitions, as they will be.
+    """The replicas of all partitions, as the plan leaves them.
 
-    `nodes` are those that take part: neither fenced nor emptied. Partitions of which nobody in sync
-    is there cannot be moved; they count where they are.
+    Fenced and draining brokers are not balanced. A partition without an in-sync replica on a broker
+    that is not fenced cannot move; it counts where it is.
     """
 
     def __init__(self, nodes: Sequence[RegisteredBroker], partitions: Sequence[Partition]) -> None:
@@ -41,23 +41,23 @@ class ReplicaDistribution:
         self.racks: Mapping[int, str | None] = {node.node_id: node.rack for node in nodes}
         available = {node.node_id for node in nodes if not node.is_fenced}
         self.members = sorted(node.node_id for node in nodes if _is_participant(node))
-        """Who is levelled."""
+        """The brokers that are balanced."""
         self.receivers = sorted(
             node.node_id for node in nodes if _is_participant(node) and not node.is_cordoned
         )
-        """Who may be given replicas."""
+        """The brokers that may get replicas."""
         self.replicas = [target_replicas(partition) for partition in partitions]
         self.original = [frozenset(partition.replicas) for partition in partitions]
-        """Who has the partition, or is getting it, without this plan."""
+        """The brokers that have the partition, or are getting it, without this plan."""
         self.is_movable = [not available.isdisjoint(p.in_sync) for p in partitions]
         self.counts = dict.fromkeys(self.members, 0)
         self.bytes = dict.fromkeys(self.members, 0)
         self._held: dict[int, set[SizedReplica]] = {member: set() for member in self.members}
-        """By node, in no order."""
+        """By broker, in no order."""
         self._pairs: dict[int, dict[int, list[SizedReplica]]] = {
             member: {} for member in self.members
         }
-        """By source and target: what the target has not, sorted; made when it is asked for."""
+        """By source and target: what the target has not, sorted; computed on demand."""
         self._topics: dict[int, Counter[str]] = {member: Counter() for member in self.members}
         for index, partition in enumerate(partitions):
             for node in self.replicas[index]:
@@ -68,13 +68,13 @@ class ReplicaDistribution:
         self._same_size = sum(sizes) // (10 * len(sizes)) if sizes else 0
 
     def can_move(self, index: int, source: int, target: int) -> bool:
-        """Whether a replica may go: nobody has two, and racks are shared no worse than before."""
+        """Whether a move is allowed: no broker has two, and racks are shared no more."""
         replicas = self.replicas[index]
         return target not in replicas and self.rack_change(index, source, target) <= 0
 
     def rack_change(self, index: int, source: int, target: int) -> int:
-        """What a move does to the crowd in racks (half of what the sum of squares changes by):
-        less than 0 is better spread, 0 as well as before."""
+        """How a move changes the spread over racks (half of the change of the sum of squares):
+        less than 0 is better, 0 as good as before."""
         racks = self.racks
         from_rack, to_rack = racks.get(source), racks.get(target)
         if from_rack == to_rack:
@@ -83,7 +83,7 @@ class ReplicaDistribution:
         return used.count(to_rack) - used.count(from_rack) + 1
 
     def move(self, index: int, source: int, target: int) -> None:
-        """Put the target in the source's place."""
+        """Replace the source by the target in the partition's replicas."""
         replica = _held(index, self.partitions[index])
         replicas = self.replicas[index]
         assert self.is_movable[index]
@@ -110,9 +110,9 @@ class ReplicaDistribution:
             self._held[target].add(replica)
 
     def best_replica(self, source: int, target: int, *, wanted: float, limit: float) -> int | None:
-        """The partition whose replica should go from source to target, None if there is none.
+        """The partition whose replica should move from source to target; None if none can.
 
-        Of about `wanted` bytes and of `limit` at most; if all that may go are larger, the smallest.
+        It has about `wanted` bytes and at most `limit`. If all are larger, it is the smallest.
         """
         near: list[SizedReplica] = []
         for replica in _closest_first(self._candidates(source, target), wanted, limit):
@@ -137,22 +137,22 @@ class ReplicaDistribution:
         return chosen.partition_index
 
     def smallest_replica(self, source: int, target: int) -> int | None:
-        """The smallest replica that may go from source to target."""
+        """The smallest replica that can move from source to target."""
         return next(self.movable_replicas(source, target), None)
 
     def movable_replicas(self, source: int, target: int) -> Iterator[int]:
-        """All that may go from source to target, the smallest first."""
+        """The replicas that can move from source to target, the smallest first."""
         for replica in self._candidates(source, target):
             if self.rack_change(replica.partition_index, source, target) <= 0:
                 yield replica.partition_index
 
     def copy_cost(self, index: int, source: int, target: int) -> int:
-        """Whether a move makes one copy more (1), as many (0), or one less (-1) than so far."""
+        """How many copies more a move makes: 1, 0 or -1."""
         original = self.original[index]
         return (target not in original) - (source not in original)
 
     def _candidates(self, source: int, target: int) -> list[SizedReplica]:
-        """What the source has and the target has not, the smallest first."""
+        """The replicas that the source has and the target has not, the smallest first."""
         pairs = self._pairs[source]
         found = pairs.get(target)
         if found is None:
@@ -175,7 +175,7 @@ class ReplicaDistribution:
 def _closest_first(
     sizes: Sequence[SizedReplica], wanted: float, limit: float
 ) -> Iterator[SizedReplica]:
-    """What is no larger than the limit, closest to the wanted size first."""
+    """Those not larger than the limit, the closest to the wanted size first."""
     end = bisect_left(sizes, (limit + 1,))
     above = min(bisect_left(sizes, (wanted,)), end)
     below = above - 1

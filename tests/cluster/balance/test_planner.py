@@ -260,7 +260,7 @@ def test_what_nobody_has_in_sync_cannot_be_moved() -> None:
     lost = partition(0, 0, 1, in_sync=(0,))
     plan = plan_moves(cluster, [lost, partition(1, 0, 1)], is_full_rebalance=False)
     (obstacle,) = plan.unmovable
-    assert (obstacle.number, "in sync" in obstacle.reason) == (0, True)
+    assert (obstacle.number, "in-sync" in obstacle.reason) == (0, True)
     # A node that is away can be drained of what others have.
     assert [(move.number, move.after) for move in plan.moves] == [(1, (2, 1))]
 
