@@ -1,8 +1,7 @@
-"""Who leads when brokers go and come, when an operator asks, and when leadership has drifted.
+"""Leader elections: when brokers are fenced or unfenced, on request, and to rebalance leaders.
 
-All partitions of a broker are decided together and their records are of one entry, so that a
-broker's death is one change of the metadata. The rules for a single partition are
-`partition_changes`'.
+All partitions of a broker change in one entry of the log: the death of a broker is one change of
+the metadata. `partition_changes` has the rules for one partition.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -30,7 +29,7 @@ from odradek.protocol.errors import ApiError, ErrorCode
 
 _NO_BROKERS: Final[frozenset[int]] = frozenset()
 REBALANCED_PARTITIONS_MAX: Final = 1000
-"""Elections of one preferred rebalancing; as many as in Kafka."""
+"""Elections of one rebalancing of preferred leaders: Kafka's limit."""
 
 
 class ElectionType(IntEnum):
@@ -42,20 +41,19 @@ class ElectionType(IntEnum):
 
 def remove_from_isrs(
     state: ControllerState,
-    shutting_down: Set[int],
+    fenced: Set[int],
     *,
     unclean_shutdown: Set[int] = _NO_BROKERS,
     erased: Set[int] = _NO_BROKERS,
 ) -> list[Record]:
-    """Take brokers out of the ISRs and out of the lead, wherever they are.
+    """Remove brokers from all ISRs and from the lead.
 
-    `shutting_down` are those that are fenced, shut down or gone. `unclean_shutdown` and `erased`
-    are those whose logs have suffered, see `changed_partition`; whether they go on serving is
-    another matter.
+    `fenced` are those that are fenced, shut down or unregistered. `unclean_shutdown` and `erased`
+    are those whose logs have lost records, see `changed_partition`; they may serve all the same.
     """
-    decisions = state.decisions(without=shutting_down | unclean_shutdown | erased)
+    decisions = state.decisions(without=fenced | unclean_shutdown | erased)
     index = state.index
-    gone = shutting_down | unclean_shutdown | erased
+    gone = fenced | unclean_shutdown | erased
     topic_partitions: dict[TopicIdPartition, None] = {}
     for broker in sorted(gone):
         topic_partitions.update(dict.fromkeys(index.in_sync_on(broker)))
@@ -63,7 +61,7 @@ def remove_from_isrs(
         topic_partitions.update(dict.fromkeys(index.eligible_on(broker)))
     for topic_partition in topic_partitions:
         before = decisions.partition(topic_partition)
-        in_sync = [replica for replica in before.in_sync_replicas if replica not in shutting_down]
+        in_sync = [replica for replica in before.in_sync_replicas if replica not in fenced]
         rules = decisions.rules(topic_partition[0])
         decisions.put(
             topic_partition,
@@ -75,18 +73,19 @@ def remove_from_isrs(
 
 
 class ControlledShutdownChanges(NamedTuple):
-    """What a broker in controlled shutdown gives up now, and whether there is more to wait for."""
+    """The records by which a broker in controlled shutdown hands over partitions, and whether more
+    partitions can be handed over later."""
 
     records: list[Record]
     is_waiting: bool
 
 
 def hand_over_partitions(state: ControllerState, broker_id: int) -> ControlledShutdownChanges:
-    """Take a broker that is about to stop out of the ISRs and out of the lead where others do.
+    """Remove a broker in controlled shutdown from ISRs and from the lead where other replicas do.
 
-    It keeps for now what would suffer: a place in an ISR that would be too small without it while
-    there is a replica that may catch up yet, and the lead where nobody could take it. Where there
-    is no such replica there is nothing to wait for either.
+    It stays in an ISR that would be too small without it, while there is a replica that may still
+    catch up. It stays the leader where no other replica can lead. Without such a replica there is
+    nothing to wait for.
     """
     decisions = state.decisions(shutting_down={broker_id})
     active = decisions.active
@@ -114,11 +113,11 @@ def elect_leaderless(state: ControllerState, broker_id: int) -> list[Record]:
 
 
 def partition_changes_after(state: ControllerState, records: Sequence[Record]) -> list[Record]:
-    """What configs and features that a command sets mean for partitions at once.
+    """The partition changes that follow from configs and features that a command sets.
 
-    Where min.insync.replicas falls to the size of the ISR, more is committed than the eligible
-    leaders have, so that they are none any more; where unclean elections become allowed, whoever
-    is there leads; without the feature there are no eligible leaders.
+    If min.insync.replicas falls to the size of the ISR, more is committed than the eligible leaders
+    have, and they are removed. If unclean elections become allowed, any active replica leads.
+    Without the feature there are no eligible leaders.
     """
     keys = {record.key for record in records if isinstance(record, ConfigChanged)}
     is_about_elr = any(
@@ -140,7 +139,7 @@ def partition_changes_after(state: ControllerState, records: Sequence[Record]) -
 
 
 def elect_leaders(state: ControllerState, command: ElectLeaders) -> ControllerResult:
-    """Elect where it was asked for; of "everywhere", only what needed it is answered."""
+    """Elect the requested leaders. For all partitions, only those that needed it are answered."""
     try:
         election_type = ElectionType(command.election_type)
     except ValueError:
@@ -187,7 +186,7 @@ def _reelect(decisions: PartitionChangeSet, topic_partitions: Iterable[TopicIdPa
 def _clear_eligible_leaders(
     decisions: PartitionChangeSet, topic_partitions: Iterable[TopicIdPartition]
 ) -> None:
-    """An ISR that only eligible leaders stood in for is theirs, once there are none any more."""
+    """Eligible leaders become the ISR where it is empty, if the feature is switched off."""
     for topic_partition in topic_partitions:
         before = decisions.partition(topic_partition)
         rules = decisions.rules(topic_partition[0])

@@ -1,14 +1,14 @@
-"""What becomes of one partition when its ISR, its replicas or the brokers change: the rules.
+"""The rules for one partition when its ISR, its replicas or the brokers change.
 
-Every change of a partition that exists goes through `changed_partition`: fencing, shutdown, ISR
-changes by leaders, reassignment, elections that were asked for. It keeps what must hold always:
+Every change of an existing partition goes through `changed_partition`: fencing, shutdown, ISR
+changes by leaders, reassignments, requested elections. It keeps these invariants:
 
-- the ISR is a part of the replicas, and a leader is in the ISR;
-- a leader comes from the ISR, or from the eligible leader replicas where the feature is on
-  (KIP-966), or is the last known leader where both are empty; from elsewhere only where an unclean
-  election is allowed;
+- the ISR is a subset of the replicas, and the leader is in the ISR;
+- the leader comes from the ISR, or from the eligible leader replicas if the feature is on
+  (KIP-966), or is the last known leader if both are empty; any other replica needs an unclean
+  election;
 - the partition epoch grows by one with each change; the leader epoch with each change of leader,
-  also to none, and when a replica is taken away, so that it cannot go on following unnoticed.
+  also to none, and when a replica is removed, so that it cannot continue to follow.
 
 `PartitionChangeSet` collects the changes of one command.
 """
@@ -17,6 +17,8 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from odradek.cluster.controller.partition_index import TopicIdPartition
 from odradek.cluster.metadata.features import has_eligible_leader_replicas
@@ -29,14 +31,14 @@ _NO_BROKERS: Final[frozenset[int]] = frozenset()
 
 
 class LeaderElection(Enum):
-    """Whom to look for."""
+    """Which leader to elect."""
 
     ONLINE = "any"
-    """The leader stays if it may; else the first that may lead, in the order of preference."""
+    """The present leader if it can lead, else the first replica that can, by preference."""
     PREFERRED = "preferred"
-    """The preferred leader if it is in sync; else as before."""
+    """The preferred leader if it is in sync; else as ONLINE."""
     UNCLEAN = "unclean"
-    """As ANY, but if nobody may lead, anybody who is there."""
+    """As ONLINE, but if no replica can lead, any active one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +66,12 @@ def changed_partition(
     unclean_shutdown: Set[int] = _NO_BROKERS,
     erased: Set[int] = _NO_BROKERS,
 ) -> PartitionImage | None:
-    """The partition with what is given changed, or None if that changes nothing.
+    """The partition after a change, or None if it stays as it is.
 
-    `unclean_shutdown` are brokers whose logs may miss their ends, `erased` those whose logs are
-    gone: none of them keeps a place in the ISR or among the eligible leaders. An ISR that becomes
-    empty is only written so where there are eligible leader replicas or the last of it was erased;
-    otherwise the old one stays without a leader, until one of it is back.
+    `unclean_shutdown` are brokers whose logs may have lost records, `erased` those whose logs are
+    gone: they leave the ISR and the eligible leaders. The ISR becomes empty only if there are
+    eligible leader replicas, or its last member was erased. Otherwise it stays as it was, without a
+    leader, until a member of it is active again.
     """
     replicas = before.replicas if replicas is None else replicas
     adding = before.adding_replicas if adding is None else adding
@@ -85,44 +87,34 @@ def changed_partition(
     elr, last_known = _eligible_leaders(before, rules, replicas, isr, gone)
     leader = _elect(before, rules, replicas, isr, elr, last_known, election)
     if leader != NO_LEADER and leader not in isr:
-        if leader in elr:
-            rest = {*elr, *isr} - {leader}
-            isr = (leader,)
-            elr = tuple(replica for replica in replicas if replica in rest)
-        else:
-            isr, elr = (leader,), ()
-            last_known = ()
+        rest = {*elr, *isr} - {leader} if leader in elr else frozenset()
+        last_known = last_known if leader in elr else ()
+        isr, elr = (leader,), tuple(replica for replica in replicas if replica in rest)
     if has_min_isr(isr, rules, replicas):
         elr = last_known = ()
     if not isr:
         isr, last_known = _empty_isr(before, rules, replicas, last_known, erased)
     has_new_leader_epoch = leader != before.leader or not set(before.replicas) <= set(replicas)
-    if not has_new_leader_epoch and (isr, replicas, adding, removing, elr, last_known) == (
-        before.in_sync_replicas,
-        before.replicas,
-        before.adding_replicas,
-        before.removing_replicas,
-        before.elr,
-        before.last_known_elr,
-    ):
-        return None
-    return PartitionImage(
+    after = PartitionImage(
         replicas=replicas,
         in_sync_replicas=isr,
         leader=leader,
         leader_epoch=before.leader_epoch + has_new_leader_epoch,
-        partition_epoch=before.partition_epoch + 1,
+        partition_epoch=before.partition_epoch,
         elr=elr,
         last_known_elr=last_known,
         adding_replicas=adding,
         removing_replicas=removing,
     )
+    if after == before:
+        return None
+    return msgspec.structs.replace(after, partition_epoch=before.partition_epoch + 1)
 
 
 def is_reassignment_complete(
     in_sync: Collection[int], adding: Sequence[int], removing: Collection[int]
 ) -> bool:
-    """Whether all that are added are in sync, and somebody is once the others are taken away."""
+    """Whether all added replicas are in sync, and one is that is not removed."""
     return all(replica in in_sync for replica in adding) and any(
         replica not in removing for replica in in_sync
     )
@@ -142,8 +134,8 @@ def _eligible_leaders(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The eligible leader replicas and the last known one beside an ISR (KIP-966).
 
-    While the ISR is smaller than min.insync.replicas nothing is committed any more, so that who
-    leaves it then has everything that is.
+    While the ISR is smaller than min.insync.replicas nothing more is committed: a replica that
+    leaves it then has all committed records.
     """
     if not rules.has_elr or has_min_isr(isr, rules, replicas):
         return (), ()
@@ -162,7 +154,7 @@ def _empty_isr(
     last_known: tuple[int, ...],
     erased: Set[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ISR and the last known leader to write where the ISR has become empty."""
+    """The ISR and the last known leader to write when the ISR has become empty."""
     if rules.has_elr:
         if before.leader != NO_LEADER:
             last_known = (before.leader,)
@@ -198,7 +190,7 @@ def _elect(
         if replica in elr and replica in active:
             return replica
     if rules.has_elr and not isr and not elr and last_known and last_known[0] in active:
-        # The last leader lost the end of its log perhaps, but nobody has more.
+        # The last leader may have lost records, but no replica has more.
         return last_known[0]
     if rules.is_unclean_allowed or election is LeaderElection.UNCLEAN:
         for replica in replicas:
@@ -236,14 +228,14 @@ class PartitionChangeSet:
 
     @property
     def records(self) -> list[Record]:
-        """What makes the changes so, in the order in which partitions were first changed."""
+        """The records of the changes, in the order in which partitions were first changed."""
         return [
             PartitionChanged(topic_id, partition, state)
             for (topic_id, partition), state in self._decided.items()
         ]
 
     def partition(self, topic_partition: TopicIdPartition) -> PartitionImage:
-        """A partition that exists, as it will be."""
+        """An existing partition, with the changes so far."""
         decided = self._decided.get(topic_partition)
         if decided is not None:
             return decided
@@ -251,7 +243,7 @@ class PartitionChangeSet:
         return self._image.topics_by_id[topic_id].partitions[number]
 
     def rules(self, topic_id: Uuid) -> ElectionRules:
-        """What holds for the partitions of a topic that exists."""
+        """The rules for the partitions of an existing topic."""
         rules = self._rules.get(topic_id)
         if rules is None:
             image = self._image
@@ -267,6 +259,6 @@ class PartitionChangeSet:
         return rules
 
     def put(self, topic_partition: TopicIdPartition, state: PartitionImage | None) -> None:
-        """Decide a partition's new state; None leaves it as it is."""
+        """Set a partition's new state; None leaves it as it is."""
         if state is not None:
             self._decided[topic_partition] = state
