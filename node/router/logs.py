@@ -24,6 +24,9 @@ StoreLocation = tuple[int, int]
 """(store, store-local partition number)"""
 
 
+_new_tuple = tuple.__new__
+
+
 class LocatedLog(NamedTuple):
     """A partition's log: the reader of its store, and its number there."""
 
@@ -79,7 +82,7 @@ class Logs:
         if reader is None:
             return None
         number = reader.number_of(topic_id, partition)
-        return None if number is None else LocatedLog(reader, store, number)
+        return None if number is None else _new_tuple(LocatedLog, (reader, store, number))
 
     def locate(self, topic_id: bytes, partition: int) -> StoreLocation | None:
         """Where a partition's log lies; None as for `open`."""

@@ -14,11 +14,9 @@ where librdkafka would reset if it saw a high watermark above its offset.
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from odradek.cluster.metadata.broker_settings import RACK_AWARE_SELECTOR
 from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
-from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.replication.partition import ANY_EPOCH, check_read
 from odradek.cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
 from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
@@ -48,19 +46,13 @@ _UNLIMITED = 2**31 - 1
 NOT_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class _ReadEnd(NamedTuple):
-    """How far a partition was when it was read."""
-
-    log: LocatedLog
-    progress: int
-
-
 @dataclass(slots=True)
 class _ReadResult:
     """One pass over all partitions of a fetch."""
 
     answers: list[tuple[CachedPartition, PartitionData]] = field(default_factory=list)
-    ends: list[_ReadEnd] = field(default_factory=list)
+    ends: list[tuple[LocatedLog, int]] = field(default_factory=list)
+    """The partitions that were read, each with its progress then."""
     record_bytes: int = 0
     must_respond: bool = False
     """Respond at once: there is an error, a diverging epoch or a preferred read replica."""
@@ -105,7 +97,7 @@ async def handle_fetch(
         ):
             break
         if not await services.fetch_purgatory.park(
-            [(end.log.store, end.log.number) for end in result.ends],
+            [(log.store, log.number) for log, _ in result.ends],
             remaining_ms,
             partial(_has_advanced, result),
             owner=context.connection_id,
@@ -137,6 +129,7 @@ class _FetchRead:
         "_context",
         "_fetch",
         "_is_read_committed",
+        "_node_id",
         "_rack",
         "_services",
         "_version",
@@ -154,7 +147,8 @@ class _FetchRead:
         self._context = context
         self._services = services
         self._version = version = context.api_version
-        settings = broker_settings(services.image, services.node_id, services.static_configs)
+        self._node_id = services.metadata.node_id
+        settings = services.metadata.broker_settings()
         asked_bytes_max = request.max_bytes if version >= 3 else _UNLIMITED
         self._bytes_max = min(asked_bytes_max, settings.fetch_max_bytes)
         self._is_read_committed = version >= 4 and request.isolation_level == READ_COMMITTED
@@ -170,7 +164,7 @@ class _FetchRead:
         result = _ReadResult()
         context, services = self._context, self._services
         by_id = self._version >= 13
-        image = services.image
+        image = services.metadata.image
         topics = image.topics_by_id if by_id else image.topics_by_name
         allowed: dict[TopicKey, bool] = {}
         for wanted in self._fetch.partitions:
@@ -216,23 +210,31 @@ class _FetchRead:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         services = self._services
         partition = topic.partitions[wanted.partition]
-        is_leader = partition.leader == services.node_id
+        is_leader = partition.leader == self._node_id
         epoch = wanted.current_leader_epoch
         if not is_leader or epoch not in (partition.leader_epoch, ANY_EPOCH):
             refusal = check_read(
-                partition, services.node_id, epoch, may_follow=self._can_read_followers
+                partition, self._node_id, epoch, may_follow=self._can_read_followers
             )
             if refusal:
                 return refusal
         log = services.logs.open(topic.topic_id, wanted.partition)
         if log is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        status = log.reader.status
-        data.high_watermark = high_watermark = status.high_watermark(log.number)
-        data.last_stable_offset = status.last_stable_offset(log.number)
-        data.log_start_offset = status.log_start_offset(log.number)
+        reader, _, number = log
+        status = reader.status
+        data.high_watermark = high_watermark = status.high_watermark(number)
+        data.last_stable_offset = status.last_stable_offset(number)
+        data.log_start_offset = log_start_offset = status.log_start_offset(number)
         data.aborted_transactions = None
-        if not _is_in_range(data, wanted, log):
+        offset = wanted.fetch_offset
+        # The epoch is compared before the log end offset: a reader that has more of an epoch must
+        # learn that it diverges.
+        if (
+            offset < log_start_offset
+            or (wanted.last_fetched_epoch >= 0 and not _has_epoch(data, wanted, log))
+            or (data.diverging_epoch is None and offset > status.log_end_offset(number))
+        ):
             if not is_leader:
                 data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
             return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -240,7 +242,7 @@ class _FetchRead:
             result.must_respond = True
             return ErrorCode.NONE
         data.records = b""
-        if self._rack and is_leader and wanted.fetch_offset <= high_watermark:
+        if self._rack and is_leader and offset <= high_watermark:
             data.preferred_read_replica = self._preferred_replica(partition, wanted.partition)
             if data.preferred_read_replica != NO_REPLICA:
                 result.must_respond = True
@@ -252,7 +254,7 @@ class _FetchRead:
     ) -> ErrorCode:
         offset, high_watermark = wanted.fetch_offset, data.high_watermark
         # As LocatedLog.progress: taken before the records are read, so that no advance is missed.
-        result.ends.append(_ReadEnd(log, high_watermark + data.last_stable_offset))
+        result.ends.append((log, high_watermark + data.last_stable_offset))
         limit = high_watermark
         if self._is_read_committed:
             limit = min(high_watermark, data.last_stable_offset)
@@ -295,7 +297,7 @@ class _FetchRead:
         unreachable = services.controller.unreachable
 
         def is_reachable(broker: BrokerImage) -> bool:
-            has_address = address_of(broker, self._context, services.node_id) is not None
+            has_address = address_of(broker, self._context, self._node_id) is not None
             return has_address and broker.broker_id not in unreachable
 
         return preferred_read_replica(
@@ -307,22 +309,14 @@ class _FetchRead:
         )
 
 
-def _is_in_range(data: PartitionData, wanted: CachedPartition, log: LocatedLog) -> bool:
-    """Whether the log contains the fetch offset. Sets `diverging_epoch` if the reader's log
-    diverges from this one (KIP-595)."""
-    offset, epoch = wanted.fetch_offset, wanted.last_fetched_epoch
-    if offset < data.log_start_offset:
-        return False
-    if epoch >= 0:
-        # Before the log end offset is compared: a reader that has more of an epoch must learn that
-        # it diverges.
-        end_epoch, end_offset = log.reader.end_offset_for_epoch(log.number, epoch)
-        if end_epoch < 0:
-            return False
-        if end_epoch != epoch or end_offset < offset:
-            data.diverging_epoch = FetchEpochEndOffset(epoch=end_epoch, end_offset=end_offset)
-            return True
-    return offset <= log.reader.status.log_end_offset(log.number)
+def _has_epoch(data: PartitionData, wanted: CachedPartition, log: LocatedLog) -> bool:
+    """Whether the log knows the epoch of the last fetched record. Sets `diverging_epoch` if that
+    epoch ends here before the fetch offset (KIP-595)."""
+    epoch = wanted.last_fetched_epoch
+    end_epoch, end_offset = log.reader.end_offset_for_epoch(log.number, epoch)
+    if end_epoch >= 0 and (end_epoch != epoch or end_offset < wanted.fetch_offset):
+        data.diverging_epoch = FetchEpochEndOffset(epoch=end_epoch, end_offset=end_offset)
+    return end_epoch >= 0
 
 
 def _convert_down(data: PartitionData, version: int, offset: int) -> ErrorCode:

@@ -142,17 +142,14 @@ def _append(
     """`stores` has the stores of the partitions before this one in the frame; it is added to."""
     if not 0 <= data.index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if topic.partitions[data.index].leader != services.node_id:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    place = services.logs.locate(topic.topic_id, data.index)
-    if place is None:
+    log = services.logs.open(topic.topic_id, data.index)
+    if log is None or topic.partitions[data.index].leader != services.node_id:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     records = data.records
-    acks, timeout_ms = request.acks, request.timeout_ms
-    version = context.api_version
+    acks, timeout_ms, version = request.acks, request.timeout_ms, context.api_version
     if records is None or len(records) < _BATCH_BYTES_MIN:
         return ErrorCode.INVALID_RECORD if version >= 3 else ErrorCode.CORRUPT_MESSAGE
-    store, number = place
+    _, store, number = log
     if records[MAGIC_AT] < MAGIC or context.principal == CLUSTER_PRINCIPAL:
         return _append_copy(records, store, number, request, context, services)
     # The bytes before this batch may be the tail of the previous partition's: then the worker that
@@ -191,12 +188,12 @@ def _append(
     if version < TRANSACTION_V2_MIN_VERSION and not _is_verification_enabled(services):
         return append(ANY_EPOCH)
     header = unpack_header(records)
-    producer = TransactionalProducer(
-        request.transactional_id, header.producer_id, header.producer_epoch
-    )
-    partition = topic.name, data.index
     return services.partition_verification.append(
-        producer, partition, append, version, header.base_sequence
+        TransactionalProducer(request.transactional_id, header.producer_id, header.producer_epoch),
+        (topic.name, data.index),
+        append,
+        version,
+        header.base_sequence,
     )
 
 
