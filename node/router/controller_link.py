@@ -1,10 +1,9 @@
-"""The router's side of the bus to the controller: follows the metadata, submits commands.
+"""The client of this node's controller: receives metadata, submits commands.
 
-The image is replaced, never changed; whoever holds an old one sees an old but consistent world.
-After every (re)connection the router says how far it has come and the controller sends what is
-missing, as records or as a whole snapshot. A command is answered when its records are committed and
-every process of this node has carried them out, so that what a client is told is there can be used
-at once.
+Images are immutable: an old one stays consistent. After every (re)connection the router sends the
+offset of its image, and the controller sends what is missing, as records or as a snapshot. A
+command is answered when its records are committed and every process of this node has applied them,
+so that a client can use at once what it was told exists.
 """
 
 import asyncio
@@ -43,8 +42,8 @@ R = TypeVar("R")
 
 
 class ControllerLink:
-    """Follows the controller. `on_image(old, new)` hears of every new image, before commands are
-    answered."""
+    """See the module's docstring. `on_image(old, new)` is called with every new image, before
+    commands are answered."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class ControllerLink:
     ) -> None:
         self.image = MetadataImage.empty()
         self.unreachable: frozenset[int] = frozenset()
-        """Nodes that have just been lost sight of, before the metadata says what became of them."""
+        """Brokers that the controller cannot reach, which the metadata may not show yet."""
         self._loop = loop
         self._process = process
         self._incarnation = incarnation
@@ -72,19 +71,20 @@ class ControllerLink:
         self._unanswered: dict[int, SubmitCommand] = {}
         self._unsent: dict[int, SubmitCommand] = {}
         self.has_image = asyncio.Event()
-        """Set when the first metadata has been applied."""
+        """Set when the first image has been applied."""
         self._link = DealerLink(context, address, process.encode())
 
     def start(self) -> None:
-        """Follow from now on; whoever hears of images must be ready for the first."""
+        """Connect. `on_image` may be called from now on."""
         self._loop.add_reader(descriptor(self._link.socket), self._receive)
         self._loop.add_reader(descriptor(self._link.monitor), self._on_monitor)
         self._on_monitor()
 
     async def submit(self, command: Request[R], timeout_ms: int) -> R:
-        """Have the active controller carry `command` out; its reply, once visible on this node.
+        """Have the active controller execute a command; returns its reply, once this node has
+        applied the records.
 
-        Raises ApiError(REQUEST_TIMED_OUT) when no answer came in time; the command may still take
+        Raises ApiError(REQUEST_TIMED_OUT) without a reply in time; the command may still take
         effect.
         """
         self._next_id = request_id = self._next_id + 1
@@ -102,7 +102,7 @@ class ControllerLink:
         return cast("R", decode_reply(submitted.reply))
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
-        """How the quorum stands; None if nobody has said so in time."""
+        """The state of the quorum; None without an answer in time."""
         self._next_id = request_id = self._next_id + 1
         reply: Reply[QuorumState | None] = Reply()
         self._quorum_requests[request_id] = reply
@@ -115,7 +115,7 @@ class ControllerLink:
         return state
 
     def close(self) -> None:
-        """Stop following."""
+        """Close the connection."""
         self._loop.remove_reader(descriptor(self._link.socket))
         self._loop.remove_reader(descriptor(self._link.monitor))
         self._link.close()
@@ -137,9 +137,9 @@ class ControllerLink:
 
     def _on_monitor(self) -> None:
         if self._link.take_connected():
-            # What was sent to the last controller and not answered is asked again. One that had
-            # been carried out is not carried out twice: a creation finds its topic's id, others
-            # are refused (the topic is gone, the epoch is old) or change nothing more.
+            # Unanswered commands are sent again. One that was executed already is not executed
+            # twice: a creation finds its topic's id, others fail (the topic is gone, the epoch is
+            # old) or change nothing.
             self._send([SubscribeMetadata(self._process, self._incarnation, self.image.offset)])
             self._unsent = dict(self._unanswered)
             self._send_unsent()

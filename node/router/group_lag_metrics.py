@@ -1,14 +1,14 @@
-"""How far the groups that this node coordinates are behind, for whoever reads the metrics.
+"""The lag metrics of the groups that this broker coordinates.
 
-Gathered when the metrics are asked for: what the groups have committed, against what the leaders
-of the partitions say of their logs (DescribeLag), this node and others at once. By group and topic
-(the sum of its partitions' records, the age of its oldest unread record), or by partition where
-`group.lag.metrics` says so; of more than SERIES_MAX such lines the others are only counted. What is
-not known is left out: a partition that nobody leads takes its topic's line away, as no figure is
-better than one that is too low.
+Computed when the metrics are scraped: the committed offsets of the groups against the logs of the
+partitions' leaders (DescribeLag), all leaders at once. There is one series for each group and topic
+(the sum of records over its partitions, the age of its oldest unread record), or for each partition
+with `group.lag.metrics=partition`. Series over SERIES_MAX are only counted. A series is left out
+while a partition of it has no leader or the leader does not answer: no figure is better than one
+that is too low.
 
-Invariant: nothing is gathered while nobody asks, and never twice at a time. Share groups have no
-committed offsets and are not in here. Wired by process.py.
+Invariant: nothing is computed without a scrape, and never twice at a time. Share groups have no
+committed offsets and no series.
 """
 
 import asyncio
@@ -34,22 +34,21 @@ from odradek.protocol.messages.diagnostics import (
 log = logging.getLogger(__name__)
 
 SERIES_MAX: Final = 2_000
-"""Lines of each metric that a node tells."""
+"""Series of each metric on one broker."""
 NAME_BYTES_MAX: Final = 400
-"""A group whose id is longer is only counted: the metrics' way to the supervisor is in messages of
-a limited size."""
+"""A group with a longer id is only counted: the messages to the supervisor have a limited size."""
 SCRAPE_TIMEOUT_S: Final = 0.5
-"""How long a scrape waits; what takes longer is told to the next one."""
+"""How long a scrape waits. What takes longer is reported by the next scrape."""
 CACHE_S: Final = 1.0
-"""Who asks again before that is told the same."""
+"""How long a scrape gets the values of the one before."""
 LABELS: Final = {"topic": ("group", "topic"), "partition": ("group", "topic", "partition")}
-"""By what `group.lag.metrics` says."""
+"""By value of `group.lag.metrics`."""
 
 Labels: TypeAlias = tuple[str, ...]
 
 
 class _CommittedPosition(NamedTuple):
-    """Where a group stands."""
+    """A committed offset of a group."""
 
     labels: Labels
     topic: str
@@ -58,7 +57,7 @@ class _CommittedPosition(NamedTuple):
 
 
 class _LagTotals:
-    """One line's figures while they come together."""
+    """The totals of one series."""
 
     __slots__ = ("is_known", "lag_ms", "records")
 
@@ -68,7 +67,7 @@ class _LagTotals:
         self.is_known = True
 
     def add(self, answer: DescribeLagResponsePartition | None) -> None:
-        """One partition; None if its leader could not be asked."""
+        """Add one partition; None if its leader did not answer."""
         if answer is None or answer.error_code:
             self.is_known = False
             return
@@ -77,7 +76,7 @@ class _LagTotals:
 
 
 class GroupLagMetrics:
-    """See the module's docstring. `offsets` are those of the shards that serve here."""
+    """See the module's docstring. `offsets` returns those of the active shards."""
 
     def __init__(
         self,
@@ -98,10 +97,10 @@ class GroupLagMetrics:
         self.records: Mapping[Labels, float] = {}
         self.seconds: Mapping[Labels, float] = {}
         self.omitted_count = 0
-        """Lines that were too many."""
+        """Series over the limit."""
 
     def collect(self, done: Callable[[], None]) -> None:
-        """Gather, and call `done` once: when that is done, or has taken SCRAPE_TIMEOUT_S."""
+        """Compute the metrics; calls `done` once, at the latest after SCRAPE_TIMEOUT_S."""
         if self._loop.time() - self._collected_at < CACHE_S:
             done()
             return
@@ -121,7 +120,7 @@ class GroupLagMetrics:
         self._is_collecting = False
         self._collected_at = self._loop.time()
         if error is not None:
-            log.error("the lag of groups is not known", exc_info=error)
+            log.error("the lag of groups could not be computed", exc_info=error)
         for key in list(self._pending_scrapes):
             self._notify(key)
 
@@ -135,7 +134,7 @@ class GroupLagMetrics:
             await pace.step()
             known = self._metadata.partition(position.topic, position.partition)
             if known is None:
-                continue  # there is no such partition any more
+                continue  # the partition was deleted
             if position.labels not in totals:
                 if len(totals) >= SERIES_MAX or len(position.labels[0].encode()) > NAME_BYTES_MAX:
                     omitted.add(position.labels)
@@ -155,7 +154,7 @@ class GroupLagMetrics:
         self.omitted_count = len(omitted)
 
     def _committed_positions(self, detail: str) -> Iterator[_CommittedPosition]:
-        """Where all groups stand. What is committed meanwhile may be told or not."""
+        """The committed offsets of all groups, perhaps with some that were committed meanwhile."""
         for offsets in list(self._offsets()):
             for group_id in list(offsets.group_ids()):
                 for (topic, partition), committed in list(offsets.items(group_id)):
@@ -179,7 +178,7 @@ class GroupLagMetrics:
             try:
                 response = await reply
             except ApiError:
-                pass  # none of these is known
+                pass  # the lag of these partitions is unknown
             else:
                 answers = (each for topic in response.topics for each in topic.partitions)
             for position in in_order:
@@ -192,7 +191,7 @@ class GroupLagMetrics:
 async def _request(
     positions: Iterable[_CommittedPosition], pace: LoopYielder
 ) -> tuple[DescribeLagRequest, list[_CommittedPosition]]:
-    """What to ask of a leader, and in which order it will answer."""
+    """The request to a leader, and the positions in the order of its response."""
     topics: dict[str, tuple[DescribeLagRequestTopic, list[_CommittedPosition]]] = {}
     for position in positions:
         await pace.step()

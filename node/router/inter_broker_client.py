@@ -1,12 +1,12 @@
-"""The routers of other nodes: one asks another what only that one can do.
+"""Requests between brokers: from this broker's router to the router of another one.
 
-A transaction's coordinator, the leader of a partition and the coordinator of a group may each be on
-a node of its own. What they ask each other are Kafka's own requests between brokers; the way is the
-port at which a worker serves followers, which lets nobody in without the cluster's keys: the worker
-passes what is meant for its router on and brings the answers back.
+A transaction's coordinator, a partition's leader and a group's coordinator may each be on another
+broker. They send each other Kafka's own requests, through the port at which workers serve
+followers, which requires the cluster's keys. The worker relays requests to its router and responses
+back. A request to this broker itself is handled in place.
 
-A request that cannot be delivered, or whose connection or node is lost, fails at once or within a
-second, and nobody knows whether it was carried out: all that is asked may be asked again.
+A request fails at once if it cannot be sent, and within a second if its connection or broker is
+lost. Its outcome is unknown then, so every request must be safe to send twice.
 """
 
 import asyncio
@@ -32,10 +32,9 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 REQUEST_TIMEOUT_S: Final = 3.0
-"""Then it may be asked again, which does no harm: the other router may have died with what it was
-asked, and nobody says so."""
+"""After this a request fails: the other router may have died with it, unnoticed by the worker."""
 PENDING_COUNT_MAX: Final = 10_000
-"""Requests under way to one node; more fail at once."""
+"""Pending requests to one broker; more fail at once."""
 _SWEEP_S: Final = 0.25
 _API_KEYS: Final = {
     APIS[key].request: key
@@ -55,14 +54,14 @@ _API_KEYS: Final = {
         ApiKey.DESCRIBE_LAG,
     )
 }
-"""What routers ask each other, in the newest version."""
+"""The requests between brokers, in their newest version."""
 
 InterBrokerHandler: TypeAlias = Callable[[int, int, object], Coroutine[Any, Any, Any]]
 """(API key, version, request) to response."""
 
 
 class _RelayFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A request, or with the same id and key its response. An empty body: it was not understood."""
+    """A request, or with the same id and key its response. An empty body: the request failed."""
 
     request_id: int
     api_key: int
@@ -84,11 +83,11 @@ class _PeerConnection:
 
 
 class InterBrokerClient(Protocol):
-    """What whoever asks them sees of them: ZmqInterBrokerClient, or those of a simulation."""
+    """Implemented by ZmqInterBrokerClient, and by the simulation."""
 
     def send(self, node_id: int, request: Request[R]) -> Reply[R]:
-        """The response of that node's router. ApiError(COORDINATOR_NOT_AVAILABLE) when awaited if
-        it could not be had."""
+        """The response of a broker. The reply fails with ApiError(COORDINATOR_NOT_AVAILABLE) if the
+        broker cannot be reached or does not answer."""
 
 
 class ZmqInterBrokerClient:
@@ -117,7 +116,7 @@ class ZmqInterBrokerClient:
         self._sweep: asyncio.TimerHandle | None = None
 
     def send(self, node_id: int, request: Request[R]) -> Reply[R]:
-        """See Neighbours."""
+        """See InterBrokerClient."""
         key = _API_KEYS[type(request)]
         version = APIS[key].max_version
         if node_id == self._node_id:
@@ -137,14 +136,14 @@ class ZmqInterBrokerClient:
         return reply
 
     def answer(self, payload: bytes, send: Callable[[bytes], None]) -> None:
-        """Carry out what another node's router asks; `send` gets the answer, now or later."""
+        """Handle a request of another broker's router; `send` gets the response, now or later."""
         try:
             asked = _decode(payload)
             if asked.api_key not in _API_KEYS.values():
-                raise ProtocolError(f"API {asked.api_key} is nothing that nodes ask each other")
+                raise ProtocolError(f"API {asked.api_key} is not served to brokers")
             request = decode_request(asked.api_key, asked.version, memoryview(asked.body))
         except (msgspec.MsgspecError, ProtocolError) as error:
-            log.warning("another node asks what makes no sense: %s", error)
+            log.warning("dropped an invalid request of another broker: %s", error)
             return
 
         def finish(response: object, error: BaseException | None) -> None:
@@ -152,13 +151,13 @@ class ZmqInterBrokerClient:
             if error is None:
                 body = b"".join(encode_response(asked.api_key, asked.version, response))
             else:
-                log.error("another node's request failed", exc_info=error)
+                log.error("a request of another broker failed", exc_info=error)
             send(_encode(_RelayFrame(asked.request_id, asked.api_key, asked.version, body)))
 
         drive(self._handler(asked.api_key, asked.version, request), finish)
 
     def on_image(self, image: MetadataImage) -> None:
-        """Whoever is fenced, gone or elsewhere now does not answer any more."""
+        """Fail requests to brokers that are fenced, unregistered or at another address now."""
         for node_id, node in list(self._nodes.items()):
             broker = image.brokers.get(node_id)
             if self._address_of(node_id) != node.address:
@@ -167,7 +166,7 @@ class ZmqInterBrokerClient:
                 self._fail_requests(node)
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Close all connections; pending requests fail."""
         if self._sweep is not None:
             self._sweep.cancel()
         for node_id in list(self._nodes):
@@ -196,17 +195,17 @@ class ZmqInterBrokerClient:
             try:
                 node.link.socket.send_multipart((b"", payload), zmq.NOBLOCK)
             except zmq.Again:
-                # Away again; the monitor says when it is back.
+                # Disconnected again; the monitor reports when it is back.
                 node.is_connected = False
                 node.unsent = unsent[at:]
                 return
-        # A send may swallow the descriptor's edge for what has come meanwhile.
+        # A send may consume the descriptor's readable edge of a message that has come.
         self._loop.call_soon(self._receive, node)
 
     def _on_monitor(self, node: _PeerConnection) -> None:
         if node.link.socket.closed or not node.link.take_connected():
             return
-        # What was sent over another connection may be lost, and nobody would say so.
+        # Requests that were sent over the former connection may be lost.
         unsent = {_decode(payload).request_id for payload in node.unsent}
         for request_id in [known for known in node.pending if known not in unsent]:
             self._complete(node, request_id, None)
@@ -218,7 +217,7 @@ class ZmqInterBrokerClient:
             return
         for payload in drain(node.link.socket):
             if not payload:
-                continue  # the frame before the one that counts
+                continue  # the empty delimiter frame
             try:
                 answer = _decode(payload)
                 response = None
@@ -227,7 +226,7 @@ class ZmqInterBrokerClient:
                         answer.api_key, answer.version, memoryview(answer.body)
                     )
             except (msgspec.MsgspecError, ProtocolError) as error:
-                log.warning("an answer of another node makes no sense: %s", error)
+                log.warning("dropped an invalid response of another broker: %s", error)
                 continue
             self._complete(node, answer.request_id, response)
 
@@ -253,7 +252,7 @@ class ZmqInterBrokerClient:
         self._fail_requests(node)
 
     def _expire_requests(self) -> None:
-        """Give up what has waited too long."""
+        """Fail requests whose deadline has passed."""
         self._sweep = None
         now = self._loop.time()
         is_any = False

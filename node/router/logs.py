@@ -1,11 +1,9 @@
-"""The router's own eyes on the stores: where a partition lies, and how far it goes, without a
-message.
+"""Read access to the logs of this broker's stores, without a message to a worker.
 
-The stores are opened read-only when they are first asked for; a worker may still be creating them
-then. Where a partition lies is asked of the reader each time, which remembers it as long as the
-store's catalog does not change: a replica that moves away and comes back lies elsewhere in its
-store then. Files that a worker has dropped are let go of within seconds, also by a router that
-nobody asks for anything: until then the disk does not have their room back.
+A store is opened read-only when it is first used; its worker may not have created it yet. The
+location of a partition is looked up each time, in the reader's cache of the store's catalog: a
+replica that moves away and comes back has another number. Segment files that a worker has dropped
+are closed within seconds, also on an idle router: until then their disk space is not free.
 """
 
 import asyncio
@@ -42,12 +40,12 @@ class LocatedLog(NamedTuple):
 
 
 LET_GO_S = 5.0
-"""How often dropped files are let go of; a look that finds nothing costs a word of each store."""
+"""How often dropped segment files are closed; a check reads one word of each store."""
 
 
 class Logs:
-    """All stores of this node, seen from one router. One that is made in a running event loop lets
-    go of dropped files by itself; elsewhere that is its maker's duty."""
+    """All stores of this broker. In a running event loop dropped files are closed by a timer;
+    elsewhere the caller does it (`release_dropped_segments`)."""
 
     def __init__(self, stores_folder: Path, store_count: int) -> None:
         self.folder = stores_folder
@@ -67,14 +65,13 @@ class Logs:
             try:
                 reader = self._readers[store] = StoreReader(folder)
             except StorageError as error:
-                # Its worker has begun to make it and is not done.
+                # Its worker is still creating it.
                 log.info("store %d cannot be read yet: %s", store, error)
                 return None
         return reader
 
     def open(self, topic_id: bytes, partition: int) -> LocatedLog | None:
-        """A partition's log. None while the worker that owns it has not created it, and for any
-        number that no partition has."""
+        """A partition's log; None if its worker has not created it, or it does not exist."""
         if partition < 0:
             return None
         store = store_index(topic_id, partition, self._store_count)
@@ -85,20 +82,20 @@ class Logs:
         return None if number is None else _new_tuple(LocatedLog, (reader, store, number))
 
     def locate(self, topic_id: bytes, partition: int) -> StoreLocation | None:
-        """Where a partition's log lies; None as for `open`."""
+        """The location of a partition's log; None as for `open`."""
         log_here = self.open(topic_id, partition)
         return None if log_here is None else (log_here.store, log_here.number)
 
     def set_watch(self, store: int, number: int) -> None:
-        """Ask the worker for a notice when this partition next moves."""
+        """Have the worker send PartitionsAdvanced when this partition advances next."""
         reader = self.reader(store)
         if reader is not None:
             reader.status.set_watch(number)
 
     def release_dropped_segments(self) -> None:
-        """Let go of files that the workers have dropped."""
+        """Close the files of segments that the workers have dropped."""
         for reader in self._readers.values():
-            # Whoever reads next is told what is wrong.
+            # The next read reports the error.
             with suppress(StorageError):
                 reader.release_dropped_segments()
 
@@ -107,7 +104,7 @@ class Logs:
         self.release_dropped_segments()
 
     def close(self) -> None:
-        """Close all stores; holds that responses still have keep their segments open."""
+        """Close all stores. Segments that responses still hold stay open."""
         if self._timer is not None:
             self._timer.cancel()
         for reader in self._readers.values():

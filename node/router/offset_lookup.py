@@ -1,7 +1,7 @@
-"""Offsets of partitions that other nodes may lead: their ends, and the first record of a time.
+"""Offsets of partitions on any broker: start, end, and the first record after a timestamp.
 
-Each leader is asked by ListOffsets, this node without a way round; all of them at once. One that
-cannot be asked is an error of its partitions. Called by handlers.
+Sends ListOffsets to all leaders at once. If a leader does not answer, its partitions get
+LEADER_NOT_AVAILABLE. Called by handlers.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,14 +20,14 @@ from odradek.protocol.messages.offsets import (
 )
 
 Partition: TypeAlias = tuple[str, int]
-"""Topic and index."""
+"""Topic name and partition index."""
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 _UNKNOWN_OFFSET: Final = -1
 
 
 class LogBounds(NamedTuple):
-    """Where a log starts and ends: `[start_offset, end_offset)`."""
+    """The offsets of a log: `[start_offset, end_offset)`."""
 
     start_offset: int
     end_offset: int
@@ -43,8 +43,8 @@ class OffsetLookup:
     async def bounds(
         self, partitions: Collection[Partition], isolation_level: int
     ) -> dict[Partition, LogBounds | ErrorCode]:
-        """How far each log reaches; the end is the last stable offset if only committed records
-        are to be read (`isolation_level` 1), else the high watermark."""
+        """The bounds of each log. The end is the last stable offset with `isolation_level` 1
+        (read_committed), else the high watermark."""
         starts = await self._list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), isolation_level)
         end_offsets = await self._list(dict.fromkeys(partitions, LATEST_TIMESTAMP), isolation_level)
         offsets: dict[Partition, LogBounds | ErrorCode] = {}
@@ -61,14 +61,14 @@ class OffsetLookup:
     async def end_offsets(
         self, partitions: Collection[Partition]
     ) -> dict[Partition, int | ErrorCode]:
-        """How far each log is committed."""
+        """The high watermark of each log."""
         return await self._list(dict.fromkeys(partitions, LATEST_TIMESTAMP), isolation_level=0)
 
     async def offsets_for_times(
         self, timestamps: Mapping[Partition, int], isolation_level: int
     ) -> dict[Partition, int | ErrorCode | None]:
-        """The first record of each partition that is not older than its timestamp in ms; None if
-        all are. -1 stands for the end, -2 for the beginning."""
+        """The offset of the first record whose timestamp is not before the given one in ms; None
+        if there is none. The timestamp -1 stands for the end, -2 for the start."""
         offsets = await self._list(timestamps, isolation_level)
         return {
             partition: None if offset == _UNKNOWN_OFFSET else offset

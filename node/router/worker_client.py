@@ -1,13 +1,13 @@
-"""The router's side of the bus to the workers: one message per worker and turn, answers matched by
-id.
+"""The client of this broker's workers: requests leave in batches, replies are matched by id.
 
-Requests made during a turn of the loop leave together at its end, through a ring in shared memory
-for each worker, and a worker that sleeps is rung for. Answers come the same way; when a single one
-is due the loop looks for it by itself for a moment, if that has paid lately (adaptive_spin.py). A
-worker that is away keeps its requests in a bounded queue here until it greets again or they expire;
-what it had already been sent when it died has an unknown outcome and is answered
-NOT_LEADER_OR_FOLLOWER, which every client retries after a metadata refresh. Invariant: every
-request is answered exactly once.
+The requests of one turn of the loop are written together at its end, into a ring in shared memory
+for each worker; a wakeup pipe wakes a sleeping worker. Replies come the same way. While a single
+reply is pending, the loop polls the ring for a moment if that paid lately (adaptive_spin.py).
+
+Requests to an unreachable worker are queued, up to QUEUE_COUNT_MAX, until the worker greets again
+or they expire. The outcome of requests that were already sent to a worker that died is unknown:
+they fail with NOT_LEADER_OR_FOLLOWER, which every client retries after a metadata refresh.
+Invariant: every request is answered exactly once.
 """
 
 import asyncio
@@ -52,14 +52,14 @@ from odradek.protocol.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 30.0
-"""How long a request may wait for a worker that is away: clients' default of request.timeout.ms."""
+"""How long a request waits for an unreachable worker: Kafka's default request.timeout.ms."""
 COMMIT_TIMEOUT_MS = 30_000
-"""How long an append with acks=all may wait for followers, if whoever asks does not say."""
+"""The default timeout of an append with acks=all."""
 QUEUE_COUNT_MAX = 20_000
-"""Requests held for a worker that is away; more are refused at once."""
+"""Requests queued for one worker; more are refused at once."""
 RING_BYTES = 512 << 10
 INLINE_BYTES_MAX = 16 << 10
-"""Batches that do not lie in the arena are carried in the message up to this size."""
+"""Batches outside the arena are sent inside the message up to this size."""
 _MESSAGES_PER_WRITE = 256
 _SWEEP_S = 1.0
 
@@ -79,7 +79,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _WorkerConnection:
-    """A worker as the router knows it; `requests` and `replies` are renewed when it starts anew."""
+    """The state of one worker. `requests` and `replies` are replaced when the worker restarts."""
 
     identity: bytes
     ring_block: int
@@ -94,8 +94,8 @@ class _WorkerConnection:
 
 
 class WorkerClient:
-    """Requests to the workers that own partitions. `on_advanced(store, numbers)` hears of watched
-    ones."""
+    """See the module's docstring. `on_advanced(store, numbers)` is called when watched partitions
+    advance."""
 
     def __init__(
         self,
@@ -128,18 +128,18 @@ class WorkerClient:
         self._spin_until = 0.0
         self._sweep: asyncio.TimerHandle | None = None
         self.on_replies_delivered: Callable[[], None] = lambda: None
-        """Called when a turn's answers have been delivered: responses can be written now."""
+        """Called after the replies of a turn were delivered: responses can be written."""
         self.on_relayed_request: Callable[[bytes, Callable[[bytes], None]], None] = (
             lambda _p, _send: None
         )
-        """Gets what another node's router asks, and what takes the answer."""
+        """Called with a request of another broker, and a function that sends the response."""
         loop.add_reader(self._wakeup_pipe.fileno(), self._on_wakeup)
         loop.add_reader(descriptor(self._socket), self._receive_greetings)
         self._receive_greetings()
 
     @property
     def queued_count(self) -> int:
-        """Requests that wait for a worker: unsent and unanswered."""
+        """Requests without a reply, sent or not."""
         return sum(len(worker.pending) for worker in self._workers)
 
     def append_reference(
@@ -155,9 +155,9 @@ class WorkerClient:
         has_headroom: bool = False,
         timeout_ms: int = COMMIT_TIMEOUT_MS,
     ) -> Reply[AppendReply]:
-        """Append the batches that lie in the arena. The caller keeps them there until the answer.
+        """Append batches in the arena. The caller keeps them there until the reply.
 
-        `has_headroom`: nobody but the store's writer touches the sixteen bytes before them.
+        `has_headroom`: the store's writer may overwrite the sixteen bytes before them.
         """
         self._next_id = request_id = self._next_id + 1
         return self._request(
@@ -189,7 +189,7 @@ class WorkerClient:
         timeout_ms: int = COMMIT_TIMEOUT_MS,
         base_offset: int = -1,
     ) -> Reply[AppendReply]:
-        """Append batches that are carried in the message itself; `base_offset` as in Append."""
+        """Append batches that are copied into the message or arena; `base_offset` as in Append."""
         self._next_id = request_id = self._next_id + 1
         if len(batches) <= INLINE_BYTES_MAX:
             return self._request(
@@ -212,7 +212,7 @@ class WorkerClient:
             reply: Reply[AppendReply] = Reply()
             reply.resolve(
                 RequestFailed(
-                    request_id, ErrorCode.REQUEST_TIMED_OUT, "the router is out of memory"
+                    request_id, ErrorCode.REQUEST_TIMED_OUT, "The router's arena is full."
                 )
             )
             return reply
@@ -239,14 +239,14 @@ class WorkerClient:
     def delete_records(
         self, *, store: int, number: int, offset: int, timeout_ms: int
     ) -> Reply[RecordsDeleted | RequestFailed]:
-        """Move a partition's log start; its live replicas may take `timeout_ms` to follow."""
+        """Move a partition's log start offset; live replicas have `timeout_ms` to follow."""
         self._next_id = request_id = self._next_id + 1
         return self._request(store, DeleteRecords(request_id, store, number, offset, timeout_ms))
 
     def describe_producers(
         self, *, store: int, number: int, allow_follower: bool = False
     ) -> Reply[DescribeProducersReply]:
-        """Who has been writing to a partition; `allow_follower` as in DescribeProducers."""
+        """The active producers of a partition; `allow_follower` as in DescribeProducers."""
         self._next_id = request_id = self._next_id + 1
         return self._request(store, DescribeProducers(request_id, store, number, allow_follower))
 
@@ -280,7 +280,7 @@ class WorkerClient:
         )
 
     def close(self) -> None:
-        """Stop listening to the workers; unanswered requests stay unanswered."""
+        """Close the connections. Pending requests get no reply."""
         self._loop.remove_reader(self._wakeup_pipe.fileno())
         self._loop.remove_reader(descriptor(self._socket))
         self._wakeup_pipe.close()
@@ -321,7 +321,7 @@ class WorkerClient:
                     self._start_spinning()
 
     def _send_queue(self, worker: _WorkerConnection) -> None:
-        """Put what is queued into the ring; what has no room stays until answers have made some."""
+        """Write queued requests into the ring. The rest is written when replies are read."""
         queue = worker.queue
         while worker.relayed and worker.requests.write(encode(worker.relayed[:1])):
             del worker.relayed[0]
@@ -336,14 +336,14 @@ class WorkerClient:
             del queue[:count]
         wakeup_writer = worker.wakeup_writer
         if wakeup_writer is not None and worker.requests.must_wake() and not wakeup_writer.ring():
-            # What is in the ring is lost with the worker; its successor's greeting answers it.
+            # The requests in the ring are lost with the worker; the next greeting fails them.
             worker.is_reachable = False
-            log.warning("%s is away", worker.identity.decode())
+            log.warning("%s is unreachable", worker.identity.decode())
 
     def _relay_response(self, worker: _WorkerConnection, identity: bytes, payload: bytes) -> None:
-        """Answer another node's router by the worker through which it asked."""
+        """Send a response to another broker, through the worker that relayed the request."""
         if not worker.is_reachable:
-            return  # whoever asked has lost the connection, and asks again
+            return  # the other broker has lost its connection, and retries
         worker.relayed.append(RelayResponse(identity, payload))
         if not self._is_flush_due:
             self._is_flush_due = True
@@ -352,7 +352,7 @@ class WorkerClient:
     # -- from the workers --------------------------------------------------------------------------
 
     def _start_spinning(self) -> None:
-        """A single answer is due: look for it in the next turns of the loop, if that pays."""
+        """One reply is pending: poll the ring in the next turns of the loop, if that pays."""
         if self._spin.should_spin():
             self._is_spinning = True
             self._spin_until = time.perf_counter() + SPIN_S
@@ -370,7 +370,7 @@ class WorkerClient:
         self._arm_wakeups()
 
     def _arm_wakeups(self) -> None:
-        """Have every worker ring from now on; what came meanwhile is taken first."""
+        """Let every worker wake this process from now on, after reading what came meanwhile."""
         for worker in self._workers:
             while not worker.replies.fall_asleep():
                 self._read_replies()
@@ -401,7 +401,9 @@ class WorkerClient:
                     self._resize_workers(message.worker_count)
                 worker = self._by_identity.get(identity)
                 if worker is None:
-                    log.error("a stranger called %r spoke on the worker bus", identity)
+                    log.error(
+                        "dropped a message of the unknown process %r on the worker bus", identity
+                    )
                     break
                 self._on_message(worker, message)
 
@@ -415,7 +417,7 @@ class WorkerClient:
         elif type(message) is WorkerGreeting:
             self._on_greeting(worker, message)
         elif type(message) is WorkerLeaving:
-            # What is asked from now on waits for whoever has its stores next.
+            # Later requests wait for the worker that owns its stores next.
             worker.is_reachable = False
         else:
             self._resolve(worker, message)  # type: ignore[arg-type]  # all others are answers
@@ -433,8 +435,8 @@ class WorkerClient:
     def _on_greeting(self, worker: _WorkerConnection, greeting: WorkerGreeting) -> None:
         if greeting.bus_version != BUS_VERSION:
             raise RuntimeError(
-                f"{worker.identity.decode()} speaks bus version {greeting.bus_version}, we"
-                f" {BUS_VERSION}: all processes of a node must run the same release"
+                f"{worker.identity.decode()} has bus version {greeting.bus_version}, not"
+                f" {BUS_VERSION}. All processes of a node must run the same release: restart it."
             )
         if worker.incarnation not in (0, greeting.incarnation):
             self._fail_unanswered(worker)
@@ -456,18 +458,18 @@ class WorkerClient:
             self._incarnation,
         )
         self._socket.send_multipart((worker.identity, encode([answer])), zmq.NOBLOCK)
-        # A send may swallow the descriptor's edge for what has come meanwhile.
+        # A send may consume the descriptor's readable edge of a message that has come.
         self._loop.call_soon(self._receive_greetings)
         worker.is_reachable = True
         if worker.queue:
             self._send_queue(worker)
 
     def _resize_workers(self, worker_count: int) -> None:
-        """The node has another number of workers, and those that were have all ended: what they
-        were sent is answered, what they were not goes to those who have its stores now."""
+        """The number of workers has changed, and all former workers have ended. Requests that were
+        sent fail; requests that were not go to the workers that own the stores now."""
         if worker_count == len(self._workers):
             return
-        log.info("%d workers now, not %d", worker_count, len(self._workers))
+        log.info("the number of workers is %d now, was %d", worker_count, len(self._workers))
         waiting: list[tuple[WorkerRequest, _Pending]] = []
         for worker in self._workers:
             self._fail_unanswered(worker)
@@ -493,7 +495,7 @@ class WorkerClient:
             worker.queue.append(message)
 
     def _fail_unanswered(self, worker: _WorkerConnection) -> None:
-        """The worker that these were sent to is gone; nobody knows which of them it carried out."""
+        """Fail what was sent to a worker that is gone: the outcome is unknown."""
         first_unsent = worker.queue[0].request_id if worker.queue else self._next_id + 1
         lost = [request_id for request_id in worker.pending if request_id < first_unsent]
         for request_id in lost:
@@ -502,11 +504,11 @@ class WorkerClient:
     def _make_worker(self, index: int) -> _WorkerConnection:
         block = self._arena.allocate(2 * RING_BYTES)
         if block is None:
-            raise ValueError("the arena is too small for the rings of the workers")
+            raise ValueError("The arena is too small for the rings of the workers: raise its size.")
         return _WorkerConnection(b"worker-%d" % index, block, *self._make_rings(block))
 
     def _make_rings(self, block: int) -> tuple[RingWriter, RingReader]:
-        """Empty rings. A worker that still had the old ones is dead."""
+        """Empty rings. A worker that used the old ones is dead."""
         start = self._arena.offset_of(block)
         memory = self._arena.view[start : start + 2 * RING_BYTES]
         for ring in (0, RING_BYTES):
@@ -514,10 +516,10 @@ class WorkerClient:
         return RingWriter(memory[:RING_BYTES]), RingReader(memory[RING_BYTES:])
 
     def _sweep_deadlines(self) -> None:
-        """Expire what no worker has been given yet.
+        """Fail expired requests that were not sent.
 
-        What was sent is answered by the worker or by its successor's greeting, never by time: the
-        worker may still be reading the arena, and the bytes must stay until it is known to be done.
+        Requests that were sent do not expire: the worker may still read their bytes in the arena.
+        The worker replies to them, or the greeting of its successor fails them.
         """
         self._sweep = None
         now = self._loop.time()

@@ -1,15 +1,14 @@
-"""One kind of coordinator on this router: which shards it hosts, who waits for which answer.
+"""Hosts the shards of one coordinator on this broker, and carries requests to them.
 
-A group lives in one shard of `__consumer_offsets`, a transactional id in one of
-`__transaction_state`, what a share group knows of a partition in one of `__share_group_state`, and
-the shard is hosted where the leader of its partition is. This is the
-only place where requests to shards have futures: shards and their runtimes know request ids.
-Handlers `call` and await; an answer to a client that has gone is dropped by its connection. What a
-shard asks to be done outside goes to its kind (coordinator_type.py).
+A group belongs to a shard of `__consumer_offsets`, a transactional id to one of
+`__transaction_state`, the share state of a partition to one of `__share_group_state`. The leader of
+the shard's partition hosts it. Shards and their runtimes know request ids; only this module has
+futures. Handlers `call` and await the reply. Effects of a shard go to its type
+(coordinator_type.py).
 
-Invariant: the hosted shards are those that the newest image says this node leads. Time in shards
-is the wall clock at start plus what the steady clock has counted since, so that a clock that is
-set ends nobody's session.
+Invariant: the hosted shards are those whose partitions this broker leads in the newest image. The
+shards' clock is the wall clock at start plus the monotonic time since, so that setting the wall
+clock expires no session.
 """
 
 import asyncio
@@ -47,12 +46,12 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 CREATE_TIMEOUT_MS: Final = 1_000
-"""How long clients wait for the topic's creation; they ask again, and what they have asked for
-behind it on the same connection, such as fetches, goes on."""
+"""How long a client waits for the topic's creation. It retries, and its later requests on the same
+connection, such as fetches, are served meanwhile."""
 
 
 class ShardCaller(Protocol):
-    """What a shard may know of a request's circumstances: RequestContext has it."""
+    """What a shard gets to know about the caller. RequestContext has these attributes."""
 
     @property
     def api_version(self) -> int: ...
@@ -68,7 +67,7 @@ class ShardCaller(Protocol):
 
 
 class _InternalCaller(NamedTuple):
-    """Who asks a shard when no client does."""
+    """The caller of requests that no client has sent."""
 
     api_version: int = 0
     client_id: str | None = None
@@ -84,7 +83,7 @@ class CoordinatorService(Generic[S]):
 
     def __init__(
         self,
-        kind: CoordinatorType[S, Any],
+        coordinator_type: CoordinatorType[S, Any],
         metadata: MetadataCache,
         controller: ControllerLink,
         logs: Logs,
@@ -96,39 +95,39 @@ class CoordinatorService(Generic[S]):
         self._logs = logs
         self._worker_client = worker_client
         self._loop = loop
-        self._kind = kind
+        self._type = coordinator_type
         self._clock_offset_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._hosts: dict[int, ShardHost] = {}
         self._pending: dict[int, Reply[Any]] = {}
         self._next_id = 0
         self._topic_id = ZERO_UUID
         self._creation: asyncio.Future[None] | None = None
-        kind.configure(metadata.broker_settings(), metadata.image)
+        coordinator_type.configure(metadata.broker_settings(), metadata.image)
         self._sweep = loop.call_later(self._sweep_s(), self._sweep_deleted_topics)
-        # Metadata may have come before there was anybody to hear of it.
+        # The cache may have an image already.
         self._update_hosted_shards(self._topic())
 
-    # -- what handlers ask ------------------------------------------------------------------------
+    # -- for handlers -----------------------------------------------------------------------------
 
     def call(
         self, key: str, request: Request[R], caller: ShardCaller = INTERNAL_CALLER
     ) -> Reply[R]:
-        """Have the shard of a group or transactional id answer.
+        """The response of the shard of a group, transactional id or share partition.
 
-        Raises (when awaited) ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
-        COORDINATOR_NOT_AVAILABLE, or MESSAGE_TOO_LARGE if what the request says fits into no batch.
+        The reply fails with ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, or MESSAGE_TOO_LARGE if the records fit into no batch.
         """
         return self.call_shard(self.shard_of(key), request, caller)
 
     def call_for_heartbeat(
         self, key: str, request: Request[R], caller: ShardCaller
     ) -> Awaitable[R]:
-        """As `call`, for members that the kind keeps an eye on.
+        """As `call`, for heartbeats of members.
 
-        The first one that a shard has answered since it was loaded has it told what it may have
-        missed meanwhile.
+        After the first one that a shard has answered since it was loaded, the shard gets the
+        metadata updates that it may have missed.
         """
-        members = self._kind.members
+        members = self._type.members
         assert members is not None, "only shards of groups have members"
         if members.is_membership_change(request):
             members.update_member_counts(self.shards())
@@ -151,7 +150,7 @@ class CoordinatorService(Generic[S]):
     def call_shard(
         self, shard: int, request: Request[R], caller: ShardCaller = INTERNAL_CALLER
     ) -> Reply[R]:
-        """Have one shard answer."""
+        """The response of one shard; see `call`."""
         reply: Reply[R] = Reply()
         host = self._hosts.get(shard)
         if host is None:
@@ -167,33 +166,33 @@ class CoordinatorService(Generic[S]):
                 client_id=caller.client_id or "",
                 client_host="/" + caller.client_host,
                 connection_id=caller.connection_id,
-                fresh_id=str(uuid.uuid4()) if self._kind.is_new_id_needed(request) else "",
+                fresh_id=str(uuid.uuid4()) if self._type.is_new_id_needed(request) else "",
             )
         )
         return reply
 
     def hosted_shards(self) -> list[int]:
-        """The shards that this router hosts or is loading."""
+        """The numbers of the shards that are active or loading here."""
         return sorted(self._hosts)
 
     def shards(self) -> list[S]:
-        """The shards that serve here; to be looked at only."""
+        """The active shards, to be read only."""
         return [self._shard_of(host) for host in self._hosts.values() if host.is_active]
 
     def shard_of(self, key: str) -> int:
-        """The shard, and thus the topic's partition, of a key; -1 while there is no topic."""
+        """The shard (the partition of the topic) of a key; -1 while the topic does not exist."""
         topic = self._topic()
         return -1 if topic is None else shard_of(key, len(topic.partitions))
 
     def coordinator_of(self, key: str) -> int:
-        """The id of the node that coordinates the key; NO_LEADER if there is none just now."""
+        """The broker that coordinates a key; NO_LEADER if there is none."""
         topic = self._topic()
         if topic is None:
             return NO_LEADER
         return topic.partitions[shard_of(key, len(topic.partitions))].leader
 
     async def ensure_topic(self) -> None:
-        """Create the kind's topic if there is none. ApiError(COORDINATOR_NOT_AVAILABLE)."""
+        """Create the topic if it does not exist. ApiError(COORDINATOR_NOT_AVAILABLE)."""
         if self._topic() is not None:
             return
         if self._creation is not None:
@@ -208,35 +207,35 @@ class CoordinatorService(Generic[S]):
         if self._topic() is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    # -- what the router tells --------------------------------------------------------------------
+    # -- for the router ---------------------------------------------------------------------------
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Host what the image says, and nothing else."""
-        kind = self._kind
+        """Load and unload shards, and update the others."""
+        coordinator_type = self._type
         if old.configs is not new.configs or old.features is not new.features:
-            kind.configure(self._metadata.broker_settings(), new)
+            coordinator_type.configure(self._metadata.broker_settings(), new)
             for host in self._hosts.values():
-                kind.update(self._shard_of(host))
-        is_update_due = kind.apply_image(old, new)
+                coordinator_type.update(self._shard_of(host))
+        is_update_due = coordinator_type.apply_image(old, new)
         for host in self._hosts.values() if is_update_due else ():
-            kind.update(self._shard_of(host))
-            if host.is_active and kind.members is not None:
-                update = kind.members.metadata_update(self._shard_of(host))
+            coordinator_type.update(self._shard_of(host))
+            if host.is_active and coordinator_type.members is not None:
+                update = coordinator_type.members.metadata_update(self._shard_of(host))
                 host.execute(Command(request=update))
         if old.topics_by_id is not new.topics_by_id:
-            topic = new.topics_by_name.get(kind.topic_name)
-            if topic is not old.topics_by_name.get(kind.topic_name):
+            topic = new.topics_by_name.get(coordinator_type.topic_name)
+            if topic is not old.topics_by_name.get(coordinator_type.topic_name):
                 self._update_hosted_shards(topic)
             deleted = tuple(
                 (old.topics_by_id[topic_id].name, topic_id)
                 for topic_id in old.topics_by_id.keys() - new.topics_by_id.keys()
             )
-            metadata_update = kind.topics_deleted(deleted) if deleted else None
-            for host in self._hosts.values() if metadata_update is not None else ():
-                host.execute(Command(request=metadata_update))
+            request = coordinator_type.topics_deleted(deleted) if deleted else None
+            for host in self._hosts.values() if request is not None else ():
+                host.execute(Command(request=request))
 
     def close(self) -> None:
-        """Refuse everything that waits."""
+        """Unload all shards; pending requests fail."""
         self._sweep.cancel()
         for host in self._hosts.values():
             host.close()
@@ -245,16 +244,16 @@ class CoordinatorService(Generic[S]):
     # -- inside -----------------------------------------------------------------------------------
 
     def _topic(self) -> TopicImage | None:
-        return self._metadata.image.topics_by_name.get(self._kind.topic_name)
+        return self._metadata.image.topics_by_name.get(self._type.topic_name)
 
     def now_ms(self) -> int:
-        """The clock of all shards: see the module's docstring."""
+        """The clock of the shards: see the module's docstring."""
         return self._clock_offset_ms + int(self._loop.time() * 1000)
 
     def _update_hosted_shards(self, topic: TopicImage | None) -> None:
         topic_id = topic.topic_id if topic is not None else ZERO_UUID
         if topic_id != self._topic_id:
-            # Deleted, or deleted and made again: nothing of the old one is true any more.
+            # The topic was deleted, or deleted and created again.
             self._topic_id = topic_id
             self._unload(list(self._hosts))
         hosted = {shard: host.leader_epoch for shard, host in self._hosts.items()}
@@ -262,7 +261,7 @@ class CoordinatorService(Generic[S]):
         self._unload(changes.unload)
         for shard, leader_epoch in changes.load:
             host = ShardHost(
-                name=f"{self._kind.topic_name}-{shard}",
+                name=f"{self._type.topic_name}-{shard}",
                 leader_epoch=leader_epoch,
                 shard_log=StoreShardLog(self._logs, self._worker_client, topic_id, shard),
                 new_runtime=self._new_runtime,
@@ -279,10 +278,10 @@ class CoordinatorService(Generic[S]):
             self._hosts.pop(shard).close()
 
     def _new_runtime(self) -> Runtime:
-        return ShardRuntime(self._kind.new_shard())
+        return ShardRuntime(self._type.new_shard())
 
     def _run_effect(self, shard: int, instruction: object) -> None:
-        self._kind.run_effect(instruction, self._effect_context(shard))
+        self._type.run_effect(instruction, self._effect_context(shard))
 
     def _deliver(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
@@ -295,7 +294,6 @@ class CoordinatorService(Generic[S]):
                 reply.resolve(answer.response)
 
     def _effect_context(self, shard: int) -> EffectContext:
-        """What whoever carries something out for a shard needs of it."""
         host = self._hosts[shard]
         runtime = host.runtime
 
@@ -314,14 +312,14 @@ class CoordinatorService(Generic[S]):
 
     async def _create_topic(self) -> None:
         settings = self._metadata.broker_settings()
-        name = self._kind.topic_name
+        name = self._type.topic_name
         image, static = self._metadata.image, self._metadata.static_configs
         broker_count = sum(
             not broker.is_fenced
             and not broker_settings(image, broker.broker_id, static).cordoned_log_dirs
             for broker in image.brokers.values()
         )
-        plan = self._kind.topic_config(settings)
+        plan = self._type.topic_config(settings)
         topic = NewTopic(
             name,
             uuid.uuid4().bytes,
@@ -340,21 +338,21 @@ class CoordinatorService(Generic[S]):
             log.warning("%s could not be created: %s", name, result.error_message or code.name)
 
     def _sweep_s(self) -> float:
-        return self._kind.sweep_interval_ms() / 1000
+        return self._type.sweep_interval_ms() / 1000
 
     def _sweep_deleted_topics(self) -> None:
-        """Tell shards of deletions that were missed: while a shard moved, or was loading.
+        """Tell shards about deleted topics that they have missed while they moved or loaded.
 
-        Only long after loading: an image that is still catching up lacks topics that do exist.
+        Not right after loading: an image that is behind lacks topics that do exist.
         """
         self._sweep = self._loop.call_later(self._sweep_s(), self._sweep_deleted_topics)
         for host in self._hosts.values():
             if host.is_active:
-                metadata_update = self._kind.missed_topic_deletions(
+                request = self._type.missed_topic_deletions(
                     self._shard_of(host), self._metadata.image
                 )
-                if metadata_update is not None:
-                    host.execute(Command(request=metadata_update))
+                if request is not None:
+                    host.execute(Command(request=request))
 
     def _shard_of(self, host: ShardHost) -> S:
         return cast("S", host.runtime.shard)

@@ -1,7 +1,7 @@
-"""Coordinators of groups: what is particular to them (see coordinator_type.py).
+"""The type of the group coordinator (see coordinator_type.py): shards of `__consumer_offsets`.
 
-Their shards read topics, and their members' expressions, from the image that came last; how often
-members come is agreed by all shards of the router together. Made by the router's process.
+Shards get topics, and the topics that members' regexes match, from the newest image. The heartbeat
+interval depends on the number of members in all shards of the broker together.
 """
 
 import logging
@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class GroupCoordinatorType:
-    """Groups and their offsets, in `__consumer_offsets`. `patterns` are those of their members,
-    `states` keeps what share groups know of partitions."""
+    """Groups and their offsets. `run_share_effect` runs the effects on share states."""
 
     topic_name = CONSUMER_OFFSETS
 
@@ -46,7 +45,7 @@ class GroupCoordinatorType:
         self._known_policies: GroupPolicies | None = None
         self._has_new_policies = False
         self.deleted_ephemeral_count = 0
-        """Ephemeral groups that have come to their end here."""
+        """Ephemeral groups that were deleted here."""
 
     def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
         """See CoordinatorType."""
@@ -64,13 +63,13 @@ class GroupCoordinatorType:
         shard.topics = self._topics
 
     def is_new_id_needed(self, request: object) -> bool:
-        """Members that join without an id."""
+        """For members that join without an id."""
         if type(request) is ConsumerHeartbeat:
             return not request.request.member_id
         return type(request) is JoinGroupRequest
 
     def apply_image(self, old: MetadataImage, new: MetadataImage) -> bool:
-        """Consumer groups read topics, and their partitions; rules make groups ephemeral."""
+        """Shards need new topics and partitions, and new policies."""
         self._image = new
         self._changed = changed_topic_names(old, new)
         if self._changed:
@@ -80,7 +79,7 @@ class GroupCoordinatorType:
         return bool(self._changed) or self._has_new_policies
 
     def metadata_update(self, shard: GroupShard) -> UpdateTopics:
-        """The topics that have changed."""
+        """With the topics that have changed."""
         return UpdateTopics(self._changed, self._expressions(shard), self._has_new_policies)
 
     def has_missed_updates(self, shard: GroupShard) -> bool:
@@ -92,18 +91,18 @@ class GroupCoordinatorType:
         return UpdateTopics(None, self._expressions(shard))
 
     def _expressions(self, shard: GroupShard) -> dict[str, tuple[str, ...]]:
-        """What the expressions of the shard's groups stand for now."""
+        """The topics that the regexes of the shard's groups match now."""
         found = {}
         for regex in shard.consumers.regexes():
             try:
                 found[regex] = self._patterns.matching_topics(regex, self._image.topics_by_name)
             except ApiError as error:
-                # Written by another release: what it stood for stays.
-                log.warning("an expression of a group cannot be read: %s", error.message)
+                # Written by another release: the topics it matched stay.
+                log.warning("the topic regex of a group is not valid: %s", error.message)
         return found
 
     def is_membership_change(self, request: object) -> bool:
-        """A member of a consumer, share or streams group joins or leaves."""
+        """Heartbeats of consumer, share and streams groups that join or leave."""
         if type(request) is ConsumerHeartbeat:
             return request.request.member_epoch <= 0
         if type(request) is ShareGroupHeartbeatRequest:
@@ -111,7 +110,7 @@ class GroupCoordinatorType:
         return type(request) is StreamsGroupHeartbeatRequest and request.member_epoch <= 0
 
     def update_member_counts(self, shards: Sequence[GroupShard]) -> None:
-        """All shards ask their members to come as often as all of them together may."""
+        """The heartbeat interval depends on the members of all shards together."""
         count = 1 + sum(
             shard.consumers.member_count + shard.shares.member_count + shard.streams.member_count
             for shard in shards
@@ -120,7 +119,7 @@ class GroupCoordinatorType:
             shard.member_count_total = count
 
     def set_loop_delay(self, shards: Sequence[GroupShard], loop_delay_ms: int) -> None:
-        """Members of a process that is late are asked to come less often."""
+        """Members of an overloaded broker get a longer heartbeat interval."""
         for shard in shards:
             shard.loop_delay_ms = loop_delay_ms
 
@@ -137,7 +136,7 @@ class GroupCoordinatorType:
         )
 
     def topics_deleted(self, topics: tuple[tuple[str, Uuid], ...]) -> DropTopicOffsets:
-        """Their offsets go."""
+        """Their offsets are deleted."""
         return DropTopicOffsets(topics)
 
     def sweep_interval_ms(self) -> int:
@@ -147,7 +146,7 @@ class GroupCoordinatorType:
     def missed_topic_deletions(
         self, shard: GroupShard, image: MetadataImage
     ) -> DropTopicOffsets | None:
-        """Topics of which something is kept (offsets, share states) and that are no more."""
+        """For topics that have offsets or share states, but do not exist."""
         gone = tuple(
             (name, topic_id)
             for name, topic_id in shard.offsets.topics() | shard.shares.topics()
@@ -160,7 +159,7 @@ class GroupCoordinatorType:
         return DropTopicOffsets(gone) if gone else None
 
     def run_effect(self, effect: object, context: EffectContext) -> None:
-        """Tell of ephemeral groups that are gone; have states of share groups made or deleted."""
+        """Log the deletion of an ephemeral group, or change share states."""
         if not isinstance(effect, EphemeralGroupExpired):
             self._run_share_effect(effect, context)
             return

@@ -1,9 +1,8 @@
-"""How late this process is: how long after its time a timer of the event loop fires.
+"""Measures the delay of the event loop: how late its timers fire.
 
-That is what everything waits that comes in here, be it that the process has too much to do or that
-others have the processor. Clients wait for an answer no longer than they have been told to
-(librdkafka for a heartbeat: until the next is due), so that they are told to come less often by a
-process that is late. Called by the router's process.
+Every incoming request waits that long, because this process is busy or others use the CPU. Members
+of an overloaded broker get a longer heartbeat interval, because a client gives up on a heartbeat
+after a while (librdkafka: when the next one is due). Used by process.py.
 """
 
 import asyncio
@@ -12,12 +11,12 @@ from typing import Final
 
 PULSE_S: Final = 0.25
 _WEIGHT: Final = 0.2
-"""Of the newest measurement in the mean: a single long turn counts for little, and a second of them
-for most of it."""
+"""The weight of a measurement in the moving average: one long turn of the loop counts for little,
+a second of them for most of it."""
 
 
 class LoopDelayMonitor:
-    """Measures from its beginning until `close`; `report` gets the mean in ms with every pulse."""
+    """Measures until `close`; `report` gets the average in ms after each measurement."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[int], None]) -> None:
         self._loop = loop
@@ -27,7 +26,7 @@ class LoopDelayMonitor:
         self._timer = loop.call_at(self._due, self._measure)
 
     def close(self) -> None:
-        """The process ends."""
+        """Stop."""
         self._timer.cancel()
 
     def _measure(self) -> None:

@@ -1,13 +1,13 @@
-"""Hosts one shard of a coordinator: loads it, writes its records, wakes it when it is due.
+"""Hosts one shard of a coordinator: loads it, appends its records, fires its timers.
 
-The order of duties is fixed. Loading: barrier (the worker is there, nothing of ours is on its
-way), bounds, replay in slices, serve. Serving: decide at once, deliver what may leave at once, and
-at the end of the loop's turn append all that the turn has written, several batches in flight. When
-the log is in doubt the shard is loaded anew.
+The order of steps is fixed. Loading: barrier (the worker is reachable, no append is in flight), log
+bounds, replay in slices, activate. Active: decide at once, deliver the replies that may leave at
+once, and append at the end of the loop's turn what the turn has written, several batches in flight.
+If the log is in doubt, the shard is loaded again.
 
-While it loads, requests are held for a moment instead of being refused, because most loads take
-less than a client's retry back-off. Invariant: every command given to `execute` is answered
-through `deliver` exactly once. Called by `coordinators`, which knows the clients.
+While the shard loads, requests wait for a moment before they are refused, because most loads take
+less than a client's retry backoff. Invariant: every command given to `execute` is answered through
+`deliver` exactly once. Called by coordinator_service.py.
 """
 
 import asyncio
@@ -36,26 +36,26 @@ log = logging.getLogger(__name__)
 Ts = TypeVarTuple("Ts")
 
 Runtime = ShardRuntime[Any]
-"""A runtime of whatever records: a host carries them and does not look at them."""
+"""A runtime of any type of shard: the host does not look at the records."""
 
 LOAD_WAIT_TIMEOUT_S: Final = 1.0
-"""How long requests wait for a shard that loads before they are told so."""
+"""How long requests wait for a loading shard before COORDINATOR_LOAD_IN_PROGRESS."""
 WAITING_COMMANDS_MAX: Final = 10_000
 _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 2.0
 _COMMIT_POLL_S: Final = 0.01
-"""Between looks at the high watermark while what was loaded is not committed: followers fetch at
-once when a leader is new, so that it is one look, mostly."""
-# Looked at with every request.
+"""Between reads of the high watermark while loaded records are not committed. Followers fetch from
+a new leader at once: mostly one read is enough."""
+# Compared with every request.
 _ACTIVE: Final = ShardState.ACTIVE
 _FAILED: Final = ShardState.FAILED
 _NOT_LOADED: Final = frozenset({ShardState.LOADING, ShardState.FAILED})
 APPEND_LINGER_S: Final = 0.005
-"""How long records that can wait (Outcome.can_linger) stay, for others to be written with them."""
+"""How long records with Outcome.can_linger wait for others (Kafka: append.linger.ms)."""
 
 
 class ShardHost:
-    """One shard for as long as this router hosts it; survives reloads. `start` it, `close` it."""
+    """One shard while this broker hosts it, across reloads."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ShardHost:
         deliver: Callable[[Sequence[Answer]], None],
         run_effect: Callable[[object], None] = lambda _instruction: None,
     ) -> None:
-        """`run_effect` gets what the shard wants done elsewhere (Send.instruction)."""
+        """`run_effect` gets the effects of the shard (Effect.instruction)."""
         self.name = name
         self.leader_epoch = leader_epoch
         self.runtime = new_runtime()
@@ -91,17 +91,17 @@ class ShardHost:
 
     @property
     def is_active(self) -> bool:
-        """Whether the shard is loaded and serves."""
+        """Whether the shard is loaded."""
         return self.runtime.state is ShardState.ACTIVE
 
     def start(self) -> None:
-        """Begin to load."""
+        """Start to load."""
         self._start_load_wait()
         self._load_started = self._loop.time()
         self._ask_barrier(self.runtime)
 
     def execute(self, command: Command) -> None:
-        """Have the shard decide a request; its answer comes through `deliver`, now or later."""
+        """Run a command in the shard; its answer comes through `deliver`, now or later."""
         runtime = self.runtime
         if runtime.state is not _ACTIVE and runtime.state in _NOT_LOADED:
             if (
@@ -116,7 +116,7 @@ class ShardHost:
         self._run(runtime.execute, command, self._now_ms())
 
     def close(self) -> None:
-        """The shard is hosted elsewhere, or not at all: refuse what waits."""
+        """Unload the shard; waiting commands fail with NOT_COORDINATOR."""
         for timer in (self._timer, self._load_wait_timer, self._linger_timer):
             if timer is not None:
                 timer.cancel()
@@ -140,7 +140,7 @@ class ShardHost:
         if runtime is not self.runtime or runtime.state is not ShardState.LOADING:
             return
         if reply.result().error_code:
-            # The worker does not have the partition yet, or was lost in between.
+            # The worker has not created the partition yet, or has died.
             self._retry_later(self._ask_barrier, runtime)
             return
         start_offset, end_offset = self._log.bounds()
@@ -159,7 +159,9 @@ class ShardHost:
                 return
             answers = runtime.finish_loading(next_offset=end_offset, now_ms=self._now_ms())
         except Exception:
-            log.exception("%s cannot be loaded at offset %d", self.name, offset)
+            log.exception(
+                "%s could not be loaded at offset %d; it is loaded again", self.name, offset
+            )
             self._deliver(runtime.fail())
             self._retry_later(self._reload, runtime)
             return
@@ -176,7 +178,7 @@ class ShardHost:
         self._poll_high_watermark(runtime)
 
     def _poll_high_watermark(self, runtime: Runtime) -> None:
-        """Tell how far the log is committed until that is all that was loaded."""
+        """Report the high watermark until all that was loaded is committed."""
         if runtime is self.runtime and runtime.has_uncommitted_load:
             high_watermark = self._log.high_watermark()
             self._run(runtime.on_high_watermark_updated, high_watermark, self._now_ms())
@@ -189,7 +191,7 @@ class ShardHost:
             self._ask_barrier(self.runtime)
 
     def _start_load_wait(self) -> None:
-        """Let requests wait from now on, for a while."""
+        """Let requests wait for LOAD_WAIT_TIMEOUT_S."""
         self._load_wait_until = self._loop.time() + LOAD_WAIT_TIMEOUT_S
         if self._load_wait_timer is None:
             self._load_wait_timer = self._loop.call_at(self._load_wait_until, self._refuse_waiting)
@@ -204,15 +206,15 @@ class ShardHost:
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._deliver([ErrorReply(command.request_id, code) for command in waiting])
 
-    # -- serving ----------------------------------------------------------------------------------
+    # -- active -----------------------------------------------------------------------------------
 
     def _run(self, action: Callable[[Unpack[Ts]], list[Answer]], *args: *Ts) -> None:
-        """Do something with the runtime, deliver what comes of it, and see what is due next."""
+        """Run a step of the runtime, deliver its answers, and schedule what is due next."""
         try:
             answers = action(*args)
         except Exception:
-            # The shard's own fault: its state is in doubt, but the log is not.
-            log.exception("%s failed and is loaded anew", self.name)
+            # An error of the shard: its state is in doubt, but the log is not.
+            log.exception("%s failed and is loaded again", self.name)
             answers = self.runtime.fail()
         self._deliver(answers)
         self._schedule_next()
@@ -222,8 +224,8 @@ class ShardHost:
         for send in runtime.take_effects():
             self._run_effect(send.instruction)
         if runtime.state is _FAILED:
-            # What was sent to a worker that died is sorted out by the barrier; so the first try is
-            # at once. Whatever fails again gets time.
+            # The barrier waits for appends that a dead worker had; so the first reload is at once,
+            # later ones back off.
             self._start_load_wait()
             self._retry_later(self._reload, runtime)
             return
@@ -251,12 +253,12 @@ class ShardHost:
         self._flush()
 
     def _flush(self) -> None:
-        """The end of a turn: what it has written goes out together."""
+        """Append what the turn has written."""
         self._is_flush_due = False
         runtime = self.runtime
         for batch in runtime.take_batches():
             if runtime.state is ShardState.DRAINING:
-                # One before it was refused on the spot; what rests on that is not sent at all.
+                # A batch before it was refused at once: do not append what depends on it.
                 refusal = ErrorCode.KAFKA_STORAGE_ERROR
                 self._run(runtime.append_failed, batch, refusal, self._now_ms())
                 continue
@@ -278,18 +280,18 @@ class ShardHost:
         now_ms = self._now_ms()
         if type(answer) is not Appended or answer.error_code:
             code = ErrorCode(answer.error_code)
-            log.warning("%s could not append: %s", self.name, code.name)
+            log.warning("%s could not append records: %s", self.name, code.name)
             return runtime.append_failed(batch, code, now_ms)
         answers = runtime.appended(batch, answer.base_offset)
         if runtime.state is ShardState.ACTIVE:
             self._retry_s = 0.0
-        # acks=all: what is answered is committed.
+        # acks=all: an appended batch is committed.
         end_offset = answer.base_offset + batch.offset_count
         return answers + runtime.on_high_watermark_updated(end_offset, now_ms)
 
 
 def _encode_batch(batch: CoordinatorBatch[Any]) -> bytes:
-    """The batch as it is appended. A coordinator's own have no sequence."""
+    """A record batch without producer sequence, or a transaction marker."""
     marker = batch.marker
     if marker is not None:
         return build_end_transaction_batch(

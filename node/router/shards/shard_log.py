@@ -1,7 +1,7 @@
-"""The partition behind a coordinator's shard: read it whole, append, know where one stands.
+"""The log of a coordinator's shard: read for loading, append records.
 
-The shell of a shard sees its log through this face alone, so that tests can put a log in memory
-there. Reading goes straight to the store; appending takes the way of every produce, with acks=all.
+ShardHost uses this interface only, so that tests can use a log in memory. Reads go to the store
+directly; appends go to the worker with acks=all, like any Produce.
 """
 
 from collections.abc import Iterator
@@ -19,34 +19,34 @@ from odradek.protocol.records import iter_batches, iter_records
 from odradek.storage.reader import StoreReader
 
 READ_BYTES = 65_536
-"""Read at a time while a shard loads: some milliseconds of replaying."""
+"""Read at a time while a shard loads: a few milliseconds of replay."""
 
 
 class ShardLog(Protocol):
-    """What a shard's host needs of its partition."""
+    """The partition of a shard."""
 
     def barrier(self) -> Reply[DescribeProducersReply]:
-        """Answered by the partition's worker after everything that was sent to it before.
+        """The worker replies after everything that was sent to it before.
 
-        From then on `bounds` is true, and no earlier append can still arrive.
+        From then on `bounds` is exact, and no earlier append is still in flight.
         """
 
     def bounds(self) -> tuple[int, int]:
-        """The log's offsets: [start, end)."""
+        """The offsets of the log: [start, end)."""
 
     def high_watermark(self) -> int:
-        """Below it everything is committed; 0 while nobody knows."""
+        """The high watermark; 0 while it is unknown."""
 
     def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
-        """Some records from `offset` on, and where to read next; `end_offset` when all are read."""
+        """Records from `offset` on, and the offset to read next; `end_offset` at the end."""
 
     def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[AppendReply]:
-        """Append a record batch where the log ends at `base_offset`, else nothing
-        (OFFSET_OUT_OF_RANGE); answered when it is committed. Answers come in order."""
+        """Append a record batch if the log ends at `base_offset`, else fail with
+        OFFSET_OUT_OF_RANGE. Replies come in order, when the batch is committed."""
 
 
 class StoreShardLog:
-    """A partition of this node. It may be asked for before its worker has created it."""
+    """A partition of this broker, which its worker may not have created yet."""
 
     def __init__(
         self, logs: Logs, worker_client: WorkerClient, topic_id: bytes, partition: int
@@ -57,7 +57,7 @@ class StoreShardLog:
         self._partition = partition
 
     def barrier(self) -> Reply[DescribeProducersReply]:
-        """Asking for the producers changes nothing, and goes through the same queue."""
+        """DescribeProducers changes nothing, and passes the same queue as appends."""
         location = self._logs.locate(self._topic_id, self._partition)
         if location is None:
             return _not_leader()
@@ -65,7 +65,7 @@ class StoreShardLog:
         return self._worker_client.describe_producers(store=store, number=number)
 
     def bounds(self) -> tuple[int, int]:
-        """From the status table; after the barrier."""
+        """From the status table. Call it after the barrier."""
         reader, number = self._reader()
         return reader.status.log_start_offset(number), reader.status.log_end_offset(number)
 
@@ -83,11 +83,11 @@ class StoreShardLog:
             for buffer in found.buffers
             for entry in decode_entries(memoryview(buffer), offset)
         ]
-        # Where compaction has taken the last records there is nothing left to read.
+        # Without a buffer the last records were compacted away: nothing is left to read.
         return entries, found.next_offset if found.buffers else end_offset
 
     def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[AppendReply]:
-        """Through the worker, to all in-sync replicas."""
+        """With acks=all."""
         location = self._logs.locate(self._topic_id, self._partition)
         if location is None:
             return _not_leader()
@@ -114,7 +114,7 @@ def _not_leader() -> Reply[Any]:
 
 
 def decode_entries(view: memoryview, offset: int) -> Iterator[LogEntry]:
-    """What the batches hold from `offset` on, without control records that end no transaction."""
+    """The entries of the batches from `offset` on; of control records only transaction markers."""
     for start, header in iter_batches(view):
         if header.is_control:
             marker = read_control_batch(view[start:], header)

@@ -1,7 +1,7 @@
-"""Coordinators of share states: what is particular to them (see coordinator_type.py).
+"""The type of the share coordinator (see coordinator_type.py): shards of `__share_group_state`.
 
-The log of a shard is not compacted: the shard writes it anew from time to time, and has what lies
-before dropped (coordinator/share/shard.py).
+The log of a shard is not compacted: from time to time the shard writes all states again and has the
+records before deleted (coordinator/share/shard.py).
 """
 
 import logging
@@ -29,11 +29,11 @@ from odradek.protocol.types import Uuid
 log = logging.getLogger(__name__)
 
 DELETE_RECORDS_TIMEOUT_MS: Final = 5_000
-"""How long replicas may take to drop what nobody needs; they do so later if they cannot now."""
+"""How long replicas may take to delete records; they do it later if they cannot now."""
 
 
 class ShareCoordinatorType:
-    """What share groups durably know of partitions, in `__share_group_state`."""
+    """Share states: the persisted states of share partitions."""
 
     topic_name = SHARE_GROUP_STATE
     members = None
@@ -61,7 +61,7 @@ class ShareCoordinatorType:
         shard.topics = self._topics
 
     def topic_config(self, settings: BrokerSettings) -> InternalTopicConfig:
-        """As Kafka's: nothing expires, and what is dropped is dropped by the shards."""
+        """As in Kafka: records do not expire; the shards delete them."""
         return InternalTopicConfig(
             settings.share_coordinator_state_topic_num_partitions,
             settings.share_coordinator_state_topic_replication_factor,
@@ -77,7 +77,7 @@ class ShareCoordinatorType:
         )
 
     def topics_deleted(self, topics: tuple[tuple[str, Uuid], ...]) -> ForgetTopicStates:
-        """What is known of their partitions goes."""
+        """The states of their partitions are deleted."""
         return ForgetTopicStates(frozenset(topic_id for _, topic_id in topics))
 
     def sweep_interval_ms(self) -> int:
@@ -87,7 +87,7 @@ class ShareCoordinatorType:
     def missed_topic_deletions(
         self, shard: ShareStateShard, image: MetadataImage
     ) -> ForgetTopicStates | None:
-        """Topics of whose partitions something is known, and that are no more."""
+        """For topics that have share states, but do not exist."""
         known = {key.topic_id for key, _ in shard.states.items()}
         gone = frozenset(known - image.topics_by_id.keys())
         return ForgetTopicStates(gone) if gone else None
@@ -103,7 +103,7 @@ class ShareCoordinatorType:
             context.call_shard(Checkpoint(end_offset))
 
     async def _delete_records(self, context: EffectContext, end_offset: int) -> None:
-        """The first part of a log; should that fail, the next one takes more away."""
+        """Delete the records before `end_offset`. After a failure the next attempt deletes more."""
         located = self._open_log(context.shard)
         if located is None or not context.is_current():
             return
@@ -115,7 +115,12 @@ class ShareCoordinatorType:
         )
         if answer.error_code:
             code = ErrorCode(answer.error_code).name
-            log.info("%s-%d keeps its beginning: %s", self.topic_name, context.shard, code)
+            log.info(
+                "the first records of %s-%d were not deleted: %s",
+                self.topic_name,
+                context.shard,
+                code,
+            )
 
     def _open_log(self, shard: int) -> LocatedLog | None:
         topic = self._metadata.image.topics_by_name.get(self.topic_name)
@@ -133,4 +138,6 @@ class ShareCoordinatorType:
 
 def _on_deleted(_result: None, error: BaseException | None) -> None:
     if error is not None and not isinstance(error, ApiError):
-        log.error("the beginning of a log could not be dropped", exc_info=error)
+        log.error(
+            "the first records of a share coordinator's log could not be deleted", exc_info=error
+        )

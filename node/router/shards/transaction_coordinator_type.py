@@ -1,7 +1,6 @@
-"""Coordinators of transactional ids: what is particular to them (see coordinator_type.py).
+"""The type of the transaction coordinator (see coordinator_type.py): `__transaction_state`.
 
-They ask for one thing outside of themselves: markers at the end of transactions. Made by the
-router's process.
+Their only effect is to write the markers of a transaction.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from odradek.protocol.types import Uuid
 
 
 class TransactionCoordinatorType:
-    """Transactional ids, in `__transaction_state`; `markers` ends transactions in partitions."""
+    """Transactional ids. `write_markers` runs the shards' effects."""
 
     topic_name = TRANSACTION_STATE
     members = None
@@ -57,7 +56,7 @@ class TransactionCoordinatorType:
         )
 
     def topics_deleted(self, _topics: tuple[tuple[str, Uuid], ...]) -> None:
-        """Markers for partitions that are no more count as written; nothing else is kept."""
+        """Markers for deleted partitions count as written; nothing else depends on topics."""
 
     def sweep_interval_ms(self) -> int:
         """See CoordinatorType."""
@@ -78,7 +77,7 @@ class TransactionCoordinatorType:
 def transaction_settings(
     settings: BrokerSettings, features: Mapping[str, int]
 ) -> TransactionSettings:
-    """What shards of transactions need of the broker's configuration and the finalised features."""
+    """The settings of transaction shards, from the broker's configuration and the features."""
     return TransactionSettings(
         timeout_max_ms=settings.transaction_max_timeout_ms,
         expiration_ms=settings.transactional_id_expiration_ms,
