@@ -1,13 +1,13 @@
-"""Which brokers have been heard of lately: the active controller's soft state.
+"""The sessions of brokers: the active controller's soft state about their heartbeats.
 
-Nothing here is in the log. Who becomes the active controller gives every broker a whole session
-timeout to be heard of (`reset`), so that a change of controllers fences nobody. And a controller
-that was not running itself, stopped or starved, has heard of nobody for that time: it does not hold
-its own sleep against the brokers. Times are any clock that does not go back, in milliseconds.
+Nothing here is in the log. A new active controller gives every broker a whole session timeout
+(`reset`), so that a change of controllers fences no broker. A controller that did not run for a
+while, stopped or without CPU, has received no heartbeats in that time: it extends the sessions by
+the gap. Times are of any monotonic clock, in milliseconds.
 
     event              session
     -----------------------------------------------------------------------------------
-    touch              lasts until `timeout_ms` from now
+    record_contact     lasts until `timeout_ms` from now
     suspect            lasts until half of it from then at the longest; `record_contact` clears it
     forgive_pause      after a gap: all sessions last longer by the gap
     remove             none
@@ -18,13 +18,14 @@ from collections.abc import Iterable
 from typing import Final
 
 UNKNOWN_OFFSET: Final = -1
-"""The metadata offset of a broker that has not told it yet."""
+"""The metadata offset of a broker that has not sent it yet."""
 _CHECKS_PER_TIMEOUT: Final = 4
-"""Into how many checks a session timeout is divided; a gap of two is a sleep."""
+"""The checks in a session timeout. A gap of two checks counts as a pause of the controller."""
 
 
 class BrokerSession:
-    """What one broker's heartbeats said. `shutdown_offset` is where its leaders had moved away."""
+    """The session of one broker. `shutdown_offset` is the log offset at which its leaders had
+    moved."""
 
     __slots__ = ("broker_epoch", "last_contact_ms", "metadata_offset", "shutdown_offset")
 
@@ -45,12 +46,12 @@ class BrokerHeartbeatTracker:
         self._last_check_ms: int | None = None
 
     def reset(self, brokers: Iterable[tuple[int, int]], now_ms: int) -> None:
-        """Forget all; each (broker id, broker epoch) counts as heard of now."""
+        """Begin new sessions for these (broker id, broker epoch) only."""
         self._last_check_ms = now_ms
         self._sessions = {broker: BrokerSession(epoch, now_ms) for broker, epoch in brokers}
 
     def forgive_pause(self, now_ms: int, timeout_ms: int) -> None:
-        """The controller runs. If it has not for half a timeout, nobody is blamed for that time."""
+        """The controller runs. If it has not for half a timeout, all sessions are extended."""
         if self._last_check_ms is not None:
             gap_ms = now_ms - self._last_check_ms
             if gap_ms > 2 * self.check_interval_ms(timeout_ms):
@@ -59,7 +60,7 @@ class BrokerHeartbeatTracker:
         self._last_check_ms = now_ms
 
     def record_contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> BrokerSession:
-        """The broker was heard of, for the first time under this epoch or again."""
+        """The broker has sent a heartbeat; with a new epoch that begins a new session."""
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
             session = self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
@@ -67,9 +68,8 @@ class BrokerHeartbeatTracker:
         return session
 
     def suspect(self, broker_id: int, since_ms: int, timeout_ms: int) -> None:
-        """There is a sign that the broker has died, but none that cannot deceive: its controller's
-        process has ended. It has half a timeout to be heard of, in which such a process alone would
-        be back."""
+        """The broker may have died: its controller process has ended. Its session expires after
+        half a timeout, in which a restarted controller process would be back."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.last_contact_ms = min(
@@ -77,11 +77,11 @@ class BrokerHeartbeatTracker:
             )
 
     def remove(self, broker_id: int) -> None:
-        """The broker is not waited for any more."""
+        """End the broker's session."""
         self._sessions.pop(broker_id, None)
 
     def is_alive(self, broker_id: int, broker_epoch: int, now_ms: int, timeout_ms: int) -> bool:
-        """Whether the broker's registration of that epoch was heard of within the timeout."""
+        """Whether the broker has a session of that epoch that has not expired."""
         session = self._sessions.get(broker_id)
         return (
             session is not None
@@ -90,7 +90,7 @@ class BrokerHeartbeatTracker:
         )
 
     def expired(self, now_ms: int, timeout_ms: int) -> list[int]:
-        """The brokers that were not heard of for the timeout, by id."""
+        """The brokers whose sessions have expired, by id."""
         return sorted(
             broker
             for broker, session in self._sessions.items()
@@ -98,7 +98,7 @@ class BrokerHeartbeatTracker:
         )
 
     def have_all_applied(self, brokers: Iterable[int], metadata_offset: int) -> bool:
-        """Whether each of the brokers that send heartbeats has applied the log up to there."""
+        """Whether all of the brokers that have sessions have applied the log up to that offset."""
         return all(
             session.metadata_offset >= metadata_offset
             for broker in brokers
@@ -106,8 +106,8 @@ class BrokerHeartbeatTracker:
         )
 
     def next_check_ms(self, timeout_ms: int) -> int | None:
-        """When `forgive_pause` and `expired` have to be asked at the latest; None: nobody has a
-        session."""
+        """When `forgive_pause` and `expired` have to be called at the latest; None without
+        sessions."""
         if not self._sessions or self._last_check_ms is None:
             return None
         first = min(session.last_contact_ms for session in self._sessions.values()) + timeout_ms
@@ -115,5 +115,5 @@ class BrokerHeartbeatTracker:
 
     @staticmethod
     def check_interval_ms(timeout_ms: int) -> int:
-        """How often the controller has to look, in milliseconds."""
+        """The interval between two checks, in milliseconds."""
         return max(1, timeout_ms // _CHECKS_PER_TIMEOUT)

@@ -1,10 +1,10 @@
-"""The life of a broker: registration, heartbeats, fencing, shutdown; and blocks of producer ids.
+"""The lifecycle of a broker: registration, heartbeats, fencing, shutdown; producer id blocks.
 
     state                  event                                  next
     ---------------------------------------------------------------------------------------
     (none)                 RegisterBroker                         fenced, or active at once
     fenced                 heartbeat, has caught up               active
-    active                 heartbeat wants_fence, or silence      fenced
+    active                 heartbeat wants_fence, or none         fenced
     active                 heartbeat wants_shut_down              in controlled shutdown, or fenced
                                                                   if it leads nothing
     in controlled          heartbeat: others can take more        the same; they have it
@@ -13,10 +13,10 @@
     any                    RegisterBroker by a new incarnation    as from (none)
     any                    UnregisterBroker                       (none)
 
-Who is fenced loses the lead and its places in ISRs in the same entry of the log; who is in
-controlled shutdown gives up, heartbeat by heartbeat, what others can take, and gets nothing new;
-who becomes active may lead what nobody leads. Silence is the session table's matter, see
-`sessions`. The broker epoch is the place in the log at which a registration was decided, so that it
+A broker that is fenced leaves all ISRs and the lead in the same entry of the log. A broker in
+controlled shutdown hands over, with each heartbeat, what others can take, and gets nothing new. A
+broker that becomes active may lead partitions without a leader. `broker_sessions` tells which
+brokers have sent no heartbeat. The broker epoch is the log offset of a registration, so that it
 grows.
 """
 
@@ -53,27 +53,27 @@ from odradek.cluster.metadata.records import (
 from odradek.protocol.errors import ApiError, ErrorCode
 
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
-"""KIP-730's size of a block: what a broker that is killed may leave unused."""
+"""The size of a block as in KIP-730: so many ids a killed broker may leave unused."""
 _PRODUCER_ID_MAX: Final = 2**63 - 1
 
 
 def register_broker(
     state: ControllerState, command: RegisterBroker, now_ms: int = 0
 ) -> ControllerResult:
-    """Take a broker in.
+    """Register a broker.
 
-    ApiError: INCONSISTENT_CLUSTER_ID; INVALID_REGISTRATION for an id or listeners that cannot be;
-    DUPLICATE_BROKER_REGISTRATION while another incarnation of the broker is alive and does not
-    leave; UNSUPPORTED_VERSION if its release does not understand a finalised feature. The same
-    incarnation again, its answer lost, keeps its epoch and state.
+    ApiError: INCONSISTENT_CLUSTER_ID; INVALID_REGISTRATION for an invalid id or listeners;
+    DUPLICATE_BROKER_REGISTRATION while another incarnation of the broker is alive and not in
+    controlled shutdown; UNSUPPORTED_VERSION if its release does not support a finalized feature.
+    The same incarnation again, after a lost response, keeps its epoch and state.
     """
     image = state.image
     broker_id = command.broker_id
     if command.cluster_id and image.cluster_id and command.cluster_id != image.cluster_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"broker {broker_id} belongs to the cluster {command.cluster_id}, this one is"
-            f" {image.cluster_id}",
+            f"Broker {broker_id} belongs to cluster {command.cluster_id}, but this is cluster"
+            f" {image.cluster_id}.",
         )
     _check_registration(command)
     before = image.brokers.get(broker_id)
@@ -106,10 +106,9 @@ def register_broker(
 
 
 def heartbeat(state: ControllerState, command: BrokerHeartbeat, now_ms: int) -> ControllerResult:
-    """Note that a broker is alive, and what follows from what it wants.
+    """Record a broker's heartbeat, and change its state as it wants.
 
-    ApiError(BROKER_ID_NOT_REGISTERED) or ApiError(STALE_BROKER_EPOCH) if it has to register
-    (anew) before anything else.
+    ApiError(BROKER_ID_NOT_REGISTERED) or ApiError(STALE_BROKER_EPOCH) if it has to register first.
     """
     broker = check_broker_epoch(state, command.broker_id, command.broker_epoch)
     session = state.sessions.record_contact(broker.broker_id, broker.broker_epoch, now_ms)
@@ -131,22 +130,22 @@ def heartbeat(state: ControllerState, command: BrokerHeartbeat, now_ms: int) -> 
 
 
 def unregister_broker(state: ControllerState, command: UnregisterBroker) -> ControllerResult:
-    """Forget a broker; what it leads goes to others. ApiError: BROKER_ID_NOT_REGISTERED;
-    INVALID_REQUEST for the last one, which would leave a cluster that nobody can use.
+    """Unregister a broker; others lead its partitions. ApiError: BROKER_ID_NOT_REGISTERED;
+    INVALID_REQUEST for the last broker of the cluster.
 
-    Its places among the replicas of partitions stay until they are reassigned.
+    It stays in the replicas of partitions until these are reassigned.
     """
     broker_id = command.broker_id
     if broker_id not in state.image.brokers:
         raise _not_registered(broker_id)
     if len(state.image.brokers) == 1:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"broker {broker_id} is the only one: it cannot be taken out"
+            ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is the last one of the cluster."
         )
     state.sessions.remove(broker_id)
     records: list[Record] = [*remove_from_isrs(state, {broker_id}), BrokerUnregistered(broker_id)]
     if state.is_cordoned(broker_id):
-        # It was drained to be taken out; whoever comes next under its id is another.
+        # It was drained to be removed. A later broker with its id is another one.
         records.append(
             ConfigChanged(ConfigResourceType.BROKER, str(broker_id), "cordoned.log.dirs", None)
         )
@@ -167,11 +166,11 @@ def fence_stale_brokers(state: ControllerState, now_ms: int) -> list[Record]:
 
 
 def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) -> ControllerResult:
-    """Give a broker the next block of producer ids. No id is ever given twice."""
+    """Allocate the next block of producer ids to a broker. No id is allocated twice."""
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     first = state.image.next_producer_id
     if first > _PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been allocated.")
     return ControllerResult(
         records=(
             ProducerIdsAllocated(
@@ -183,43 +182,45 @@ def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) 
 
 
 def check_broker_epoch(state: ControllerState, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """The broker that speaks; ApiError if it is not registered, or was registered anew since."""
+    """The broker of a request; ApiError if it is not registered, or has another epoch by now."""
     broker = state.image.brokers.get(broker_id)
     if broker is None:
         raise _not_registered(broker_id)
     if broker.broker_epoch != broker_epoch:
         raise ApiError(
             ErrorCode.STALE_BROKER_EPOCH,
-            f"broker {broker_id} has registered anew since epoch {broker_epoch}",
+            f"Broker {broker_id} has registered again since epoch {broker_epoch}.",
         )
     return broker
 
 
 def _not_registered(broker_id: int) -> ApiError:
-    return ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {broker_id}")
+    return ApiError(
+        ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered"
+    )
 
 
 def _check_registration(command: RegisterBroker) -> None:
     names = [listener.name for listener in command.listeners]
     complaint = None
     if command.broker_id < 0:
-        complaint = f"{command.broker_id} is no broker id: it must be 0 or more"
+        complaint = f"The broker id {command.broker_id} is not valid. It must be 0 or more."
     elif len(set(names)) != len(names):
-        complaint = f"broker {command.broker_id} names a listener twice: {', '.join(names)}"
+        complaint = f"Broker {command.broker_id} has two listeners of one name: {', '.join(names)}"
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_REGISTRATION, complaint)
 
 
 def _check_not_alive(state: ControllerState, before: BrokerImage, now_ms: int) -> None:
-    """Two processes of one id would both lead; who is leaving makes room for its successor."""
+    """Two processes with one id would both lead. One in controlled shutdown may be replaced."""
     timeout_ms = state.broker_settings.broker_session_timeout_ms
     is_alive = state.sessions.is_alive(before.broker_id, before.broker_epoch, now_ms, timeout_ms)
     if is_alive and not before.is_in_controlled_shutdown:
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"another broker with the id {before.broker_id} is alive: give this one an id of its"
-            f" own; if it is the same one restarted, it is taken in once {timeout_ms} ms have"
-            " passed since it was last heard of",
+            f"Another broker with the id {before.broker_id} is alive. Give this one its own id. If"
+            f" it is the same broker after a restart, it can register {timeout_ms} ms after its"
+            " last heartbeat.",
         )
 
 
@@ -245,7 +246,7 @@ def _check_features(state: ControllerState, command: RegisterBroker) -> None:
 def _predecessor_losses(
     state: ControllerState, command: RegisterBroker, before: BrokerImage | None
 ) -> list[Record]:
-    """What a new incarnation loses of its predecessor's: the lead, and trust in its logs."""
+    """The partition changes for a new incarnation: it does not lead, and may have lost records."""
     broker_id = command.broker_id
     only_this = frozenset((broker_id,))
     nobody: frozenset[int] = frozenset()
@@ -278,19 +279,19 @@ def _fence(state: ControllerState, broker_ids: Set[int]) -> list[Record]:
 
 
 class _BrokerControlState(NamedTuple):
-    """How a broker stands after a heartbeat."""
+    """The state of a broker after a heartbeat."""
 
     is_fenced: bool
     is_shutting_down: bool = False
     should_shut_down: bool = False
     released: tuple[Record, ...] = ()
-    """What others take over while it is leaving."""
+    """The records by which others take over during controlled shutdown."""
 
 
 def _next_control_state(
     state: ControllerState, broker: BrokerImage, session: BrokerSession, command: BrokerHeartbeat
 ) -> _BrokerControlState:
-    """The table at the top of the module, for heartbeats."""
+    """The next state, by the table at the top of the module."""
     if broker.is_in_controlled_shutdown or (command.wants_shut_down and not broker.is_fenced):
         if broker.is_fenced:
             return _BrokerControlState(is_fenced=True, is_shutting_down=True, should_shut_down=True)
@@ -312,7 +313,7 @@ def _next_control_state(
 def _control_state_records(
     state: ControllerState, before: BrokerImage, after: _BrokerControlState
 ) -> list[Record]:
-    """What makes a broker stand so, and what that means for its partitions."""
+    """The records that change a broker's state, and those for its partitions."""
     if (before.is_fenced, before.is_in_controlled_shutdown) == (
         after.is_fenced,
         after.is_shutting_down,
@@ -337,10 +338,8 @@ def _can_shut_down(
     *,
     leads: bool,
 ) -> bool:
-    """Whether a broker in controlled shutdown may stop: others can take nothing more, and nobody
-    looks there for what they have taken.
-
-    All others that serve must know that its leaders have moved, or clients would be sent to it.
+    """Whether a broker in controlled shutdown may stop: the others can take over nothing more, and
+    all active ones know the new leaders. Otherwise they would send clients to it.
     """
     if changes.is_waiting:
         return False
@@ -349,7 +348,7 @@ def _can_shut_down(
     if changes.records:
         return False
     if session.shutdown_offset is None:
-        # A controller before this one began it: whatever it did is in the log by now.
+        # A previous controller has begun it: what it did is in the log by now.
         session.shutdown_offset = state.image.offset
     others = [other.broker_id for other in state.active_brokers()]
     return state.sessions.have_all_applied(others, session.shutdown_offset)

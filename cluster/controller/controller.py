@@ -6,13 +6,13 @@
                         (decides, changes nothing)           (changes, decides nothing)
 
 The driver writes the records as one entry of the metadata log, replays them here, and sends the
-reply when the entry is committed. It replays before it hands in the next command, so that every
-command is decided upon the state the one before it left. Pure: fresh ids come with the command, the
-time is an argument. Called by the controller's process and by nothing else.
+reply when the entry is committed. It replays them before it hands in the next command, which
+therefore sees their effect. Pure: fresh ids come with the command, the time is an argument. Called
+by the controller process only.
 
-A controller of several nodes also needs `activate` when it becomes the active one, and from then on
-`tick` by `next_deadline_ms`: silent brokers are fenced, preferred leaders get the lead back. What
-it knows of who is alive is soft state, see `sessions`: it is in no image and in no log.
+A controller of a cluster also needs `activate` when it becomes the active one, and from then on
+`tick` by `next_deadline_ms`: it fences brokers whose sessions have expired and rebalances preferred
+leaders. The sessions are soft state, in no image and no log (`broker_sessions`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -61,7 +61,7 @@ _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Controller:
-    """The decisions on one image. `node_id` and `static` are those of the node it runs on."""
+    """Carries out commands on one image. `node_id` and `static` are those of its node."""
 
     def __init__(
         self, image: MetadataImage, *, node_id: int = 0, static: Mapping[str, str] = _NO_CONFIGS
@@ -71,11 +71,12 @@ class Controller:
 
     @property
     def image(self) -> MetadataImage:
-        """The state that the next command will be decided upon."""
+        """The state that the next command will see."""
         return self._state.image
 
     def handle(self, command: MetadataCommand, now_ms: int) -> ControllerResult:
-        """Decide a command. Raises ApiError if it fails as a whole; the state stays as it is."""
+        """The records and the reply of a command; the state does not change. ApiError if it fails
+        as a whole."""
         state = self._state
         match command:
             case CreateTopics():
@@ -110,11 +111,11 @@ class Controller:
                 assert_never(command)
 
     def activate(self, now_ms: int) -> None:
-        """This has become the active controller: every broker that serves is given time anew.
+        """This has become the active controller: every active broker gets a new session.
 
-        Fenced brokers are heard of when they send their next heartbeat. To be called for every
-        new `Controller` that decides, also for one that was built because records that had been
-        replayed were never written: what the last one had heard is not in this one.
+        Fenced brokers get one with their next heartbeat. To be called for every new `Controller`
+        that carries out commands, also for one that replaces another because replayed records
+        were never written: the sessions of that one are lost.
         """
         state = self._state
         state.sessions.reset(
@@ -126,24 +127,25 @@ class Controller:
             now_ms,
         )
         self._next_rebalance_ms = now_ms + self._rebalance_interval_ms
-        # Built now, the index does not make the first death take longer than the others.
+        # Build the index now, so that the first death of a broker does not take longer.
         state.index.leaderless()
 
     def suspect(self, broker_id: int, since_ms: int) -> None:
-        """A broker has probably died then: it is waited for half as long as one that is silent."""
+        """A broker has probably died then: its session lasts half as long as without a
+        heartbeat."""
         state = self._state
         timeout_ms = state.broker_settings.broker_session_timeout_ms
         state.sessions.suspect(broker_id, since_ms, timeout_ms)
 
     def tick(self, now_ms: int) -> tuple[Record, ...]:
-        """What is to be done because time has passed; to be written as one entry, if anything.
+        """The records that are due by now; to be written as one entry, if there are any.
 
         To be called by `next_deadline_ms` at the latest, after the commands that have arrived.
         """
         state = self._state
         records = fence_stale_brokers(state, now_ms)
         if records:
-            # What else is due is decided upon what these records make of the state.
+            # What else is due has to see the effect of these records first.
             return tuple(records)
         if self._next_rebalance_ms is not None and now_ms >= self._next_rebalance_ms:
             if state.broker_settings.auto_leader_rebalance_enable:
@@ -153,7 +155,7 @@ class Controller:
         return tuple(records)
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is to be called next, or None if this controller has never led."""
+        """When `tick` is to be called next, or None if this controller was never active."""
         check_ms = self._state.sessions.next_check_ms(
             self._state.broker_settings.broker_session_timeout_ms
         )
@@ -165,5 +167,5 @@ class Controller:
         return 1000 * self._state.broker_settings.leader_imbalance_check_interval_seconds
 
     def replay(self, records: Iterable[Record], offset: int) -> None:
-        """Take in the entry of the log at `offset`."""
+        """Apply the entry of the log at `offset`."""
         self._state.replay(records, offset)

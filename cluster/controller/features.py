@@ -1,7 +1,7 @@
-"""UpdateFeatures: finalised levels of features, up and down (KIP-584, KIP-778).
+"""UpdateFeatures: upgrades and downgrades of finalized feature levels (KIP-584, KIP-778).
 
-All updates of a command happen or none: the one at fault says why, the others that it was not
-theirs. What a level means is decided by who reads it from the image.
+All updates of a command happen or none. Whoever reads a level from the image decides what it
+means.
 """
 
 from collections import Counter
@@ -38,10 +38,10 @@ class UpgradeType(IntEnum):
 
 
 def update_features(state: ControllerState, command: UpdateFeatures) -> ControllerResult:
-    """Finalise the levels asked for; with `validate_only` say whether that would do.
+    """Finalize the requested levels; with `validate_only` only check them.
 
-    Codes: INVALID_UPDATE_VERSION for a level that cannot be, INVALID_REQUEST for a feature that is
-    named twice, FEATURE_UPDATE_FAILED for those that would have been good.
+    Codes: INVALID_UPDATE_VERSION for a level that is not possible, INVALID_REQUEST for a feature
+    that occurs twice, FEATURE_UPDATE_FAILED for valid updates beside an invalid one.
     """
     times_named = Counter(update.name for update in command.updates)
     faults: dict[str, ApiError] = {}
@@ -49,7 +49,7 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Controll
     for update in command.updates:
         try:
             if times_named[update.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{update.name!r} is named twice")
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate feature name: {update.name}")
             records.extend(_update(state, update))
         except ApiError as error:
             faults[update.name] = error
@@ -74,10 +74,10 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Controll
 def min_insync_replicas_records(
     image: MetadataImage, node_id: int, static: Mapping[str, str]
 ) -> list[Record]:
-    """The default of min.insync.replicas as a config of the cluster, unless it is one already.
+    """The default of min.insync.replicas as a cluster-level config, unless there is one.
 
-    Who is an eligible leader depends on it (KIP-966): it must not change by the way, with the
-    configuration file of the node that happens to decide.
+    Eligible leader replicas depend on it (KIP-966). It must not depend on the configuration file of
+    the active controller.
     """
     key = "min.insync.replicas"
     if key in image.configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER):
@@ -89,7 +89,8 @@ def min_insync_replicas_records(
 def _failed_reply(names: list[str], faults: dict[str, ApiError]) -> FeaturesReply:
     first = next(iter(faults.values()))
     others = ApiError(
-        ErrorCode.FEATURE_UPDATE_FAILED, "nothing was updated: see the other features"
+        ErrorCode.FEATURE_UPDATE_FAILED,
+        "Not updated, because another update of the request is not valid.",
     )
     return FeaturesReply(
         tuple(
@@ -97,7 +98,7 @@ def _failed_reply(names: list[str], faults: dict[str, ApiError]) -> FeaturesRepl
             for name, error in ((name, faults.get(name, others)) for name in names)
         ),
         first.code,
-        f"no feature was updated: {first.message}",
+        f"No feature was updated. {first.message}",
     )
 
 
@@ -106,44 +107,51 @@ def _update(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
     current = state.image.features.get(name, 0)
     complaint = None
     if update.upgrade_type not in tuple(UpgradeType):
-        complaint = f"{update.upgrade_type} is no type of update: 1 is up, 2 safely down, 3 down"
+        complaint = "The controller does not support the given upgrade type."
     elif level < 0:
-        complaint = "levels are 0, which switches the feature off, and above"
+        complaint = "A feature version cannot be less than 0."
     elif level < current and update.upgrade_type == UpgradeType.UPGRADE:
-        complaint = f"it is at level {current}: going down has to be asked for as a downgrade"
+        complaint = (
+            "Can't downgrade the version of this feature without setting the upgrade type to either"
+            " safe or unsafe downgrade."
+        )
     elif level > current and update.upgrade_type != UpgradeType.UPGRADE:
-        complaint = f"it is at level {current}: that is no downgrade"
+        complaint = "Can't downgrade to a newer version."
     elif level < current and name == KRAFT_VERSION:
-        complaint = f"it is at level {current} and cannot go down again"
+        complaint = "Can't downgrade the version of this feature."
     elif level == 0 and name == METADATA_VERSION:
-        complaint = "it cannot be switched off"
+        complaint = "It cannot be switched off."
     else:
         complaint = _unsupported_reason(state, name, level)
     if complaint is not None:
         raise ApiError(
-            ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot go to level {level}: {complaint}"
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Invalid update version {level} for feature {name}. {complaint}",
         )
     if level != current:
         yield FeatureLevelChanged(name, level)
 
 
 def _unsupported_reason(state: ControllerState, name: str, level: int) -> str | None:
-    """Why some node could not live with the level; None if all can. 0 is off, and anybody can."""
+    """Why a node does not support the level; None if all do. Level 0 is off: all support it."""
     supported = supported_range(name)
     if supported is None:
-        return "the controller knows no such feature"
+        return "The controller does not support this feature."
     if level == 0:
         return None
     if not supported.min_level <= level <= supported.max_level:
-        return f"the controller understands levels {supported.min_level} to {supported.max_level}"
+        return (
+            f"The controller supports versions from {supported.min_level} to {supported.max_level}."
+        )
     for broker in state.registered_brokers():
         ranges = {feature.name: feature for feature in broker.features}
         found = ranges.get(name)
         if not ranges or (found is not None and found.min_level <= level <= found.max_level):
             continue
         if found is None:
-            return f"broker {broker.broker_id} does not know the feature"
+            return f"Broker {broker.broker_id} does not support this feature."
         return (
-            f"broker {broker.broker_id} understands levels {found.min_level} to {found.max_level}"
+            f"Broker {broker.broker_id} supports versions from {found.min_level} to"
+            f" {found.max_level}."
         )
     return None

@@ -1,13 +1,12 @@
-"""AlterPartition: the leaders' own changes of their ISRs (KIP-497, KIP-903). Replicas that resign.
+"""AlterPartition: ISR changes by the leaders (KIP-497, KIP-903). ResignReplicas: full disks.
 
-A leader says upon which leader epoch and partition epoch it decided; what it did not know then
-makes its change void, and it asks again upon what it knows since. Each partition of a batch
-succeeds or fails by itself. A leader that asks for the ISR as it is wants a new partition epoch:
-whatever else has been asked for at this one is void then.
+A change has the leader epoch and partition epoch that the leader knew. If one of them is not the
+present one the change fails, and the leader tries again with what it has learned. Each partition of
+a command succeeds or fails by itself. A leader that asks for the ISR as it is gets a new partition
+epoch, so that its earlier changes fail.
 
-A replica whose disk takes nothing more resigns: it leaves the ISR at once, where the leader would
-notice only after replica.lag.time.max.ms, and the lead where there is somebody to take it. It comes
-back as any other, when it has caught up.
+A replica whose disk is full resigns: it leaves the ISR at once, not after replica.lag.time.max.ms,
+and the lead if another replica can take it. It returns as any other, when it has caught up.
 """
 
 from typing import Final
@@ -35,14 +34,14 @@ from odradek.cluster.metadata.image import PartitionImage
 from odradek.protocol.errors import ErrorCode
 
 CHANGES_MAX: Final = 20_000
-"""Partitions of one command, so that no entry of the log grows beyond a few megabytes."""
+"""The most partitions of one command: no entry of the log shall exceed a few megabytes."""
 
 
 def alter_partition(state: ControllerState, command: AlterPartition) -> ControllerResult:
-    """Change each ISR that may be changed so; what is beyond CHANGES_MAX is not looked at.
+    """Change the ISRs. Changes beyond CHANGES_MAX are not attempted.
 
-    ApiError(BROKER_ID_NOT_REGISTERED) or ApiError(STALE_BROKER_EPOCH) for all of them. The codes
-    of single partitions, in the order in which they are looked for: OPERATION_NOT_ATTEMPTED,
+    ApiError(BROKER_ID_NOT_REGISTERED) or ApiError(STALE_BROKER_EPOCH) for all of them. The codes of
+    single partitions, in the order of the checks: OPERATION_NOT_ATTEMPTED,
     UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER (the leader has seen more than
     this controller), FENCED_LEADER_EPOCH, INVALID_REQUEST, INVALID_UPDATE_VERSION,
     INELIGIBLE_REPLICA, NEW_LEADER_ELECTED (accepted, and it completed a reassignment that takes
@@ -60,11 +59,11 @@ def alter_partition(state: ControllerState, command: AlterPartition) -> Controll
 
 
 def resign_replicas(state: ControllerState, command: ResignReplicas) -> ControllerResult:
-    """Take a broker out of these ISRs where another one that serves is in it; elsewhere, and where
-    the partition is gone, all stays as it is: what can be read there is read on.
+    """Remove a broker from those of these ISRs that have another active member. Otherwise it
+    stays, so that its records can be read. Partitions that do not exist are skipped.
 
-    ApiError(BROKER_ID_NOT_REGISTERED) or ApiError(STALE_BROKER_EPOCH). What is beyond CHANGES_MAX
-    is not looked at.
+    ApiError(BROKER_ID_NOT_REGISTERED) or ApiError(STALE_BROKER_EPOCH). Partitions beyond
+    CHANGES_MAX are skipped.
     """
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     decisions = state.decisions()
@@ -99,7 +98,7 @@ def _alter_isr(
         in_sync = tuple(replica for replica in before.replicas if replica in wanted)
     after = changed_partition(before, decisions.rules(topic_id), in_sync=in_sync)
     if after is None:
-        # Asked for as it is: so that whatever else was asked for at this epoch is void.
+        # The ISR as it is: a new partition epoch makes earlier changes fail.
         after = msgspec.structs.replace(before, partition_epoch=before.partition_epoch + 1)
     decisions.put(topic_partition, after)
     if after.leader != broker_id:
@@ -131,8 +130,8 @@ def _check(
 
 
 def _is_eligible(state: ControllerState, before: PartitionImage, replica: InSyncReplica) -> bool:
-    """Whether a replica may be in an ISR: its broker serves, in the incarnation that fetched. One
-    that is about to stop may stay where it is, and comes into no other."""
+    """Whether a replica may be in an ISR: its broker is active, with the epoch that fetched. One in
+    controlled shutdown may stay in an ISR, but not join one."""
     broker = state.image.brokers.get(replica.broker_id)
     stays = replica.broker_id in before.in_sync_replicas
     return (

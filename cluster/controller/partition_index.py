@@ -1,8 +1,8 @@
-"""Which partitions concern a broker, so that its death costs what its own partitions cost.
+"""The partitions of each broker: the cost of its death depends on its own partitions only.
 
-Derived from the image and kept in step with it record by record; every table has its places in the
-order in which they came, the same on each node that reads the log. Built by `state` when it is
-first asked for: a node whose controller decides nothing of the kind pays nothing.
+Derived from the image and updated with each record. Every table has its partitions in the order in
+which they were added, which is the same on each node. Built by `state` on first use: an inactive
+controller does not pay for it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,7 +21,7 @@ _NO_PARTITIONS: Final[_PartitionSet] = {}
 
 
 class PartitionIndex:
-    """Places by what stands there. What its methods return is not to be kept across a replay."""
+    """Partitions by broker and state. Results must not be kept across a replay."""
 
     __slots__ = ("_eligible_leaders", "_imbalanced", "_in_sync", "_led", "_reassigned")
 
@@ -34,7 +34,7 @@ class PartitionIndex:
 
     @classmethod
     def of(cls, image: MetadataImage) -> Self:
-        """The index of all that an image holds."""
+        """The index of an image."""
         index = cls()
         for topic_id, topic in image.topics_by_id.items():
             for number, partition in enumerate(topic.partitions):
@@ -44,7 +44,7 @@ class PartitionIndex:
     def apply_records(
         self, before: MetadataImage, after: MetadataImage, records: Iterable[Record]
     ) -> None:
-        """Take in the records that led from one image to the next."""
+        """Apply the records that led from one image to the next."""
         touched: _PartitionSet = {}
         for record in records:
             match record:
@@ -67,15 +67,15 @@ class PartitionIndex:
             )
 
     def in_sync_on(self, broker_id: int) -> Collection[TopicIdPartition]:
-        """Where the broker is in the ISR, also where it leads."""
+        """The partitions with the broker in the ISR, also those that it leads."""
         return self._in_sync.get(broker_id, _NO_PARTITIONS)
 
     def eligible_on(self, broker_id: int) -> Collection[TopicIdPartition]:
-        """Where the broker is an eligible leader outside of the ISR (KIP-966)."""
+        """The partitions with the broker as an eligible leader outside of the ISR (KIP-966)."""
         return self._eligible_leaders.get(broker_id, _NO_PARTITIONS)
 
     def with_eligible_leaders(self) -> Sequence[TopicIdPartition]:
-        """Where there are eligible leaders outside of the ISR."""
+        """The partitions with eligible leaders outside of the ISR."""
         return list(
             dict.fromkeys(
                 topic_partition
@@ -85,19 +85,19 @@ class PartitionIndex:
         )
 
     def led_by(self, broker_id: int) -> Collection[TopicIdPartition]:
-        """Where the broker leads."""
+        """The partitions that the broker leads."""
         return self._led.get(broker_id, _NO_PARTITIONS)
 
     def leaderless(self) -> Collection[TopicIdPartition]:
-        """Where nobody leads."""
+        """The partitions without a leader."""
         return self._led.get(NO_LEADER, _NO_PARTITIONS)
 
     def imbalanced(self) -> Collection[TopicIdPartition]:
-        """Where somebody else than the preferred leader leads, or nobody."""
+        """The partitions that their preferred leader does not lead."""
         return self._imbalanced
 
     def reassigned(self) -> Collection[TopicIdPartition]:
-        """Where a reassignment is under way."""
+        """The partitions with a reassignment in progress."""
         return self._reassigned
 
     def _replace(

@@ -1,10 +1,9 @@
-"""AlterPartitionReassignments and what ListPartitionReassignments answers (KIP-455).
+"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455).
 
-A reassignment is part of a partition's state: `replicas` has the wanted ones, in their order, and
-behind them those that shall go; `adding_replicas` are those that were not there before,
-`removing_replicas` those that shall go. It is accepted at once and completes by itself with the
-change that brings the last of the added replicas into the ISR, see `partition_changes`. Another
-target may be given while it is under way, and it may be cancelled.
+A reassignment is part of a partition's state: `replicas` has the target replicas in order, then
+those to remove; `adding_replicas` are new, `removing_replicas` are to be removed. It is accepted at
+once, and completes with the change that brings the last of the added replicas into the ISR, see
+`partition_changes`. It can be redirected or cancelled while it is in progress.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ from odradek.protocol.errors import ApiError, ErrorCode
 def alter_reassignments(
     state: ControllerState, command: AlterPartitionReassignments
 ) -> ControllerResult:
-    """Begin, redirect or cancel reassignments; of one partition the last that is named counts.
+    """Begin, redirect or cancel reassignments; of a partition that occurs twice the last counts.
 
     Codes of single partitions: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS,
     INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
@@ -60,9 +59,9 @@ class OngoingReassignment(NamedTuple):
 def ongoing_reassignments(
     image: MetadataImage, wanted: Mapping[str, Iterable[int]] | None
 ) -> Iterator[OngoingReassignment]:
-    """What is being reassigned of the partitions wanted, by topic; None: of all.
+    """The reassignments in progress of the `wanted` partitions by topic; None: of all.
 
-    Topics and partitions that do not exist are passed over in silence, as Kafka does.
+    Topics and partitions that do not exist are skipped, as in Kafka.
     """
     if wanted is None:
         for topic in image.topics_by_id.values():
@@ -81,7 +80,7 @@ def ongoing_reassignments(
 
 
 def is_reassigned(partition: PartitionImage) -> bool:
-    """Whether a reassignment of the partition is under way."""
+    """Whether a reassignment of the partition is in progress."""
     return bool(partition.adding_replicas or partition.removing_replicas)
 
 
@@ -118,7 +117,7 @@ def _check_target(state: ControllerState, replicas: Sequence[int]) -> None:
 
 
 def _original_replicas(partition: PartitionImage) -> tuple[int, ...]:
-    """The replicas that were there before the reassignment, if there is one."""
+    """The replicas before the reassignment, if one is in progress."""
     adding = partition.adding_replicas
     return tuple(replica for replica in partition.replicas if replica not in adding)
 
@@ -142,10 +141,10 @@ def _start_reassignment(
 def _cancel_reassignment(
     name: str, before: PartitionImage, rules: ElectionRules
 ) -> PartitionImage | None:
-    """The partition without its reassignment: what was added goes, what was to go stays.
+    """The partition with the replicas from before its reassignment.
 
-    If only added replicas are in sync, going back would lose what they have: then it is refused,
-    unless unclean elections are allowed.
+    If only added replicas are in sync, that would lose records: it needs unclean elections to be
+    allowed.
     """
     if not is_reassigned(before):
         raise ApiError(

@@ -1,8 +1,8 @@
-"""What the controller decides upon, and the shape of a decision.
+"""The state of the controller, and the result of a command.
 
-`ControllerState` is the image plus what is derived from it to make decisions cheap. It changes in
-`replay` only, which is the one place: live commands and the log's replay come the same way. Beside
-it stands what no log holds, the sessions of the brokers (`sessions`), which heartbeats move.
+`ControllerState` is the image and what is derived from it to make commands cheap. It changes in
+`replay` only, for live commands and when the log is loaded. The sessions of brokers, which no log
+has, are beside it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -23,14 +23,14 @@ from odradek.cluster.metadata.topic_settings import TopicSettings
 
 @dataclass(frozen=True, slots=True)
 class ControllerResult:
-    """The records that make it so, to be written as one entry, and the reply for afterwards."""
+    """The records of a command, to be written as one entry, and the reply after the commit."""
 
     records: tuple[Record, ...]
     reply: CommandReply
 
 
 class ControllerState:
-    """The image and its derivations. `node_id` and `static` are the active controller's own."""
+    """The image and what is derived. `node_id` and `static` are the active controller's own."""
 
     __slots__ = ("_index", "_topic_by_collision_key", "image", "node_id", "sessions", "static")
 
@@ -45,7 +45,7 @@ class ControllerState:
         }
 
     def replay(self, records: Iterable[Record], offset: int) -> None:
-        """Take in one entry of the log, the one at `offset`."""
+        """Apply the entry of the log at `offset`."""
         before = self.image
         delta = MetadataDelta(before)
         records = tuple(records)
@@ -69,7 +69,7 @@ class ControllerState:
         return self._index
 
     def after(self, records: Iterable[Record]) -> MetadataImage:
-        """What the image will be with these records; the state stays as it is."""
+        """The image after these records; the state does not change."""
         delta = MetadataDelta(self.image)
         for record in records:
             delta.replay(record)
@@ -83,12 +83,11 @@ class ControllerState:
         shutting_down: Set[int] = frozenset(),
         image: MetadataImage | None = None,
     ) -> PartitionChangeSet:
-        """Begin to change partitions; `without` and `including` are brokers that cannot or can
-        lead once the command has been carried out, `shutting_down` some that are in controlled
-        shutdown then, whatever the image says.
+        """A new set of partition changes. Other than the image says, after the command the brokers
+        `without` cannot lead, those `including` can, and `shutting_down` are in controlled
+        shutdown.
 
-        Decided upon `image` in place of the present one where the command itself changes what the
-        decisions depend on.
+        `image` replaces the present one if the command itself changes what elections depend on.
         """
         image = self.image if image is None else image
         brokers = image.brokers.values()
@@ -103,7 +102,7 @@ class ControllerState:
         )
 
     def colliding_topic(self, name: str) -> str | None:
-        """The existing topic whose name cannot be told from this one in metrics, or None."""
+        """The existing topic whose name collides with this one in metrics, or None."""
         return self._topic_by_collision_key.get(unify_collision_chars(name))
 
     def active_brokers(self) -> Sequence[BrokerImage]:
@@ -115,25 +114,25 @@ class ControllerState:
         return sorted(self.image.brokers.values(), key=lambda broker: broker.broker_id)
 
     def is_cordoned(self, broker_id: int) -> bool:
-        """Whether a broker shall be given no new replicas (KIP-1066): it is being drained."""
+        """Whether no new replicas may be placed on a broker (KIP-1066), as while it is drained."""
         return bool(broker_settings(self.image, broker_id, self.static).cordoned_log_dirs)
 
     @property
     def broker_settings(self) -> BrokerSettings:
-        """The configs of this controller's broker, which cluster-wide keys are read from."""
+        """The settings of this controller's broker: the source of cluster-wide keys."""
         return broker_settings(self.image, self.node_id, self.static)
 
     @property
     def topic_defaults(self) -> TopicSettings:
-        """What holds for a topic without configs of its own."""
+        """The settings of topics without configs of their own."""
         return topic_settings(self.image, self.node_id, self.static, "")
 
 
 def is_active(broker: BrokerImage | None) -> bool:
-    """Whether a broker is there and stays."""
+    """Whether a broker is neither fenced nor in controlled shutdown."""
     return broker is not None and not broker.is_fenced and not broker.is_in_controlled_shutdown
 
 
 def is_shutting_down(broker: BrokerImage) -> bool:
-    """Whether a broker still serves and is about to stop."""
+    """Whether a broker serves and is in controlled shutdown."""
     return broker.is_in_controlled_shutdown and not broker.is_fenced

@@ -42,7 +42,7 @@ PARTITIONS_PER_COMMAND_MAX = 10_000
 
 
 def create_topics(state: ControllerState, command: CreateTopics) -> ControllerResult:
-    """Create each topic that can be created; check them all the same with `validate_only`."""
+    """Create the topics; with `validate_only` only check them."""
     records: list[Record] = []
     results: list[TopicResult] = []
     times_named = Counter(topic.name for topic in command.topics)
@@ -81,7 +81,7 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
 
 
 def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerResult:
-    """Delete each topic that exists, with its configs."""
+    """Delete the topics, with their configs."""
     records: list[Record] = []
     results: list[TopicResult] = []
     times_named = Counter(command.topics)
@@ -105,7 +105,7 @@ def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerRe
 
 
 def create_partitions(state: ControllerState, command: CreatePartitions) -> ControllerResult:
-    """Give each topic more partitions; those it has stay as they are."""
+    """Add partitions to topics; the existing ones do not change."""
     records: list[Record] = []
     results: list[TopicResult] = []
     times_named = Counter(topic.name for topic in command.topics)

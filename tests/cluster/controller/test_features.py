@@ -62,15 +62,15 @@ def test_a_level_that_is_there_already_is_fine_and_writes_nothing() -> None:
     ("wanted", "says"),
     [
         (FeatureUpdate("metadata.version", 24, UP), "downgrade"),
-        (FeatureUpdate("metadata.version", 26, SAFE_DOWN), "no downgrade"),
-        (FeatureUpdate("metadata.version", 1000, UP), "the controller understands"),
-        (FeatureUpdate("metadata.version", 6, UNSAFE_DOWN), "the controller understands"),
+        (FeatureUpdate("metadata.version", 26, SAFE_DOWN), "downgrade to a newer"),
+        (FeatureUpdate("metadata.version", 1000, UP), "The controller supports versions"),
+        (FeatureUpdate("metadata.version", 6, UNSAFE_DOWN), "The controller supports versions"),
         (FeatureUpdate("metadata.version", 0, UNSAFE_DOWN), "switched off"),
         (FeatureUpdate("metadata.version", -1, UNSAFE_DOWN), "0"),
-        (FeatureUpdate("metadata.version", 26, 0), "no type"),
-        (FeatureUpdate("kraft.version", 0, UNSAFE_DOWN), "cannot go down"),
-        (FeatureUpdate("flying.version", 1, UP), "knows no such feature"),
-        (FeatureUpdate("", 1, UP), "knows no such feature"),
+        (FeatureUpdate("metadata.version", 26, 0), "given upgrade type"),
+        (FeatureUpdate("kraft.version", 0, UNSAFE_DOWN), "Can't downgrade"),
+        (FeatureUpdate("flying.version", 1, UP), "does not support this feature"),
+        (FeatureUpdate("", 1, UP), "does not support this feature"),
     ],
     ids=lambda value: str(value) if isinstance(value, str) else "",
 )
@@ -85,10 +85,10 @@ def test_what_cannot_be_is_refused_and_says_why(wanted: FeatureUpdate, says: str
 @pytest.mark.parametrize(
     ("features", "says"),
     [
-        ((FeatureRange("metadata.version", 7, 24),), "broker 2 understands levels 7 to 24"),
+        ((FeatureRange("metadata.version", 7, 24),), "Broker 2 supports versions from 7 to 24"),
         (
             (FeatureRange("eligible.leader.replicas.version", 0, 1),),
-            "broker 2 does not know the feature",
+            "Broker 2 does not support this feature",
         ),
     ],
 )
