@@ -15,10 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.cluster.metadata.group_settings import RANGE, UNIFORM
-from odradek.coordinator.group.topics import (
-    Partitions,
-    TopicDigest,
-)
+from odradek.coordinator.group.topics import Partitions, TopicDigest
 from odradek.protocol.types import Uuid
 
 TopicPartition: TypeAlias = tuple[Uuid, int]

@@ -24,10 +24,7 @@ from odradek.coordinator.group.classic.members import Protocols, protocols_of, r
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.heartbeats import Resolved, maybe_reconcile, update_member
 from odradek.coordinator.group.consumer.migration import assignment_bytes, by_id
-from odradek.coordinator.group.consumer.records import (
-    ClassicMemberMetadata,
-    ConsumerGroupMember,
-)
+from odradek.coordinator.group.consumer.records import ClassicMemberMetadata, ConsumerGroupMember
 from odradek.coordinator.group.modern.heartbeats import (
     check_group_size,
     replacement,
@@ -38,12 +35,8 @@ from odradek.coordinator.group.modern.member_checks import (
     check_member,
     unknown_member,
 )
-from odradek.coordinator.group.modern.records import (
-    MemberState,
-)
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.modern.records import MemberState
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,

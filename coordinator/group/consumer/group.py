@@ -16,19 +16,10 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerRegexRecord,
     ResolvedRegex,
 )
-from odradek.coordinator.group.modern.group import (
-    GROUP_TYPE_CONSUMER,
-    ModernGroup,
-    ModernTimers,
-)
-from odradek.coordinator.group.modern.records import (
-    GroupEpoch,
-)
+from odradek.coordinator.group.modern.group import GROUP_TYPE_CONSUMER, ModernGroup, ModernTimers
+from odradek.coordinator.group.modern.records import GroupEpoch
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.group.topics import (
-    NO_PARTITIONS,
-    Partitions,
-)
+from odradek.coordinator.group.topics import NO_PARTITIONS, Partitions
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
 from odradek.protocol.types import Uuid
 

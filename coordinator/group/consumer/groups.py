@@ -47,9 +47,7 @@ from odradek.coordinator.group.modern.heartbeats import (
 )
 from odradek.coordinator.group.modern.member_checks import check_member
 from odradek.coordinator.group.requests import CommitTopic, ConsumerHeartbeat, UpdateTopics
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError

@@ -27,16 +27,9 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerTargetEpochRecord,
     ConsumerTargetRecord,
 )
-from odradek.coordinator.group.modern.records import (
-    GroupEpoch,
-    MemberState,
-    TargetEpoch,
-)
+from odradek.coordinator.group.modern.records import GroupEpoch, MemberState, TargetEpoch
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.group.topics import (
-    Partitions,
-    TopicCatalog,
-)
+from odradek.coordinator.group.topics import Partitions, TopicCatalog
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,

@@ -22,12 +22,7 @@ from odradek.coordinator.group.modern.records import GroupEpoch
 from odradek.coordinator.group.modern.target_assignment import TargetAssignmentBuilder
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.step import GroupStep
-from odradek.coordinator.group.topics import (
-    Partitions,
-    TopicCatalog,
-    TopicDigest,
-    metadata_hash,
-)
+from odradek.coordinator.group.topics import Partitions, TopicCatalog, TopicDigest, metadata_hash
 from odradek.protocol.types import Uuid
 
 

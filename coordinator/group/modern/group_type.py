@@ -11,9 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.requests import CommitRequest, UpdateTopics
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import ListedGroup

@@ -13,9 +13,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from odradek.coordinator.group.topics import (
-    Partitions,
-)
+from odradek.coordinator.group.topics import Partitions
 from odradek.protocol.types import Uuid
 
 SIMPLE: Final = "simple"

@@ -18,9 +18,7 @@ from odradek.coordinator.group.modern.group import (
     ModernGroupState,
     ModernTimers,
 )
-from odradek.coordinator.group.modern.records import (
-    GroupEpoch,
-)
+from odradek.coordinator.group.modern.records import GroupEpoch
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.records import (
     SHARE_RECORDS,
@@ -29,10 +27,7 @@ from odradek.coordinator.group.share.records import (
     ShareStatePartitionsRecord,
     StatePartitions,
 )
-from odradek.coordinator.group.topics import (
-    NO_PARTITIONS,
-    Partitions,
-)
+from odradek.coordinator.group.topics import NO_PARTITIONS, Partitions
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
 
 NO_STATES: Final = StatePartitions()

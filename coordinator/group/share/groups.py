@@ -59,9 +59,7 @@ from odradek.coordinator.group.share.target_assignment import (
     ShareTargetAssignmentBuilder,
     initialize_states,
 )
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import NO_REQUEST, Command, TimerKey
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode

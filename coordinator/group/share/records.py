@@ -27,10 +27,7 @@ from odradek.coordinator.group.modern.records import (
     target_partitions_format,
     topic_partitions_values,
 )
-from odradek.coordinator.group.topics import (
-    NO_PARTITIONS,
-    Partitions,
-)
+from odradek.coordinator.group.topics import NO_PARTITIONS, Partitions
 from odradek.coordinator.record_serde import RecordFormat, SchemaValue
 from odradek.protocol.schema import array, int8, int32, int64, string, struct, uuid
 from odradek.protocol.types import Uuid

@@ -19,14 +19,10 @@ from odradek.coordinator.group.modern.heartbeats import (
 )
 from odradek.coordinator.group.modern.member_checks import check_member, unknown_member
 from odradek.coordinator.group.requests import CommitTopic, UpdateTopics
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams import heartbeats
 from odradek.coordinator.group.streams.group import StreamsGroup
-from odradek.coordinator.group.streams.records import (
-    StreamsGroupRecord,
-)
+from odradek.coordinator.group.streams.records import StreamsGroupRecord
 from odradek.coordinator.group.streams.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.responses import (
     DescriptionStatus,

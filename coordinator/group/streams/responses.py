@@ -7,9 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.heartbeats import StreamsHeartbeatOutcome, interval_ms
 from odradek.coordinator.group.streams.records import (

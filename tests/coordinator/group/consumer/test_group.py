@@ -2,9 +2,7 @@
 
 import pytest
 
-from odradek.coordinator.group.consumer.group import (
-    ConsumerGroup,
-)
+from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.records import (
     ClassicMemberMetadata,
     ConsumerCurrentAssignment,
@@ -18,14 +16,8 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerTargetRecord,
     ResolvedRegex,
 )
-from odradek.coordinator.group.modern.group import (
-    ModernGroupState,
-)
-from odradek.coordinator.group.modern.records import (
-    GroupEpoch,
-    MemberState,
-    TargetEpoch,
-)
+from odradek.coordinator.group.modern.group import ModernGroupState
+from odradek.coordinator.group.modern.records import GroupEpoch, MemberState, TargetEpoch
 from odradek.coordinator.timeline import Timeline
 
 T = b"t" * 16

@@ -3,16 +3,10 @@
 import pytest
 
 from odradek.coordinator.group.consumer.reconciliation import PARTITIONS
-from odradek.coordinator.group.consumer.records import (
-    ConsumerCurrentAssignment,
-)
+from odradek.coordinator.group.consumer.records import ConsumerCurrentAssignment
 from odradek.coordinator.group.modern.reconciliation import FencedMember, reconcile
-from odradek.coordinator.group.modern.records import (
-    MemberState,
-)
-from odradek.coordinator.group.topics import (
-    Partitions,
-)
+from odradek.coordinator.group.modern.records import MemberState
+from odradek.coordinator.group.topics import Partitions
 from odradek.protocol.types import Uuid
 
 T = b"t" * 16

@@ -1,9 +1,7 @@
 """What every type keeps of its groups, tried with share groups."""
 
 from odradek.coordinator.group.modern.groups import ModernGroups
-from odradek.coordinator.group.modern.records import (
-    GroupEpoch,
-)
+from odradek.coordinator.group.modern.records import GroupEpoch
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.records import ShareEpochRecord
 from odradek.coordinator.timeline import Timeline

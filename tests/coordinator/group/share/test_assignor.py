@@ -5,9 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.coordinator.group.share.assignor import ShareMemberSpec, assign_shared
-from odradek.coordinator.group.topics import (
-    Partitions,
-)
+from odradek.coordinator.group.topics import Partitions
 from odradek.protocol.types import Uuid
 from tests.support.consumer_playbook import id_of
 

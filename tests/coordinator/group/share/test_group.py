@@ -1,16 +1,8 @@
 """A share group's tables: what records make of it, and what may be dropped."""
 
-from odradek.coordinator.group.modern.group import (
-    ModernGroupState,
-)
-from odradek.coordinator.group.modern.records import (
-    GroupEpoch,
-    TargetEpoch,
-)
-from odradek.coordinator.group.share.group import (
-    NO_STATES,
-    ShareGroup,
-)
+from odradek.coordinator.group.modern.group import ModernGroupState
+from odradek.coordinator.group.modern.records import GroupEpoch, TargetEpoch
+from odradek.coordinator.group.share.group import NO_STATES, ShareGroup
 from odradek.coordinator.group.share.records import (
     NamedPartitions,
     ShareCurrentAssignment,

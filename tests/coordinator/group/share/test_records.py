@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.coordinator.group.modern.records import (
-    GroupEpoch,
-    TargetEpoch,
-)
+from odradek.coordinator.group.modern.records import GroupEpoch, TargetEpoch
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.share.records import (
     NamedPartitions,

@@ -16,9 +16,7 @@ from odradek.coordinator.group.share.records import (
 )
 from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, InitializeStates
 from odradek.coordinator.group.share.target_assignment import ShareTargetAssignmentBuilder
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.topics import TopicCatalog
 from odradek.coordinator.outcome import Effect
 from odradek.coordinator.timeline import Timeline

@@ -2,16 +2,9 @@
 
 from itertools import permutations
 
-from odradek.coordinator.group.modern.group import (
-    ModernGroupState,
-)
-from odradek.coordinator.group.modern.records import (
-    MemberState,
-    TargetEpoch,
-)
-from odradek.coordinator.group.streams.group import (
-    StreamsGroup,
-)
+from odradek.coordinator.group.modern.group import ModernGroupState
+from odradek.coordinator.group.modern.records import MemberState, TargetEpoch
+from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.records import (
     StreamsCurrentAssignment,
     StreamsCurrentRecord,

@@ -3,9 +3,7 @@
 import pytest
 
 from odradek.coordinator.group.modern.reconciliation import FencedMember, reconcile
-from odradek.coordinator.group.modern.records import (
-    MemberState,
-)
+from odradek.coordinator.group.modern.records import MemberState
 from odradek.coordinator.group.streams.reconciliation import TASKS, TaskRole
 from odradek.coordinator.group.streams.records import (
     NO_TASKS_WITH_EPOCHS,

@@ -4,11 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.coordinator.group.modern.records import (
-    UNKNOWN_EPOCH,
-    MemberState,
-    TargetEpoch,
-)
+from odradek.coordinator.group.modern.records import UNKNOWN_EPOCH, MemberState, TargetEpoch
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.streams.records import (
     InternalTopic,
