@@ -8,8 +8,13 @@ iterates over members. Only `replay` changes a group. Subclassed by `consumer`, 
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from odradek.cluster.metadata.group_settings import (
+    ConsumerGroupSettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
+)
 from odradek.coordinator.group.modern.records import (
     CurrentAssignment,
     CurrentRecord,
@@ -57,28 +62,7 @@ class GroupMember(Protocol):
         """How long it may take to give something up."""
 
 
-class ModernGroupSettings(Protocol):
-    """The settings that all types of newer groups have."""
-
-    @property
-    def session_timeout_ms(self) -> int:
-        """After this long without a heartbeat a member is removed."""
-
-    @property
-    def heartbeat_interval_ms(self) -> int:
-        """The time between two heartbeats of a member."""
-
-    @property
-    def is_interval_fixed(self) -> bool:
-        """Whether the interval was set for the group: then it is kept to while nothing happens."""
-
-    @property
-    def assignment_interval_ms(self) -> int:
-        """The shortest time between two target assignments."""
-
-    @property
-    def max_size(self) -> int:
-        """The most members that a group may have."""
+ModernGroupSettings: TypeAlias = ConsumerGroupSettings | ShareGroupSettings | StreamsGroupSettings
 
 
 class ModernTimers(NamedTuple):

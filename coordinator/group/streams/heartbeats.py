@@ -50,7 +50,9 @@ from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams.group import StreamsGroup, tasks_by_role, tasks_of
 from odradek.coordinator.group.streams.reconciliation import TASKS, TaskRole
 from odradek.coordinator.group.streams.records import (
+    StoredPair,
     StreamsCurrentAssignment,
+    StreamsEndpoint,
     StreamsGroupEpoch,
     StreamsGroupMember,
     StreamsTopologyRecord,
@@ -277,11 +279,13 @@ def _updated(
             known.topology_epoch if request.topology is None else request.topology.epoch
         ),
         process_id=known.process_id if request.process_id is None else request.process_id,
-        endpoint=known.endpoint if endpoint is None else (endpoint.host, endpoint.port),
+        endpoint=known.endpoint
+        if endpoint is None
+        else StreamsEndpoint(endpoint.host, endpoint.port),
         client_tags=(
             known.client_tags
             if tags is None
-            else tuple(sorted((tag.key, tag.value) for tag in tags))
+            else tuple(sorted(StoredPair(tag.key, tag.value) for tag in tags))
         ),
     )
     return known if updated == member else updated

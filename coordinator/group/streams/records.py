@@ -44,10 +44,26 @@ Tasks: TypeAlias = Mapping[str, frozenset[int]]
 """Tasks by subtopology: the partitions. A subtopology without any is not there."""
 TaskEpochs: TypeAlias = Mapping[str, Mapping[int, int]]
 """Tasks by subtopology, each with the member's epoch when it was given to it."""
-Pairs: TypeAlias = tuple[tuple[str, str], ...]
-"""Keys and values, in the order of the keys."""
 
 NOT_VALIDATED: Final = -1
+
+
+class StoredPair(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A key and its value: of a topic's config, a client tag, or the assignor's configuration."""
+
+    key: str
+    value: str
+
+
+Pairs: TypeAlias = tuple[StoredPair, ...]
+"""In the order of their keys."""
+
+
+class StreamsEndpoint(msgspec.Struct, frozen=True, gc=False):
+    """Where a member answers interactive queries."""
+
+    host: str
+    port: int
 
 
 class InternalTopic(msgspec.Struct, frozen=True, gc=False):
@@ -132,7 +148,7 @@ class StreamsGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rebalance_timeout_ms: int = -1
     topology_epoch: int = -1
     process_id: str = ""
-    endpoint: tuple[str, int] | None = None
+    endpoint: StreamsEndpoint | None = None
     client_tags: Pairs = ()
 
 
@@ -204,7 +220,7 @@ class _EpochValue:
     epoch: int = int32()
     metadata_hash: int = int64()
     validated_topology_epoch: int = int32(default=NOT_VALIDATED, tag=0)
-    assignment_configs: list[_Pair] | None = array(_Pair, nullable_since=0, default=None, tag=1)
+    assignment_configs: list[_Pair] = array(_Pair, tag=1)
 
 
 @struct
@@ -291,62 +307,6 @@ class _TopologyValue:
     subtopologies: list[_SubtopologyValue] = array(_SubtopologyValue)
 
 
-def _pair_values(pairs: Pairs) -> list[_Pair]:
-    return [_Pair(key=key, value=value) for key, value in pairs]
-
-
-def _pairs(values: list[_Pair] | None) -> Pairs:
-    return tuple((pair.key, pair.value) for pair in values or ())
-
-
-def _epoch_value(epoch: StreamsGroupEpoch) -> _EpochValue:
-    return _EpochValue(
-        epoch=epoch.epoch,
-        metadata_hash=epoch.metadata_hash,
-        validated_topology_epoch=epoch.validated_topology_epoch,
-        assignment_configs=_pair_values(epoch.assignment_configs) or None,
-    )
-
-
-def _epoch(read: _EpochValue) -> StreamsGroupEpoch:
-    return StreamsGroupEpoch(
-        read.epoch,
-        read.metadata_hash,
-        read.validated_topology_epoch,
-        _pairs(read.assignment_configs),
-    )
-
-
-def _member_value(member: StreamsGroupMember) -> _MemberValue:
-    endpoint = member.endpoint
-    return _MemberValue(
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        topology_epoch=member.topology_epoch,
-        process_id=member.process_id,
-        endpoint=None if endpoint is None else _Endpoint(host=endpoint[0], port=endpoint[1]),
-        client_tags=_pair_values(member.client_tags),
-    )
-
-
-def _member(read: _MemberValue) -> StreamsGroupMember:
-    endpoint = read.endpoint
-    return StreamsGroupMember(
-        instance_id=read.instance_id,
-        rack_id=read.rack_id,
-        client_id=read.client_id,
-        client_host=read.client_host,
-        rebalance_timeout_ms=read.rebalance_timeout_ms,
-        topology_epoch=read.topology_epoch,
-        process_id=read.process_id,
-        endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
-        client_tags=_pairs(read.client_tags),
-    )
-
-
 def _tasks_values(tasks: Tasks) -> list[_TasksValue]:
     return [
         _TasksValue(subtopology_id=subtopology, partitions=sorted(indexes))
@@ -411,73 +371,6 @@ def _target(read: _TargetValue) -> TasksTuple:
     return TasksTuple(_tasks(read.active), _tasks(read.standby), _tasks(read.warmup))
 
 
-def _topic_values(topics: tuple[InternalTopic, ...]) -> list[_TopicValue]:
-    return [
-        _TopicValue(
-            name=topic.name,
-            partition_count=topic.partition_count,
-            replication_factor=topic.replication_factor,
-            configs=_pair_values(topic.configs),
-        )
-        for topic in topics
-    ]
-
-
-def _topics(values: list[_TopicValue]) -> tuple[InternalTopic, ...]:
-    return tuple(
-        InternalTopic(
-            value.name, value.partition_count, value.replication_factor, _pairs(value.configs)
-        )
-        for value in values
-    )
-
-
-def _topology_value(topology: Topology) -> _TopologyValue:
-    return _TopologyValue(
-        epoch=topology.epoch,
-        subtopologies=[
-            _SubtopologyValue(
-                subtopology_id=part.subtopology_id,
-                source_topics=list(part.source_topics),
-                source_topic_regexes=list(part.source_topic_regexes),
-                changelogs=_topic_values(part.changelogs),
-                repartition_sinks=list(part.repartition_sinks),
-                repartition_sources=_topic_values(part.repartition_sources),
-                copartition_groups=[
-                    _CopartitionGroupValue(
-                        source_topics=list(group.source_topics),
-                        source_topic_regexes=list(group.source_topic_regexes),
-                        repartition_sources=list(group.repartition_sources),
-                    )
-                    for group in part.copartition_groups
-                ],
-            )
-            for part in topology.subtopologies
-        ],
-    )
-
-
-def _topology(read: _TopologyValue) -> Topology:
-    return Topology(
-        read.epoch,
-        tuple(
-            Subtopology(
-                subtopology_id=part.subtopology_id,
-                source_topics=tuple(part.source_topics),
-                source_topic_regexes=tuple(part.source_topic_regexes),
-                changelogs=_topics(part.changelogs),
-                repartition_sinks=tuple(part.repartition_sinks),
-                repartition_sources=_topics(part.repartition_sources),
-                copartition_groups=tuple(
-                    msgspec.convert(group, StoredCopartitionGroup, from_attributes=True)
-                    for group in part.copartition_groups
-                ),
-            )
-            for part in read.subtopologies
-        ),
-    )
-
-
 _STATES: Final = {
     1: MemberState.STABLE,
     2: MemberState.UNREVOKED,
@@ -491,15 +384,13 @@ STREAMS_FORMATS: Final = (
         17,
         StreamsEpochRecord,
         GroupKey,
-        SchemaValue("StreamsGroupMetadataValue", _EpochValue, _epoch, to_struct=_epoch_value),
+        SchemaValue("StreamsGroupMetadataValue", _EpochValue, StreamsGroupEpoch),
     ),
     RecordFormat(
         19,
         StreamsMemberRecord,
         MemberKey,
-        SchemaValue(
-            "StreamsGroupMemberMetadataValue", _MemberValue, _member, to_struct=_member_value
-        ),
+        SchemaValue("StreamsGroupMemberMetadataValue", _MemberValue, StreamsGroupMember),
     ),
     target_epoch_format(20, StreamsTargetEpochRecord, "StreamsGroupTargetAssignmentMetadataValue"),
     RecordFormat(
@@ -528,9 +419,7 @@ STREAMS_FORMATS: Final = (
         23,
         StreamsTopologyRecord,
         GroupKey,
-        SchemaValue(
-            "StreamsGroupTopologyValue", _TopologyValue, _topology, to_struct=_topology_value
-        ),
+        SchemaValue("StreamsGroupTopologyValue", _TopologyValue, Topology),
     ),
 )
 """Type 18 was given up before any release had it and decodes to None."""

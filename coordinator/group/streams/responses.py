@@ -12,6 +12,7 @@ from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.heartbeats import StreamsHeartbeatOutcome, interval_ms
 from odradek.coordinator.group.streams.records import (
     InternalTopic,
+    StreamsEndpoint,
     StreamsGroupMember,
     TasksTuple,
     TasksTupleWithEpochs,
@@ -133,8 +134,8 @@ def _endpoints(
             )
 
 
-def _endpoint(endpoint: tuple[str, int]) -> StreamsGroupEndpoint:
-    return StreamsGroupEndpoint(host=endpoint[0], port=endpoint[1])
+def _endpoint(endpoint: StreamsEndpoint) -> StreamsGroupEndpoint:
+    return StreamsGroupEndpoint(host=endpoint.host, port=endpoint.port)
 
 
 def _partitions(
@@ -194,7 +195,7 @@ def _topology(topology: Topology, configured: ConfiguredTopology) -> StreamsGrou
                 name=topic.name,
                 partitions=configured.topics.get(topic.name, topic).partition_count,
                 replication_factor=topic.replication_factor,
-                topic_configs=[KeyValue(key=key, value=value) for key, value in topic.configs],
+                topic_configs=[KeyValue(key=pair.key, value=pair.value) for pair in topic.configs],
             )
             for topic in sorted(topics, key=lambda topic: topic.name)
         ]
@@ -228,7 +229,7 @@ def _member(
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
         user_endpoint=None if member.endpoint is None else _endpoint(member.endpoint),
-        client_tags=[KeyValue(key=key, value=value) for key, value in member.client_tags],
+        client_tags=[KeyValue(key=pair.key, value=pair.value) for pair in member.client_tags],
         task_offsets=transient.offsets.get(member_id, []),
         task_end_offsets=transient.end_offsets.get(member_id, []),
         assignment=_assignment(current.assigned),

@@ -17,6 +17,7 @@ from odradek.coordinator.group.streams.records import (
     NO_TASKS,
     NOT_VALIDATED,
     Pairs,
+    StoredPair,
     StreamsGroupEpoch,
     StreamsGroupMember,
     TasksTuple,
@@ -86,7 +87,8 @@ class StreamsTargetAssignmentBuilder(
             StreamsMemberSpec(member_id, member.process_id, self.target(member_id))
             for member_id, member in members.items()
         ]
-        standby_count = int(dict(epoch.assignment_configs).get(_STANDBY_KEY, "0"))
+        configs = {pair.key: pair.value for pair in epoch.assignment_configs}
+        standby_count = int(configs.get(_STANDBY_KEY, "0"))
         stateful = configured.stateful
         targets = assign(specs, configured.task_counts, stateful, standby_count)
         return insert_warmups(targets, specs, stateful, self._lags)
@@ -94,4 +96,5 @@ class StreamsTargetAssignmentBuilder(
 
 def assignment_configs(group_id: str, step: GroupStep) -> Pairs:
     """What the assignor is told, as it is stored."""
-    return ((_STANDBY_KEY, str(step.settings.streams_of(group_id).num_standby_replicas)),)
+    standby_count = step.settings.streams_of(group_id).num_standby_replicas
+    return (StoredPair(_STANDBY_KEY, str(standby_count)),)

@@ -21,6 +21,7 @@ from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_err
 from odradek.coordinator.group.streams.records import (
     InternalTopic,
     StoredCopartitionGroup,
+    StoredPair,
     Subtopology,
     Topology,
 )
@@ -116,7 +117,7 @@ def topology_of(requested: StreamsGroupHeartbeatTopology) -> Topology:
 
 
 def _internal_topic(topic: TopicInfo) -> InternalTopic:
-    configs = tuple(sorted((config.key, config.value) for config in topic.topic_configs))
+    configs = tuple(sorted(StoredPair(config.key, config.value) for config in topic.topic_configs))
     return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
 
 

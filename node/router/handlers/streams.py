@@ -105,7 +105,7 @@ def _new_topic(topic: InternalTopic) -> NewTopic:
         fresh_topic_id(),
         partition_count=topic.partition_count,
         replication_factor=topic.replication_factor or -1,
-        configs=topic.configs,
+        configs=tuple((pair.key, pair.value) for pair in topic.configs),
     )
 
 

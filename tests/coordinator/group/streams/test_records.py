@@ -9,8 +9,10 @@ from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.streams.records import (
     InternalTopic,
     StoredCopartitionGroup,
+    StoredPair,
     StreamsCurrentAssignment,
     StreamsCurrentRecord,
+    StreamsEndpoint,
     StreamsEpochRecord,
     StreamsGroupEpoch,
     StreamsGroupMember,
@@ -26,9 +28,13 @@ from odradek.coordinator.group.streams.records import (
 )
 from odradek.protocol.errors import ProtocolError
 
+STANDBY = StoredPair("num.standby.replicas", "1")
+COMPACT = StoredPair("cleanup.policy", "compact")
 KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
     (
-        StreamsEpochRecord("g", StreamsGroupEpoch(7, -5, 3, (("num.standby.replicas", "1"),))),
+        StreamsEpochRecord(
+            "g", StreamsGroupEpoch(7, -5, 3, (StoredPair("num.standby.replicas", "1"),))
+        ),
         "0011000167",
         "000000000007fffffffffffffffb02000400000003011902156e756d2e7374616e6462792e7265706c69636173"
         "023100",
@@ -49,8 +55,8 @@ KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
                 rebalance_timeout_ms=300_000,
                 topology_epoch=3,
                 process_id="p",
-                endpoint=("e", 65_535),
-                client_tags=(("k", "v"),),
+                endpoint=StreamsEndpoint("e", 65_535),
+                client_tags=(StoredPair("k", "v"),),
             ),
         ),
         "001300016700016d",
@@ -98,7 +104,9 @@ KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
                     Subtopology(
                         subtopology_id="0",
                         source_topics=("a", "b"),
-                        changelogs=(InternalTopic("c", 0, 1, (("cleanup.policy", "compact"),)),),
+                        changelogs=(
+                            InternalTopic("c", 0, 1, (StoredPair("cleanup.policy", "compact"),)),
+                        ),
                         repartition_sinks=("s",),
                         repartition_sources=(InternalTopic("r", 4),),
                         copartition_groups=(StoredCopartitionGroup((1,), (), (0,)),),
