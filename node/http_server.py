@@ -8,6 +8,7 @@ import errno
 import selectors
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from odradek.node.config_sources import ConfigurationError
 
@@ -149,14 +150,12 @@ class HttpServer:
         client.connection.close()
 
 
+@dataclass(slots=True, eq=False)
 class _HttpConnection:
     """A connection with its one request and response."""
 
-    __slots__ = ("connection", "deadline", "is_asked", "request", "response")
-
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self.connection = connection
-        self.deadline = deadline
-        self.request = b""
-        self.response = b""
-        self.is_asked = False
+    connection: socket.socket
+    deadline: float
+    request: bytes = b""
+    response: bytes = b""
+    is_asked: bool = False

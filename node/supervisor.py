@@ -42,11 +42,11 @@ from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_propertie
 from odradek.node.http_server import HttpServer, Respond
 from odradek.node.observability import (
     CollectMetrics,
+    Metrics,
     Sample,
     StopProcess,
     configure_logging,
     exposition,
-    resident_bytes,
 )
 
 log = logging.getLogger(__name__)
@@ -165,6 +165,8 @@ class Supervisor:
         self._children = [self._child(plan) for plan in plans]
         self._rounds = {plan.name: plan.stop_round for plan in plans}
         self._scrapes: list[_Scrape] = []
+        self._own_metrics = Metrics()
+        self._register_metrics()
         self._http: HttpServer | None = None
         if config.http_port is not None:
             routes = {"/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics}
@@ -469,43 +471,30 @@ class Supervisor:
 
     def _metrics(self, respond: Respond) -> None:
         deadline = time.monotonic() + _METRICS_S
-        scrape = _Scrape(self._own_samples(), deadline, respond, self._scrapes)
+        scrape = _Scrape(self._own_metrics.collect(), deadline, respond, self._scrapes)
         for child in self._children:
             scrape.ask(child)
         scrape.finish_if_complete()
 
-    def _own_samples(self) -> list[Sample]:
-        samples = [
-            Sample("odradek_process_cpu_seconds", "counter", "CPU time used", time.process_time()),
-            Sample("odradek_process_resident_bytes", "gauge", "Resident memory", resident_bytes()),
-            Sample(
-                "odradek_uptime_seconds",
-                "gauge",
-                "Time since the node was started",
-                time.monotonic() - self._began_at,
-            ),
-        ]
-        for child in self._children:
-            label = (("child", child.name),)
-            samples.append(
-                Sample(
-                    "odradek_child_restarts",
-                    "counter",
-                    "How often the supervisor restarted this process",
-                    child.restart_count,
-                    label,
-                )
-            )
-            samples.append(
-                Sample(
-                    "odradek_child_ready",
-                    "gauge",
-                    "1 if this process is ready",
-                    child.state is ChildState.READY,
-                    label,
-                )
-            )
-        return samples
+    def _register_metrics(self) -> None:
+        metrics = self._own_metrics
+        metrics.gauge(
+            "odradek_uptime_seconds",
+            "Time since the node was started",
+            lambda: time.monotonic() - self._began_at,
+        )
+        metrics.counter(
+            "odradek_child_restarts",
+            "How often the supervisor restarted this process",
+            lambda: {child.name: child.restart_count for child in self._children},
+            label="child",
+        )
+        metrics.gauge(
+            "odradek_child_ready",
+            "1 if this process is ready",
+            lambda: {child.name: child.state is ChildState.READY for child in self._children},
+            label="child",
+        )
 
 
 def _is_worker(name: str) -> bool:

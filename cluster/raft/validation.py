@@ -5,17 +5,16 @@ configurations. What depends on the receiver's state (an old term, an unknown se
 beyond the log) is checked there.
 """
 
+import msgspec
+
 from odradek.cluster.raft.configuration import decode_configuration
 from odradek.cluster.raft.messages import (
     ALL_MEMBERS,
-    AppendAccepted,
-    AppendRejected,
     AppendRequest,
     FollowRequest,
     LeaderHint,
     Message,
     SnapshotChunk,
-    SnapshotReceived,
     VoteRequest,
     VoteResponse,
 )
@@ -26,34 +25,23 @@ NUMBER_MAX = 2**62
 
 def is_plausible(message: Message) -> bool:
     """Whether every number and entry of the message is possible."""
-    if not (_are_numbers(message.sender, message.term)):
+    sender, to, *others = msgspec.structs.astuple(message)
+    if to < 0 and not (to == ALL_MEMBERS and isinstance(message, FollowRequest)):
         return False
-    if message.to < 0 and not (message.to == ALL_MEMBERS and isinstance(message, FollowRequest)):
+    if not _are_numbers(sender, *(value for value in others if type(value) is int)):
         return False
     match message:
+        case FollowRequest() | LeaderHint():
+            return True
+        case VoteResponse():
+            # A member in term 0 may refuse a pre-vote.
+            return message.term > 0 or (message.is_pre_vote and not message.is_granted)
         case AppendRequest():
             return _is_append_plausible(message)
-        case AppendAccepted():
-            return message.term > 0 and _are_numbers(message.match_index)
-        case AppendRejected():
-            return message.term > 0 and _are_numbers(
-                message.previous_index, message.hint_index, message.hint_term
-            )
         case VoteRequest():
             return message.term > 0 and _is_log_position(message.last_index, message.last_term)
         case SnapshotChunk():
             return _is_chunk_plausible(message)
-        case SnapshotReceived():
-            return message.term > 0 and _are_numbers(
-                message.index, message.snapshot_term, message.offset
-            )
-        case FollowRequest():
-            return _are_numbers(message.last_index)
-        case LeaderHint():
-            return _are_numbers(message.leader)
-        case VoteResponse():
-            # A member in term 0 may refuse a pre-vote.
-            return message.term > 0 or (message.is_pre_vote and not message.is_granted)
         case _:
             return message.term > 0
 
@@ -69,8 +57,6 @@ def _is_log_position(index: int, term: int) -> bool:
 
 def _is_append_plausible(message: AppendRequest) -> bool:
     if message.term == 0 or not _is_log_position(message.previous_index, message.previous_term):
-        return False
-    if not _are_numbers(message.commit_index):
         return False
     index, term = message.previous_index, message.previous_term
     for entry in message.entries:

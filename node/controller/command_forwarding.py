@@ -20,6 +20,7 @@ finds its topic's id; others are refused or change nothing more.
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum, auto
 
 import msgspec
@@ -49,33 +50,25 @@ class _State(Enum):
     REPLIED = auto()
 
 
+@dataclass(slots=True, kw_only=True)
 class _PendingCommand:
     """One command. `response` is sent when `entry_index` is committed or applied."""
 
-    __slots__ = (
-        "answer",
-        "command",
-        "deadline_ms",
-        "entry_index",
-        "is_peers",
-        "key",
-        "next_ms",
-        "response",
-        "state",
-        "waits_for_processes",
-    )
+    key: int
+    command: bytes
+    deadline_ms: int
+    answer: Answer
+    waits_for_processes: bool = True
+    is_peers: bool = False
+    state: _State = _State.QUEUED
+    next_ms: int = 0
+    entry_index: int = 0
+    response: ForwardResponse | None = None
 
-    def __init__(self, key: int, command: bytes, deadline_ms: int, answer: Answer) -> None:
-        self.key = key
-        self.command = command
-        self.deadline_ms = deadline_ms
-        self.answer = answer
-        self.state = _State.QUEUED
-        self.next_ms = 0
-        self.entry_index = 0
-        self.response: ForwardResponse | None = None
-        self.is_peers = False
-        self.waits_for_processes = True
+    @property
+    def has_response(self) -> bool:
+        """Whether only commit, apply or the deadline is waited for."""
+        return self.state in (_State.PROPOSED, _State.REPLIED)
 
 
 class CommandForwarding:
@@ -116,13 +109,30 @@ class CommandForwarding:
                 ),
             )
 
-        self._add(message.command, message.deadline_ms, answer, now_ms)
+        self._add(
+            _PendingCommand(
+                key=self._new_key(),
+                command=message.command,
+                deadline_ms=message.deadline_ms,
+                answer=answer,
+            ),
+            now_ms,
+        )
 
     def submit_internal(
         self, command: bytes, deadline_ms: int, answer: Answer, now_ms: int
     ) -> None:
         """A command of the controller process itself."""
-        self._add(command, deadline_ms, answer, now_ms, waits_for_processes=False)
+        self._add(
+            _PendingCommand(
+                key=self._new_key(),
+                command=command,
+                deadline_ms=deadline_ms,
+                answer=answer,
+                waits_for_processes=False,
+            ),
+            now_ms,
+        )
 
     def submit_forwarded(
         self, member: int, incarnation: int, message: ForwardRequest, now_ms: int
@@ -140,26 +150,25 @@ class CommandForwarding:
             self._of_peers.discard(origin)
             self._send(member, msgspec.structs.replace(response, request_id=message.request_id))
 
-        deadline_ms = now_ms + message.timeout_ms
         self._add(
-            message.command, deadline_ms, answer, now_ms, waits_for_processes=False, is_peers=True
+            _PendingCommand(
+                key=self._new_key(),
+                command=message.command,
+                deadline_ms=now_ms + message.timeout_ms,
+                answer=answer,
+                waits_for_processes=False,
+                is_peers=True,
+            ),
+            now_ms,
         )
 
-    def _add(
-        self,
-        command: bytes,
-        deadline_ms: int,
-        answer: Answer,
-        now_ms: int,
-        *,
-        waits_for_processes: bool = True,
-        is_peers: bool = False,
-    ) -> None:
-        self._next_key += 1
-        pending = _PendingCommand(self._next_key, command, deadline_ms, answer)
-        pending.waits_for_processes, pending.is_peers = waits_for_processes, is_peers
+    def _add(self, pending: _PendingCommand, now_ms: int) -> None:
         self._pending[pending.key] = pending
         self._route(pending, now_ms)
+
+    def _new_key(self) -> int:
+        self._next_key += 1
+        return self._next_key
 
     def _route(self, pending: _PendingCommand, now_ms: int) -> None:
         """Propose the command, forward it, or keep it queued."""
@@ -232,7 +241,7 @@ class CommandForwarding:
         """Answer what can be answered, retry what is due. `committed` is the offset of this
         process's image, `applied` the least offset of the other processes of this node."""
         for pending in list(self._pending.values()):
-            response = pending.response if _has_response(pending) else None
+            response = pending.response if pending.has_response else None
             if response is not None and pending.entry_index <= (
                 applied if pending.waits_for_processes and not response.error_code else committed
             ):
@@ -247,7 +256,7 @@ class CommandForwarding:
         return min(
             (
                 pending.deadline_ms
-                if _has_response(pending)
+                if pending.has_response
                 else min(pending.deadline_ms, pending.next_ms)
                 for pending in self._pending.values()
             ),
@@ -257,7 +266,3 @@ class CommandForwarding:
     def _finish(self, pending: _PendingCommand, response: ForwardResponse) -> None:
         if self._pending.pop(pending.key, None) is not None:
             pending.answer(response)
-
-
-def _has_response(pending: _PendingCommand) -> bool:
-    return pending.state in (_State.PROPOSED, _State.REPLIED)

@@ -124,13 +124,13 @@ class MetadataPublisher:
                 self._admit(identity, message, image)
 
     def _admit(self, identity: bytes, message: SubscribeMetadata, image: MetadataImage) -> None:
-        have = message.offset
+        have, raft_log = message.offset, self._driver.node.log
         self._subscribers[identity] = _Subscriber(message.process, have)
-        if have > image.offset or have == 0 or have < self._driver.first_index - 1:
+        if have > image.offset or have == 0 or have < raft_log.first_index - 1:
             self.send(identity, [snapshot_of(image)])
             return
         while have < image.offset:
-            entries = self._driver.entries_from(have + 1, image.offset + 1, _PUBLISH_BYTES_MAX)
+            entries = raft_log.slice(have + 1, _PUBLISH_BYTES_MAX)[: image.offset - have]
             self.send(identity, [_records(entries)])
             have += len(entries)
 

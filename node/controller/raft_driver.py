@@ -128,15 +128,6 @@ class RaftDriver:
         """Whether the core got new input since the last `process_ready`."""
         return self._has_new_input
 
-    @property
-    def first_index(self) -> int:
-        """The first entry that `entries_from` can return."""
-        return self._node.log.first_index
-
-    def entries_from(self, index: int, end: int, bytes_max: int) -> tuple[Entry, ...]:
-        """Entries `[index, end)`, about `bytes_max` of them and at least one if there is one."""
-        return self._node.log.slice(index, bytes_max)[: max(0, end - index)]
-
     def age_ms(self, time_ms: int) -> int:
         """Milliseconds since `time_ms`."""
         return max(0, self._now_ms - time_ms)

@@ -240,7 +240,7 @@ def test_who_joins_is_told_by_a_snapshot_who_votes_and_may_vote_itself(tmp_path:
         propose(harness, leader, *(b"%d" % number for number in range(20)))
         index = leader.driver.node.log.applied_index
         assert leader.driver.snapshot(index, b"content")
-        assert leader.driver.first_index == index + 1, "nothing is kept for others"
+        assert leader.driver.node.log.first_index == index + 1, "nothing is kept for others"
         member = harness.start(joined)
         harness.elapse(1_000)
         assert member.installed == [(index, b"content")]
@@ -268,7 +268,7 @@ def test_a_snapshot_keeps_entries_for_those_who_are_a_little_behind(harness: Raf
     index = leader.applied[-1].index
     assert index < KEPT_ENTRIES
     assert leader.driver.snapshot(index, b"content")
-    assert leader.driver.first_index == 1
+    assert leader.driver.node.log.first_index == 1
     assert leader.log.snapshot is not None
 
 
