@@ -65,7 +65,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 
 WRITTEN_BATCHES_MAX: Final = 10_000
-"""Of one write: a leader has no more than 4,000 records under way."""
+"""Of one write: a leader has at most 4,000 records in flight."""
 _LOG_RECORDS_PER_KEY: Final = 4
 
 _Outcome = Outcome[ShareStateRecord]
@@ -119,7 +119,7 @@ class ShareStateShard:
                 self.states.put(record.key, with_update(known, value))
 
     def on_loaded(self, now_ms: int) -> _Outcome:
-        """Nobody waits for anything; a log that is too long already is written anew."""
+        """A log that is too long is rewritten."""
         return Outcome(effects=self._measure())
 
     def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
@@ -266,11 +266,11 @@ class ShareStateShard:
         return _fenced_leader(known) if NO_EPOCH != leader_epoch < known.leader_epoch else known
 
     def _key_error(self, key: ShareKey) -> ShareStateError | None:
-        """What is wrong with a key, whatever is asked about it."""
+        """The error of a key, for all requests."""
         if not key.group_id or key.topic_id == ZERO_UUID or key.partition < 0:
             return ShareStateError(
                 ErrorCode.INVALID_REQUEST,
-                "Name a group, a topic and a partition that is not negative.",
+                "The group id, the topic id and a partition that is not negative are required.",
             )
         topic = self.topics.get(key.topic_id)
         if topic is None or key.partition >= len(topic.partitions):
@@ -281,7 +281,7 @@ class ShareStateShard:
     def _change(
         self, known: ShareState, update: ShareUpdate, now_ms: int
     ) -> ShareState | ShareUpdate:
-        """The update as it is written: a new snapshot, once there are enough updates."""
+        """The record of an update: a new snapshot, after updates_per_snapshot updates."""
         if known.update_count < self.settings.updates_per_snapshot:
             return update
         return snapshot_of(with_update(known, update), now_ms)
@@ -304,7 +304,7 @@ class ShareStateShard:
         return max(self.settings.log_records_max, _LOG_RECORDS_PER_KEY * self._key_count)
 
     def _measure(self) -> tuple[Effect, ...]:
-        """Have the log measured if it has grown enough since the last time."""
+        """Have the log measured if it has grown by `log_records_max` records."""
         if self._log_count < self._log_count_max:
             return ()
         self._log_count = 0
@@ -312,7 +312,7 @@ class ShareStateShard:
 
 
 def are_durable(batches: Batches) -> bool:
-    """Whether batches name records and states that may be remembered."""
+    """Whether batches have valid offsets and durable states."""
     return all(
         0 <= first <= last and state in DURABLE_STATES and count >= 0
         for first, last, state, count in batches
@@ -328,12 +328,12 @@ def _uninitialised(operation: str) -> ShareStateError:
 
 def _fenced_leader(known: ShareState) -> ShareStateError:
     return ShareStateError(
-        ErrorCode.FENCED_LEADER_EPOCH, f"The leader epoch is {known.leader_epoch} by now."
+        ErrorCode.FENCED_LEADER_EPOCH, f"The leader epoch is {known.leader_epoch}."
     )
 
 
 def _fenced_state(known: ShareState) -> ShareStateError:
     return ShareStateError(
         ErrorCode.FENCED_STATE_EPOCH,
-        f"The state epoch is {known.state_epoch} by now; whoever begins anew needs a higher one.",
+        f"The state epoch is {known.state_epoch}. Initialize with a higher one.",
     )

@@ -1,19 +1,19 @@
-"""Live rewind: a group that consumes is made to go on elsewhere, by nobody but the coordinator.
+"""Live rewinds: the coordinator changes the offsets of a group while its members run.
 
-The new offsets are written in the same batch as the step from which on nobody who still reads from
-the old ones may commit, so that a commit of before never wins. What leads up to that step differs:
+The new offsets are written in one batch with the step that fences commits of records that were read
+before. The way to that step depends on the group:
 
 | Group | First | The step |
 |---|---|---|
 | no members | - | at once |
 | classic | a rebalance is started | the leader's sync: generation + 1 is stored |
-| classic, partitions may be kept (`rewind.rounds`) | one is stored without them | the next one |
-| share (KIP-932) | - | the state epoch + 1: leaders forget what is locked |
-| consumer (KIP-848) | they are withheld until nobody owns them | epoch + 1: they are assigned |
+| classic, cooperative (`revocation_rounds`) | one is stored without the partitions | the next one |
+| share (KIP-932) | - | the state epoch + 1: leaders release acquired records |
+| consumer (KIP-848) | the partitions are revoked | epoch + 1: they are assigned |
 
-Only the partitions that are rewound stand still, but for eager groups, which rebalance as a whole.
-What is under way is in the log: whoever loads the shard goes on with it, and where a group changes
-its protocol meanwhile the other row is gone on with. Called by `shard`.
+Only the rewound partitions pause, except in eager groups, which rebalance as a whole. Pending
+rewinds are in the log: a coordinator that loads the shard continues them. If a group changes its
+protocol meanwhile, the rewind continues as the other row says. Called by `shard`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -91,21 +91,21 @@ from odradek.protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 FAILURES_MAX: Final = 3
-"""Times that the end of a rewind is tried to be written; then it is given up."""
+"""After so many failed writes of its end a rewind is cancelled."""
 _RETRY_MS: Final = 1_000
 
 _Answer = Callable[[RewindResult], object]
 
 
 class RewindWaiter(NamedTuple):
-    """A request that waits for the rewind to end, and how it is answered."""
+    """A request that waits for the end of the rewind, and how its response is made."""
 
     request_id: int
     answer: _Answer
 
 
 class LiveRewinder:
-    """See the module's docstring. All but the tables of `rewind.points` is soft."""
+    """See the module's docstring. Only the tables of `rewind_tables` are in the log."""
 
     timer_kinds = frozenset({"rewind", "rewind-wait"})
 
@@ -171,7 +171,7 @@ class LiveRewinder:
         return rewind_by_commit.is_rewind(request, settings)
 
     def by_commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> None:
-        """Rewind to what somebody commits who is no member."""
+        """Rewind to the offsets of a commit without a member."""
         rewind = rewind_by_commit.rewind_of(request, step.settings)
         waiter = RewindWaiter(
             command.request_id, lambda rewound: rewind_by_commit.response_to(request, rewound)
@@ -183,7 +183,7 @@ class LiveRewinder:
             self.rewind(rewind, waiter, step)
 
     def _joins_pending(self, request: RewindGroup, waiter: RewindWaiter, step: GroupStep) -> bool:
-        """Whether this is what is under way already; then the waiter waits for that."""
+        """Whether the same rewind is pending already; then the request waits for it."""
         pending = self._rewinds.pending(request.group_id)
         if pending is None:
             return False
@@ -194,7 +194,7 @@ class LiveRewinder:
         return True
 
     def rewind(self, request: RewindGroup, waiter: RewindWaiter, step: GroupStep) -> None:
-        """Start a rewind, or be done with it if nobody stands in its way."""
+        """Start a rewind, or complete it if no member owns the partitions."""
         group_id = request.group_id
         if request.undoes == CANCEL:
             self._cancel(group_id, waiter, step)
@@ -239,7 +239,7 @@ class LiveRewinder:
         self._wait(group_id, waiter, timeout_ms, step)
 
     def _is_repeated(self, request: RewindGroup, waiter: RewindWaiter, step: GroupStep) -> bool:
-        """Whether the very same rewind is under way, or was the last: its answer was lost."""
+        """Whether the request is a retry of a known rewind; then it is handled."""
         state = self._rewinds.state(request.group_id)
         if request.rewind_id == ZERO_UUID:
             return False
@@ -251,9 +251,9 @@ class LiveRewinder:
         elif request.rewind_id in state.given_up_ids:
             # Whoever takes it back must not be overruled by an asker that has not heard of it.
             error = ErrorCode.OPERATION_NOT_ATTEMPTED
-            rewound = RewindResult(error_code=error, error_message="The rewind was given up.")
+            rewound = RewindResult(error_code=error, error_message="The rewind was cancelled.")
         elif request.rewind_id in state.done_ids:
-            message = "It was done, and the group has been rewound or undone since."
+            message = "The rewind is complete, and the group has been rewound or undone since."
             rewound = RewindResult(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
         else:
             return False
@@ -268,7 +268,7 @@ class LiveRewinder:
         step.set_timer(key, step.now_ms + max(timeout_ms, 0))
 
     def _answer(self, group_id: str, rewound: RewindResult, step: GroupStep) -> None:
-        """Answer all who wait for the group."""
+        """Respond to all requests that wait for the group."""
         for waiter in self._waiters.pop(group_id, ()):
             step.cancel_timer(("rewind-wait", group_id, str(waiter.request_id)))
             step.reply(waiter.request_id, waiter.answer(rewound))
@@ -277,7 +277,7 @@ class LiveRewinder:
         pending = self._rewinds.pending(group_id)
         rewound = RewindResult(
             error_code=ErrorCode.REQUEST_TIMED_OUT,
-            error_message="The rewind goes on: members have still to give up partitions.",
+            error_message="The rewind continues: members still have to revoke partitions.",
             moves=() if pending is None else pending.moves,
         )
         waiters = self._waiters.get(group_id, [])
@@ -288,7 +288,7 @@ class LiveRewinder:
     # -- beginning and end ------------------------------------------------------------------------
 
     def _finish(self, group_id: str, rewind: Rewind, step: GroupStep) -> None:
-        """Write the offsets, with what fences off all that was before."""
+        """Write the offsets and what fences earlier commits."""
         state = self._rewinds.state(group_id)
         consumers = self._consumers.get(group_id)
         fences: tuple[CommitFence, ...] = ()
@@ -329,8 +329,8 @@ class LiveRewinder:
     def _skip_undo(
         self, group_id: str, rewind: Rewind, waiter: RewindWaiter, step: GroupStep
     ) -> None:
-        """Undo a rewind of which nothing is left, as its topics are no more: those before it can be
-        undone then."""
+        """Remove an undo point whose topics are all deleted, so that earlier rewinds can be
+        undone."""
         state = after(self._rewinds.state(group_id), rewind)
         step.records += (
             UndoPointRecord(group_id, rewind.undoes, None),
@@ -339,23 +339,27 @@ class LiveRewinder:
         step.reply(waiter.request_id, waiter.answer(RewindResult()))
 
     def _cancel(self, group_id: str, waiter: RewindWaiter, step: GroupStep) -> None:
-        """Give up what is under way: no offset has been touched."""
+        """Cancel the pending rewind: no offset was changed."""
         pending = self._rewinds.pending(group_id)
         error = ErrorCode.INVALID_REQUEST
         if pending is None:
-            rewound = RewindResult(error_code=error, error_message="No rewind is under way.")
+            rewound = RewindResult(
+                error_code=error, error_message="The group has no pending rewind."
+            )
         elif group_id in self._shares:
-            message = "A share group has begun anew already: undo it when it is done."
+            message = (
+                "The share group has been restarted already. Undo the rewind when it is complete."
+            )
             rewound = RewindResult(error_code=error, error_message=message)
         else:
-            self._give_up(group_id, "The rewind was withdrawn.", step)
+            self._give_up(group_id, "The rewind was cancelled.", step)
             rewound = RewindResult(
                 moves=tuple(self._cancelled_move(group_id, move) for move in pending.moves)
             )
         step.reply(waiter.request_id, waiter.answer(rewound))
 
     def _cancelled_move(self, group_id: str, move: OffsetMove) -> OffsetMove:
-        """The move that is not made: from where the group is to there."""
+        """The cancelled move: from the committed offset to the same."""
         at = self._planner.committed(group_id, move.topic, move.topic_id, move.partition)
         now = with_previous(move, at)
         return msgspec.structs.replace(now, offset=now.previous)
@@ -391,7 +395,7 @@ class LiveRewinder:
     # -- classic groups ---------------------------------------------------------------------------
 
     def before_sync(self, request: SyncGroupRequest, step: GroupStep) -> SyncGroupRequest:
-        """The leader's assignments as they may be stored while the group is rewound."""
+        """The leader's assignments as they are stored while the group is rewound."""
         rewind = self._rewinds.pending(request.group_id)
         group = self._classic.live_groups.get(request.group_id)
         if rewind is None or group is None or not is_leader_sync(request, group):
@@ -400,7 +404,7 @@ class LiveRewinder:
         return self._rounds.before_sync(group, request, keys, step)
 
     def after_sync(self, group_id: str, step: GroupStep) -> None:
-        """Members may have heard what they shall give up."""
+        """Members may have received the assignment without the partitions."""
         group = self._classic.live_groups.get(group_id)
         if group_id in self._consumers:
             if self._rewinds.pending(group_id) is not None:
@@ -409,7 +413,7 @@ class LiveRewinder:
             self._rounds.after_sync(group, step)
 
     def on_heartbeat(self, request: HeartbeatRequest) -> None:
-        """A member of a classic group lives."""
+        """A heartbeat of a member of a classic group."""
         self._rounds.on_heartbeat(request)
 
     def _on_generation_stored(self, group_id: str, rewind: Rewind, step: GroupStep) -> None:
@@ -428,7 +432,7 @@ class LiveRewinder:
     # -- consumer groups --------------------------------------------------------------------------
 
     def withheld(self, group_id: str) -> Partitions:
-        """The partitions that are in no member's target for now."""
+        """The partitions that are in no member's target while the group is rewound."""
         rewind = self._rewinds.pending(group_id)
         return NO_PARTITIONS if rewind is None else partitions_of(rewind.moves)
 
@@ -439,7 +443,7 @@ class LiveRewinder:
         self._assign(consumers, lambda _group_id: partitions, step)
 
     def _reassign_withheld(self, consumers: ConsumerGroup, step: GroupStep) -> int:
-        """Share out what was withheld; returns the epoch in which that is."""
+        """Assign the withheld partitions again; returns the epoch of that assignment."""
         return self._assign(consumers, lambda _group_id: NO_PARTITIONS, step)
 
     def _assign(
@@ -456,14 +460,14 @@ class LiveRewinder:
         return epoch.epoch
 
     def must_check_commits(self, group_id: str) -> bool:
-        """Whether commits to the group must be looked at, as those of most groups need not."""
+        """Whether `commit_error` must be called for commits to the group."""
         state = self._rewinds.state(group_id)
         return bool(state.fences) or state.pending is not None
 
     def commit_error(
         self, group_id: str, member_id: str, epoch: int, partitions: Collection[tuple[str, int]]
     ) -> ErrorCode:
-        """Whether a member of a consumer group commits what it read before a rewind."""
+        """The error of a commit of records that a member read before a rewind."""
         consumers = self._consumers.get(group_id)
         state = self._rewinds.state(group_id)
         if consumers is None or epoch < 0:
@@ -487,7 +491,7 @@ class LiveRewinder:
     def _restart_share_states(
         self, group_id: str, moves: Iterable[OffsetMove], step: GroupStep
     ) -> None:
-        """Have the group begin anew, in a state epoch of its own for each attempt."""
+        """Restart the group's share states, with a new state epoch for each attempt."""
         offsets: dict[Uuid, dict[int, int]] = {}
         for move in moves:
             offsets.setdefault(move.topic_id, {})[move.partition] = move.offset
@@ -514,7 +518,7 @@ class LiveRewinder:
     # -- what happens meanwhile -------------------------------------------------------------------
 
     def follow(self, outcome: Outcome[GroupRecord], step: GroupStep) -> Outcome[GroupRecord]:
-        """The outcome, and what it means for rewinds under way. It has not been replayed yet."""
+        """The outcome, with the consequences for pending rewinds. It has not been replayed yet."""
         touched: dict[str, bool] = {}
         for record in outcome.records:
             if isinstance(record, TransactionalRecord | TransactionMarker):
@@ -541,7 +545,7 @@ class LiveRewinder:
         )
 
     def fire(self, key: TimerKey, step: GroupStep) -> None:
-        """Somebody has waited long enough, or the group has come further."""
+        """A waiting request has timed out, or a pending rewind is to be advanced."""
         if key[0] == "rewind-wait":
             self._time_out(key[1], int(key[2]), step)
         else:
@@ -553,7 +557,7 @@ class LiveRewinder:
             return
         if self._failure_counts.get(group_id, 0) >= FAILURES_MAX:
             self._failure_counts.pop(group_id)
-            self._give_up(group_id, "The rewind could not be written.", step)
+            self._give_up(group_id, "The records of the rewind could not be written.", step)
             return
         consumers = self._consumers.get(group_id)
         group = self._classic.group(group_id)
@@ -569,12 +573,12 @@ class LiveRewinder:
             group.rebalance(step, REASON)
 
     def on_loaded(self, step: GroupStep) -> None:
-        """Go on with what another coordinator has begun."""
+        """Continue the rewinds that are pending in the log."""
         for group_id, _ in self._rewinds.all_pending():
             step.set_timer(("rewind", group_id), step.now_ms)
 
     def on_append_failed(self, records: Collection[GroupRecord], step: GroupStep) -> None:
-        """What was begun has not been, or what was at its end goes on."""
+        """A start that was not written is refused; an end that was not written is retried."""
         for record in records:
             if not isinstance(record, RewindStateRecord):
                 continue

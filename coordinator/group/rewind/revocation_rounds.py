@@ -1,7 +1,7 @@
-"""How the members of a classic group give up what is rewound, rebalance by rebalance.
+"""How the members of a classic group revoke the rewound partitions, rebalance by rebalance.
 
-Members that keep what they had through a rebalance do not look up committed offsets. So what is
-rewound is left out of one generation, whose members give it up, and is in the one after that:
+Members that keep partitions through a rebalance do not fetch committed offsets. So the rewound
+partitions are left out of one generation and assigned again in the next one:
 
 | Members | The leader's sync is stored |
 |---|---|
@@ -33,7 +33,7 @@ from odradek.protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
 
 REASON: Final = "live rewind"
 UNCHANGED_ROUNDS_MAX: Final = 3
-"""Rebalances in which the same members keep what they were not given; then they are removed."""
+"""After so many rebalances without progress the members that keep partitions are removed."""
 
 
 class _RoundState(NamedTuple):
@@ -55,7 +55,7 @@ class RevocationRounds:
         self._reduced: set[str] = set()
 
     def forget(self, group_id: str) -> None:
-        """A rewind begins, or is over."""
+        """A rewind starts or ends."""
         self._rounds.pop(group_id, None)
         self._reduced.discard(group_id)
 
@@ -90,7 +90,7 @@ class RevocationRounds:
 
     @staticmethod
     def _remove(group: ClassicGroup, member_ids: Iterable[str], step: GroupStep) -> None:
-        """Have members start from nothing: each is told UNKNOWN_MEMBER_ID and joins afresh."""
+        """Remove members: each gets UNKNOWN_MEMBER_ID and joins as a new member."""
         for member_id in member_ids:
             member = group.members.get(member_id)
             assert member is not None
@@ -100,7 +100,7 @@ class RevocationRounds:
         group.rebalance(step, REASON)
 
     def after_sync(self, group: ClassicGroup, step: GroupStep) -> None:
-        """Once all have heard what they shall give up, they agree on the generation after that."""
+        """When all members have the assignment without the partitions, start the next rebalance."""
         group_id = group.group_id
         if group_id not in self._reduced:
             return
@@ -109,7 +109,7 @@ class RevocationRounds:
             group.rebalance(step, REASON)
 
     def on_heartbeat(self, request: HeartbeatRequest) -> None:
-        """A member is in the generation that it names: it has what it was given there."""
+        """A member that sends a heartbeat of a generation has received its assignment there."""
         known = self._rounds.get(request.group_id)
         if known is not None and request.generation_id == known.reduced_generation_id:
             silent = known.silent - {request.member_id}

@@ -1,9 +1,9 @@
-"""Plain OffsetCommits that are taken as live rewinds, where a group's configuration says so.
+"""OffsetCommits that are handled as live rewinds (group.rewind.by.commit.enable).
 
 Tools that set offsets (`kafka-consumer-groups --reset-offsets`, kafkactl, any admin client) commit
-without a member, which Kafka lets them do in a group without members only. With
-group.rewind.by.commit.enable the coordinator rewinds the group to these offsets instead, and
-answers when it has. Called by `offset_commands` and `rewinding`.
+without a member. Kafka accepts this in a group without members only. With this config the
+coordinator rewinds the group to the offsets, and responds when that is complete. Called by
+`live_rewinder`.
 """
 
 from typing import Final
@@ -20,12 +20,12 @@ from odradek.protocol.messages.group_offsets import OffsetCommitRequest
 from odradek.protocol.types import ZERO_UUID
 
 TIMEOUT_MS: Final = 20_000
-"""Then the tool is told to come again: it gives up on an answer after 30 s (request.timeout.ms)."""
+"""Then the tool is told to retry: its request.timeout.ms is 30 s."""
 _OFFSET_MAX: Final = 2**63 - 1
 
 
 def is_rewind(request: OffsetCommitRequest, settings: GroupSettings) -> bool:
-    """Whether the commit names no member, and the group is one that is rewound by such."""
+    """Whether the commit names no member, and the config is set for the group."""
     return (
         request.generation_id_or_member_epoch < 0
         and not request.member_id

@@ -1,6 +1,6 @@
-"""What a rewind would do, and whether it can be: looked at before anything is begun.
+"""The moves of a rewind and whether it is valid, before anything is changed.
 
-Called by `rewinding`; nothing is changed here.
+Called by `live_rewinder`.
 """
 
 from collections.abc import Callable, Collection
@@ -56,42 +56,42 @@ class RewindPlanner:
     def refusal(
         self, request: RewindGroup, refused: Collection[tuple[str, int, ErrorCode]]
     ) -> tuple[ErrorCode, str | None]:
-        """Why the rewind cannot be, with what to do about it; NONE if it can."""
+        """The error of an invalid rewind, with what to do about it; NONE if it is valid."""
         group_id = request.group_id
         kind = self._group_type_of(group_id)
         group = self._classic.group(group_id)
         pending = self._rewinds.pending(group_id)
         if kind is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}."
+            return ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
         if self._is_topology_running(group_id):
             return ErrorCode.NON_EMPTY_GROUP, _STOP_IT_FIRST
         if group is not None and not group.is_empty and not group.uses_consumer_protocol:
             return (
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"The members of {group_id} are no consumers but {group.protocol_type!r}.",
+                f"Group {group_id} has the protocol type {group.protocol_type!r}, not consumer.",
             )
         if not request.positions and not request.undoes:
-            return ErrorCode.INVALID_REQUEST, "There is nothing to be rewound."
+            return ErrorCode.INVALID_REQUEST, "The request names no partitions."
         if len(request.positions) > MOVE_COUNT_MAX:
             return (
                 ErrorCode.INVALID_REQUEST,
-                f"{len(request.positions)} partitions at once; at most {MOVE_COUNT_MAX} can be.",
+                f"{len(request.positions)} partitions; the limit is {MOVE_COUNT_MAX}.",
             )
         if len({(at.topic, at.partition) for at in request.positions}) < len(request.positions):
-            return ErrorCode.INVALID_REQUEST, "A partition is named twice."
+            return ErrorCode.INVALID_REQUEST, "A partition is named more than once."
         if pending is not None:
-            return ErrorCode.REBALANCE_IN_PROGRESS, "Another rewind of the group is under way."
+            return ErrorCode.REBALANCE_IN_PROGRESS, "Another rewind of the group is pending."
         newest = max(self._rewinds.undo_points(group_id), default=0)
         if request.undoes and request.undoes != newest:
-            return ErrorCode.INVALID_REQUEST, "The group has been rewound or undone meanwhile."
+            return ErrorCode.INVALID_REQUEST, "The undo point is not the newest one any more."
         for topic, partition, error in refused:
             if error is ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                return error, f"A transaction is about to commit {topic}-{partition}."
-            return error, f"{topic}-{partition} has no committed offset to count from."
+                return error, f"A transaction has a pending offset of {topic}-{partition}. Retry."
+            return error, f"{topic}-{partition} has no committed offset to shift."
         return ErrorCode.NONE, None
 
     def _is_topology_running(self, group_id: str) -> bool:
-        """Whether members keep state beside the offsets, as those of Kafka Streams do."""
+        """Whether members keep state stores, as those of Kafka Streams do."""
         if self._is_empty(group_id):
             return False
         group = self._classic.group(group_id)
@@ -103,7 +103,7 @@ class RewindPlanner:
     def moves(
         self, request: RewindGroup
     ) -> tuple[tuple[OffsetMove, ...], tuple[tuple[str, int, ErrorCode], ...]]:
-        """Where every partition goes and from where, and the partitions that cannot."""
+        """The moves of all partitions, and the partitions that cannot be moved."""
         moves = []
         refused = []
         for at in request.positions:
@@ -120,7 +120,7 @@ class RewindPlanner:
     def committed(
         self, group_id: str, topic: str, topic_id: Uuid, partition: int
     ) -> CommittedOffset | None:
-        """The group's offset, unless it is one of an earlier topic of that name."""
+        """The group's offset, unless it belongs to an earlier topic of that name."""
         found = self._offsets.newest(group_id, topic, partition)
         if found is None or ZERO_UUID in (topic_id, found.topic_id) or found.topic_id == topic_id:
             return found

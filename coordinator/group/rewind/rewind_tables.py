@@ -1,4 +1,4 @@
-"""What the log says of groups' rewinds: those under way, those that can be undone, snapshots.
+"""The state of groups' rewinds in the log: pending ones, undo points and snapshots.
 
 Only `replay` changes anything. Bounded per group: UNDO_COUNT_MAX undo points, SNAPSHOT_COUNT_MAX
 snapshots, each of at most MOVE_COUNT_MAX partitions. Called by `rewinding` and `shard`.
@@ -68,24 +68,24 @@ class RewindTables:
 
     @property
     def has_pending(self) -> bool:
-        """Whether any group has a rewind under way."""
+        """Whether any group has a pending rewind."""
         return len(self._pending) > 0
 
     def group_ids(self) -> set[str]:
-        """Every group of which anything is known."""
+        """Every group that has any of these."""
         tables = (self._states, self._undo_points, self._snapshots)
         return {group_id for table in tables for group_id, _ in table.items()}
 
     def pending(self, group_id: str) -> Rewind | None:
-        """The rewind that the group is in the middle of."""
+        """The pending rewind of the group."""
         return self._pending.get(group_id)
 
     def all_pending(self) -> Iterator[tuple[str, Rewind]]:
-        """All rewinds under way, by group."""
+        """All pending rewinds, by group."""
         return self._pending.items()
 
     def state(self, group_id: str) -> RewindState:
-        """What is under way, what was last, who is fenced."""
+        """The pending and the last rewind, and the fences."""
         return self._states.get(group_id) or _NOTHING
 
     def undo_points(self, group_id: str) -> Mapping[int, UndoPoint]:
@@ -97,7 +97,7 @@ class RewindTables:
         return self._snapshots.get(group_id) or MappingProxyType({})
 
     def tombstones(self, group_id: str) -> list[RewindRecord]:
-        """The records that drop everything that is known of the group."""
+        """The records that remove all of this for a group."""
         records: list[RewindRecord] = [
             UndoPointRecord(group_id, number, None) for number in self.undo_points(group_id)
         ]

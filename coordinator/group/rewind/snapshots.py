@@ -1,8 +1,7 @@
 """Named snapshots of a group's offsets, to go back to later.
 
-They live in the log with the group, and go with it. Of a share group the start offsets are kept,
-below which everything is done with; what it has acknowledged behind them is not. Called by
-`rewinding`.
+They are in the log of the group and are deleted with it. Of a share group they have the start
+offsets, not what it has acknowledged after them. Called by `live_rewinder`.
 """
 
 import re
@@ -39,7 +38,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 
 def history(rewinds: RewindTables, group_id: str, group_type: str) -> RewindHistory:
-    """What can be undone or returned to."""
+    """The undo points and snapshots of a group."""
     state = rewinds.state(group_id)
     known = (rewind.rewind_id for rewind in (state.pending, state.last) if rewind is not None)
     return RewindHistory(
@@ -58,7 +57,7 @@ def take(
     group_type_of: GroupTypeOf,
     step: GroupStep,
 ) -> None:
-    """Remember where the group is."""
+    """Store the group's offsets under a name."""
     request = command.request
     assert isinstance(request, TakeSnapshot)
     group_id = request.group_id
@@ -67,13 +66,15 @@ def take(
     moves = request.share_starts if kind == GROUP_TYPE_SHARE else _committed(offsets, group_id)
     error, message = ErrorCode.INVALID_REQUEST, None
     if kind is None:
-        error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}."
+        error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
     elif not _NAME.match(request.name):
-        message = "A snapshot's name is made of up to 249 letters, digits, dots, _ and -."
+        message = "A snapshot's name has at most 249 characters: letters, digits, '.', '_' and '-'."
     elif request.name in known:
-        message = f"There is a snapshot {request.name} already: delete it first."
+        message = f"Snapshot {request.name} already exists. Delete it first."
     elif len(known) >= SNAPSHOT_COUNT_MAX:
-        message = f"The group has {len(known)} snapshots, as many as it may: delete one first."
+        message = (
+            f"The group has {len(known)} snapshots, the most that are allowed. Delete one first."
+        )
     elif not moves:
         is_share = kind == GROUP_TYPE_SHARE
         message = f"The group has {'read nothing yet' if is_share else 'no committed offsets'}."
@@ -104,16 +105,16 @@ def _committed(offsets: CommittedOffsets, group_id: str) -> tuple[OffsetMove, ..
 def drop(
     command: Command, rewinds: RewindTables, group_type_of: GroupTypeOf, step: GroupStep
 ) -> None:
-    """Forget a snapshot."""
+    """Delete a snapshot."""
     request = command.request
     assert isinstance(request, DropSnapshot)
     group_id = request.group_id
     rewound = RewindResult()
     if group_type_of(group_id) is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND
-        rewound = RewindResult(error_code=error, error_message=f"There is no group {group_id}.")
+        rewound = RewindResult(error_code=error, error_message=f"Group {group_id} not found.")
     elif request.name not in rewinds.snapshots(group_id):
-        error, message = ErrorCode.RESOURCE_NOT_FOUND, f"There is no snapshot {request.name}."
+        error, message = ErrorCode.RESOURCE_NOT_FOUND, f"Snapshot {request.name} not found."
         rewound = RewindResult(error_code=error, error_message=message)
     else:
         step.records.append(OffsetSnapshotRecord(group_id, request.name, None))

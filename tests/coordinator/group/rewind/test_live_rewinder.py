@@ -269,7 +269,7 @@ def test_a_transaction_that_is_to_commit_an_offset_comes_first(scene: Scene) -> 
     refused = scene.stage.rewind({A1: 3, A2: 3})
     assert refused.error_code is ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert refused.refused == ((*A1, ErrorCode.UNSTABLE_OFFSET_COMMIT),)
-    assert "about to commit a-1" in (refused.error_message or "")
+    assert "pending offset of a-1" in (refused.error_message or "")
     scene.stage.shard.replay(TransactionMarker(1, 0, 0, is_commit=True))
     assert scene.rewind({A1: 3, A2: 3}).moves[0].offset == 3
 

@@ -30,7 +30,7 @@ def test_nothing_is_no_rewind(stage: RewindStage) -> None:
 def test_too_many_partitions_are_counted_out(stage: RewindStage) -> None:
     refused = stage.rewind({(TOPIC, index): 0 for index in range(MOVE_COUNT_MAX + 1)})
     assert refused.error_code is ErrorCode.INVALID_REQUEST
-    assert "2001 partitions at once; at most 2000" in (refused.error_message or "")
+    assert "2001 partitions; the limit is 2000" in (refused.error_message or "")
 
 
 def test_a_partition_has_one_position(stage: RewindStage) -> None:

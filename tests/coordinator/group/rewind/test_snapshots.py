@@ -56,7 +56,7 @@ def test_a_name_is_a_name(stage: RewindStage, name: str) -> None:
 
 def test_a_snapshot_is_not_written_over(stage: RewindStage) -> None:
     take(stage)
-    assert "delete it first" in (take(stage).error_message or "")
+    assert "Delete it first" in (take(stage).error_message or "")
 
 
 def test_a_group_has_only_so_many(stage: RewindStage) -> None:
