@@ -418,6 +418,10 @@ def test_no_modules_import_each_other() -> None:
     assert_none(circles(product_modules()))
 
 
+def test_every_public_class_name_stands_once() -> None:
+    assert_none(reused_class_names([*product_modules(), *modules_beside()]))
+
+
 @pytest.mark.parametrize("document", ["ARCHITECTURE.md", "docs/glossary.md", "README.md"])
 def test_every_file_that_a_document_names_is_there(document: str) -> None:
     assert_none(missing_paths((ROOT / document).read_text(), repository_files()))

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.flaky_tests import FLAKY_MAX, Outcome, judge, main, read_run, render
+from tests.support.flaky_tests import FLAKY_MAX, RunOutcome, judge, main, read_run, render
 
 ONCE = """
 from pathlib import Path
@@ -54,8 +54,8 @@ def test_a_failure_that_passes_then_is_flaky_and_shown_with_both_outputs(tmp_pat
 
 def test_more_flaky_tests_than_may_be_fail_the_run() -> None:
     names = [str(number) for number in range(FLAKY_MAX + 1)]
-    failed = {name: Outcome(is_failed=True, output="") for name in names}
-    passed = {name: Outcome(is_failed=False, output="") for name in names}
+    failed = {name: RunOutcome(is_failed=True, output="") for name in names}
+    passed = {name: RunOutcome(is_failed=False, output="") for name in names}
     assert judge(passed, {}).is_good
     assert not judge(failed, passed).is_good
     del failed[names[0]]

@@ -19,7 +19,7 @@ OUTPUT_LINES_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """What a run reports of one test."""
 
     is_failed: bool
@@ -38,11 +38,11 @@ class Verdict:
         return not self.failed and len(self.flaky) <= FLAKY_MAX
 
 
-def read_run(path: Path) -> dict[str, Outcome]:
+def read_run(path: Path) -> dict[str, RunOutcome]:
     """The outcome of each test by its name; empty if the run ended without a report."""
     if not path.exists():
         return {}
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, RunOutcome] = {}
     for case in ET.parse(path).iter("testcase"):
         name = f"{case.get('classname')}::{case.get('name')}"
         problems = [part for part in case if part.tag in ("failure", "error")]
@@ -50,11 +50,11 @@ def read_run(path: Path) -> dict[str, Outcome]:
         texts += [part.text or "" for part in case if part.tag in ("system-out", "system-err")]
         before = outcomes.get(name)
         is_failed = bool(problems) or (before is not None and before.is_failed)
-        outcomes[name] = Outcome(is_failed, "\n".join(text for text in texts if text.strip()))
+        outcomes[name] = RunOutcome(is_failed, "\n".join(text for text in texts if text.strip()))
     return outcomes
 
 
-def judge(first: Mapping[str, Outcome], second: Mapping[str, Outcome]) -> Verdict:
+def judge(first: Mapping[str, RunOutcome], second: Mapping[str, RunOutcome]) -> Verdict:
     """A failure that was not run again, or not to its end, counts as one."""
     failed, flaky = [], {}
     for name, outcome in first.items():
