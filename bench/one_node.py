@@ -89,7 +89,7 @@ def heartbeat_cpu_us(broker: EmbeddedBroker, rounds: int) -> float:
     """CPU of routers and workers for one heartbeat of a group that is stable."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     make_topic(admin, NewTopic(TOPIC, PARTITIONS))
-    members = [GroupMember(broker) for _ in range(MEMBERS)]
+    members = [LoadMember(broker) for _ in range(MEMBERS)]
     deadline = time.monotonic() + TIMEOUT_S
     while not all(member.partition_count == PARTITIONS // MEMBERS for member in members):
         if time.monotonic() > deadline:
@@ -109,7 +109,7 @@ def heartbeat_cpu_us(broker: EmbeddedBroker, rounds: int) -> float:
 
 def router_kill_outages_s(broker: EmbeddedBroker, kills: int) -> list[float]:
     """SIGKILL the router that hosts the group; the time until a heartbeat is answered again."""
-    member = GroupMember(broker)
+    member = LoadMember(broker)
     outages = []
     for _ in range(kills):
         member.heartbeat()
@@ -130,7 +130,7 @@ def _kill(broker: EmbeddedBroker, kind: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-class GroupMember:
+class LoadMember:
     """A member of the consumer protocol, on a connection of its own."""
 
     def __init__(self, broker: EmbeddedBroker) -> None:
