@@ -143,19 +143,19 @@ class AcknowledgementBatch:
 
 
 @struct
-class ShareFetchPartition:
-    """A partition to acquire from, and acknowledgements for it."""
+class ShareRequestPartition:
+    """A partition of ShareFetch or ShareAcknowledge, with acknowledgements."""
 
     partition_index: int = int32()
     acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
 
 
 @struct
-class ShareFetchTopic:
+class ShareRequestTopic:
     """The partitions of one topic."""
 
     topic_id: Uuid = uuid()
-    partitions: list[ShareFetchPartition] = array(ShareFetchPartition)
+    partitions: list[ShareRequestPartition] = array(ShareRequestPartition)
 
 
 @struct
@@ -184,7 +184,7 @@ class ShareFetchRequest(Request["ShareFetchResponse"]):
     batch_size: int = int32()
     share_acquire_mode: int = int8(since=2, ignorable=True)
     is_renew_ack: bool = boolean(since=2)
-    topics: list[ShareFetchTopic] = array(ShareFetchTopic)
+    topics: list[ShareRequestTopic] = array(ShareRequestTopic)
     forgotten_topics_data: list[ShareFetchForgottenTopic] = array(ShareFetchForgottenTopic)
 
 
@@ -240,22 +240,6 @@ class ShareFetchResponse:
 
 
 @struct
-class ShareAcknowledgePartition:
-    """Acknowledgements for one partition."""
-
-    partition_index: int = int32()
-    acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
-
-
-@struct
-class ShareAcknowledgeTopic:
-    """The partitions of one topic."""
-
-    topic_id: Uuid = uuid()
-    partitions: list[ShareAcknowledgePartition] = array(ShareAcknowledgePartition)
-
-
-@struct
 class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
     """Acknowledge acquired records; v2 can renew their locks (KIP-1222)."""
 
@@ -263,7 +247,7 @@ class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
     member_id: str | None = string(nullable_since=0)
     share_session_epoch: int = int32()
     is_renew_ack: bool = boolean(since=2)
-    topics: list[ShareAcknowledgeTopic] = array(ShareAcknowledgeTopic)
+    topics: list[ShareRequestTopic] = array(ShareRequestTopic)
 
 
 @struct

@@ -1,9 +1,9 @@
 """Durable state of share groups (KIP-932): InitializeShareGroupState (83), ReadShareGroupState
 (84), WriteShareGroupState (85), DeleteShareGroupState (86), ReadShareGroupStateSummary (87).
 
-Brokers ask the share coordinator these; clients have no use for them. WriteShareGroupState and
-ReadShareGroupStateSummary 0-1: v1 counts completed deliveries (KIP-1226). Structs that several of
-these APIs name alike carry their API's name in front.
+Brokers send these to the share coordinator; clients do not use them. WriteShareGroupState and
+ReadShareGroupStateSummary 0-1: v1 counts completed deliveries (KIP-1226). Initialize, Write and
+Delete have the same results.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class InitializeShareGroupStateRequest(Request["InitializeShareGroupStateRespons
 
 
 @struct
-class InitializeShareGroupStatePartitionResult:
+class ShareGroupStatePartitionResult:
     """The result for one partition."""
 
     partition: int = int32()
@@ -60,20 +60,18 @@ class InitializeShareGroupStatePartitionResult:
 
 
 @struct
-class InitializeStateResult:
+class ShareGroupStateResult:
     """Partitions of one topic."""
 
     topic_id: Uuid = uuid()
-    partitions: list[InitializeShareGroupStatePartitionResult] = array(
-        InitializeShareGroupStatePartitionResult
-    )
+    partitions: list[ShareGroupStatePartitionResult] = array(ShareGroupStatePartitionResult)
 
 
 @struct
 class InitializeShareGroupStateResponse:
     """One result per partition."""
 
-    results: list[InitializeStateResult] = array(InitializeStateResult)
+    results: list[ShareGroupStateResult] = array(ShareGroupStateResult)
 
 
 @struct
@@ -156,29 +154,10 @@ class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
 
 
 @struct
-class WriteShareGroupStatePartitionResult:
-    """The result for one partition."""
-
-    partition: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-
-
-@struct
-class WriteStateResult:
-    """Partitions of one topic."""
-
-    topic_id: Uuid = uuid()
-    partitions: list[WriteShareGroupStatePartitionResult] = array(
-        WriteShareGroupStatePartitionResult
-    )
-
-
-@struct
 class WriteShareGroupStateResponse:
     """One result per partition."""
 
-    results: list[WriteStateResult] = array(WriteStateResult)
+    results: list[ShareGroupStateResult] = array(ShareGroupStateResult)
 
 
 @struct
@@ -205,47 +184,10 @@ class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"]):
 
 
 @struct
-class DeleteShareGroupStatePartitionResult:
-    """The result for one partition."""
-
-    partition: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
-
-
-@struct
-class DeleteStateResult:
-    """Partitions of one topic."""
-
-    topic_id: Uuid = uuid()
-    partitions: list[DeleteShareGroupStatePartitionResult] = array(
-        DeleteShareGroupStatePartitionResult
-    )
-
-
-@struct
 class DeleteShareGroupStateResponse:
     """One result per partition."""
 
-    results: list[DeleteStateResult] = array(DeleteStateResult)
-
-
-@struct
-class ReadShareGroupStateSummaryPartitionData:
-    """A partition. The leader epoch is ignored."""
-
-    partition: int = int32()
-    leader_epoch: int = int32()
-
-
-@struct
-class ReadStateSummaryData:
-    """Partitions of one topic."""
-
-    topic_id: Uuid = uuid()
-    partitions: list[ReadShareGroupStateSummaryPartitionData] = array(
-        ReadShareGroupStateSummaryPartitionData
-    )
+    results: list[ShareGroupStateResult] = array(ShareGroupStateResult)
 
 
 @struct
@@ -253,7 +195,7 @@ class ReadShareGroupStateSummaryRequest(Request["ReadShareGroupStateSummaryRespo
     """Read summaries of share-partition states."""
 
     group_id: str = string()
-    topics: list[ReadStateSummaryData] = array(ReadStateSummaryData)
+    topics: list[ReadStateData] = array(ReadStateData)
 
 
 @struct

@@ -16,17 +16,15 @@ from odradek.protocol.messages.configs import (
 from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
-    ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
-    ShareAcknowledgeTopic,
-    ShareFetchPartition,
     ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
-    ShareFetchTopic,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from odradek.protocol.types import Uuid
 from tests.conformance.dialogue import DialogueCluster, batch_of, produce
@@ -71,7 +69,7 @@ class Member:
         max_wait_ms: int = 500,
     ) -> ShareFetchResponse:
         epoch = self.epoch if epoch is None else epoch
-        asked = ShareFetchPartition(
+        asked = ShareRequestPartition(
             partition_index=partition, acknowledgement_batches=list(batches)
         )
         request = ShareFetchRequest(
@@ -83,7 +81,7 @@ class Member:
             max_bytes=1 << 20,
             max_records=100,
             batch_size=100,
-            topics=[ShareFetchTopic(topic_id=self.topic_id, partitions=[asked])]
+            topics=[ShareRequestTopic(topic_id=self.topic_id, partitions=[asked])]
             if epoch == 0 or batches
             else [],
         )
@@ -126,14 +124,14 @@ class Member:
         partition: int = 0,
     ) -> ShareAcknowledgeResponse:
         epoch = self.epoch if epoch is None else epoch
-        asked = ShareAcknowledgePartition(
+        asked = ShareRequestPartition(
             partition_index=partition, acknowledgement_batches=list(batches)
         )
         request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.name,
             share_session_epoch=epoch,
-            topics=[ShareAcknowledgeTopic(topic_id=topic_id or self.topic_id, partitions=[asked])],
+            topics=[ShareRequestTopic(topic_id=topic_id or self.topic_id, partitions=[asked])],
         )
         answer = self.wire.ask(request, 1, ShareAcknowledgeResponse)
         if answer.error_code == ErrorCode.NONE:

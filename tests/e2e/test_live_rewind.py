@@ -43,17 +43,15 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
-    ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
-    ShareAcknowledgeTopic,
-    ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchResponse,
-    ShareFetchTopic,
     ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from tests.e2e.cluster import running_cluster
 from tests.e2e.conftest import Report
@@ -392,9 +390,9 @@ class ShareMember:
             max_records=100,
             batch_size=100,
             topics=[
-                ShareFetchTopic(
+                ShareRequestTopic(
                     topic_id=self.topic_id,
-                    partitions=[ShareFetchPartition(partition_index=index) for index in (0, 1)],
+                    partitions=[ShareRequestPartition(partition_index=index) for index in (0, 1)],
                 )
             ]
             if self.session_epoch == 0
@@ -421,10 +419,10 @@ class ShareMember:
             member_id=self.member_id,
             share_session_epoch=self.session_epoch,
             topics=[
-                ShareAcknowledgeTopic(
+                ShareRequestTopic(
                     topic_id=self.topic_id,
                     partitions=[
-                        ShareAcknowledgePartition(
+                        ShareRequestPartition(
                             partition_index=partition, acknowledgement_batches=[batch]
                         )
                     ],

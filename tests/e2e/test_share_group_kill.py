@@ -25,16 +25,14 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
-    ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
-    ShareAcknowledgeTopic,
-    ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchResponse,
-    ShareFetchTopic,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from odradek.protocol.types import Uuid
 from tests.conformance.dialogue import batch_of, produce
@@ -117,8 +115,8 @@ class Member:
             batch_size=AT_ONCE,
             share_acquire_mode=1,
             topics=[
-                ShareFetchTopic(
-                    topic_id=self._topic_id, partitions=[ShareFetchPartition(partition_index=0)]
+                ShareRequestTopic(
+                    topic_id=self._topic_id, partitions=[ShareRequestPartition(partition_index=0)]
                 )
             ]
             if self._epoch == 0
@@ -154,9 +152,9 @@ class Member:
             member_id=MEMBER,
             share_session_epoch=self._epoch,
             topics=[
-                ShareAcknowledgeTopic(
+                ShareRequestTopic(
                     topic_id=self._topic_id,
-                    partitions=[ShareAcknowledgePartition(acknowledgement_batches=held)],
+                    partitions=[ShareRequestPartition(acknowledgement_batches=held)],
                 )
             ],
         )

@@ -28,17 +28,15 @@ from odradek.protocol.codec import decode_request, decode_response, encode_reque
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
-    ShareAcknowledgePartition,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
-    ShareAcknowledgeTopic,
     ShareFetchForgottenTopic,
-    ShareFetchPartition,
     ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
-    ShareFetchTopic,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from odradek.protocol.records import iter_batches
 from tests.support.router_harness import LOCAL_HOST, LOCAL_PORT
@@ -233,10 +231,10 @@ class ShareFetchMember:
             share_acquire_mode=mode,
             is_renew_ack=is_renewal,
             topics=[
-                ShareFetchTopic(
+                ShareRequestTopic(
                     topic_id=own_id,
                     partitions=[
-                        ShareFetchPartition(
+                        ShareRequestPartition(
                             partition_index=index, acknowledgement_batches=list(batches)
                         )
                         for index, batches in asked.items()
@@ -279,9 +277,7 @@ class ShareFetchMember:
         topic_id: bytes | None = None,
     ) -> ShareAcknowledgeResponse:
         partitions = [
-            ShareAcknowledgePartition(
-                partition_index=partition, acknowledgement_batches=list(batches)
-            )
+            ShareRequestPartition(partition_index=partition, acknowledgement_batches=list(batches))
         ]
         own_id = self.harness.topic_id if topic_id is None else topic_id
         request = ShareAcknowledgeRequest(
@@ -289,9 +285,7 @@ class ShareFetchMember:
             member_id=self.name,
             share_session_epoch=self.epoch if epoch is None else epoch,
             is_renew_ack=is_renewal,
-            topics=[ShareAcknowledgeTopic(topic_id=own_id, partitions=partitions)]
-            if batches
-            else [],
+            topics=[ShareRequestTopic(topic_id=own_id, partitions=partitions)] if batches else [],
         )
         self.epoch += 1
         pending = self.harness.ask(request, version, self.connection)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
-from odradek.cluster.metadata.settings import topic_settings
 from odradek.coordinator.group.requests import ExplainGroup
 from odradek.coordinator.share.partition import SharePartition
 from odradek.coordinator.share.state_batches import RecordState
@@ -201,7 +200,7 @@ def _explain_share_partition(
 def _from_metadata(
     topic: TopicImage, index: int, state: PartitionImage, services: Services
 ) -> ExplainedPartition:
-    settings = topic_settings(services.image, services.node_id, services.static_configs, topic.name)
+    settings = services.metadata.topic_settings(topic.name)
     return ExplainedPartition(
         partition_index=index,
         leader_id=state.leader,

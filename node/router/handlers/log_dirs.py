@@ -9,7 +9,6 @@ that of its live batches in all segments.
 import shutil
 
 from odradek.cluster.metadata.image import PartitionImage
-from odradek.cluster.metadata.settings import broker_settings
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ErrorCode
@@ -114,7 +113,7 @@ async def handle_describe_log_dirs(
     except OSError:
         result = DescribeLogDirsResult(log_dir=folder, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
         return DescribeLogDirsResponse(results=[result])
-    settings = broker_settings(services.image, services.node_id, services.static_configs)
+    settings = services.metadata.broker_settings()
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(

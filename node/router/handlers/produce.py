@@ -11,7 +11,6 @@ add it, for others it is verified.
 """
 
 from odradek.cluster.metadata.image import TopicImage
-from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import Appended
@@ -230,7 +229,7 @@ def _append_copy(
 
 
 def _is_verification_enabled(services: Services) -> bool:
-    settings = broker_settings(services.image, services.node_id, services.static_configs)
+    settings = services.metadata.broker_settings()
     return settings.transaction_partition_verification_enable
 
 

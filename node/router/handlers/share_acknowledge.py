@@ -4,9 +4,9 @@ v2 can renew locks (KIP-1222). The acknowledgements for a partition succeed or f
 are answered when they are durable.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from odradek.cluster.metadata.image import PartitionImage
 from odradek.coordinator.share.acknowledgements import batches_error
@@ -20,14 +20,13 @@ from odradek.node.router.share.sessions import FINAL_EPOCH, TopicIdPartition
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.share import (
-    AcknowledgementBatch,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
     ShareLeaderIdAndEpoch,
+    ShareRequestTopic,
 )
-from odradek.protocol.types import Uuid
 
 
 class PartitionLookup(NamedTuple):
@@ -44,26 +43,6 @@ class AcknowledgeOutcome(NamedTuple):
     place: TopicIdPartition
     outcome: ErrorCode | Reply[ErrorCode]
     message: str | None = None
-
-
-class PartitionAcknowledgements(Protocol):
-    """The acknowledgements for a partition in ShareFetch and ShareAcknowledge."""
-
-    @property
-    def partition_index(self) -> int: ...
-
-    @property
-    def acknowledgement_batches(self) -> Sequence[AcknowledgementBatch]: ...
-
-
-class TopicAcknowledgements(Protocol):
-    """The acknowledgements for a topic in ShareFetch and ShareAcknowledge."""
-
-    @property
-    def topic_id(self) -> Uuid: ...
-
-    @property
-    def partitions(self) -> Sequence[PartitionAcknowledgements]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +102,7 @@ def share_member_context(
 
 
 def process_acknowledgements(
-    topics: Iterable[TopicAcknowledgements], caller: ShareMemberContext, *, is_renewal: bool
+    topics: Iterable[ShareRequestTopic], caller: ShareMemberContext, *, is_renewal: bool
 ) -> Iterator[AcknowledgeOutcome]:
     """Start to process all acknowledgements of a request, in its order."""
     partitions = caller.services.share_partitions

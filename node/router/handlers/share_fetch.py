@@ -13,7 +13,6 @@ import asyncio
 from dataclasses import dataclass, field
 from functools import partial
 
-from odradek.cluster.metadata.settings import broker_settings
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.fetch_purgatory import ExclusiveWatch
@@ -116,7 +115,7 @@ async def _acquire_records(
     request: ShareFetchRequest, session: ShareSession, caller: ShareMemberContext
 ) -> _AcquireResult:
     context, services = caller.context, caller.services
-    settings = broker_settings(services.image, services.node_id, services.static_configs)
+    settings = services.metadata.broker_settings()
     bytes_max = min(request.max_bytes, settings.fetch_max_bytes)
     deadline_ms = services.now_ms() + max(0, request.max_wait_ms)
     acquisition = _AcquireResult()

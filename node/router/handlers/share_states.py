@@ -76,8 +76,8 @@ class _StateApi:
 STATE_APIS: Mapping[type, _StateApi] = {
     messages.InitializeShareGroupStateRequest: _StateApi(
         lambda key, asked: InitializeShareState(key, asked.state_epoch, asked.start_offset),
-        messages.InitializeShareGroupStatePartitionResult,
-        messages.InitializeStateResult,
+        messages.ShareGroupStatePartitionResult,
+        messages.ShareGroupStateResult,
         messages.InitializeShareGroupStateResponse,
     ),
     messages.ReadShareGroupStateRequest: _StateApi(
@@ -96,14 +96,14 @@ STATE_APIS: Mapping[type, _StateApi] = {
             asked.delivery_complete_count,
             batches_of(asked.state_batches),
         ),
-        messages.WriteShareGroupStatePartitionResult,
-        messages.WriteStateResult,
+        messages.ShareGroupStatePartitionResult,
+        messages.ShareGroupStateResult,
         messages.WriteShareGroupStateResponse,
     ),
     messages.DeleteShareGroupStateRequest: _StateApi(
         lambda key, _asked: DeleteShareState(key),
-        messages.DeleteShareGroupStatePartitionResult,
-        messages.DeleteStateResult,
+        messages.ShareGroupStatePartitionResult,
+        messages.ShareGroupStateResult,
         messages.DeleteShareGroupStateResponse,
     ),
     messages.ReadShareGroupStateSummaryRequest: _StateApi(

@@ -21,7 +21,6 @@ from odradek.cluster.controller.commands import (
     TopicResult,
 )
 from odradek.cluster.metadata.config_description import describe_topic
-from odradek.cluster.metadata.settings import topic_settings
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.node.bus.messages import RecordsDeleted
 from odradek.node.router.authorizer import AclOperation
@@ -326,7 +325,7 @@ def _place_to_delete(
     index = wanted.partition_index
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    settings = topic_settings(services.image, services.node_id, services.static_configs, name)
+    settings = services.metadata.topic_settings(name)
     if "delete" not in settings.cleanup_policy:
         return ErrorCode.POLICY_VIOLATION
     if wanted.offset < HIGH_WATERMARK:

@@ -315,8 +315,8 @@ _STATE_APIS: Final[dict[type, _StateApi]] = {
     ),
     SummarizeShareState: _StateApi(
         messages.ReadShareGroupStateSummaryRequest,
-        messages.ReadStateSummaryData,
-        lambda request: messages.ReadShareGroupStateSummaryPartitionData(
+        messages.ReadStateData,
+        lambda request: messages.ReadShareGroupStatePartitionData(
             partition=request.key.partition, leader_epoch=-1
         ),
         lambda result: ShareStateSummary(

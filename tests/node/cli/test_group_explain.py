@@ -14,12 +14,12 @@ from odradek.protocol.messages.metadata import (
     MetadataResponse,
 )
 from odradek.protocol.messages.share import (
-    ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchResponse,
-    ShareFetchTopic,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 from tests.node.cli.conftest import Run
 from tests.support.waiting import wait_until
@@ -215,7 +215,7 @@ def test_a_share_group_says_who_holds_its_records(
         )
 
         def fetches() -> bool:
-            partition = ShareFetchPartition(partition_index=0)
+            partition = ShareRequestPartition(partition_index=0)
             request = ShareFetchRequest(
                 group_id=group_name,
                 member_id=member,
@@ -224,7 +224,7 @@ def test_a_share_group_says_who_holds_its_records(
                 max_bytes=1 << 20,
                 max_records=100,
                 batch_size=100,
-                topics=[ShareFetchTopic(topic_id=topic_id, partitions=[partition])],
+                topics=[ShareRequestTopic(topic_id=topic_id, partitions=[partition])],
             )
             answer = wire.ask(request, 2, ShareFetchResponse)
             return any(p.acquired_records for t in answer.responses for p in t.partitions)

@@ -94,9 +94,9 @@ def summary(
     request = messages.ReadShareGroupStateSummaryRequest(
         group_id=GROUP,
         topics=[
-            messages.ReadStateSummaryData(
+            messages.ReadStateData(
                 topic_id=harness.topic_id,
-                partitions=[messages.ReadShareGroupStateSummaryPartitionData(partition=0)],
+                partitions=[messages.ReadShareGroupStatePartitionData(partition=0)],
             )
         ],
     )
@@ -212,10 +212,10 @@ def test_very_many_partitions_are_asked_for_in_turns(harness: ShareHarness) -> N
     summaries = messages.ReadShareGroupStateSummaryRequest(
         group_id=GROUP,
         topics=[
-            messages.ReadStateSummaryData(
+            messages.ReadStateData(
                 topic_id=harness.topic_id,
                 partitions=[
-                    messages.ReadShareGroupStateSummaryPartitionData(partition=index)
+                    messages.ReadShareGroupStatePartitionData(partition=index)
                     for index in range(count)
                 ],
             )

@@ -12,9 +12,9 @@ from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
     ShareAcknowledgeRequest,
     ShareFetchForgottenTopic,
-    ShareFetchPartition,
     ShareFetchRequest,
-    ShareFetchTopic,
+    ShareRequestPartition,
+    ShareRequestTopic,
 )
 
 TOPIC = b"\x01" * 16
@@ -31,9 +31,9 @@ def fetch(
     request = ShareFetchRequest(
         share_session_epoch=epoch,
         topics=[
-            ShareFetchTopic(
+            ShareRequestTopic(
                 topic_id=TOPIC,
-                partitions=[ShareFetchPartition(partition_index=index) for index in partitions],
+                partitions=[ShareRequestPartition(partition_index=index) for index in partitions],
             )
         ],
         forgotten_topics_data=[ShareFetchForgottenTopic(topic_id=TOPIC, partitions=list(forget))],
