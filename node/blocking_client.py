@@ -30,7 +30,7 @@ _KEY_OF: Final = {api.request: ApiKey(api.key) for api in APIS.values()}
 
 
 class NotABrokerError(Exception):
-    """Whoever answers does not speak Kafka's protocol, or not the part that was asked for."""
+    """The peer does not speak Kafka's protocol, or does not serve the request."""
 
 
 class UnsupportedApiError(NotABrokerError):
@@ -38,15 +38,15 @@ class UnsupportedApiError(NotABrokerError):
 
 
 class TlsExpectedError(NotABrokerError):
-    """The answer was a TLS alert."""
+    """The response was a TLS alert."""
 
 
 class ConnectionEndedError(NotABrokerError):
-    """The connection was closed instead of an answer."""
+    """The connection was closed without a response."""
 
 
 class UnencodableRequestError(ProtocolError):
-    """The request has values that its format has no room for: nobody need be asked again."""
+    """The request has values that its format cannot encode. Do not retry."""
 
 
 class BlockingClient:
@@ -76,16 +76,16 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait so long for each answer from now on."""
+        """Set the timeout of each response."""
         self._socket.settimeout(timeout_s)
 
     def serves(self, key: ApiKey) -> bool:
-        """Whether the broker offers the API in a version that we know. Private ones are offered by
-        none, and have to be tried."""
+        """Whether the broker advertises the API in a supported version. Private APIs are never
+        advertised."""
         self._learn_versions()
         low, high = self._ranges.get(key, (1, 0))
         return low <= high and low <= APIS[key].max_version

@@ -160,11 +160,11 @@ class Leadership:
     def is_quorum_active(self, now_ms: int) -> bool:
         """Check quorum: did a majority respond within the last election timeout? (thesis 6.2)"""
         since_ms = now_ms - self._settings.election_timeout_ms
-        heard = sum(
+        active = sum(
             voter == self._own_id or self.peers[voter].last_contact_ms >= since_ms
             for voter in self._voter_ids
         )
-        return heard >= majority_of(len(self._voter_ids))
+        return active >= majority_of(len(self._voter_ids))
 
     def is_caught_up(self, member: int, now_ms: int) -> bool:
         """Whether a peer has caught up enough to become a voter (thesis 4.2.1)."""

@@ -78,7 +78,7 @@ class MetadataPublisher:
         """The processes that do not respond."""
         return self._liveness.unresponsive
 
-    def reached(self, image: MetadataImage) -> int:
+    def applied_offset(self, image: MetadataImage) -> int:
         """The offset that all processes have applied. Unresponsive ones do not count: a node that
         has one is fenced and leads nothing."""
         unresponsive = self._liveness.unresponsive
@@ -89,20 +89,20 @@ class MetadataPublisher:
 
     def tick(self, now_ms: int) -> None:
         """Send liveness checks if they are due; none before `is_serving`."""
-        if self.is_serving and self._liveness.look(now_ms):
-            self.tell(LivenessCheck())
+        if self.is_serving and self._liveness.check(now_ms):
+            self.broadcast(LivenessCheck())
 
     def next_deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         return self._liveness.next_deadline_ms() if self.is_serving else None
 
-    def still_there(self, message: LivenessReply) -> None:
+    def on_liveness_reply(self, message: LivenessReply) -> None:
         """A process has responded to a liveness check."""
-        self._liveness.heard(message.process)
+        self._liveness.on_response(message.process)
 
-    def follow(self, identity: bytes, message: SubscribeMetadata, image: MetadataImage) -> None:
+    def subscribe(self, identity: bytes, message: SubscribeMetadata, image: MetadataImage) -> None:
         """A process has (re)connected: send it what it lacks."""
-        self._liveness.heard(message.process)
+        self._liveness.on_response(message.process)
         if message.cluster_id and image.cluster_id and message.cluster_id != image.cluster_id:
             log.error(
                 "%s has metadata of cluster %s, but this is cluster %s: rejected",
@@ -112,18 +112,18 @@ class MetadataPublisher:
             )
             return
         self._early[identity] = message
-        self.admit(image)
+        self.serve_waiting(image)
 
-    def admit(self, image: MetadataImage) -> None:
+    def serve_waiting(self, image: MetadataImage) -> None:
         """Send metadata to the processes that had to wait for this image."""
         if not self._early or not self.is_serving:
             return
         for identity, message in list(self._early.items()):
             if message.offset <= image.offset or self._sets_back:
                 del self._early[identity]
-                self._admit(identity, message, image)
+                self._serve(identity, message, image)
 
-    def _admit(self, identity: bytes, message: SubscribeMetadata, image: MetadataImage) -> None:
+    def _serve(self, identity: bytes, message: SubscribeMetadata, image: MetadataImage) -> None:
         have, raft_log = message.offset, self._driver.node.log
         self._subscribers[identity] = _Subscriber(message.process, have)
         if have > image.offset or have == 0 or have < raft_log.first_index - 1:
@@ -140,26 +140,26 @@ class MetadataPublisher:
         if subscriber is not None:
             subscriber.offset = max(subscriber.offset, message.offset)
 
-    def dismiss(self, names: Container[str]) -> None:
+    def forget(self, names: Container[str]) -> None:
         """Forget processes that end for good: nothing waits for them."""
         for identity, subscriber in list(self._subscribers.items()):
             if subscriber.name in names:
                 del self._subscribers[identity]
 
-    def expect(self, names: Iterable[str]) -> None:
+    def set_expected(self, names: Iterable[str]) -> None:
         """Send liveness checks to these processes from now on."""
-        self._liveness.expect(names)
+        self._liveness.set_expected(names)
 
     def publish(self, entries: Sequence[Entry]) -> None:
         """Send committed entries to every process."""
         if entries and self._subscribers:
-            self.tell(_records(entries))
+            self.broadcast(_records(entries))
 
     def replace(self, image: MetadataImage) -> None:
         """Send the whole image to every process: the log starts from a snapshot."""
-        self.tell(snapshot_of(image))
+        self.broadcast(snapshot_of(image))
 
-    def tell(self, message: FromController) -> None:
+    def broadcast(self, message: FromController) -> None:
         """Send a message to every process."""
         payload = encode([message])
         for identity in list(self._subscribers):

@@ -115,7 +115,7 @@ class PeerDirectory:
                 self._contact_ms.setdefault(member.member, now_ms)
         self._connect()
 
-    def follow(self, configuration: Configuration) -> None:
+    def update_voters(self, configuration: Configuration) -> None:
         """The voters of the log have changed."""
         voters = {}
         for voter in configuration.voters:
@@ -126,7 +126,7 @@ class PeerDirectory:
             self._voters = voters
             self._connect()
 
-    def forget(self, brokers: Container[int], now_ms: int) -> None:
+    def expire(self, brokers: Container[int], now_ms: int) -> None:
         """Expire members that are not heard from and are neither voters nor `brokers`."""
         kept = self._voters.keys() | self._configured.keys()
         expired = [
@@ -147,12 +147,12 @@ class PeerDirectory:
         """Connect the bus to all known members, each at its best address."""
         if self._bus is None:
             return
-        heard = {
+        own_headers = {
             member: PeerAddress(header.host, header.port)
             for member, header in self._headers.items()
             if header.port
         }
-        addresses = self._reported | self._voters | heard | self._configured
+        addresses = self._reported | self._voters | own_headers | self._configured
         # An earlier member id of this node has this node's address.
         wanted = {m: address for m, address in addresses.items() if address != self._own_address}
         known = {*wanted.values()}

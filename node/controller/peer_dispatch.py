@@ -107,7 +107,7 @@ class PeerDispatch:
                 self._take(header, message, now_ms)
         if now_ms >= self._forget_ms:
             self._forget_ms = now_ms + EXPIRY_MS // 3
-            self._peer_directory.forget(brokers, now_ms)
+            self._peer_directory.expire(brokers, now_ms)
 
     def _take(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
         if isinstance(message, ForwardRequest):

@@ -86,7 +86,7 @@ class ControllerProcess:
         self._poller.register(self._driver.fileno(), zmq.POLLIN)
         for socket in supervisor.sockets:
             self._poller.register(socket, zmq.POLLIN)
-        self._directory.follow(self._driver.node.configuration)
+        self._directory.update_voters(self._driver.node.configuration)
 
     def _wire_quorum(self) -> None:
         """The member of the quorum and what it does when it leads."""
@@ -132,7 +132,7 @@ class ControllerProcess:
             self._forwarding,
             self._quorum,
             self._failure_detector,
-            tell=lambda nodes: self._publisher.tell(NodesUnreachable(nodes)),
+            tell=lambda nodes: self._publisher.broadcast(NodesUnreachable(nodes)),
             suspect=self._leadership.suspect,
         )
 
@@ -192,7 +192,7 @@ class ControllerProcess:
             )
 
     def run(self) -> None:
-        """Serve until the supervisor says stop."""
+        """Serve until the supervisor stops the process."""
         self._turn(waits=True)
         while not self._supervisor.poll():
             ready = dict(self._poller.poll(self._timeout_ms()))
@@ -243,9 +243,9 @@ class ControllerProcess:
                 elif type(message) is MetadataApplied:
                     self._publisher.applied(identity, message)
                 elif type(message) is SubscribeMetadata:
-                    self._publisher.follow(identity, message, self._loader.image)
+                    self._publisher.subscribe(identity, message, self._loader.image)
                 elif type(message) is LivenessReply:
-                    self._publisher.still_there(message)
+                    self._publisher.on_liveness_reply(message)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
         self._peer_dispatch.dispatch(self._loader.image.brokers, now_ms)
@@ -262,7 +262,7 @@ class ControllerProcess:
             is_reported = self._driver.process_ready(self._listener, waits=waits)
             now_ms, image = _clock_ms(), self._loader.image
             self._tick_lifecycle(image, now_ms)
-            self._forwarding.answer(image.offset, self._publisher.reached(image), now_ms)
+            self._forwarding.answer(image.offset, self._publisher.applied_offset(image), now_ms)
             self._quorum.settle(now_ms)
             self._serve(image)
             self._leadership.resign_if_full()
@@ -277,11 +277,15 @@ class ControllerProcess:
         # Once: a process that restarts quickly does not make the node ask to be fenced.
         self._is_complete |= self._expected <= publisher.names
         publisher.tick(now_ms)
-        applied = publisher.reached(image)
+        applied = publisher.applied_offset(image)
         is_complete = self._is_complete and not publisher.unresponsive
         lifecycle.tick(now_ms, offset=applied, is_complete=is_complete)
         offset = lifecycle.shutdown_offset
-        if offset is not None and publisher.reached(image) >= offset and not self._has_released:
+        if (
+            offset is not None
+            and publisher.applied_offset(image) >= offset
+            and not self._has_released
+        ):
             self._has_released = True
             self._supervisor.released()
 
@@ -289,7 +293,7 @@ class ControllerProcess:
         """Once this node is registered: publish to its processes, report ready, apply configs."""
         broker = self._registration(image)
         self._publisher.is_serving |= broker is not None
-        self._publisher.admit(image)
+        self._publisher.serve_waiting(image)
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
             if (warning := min_insync_warning(self._config, image)) is not None:
@@ -307,14 +311,14 @@ class ControllerProcess:
         return broker
 
     def _resize_workers(self, image: MetadataImage) -> None:
-        """Have as many workers as odradek.workers says, if that has changed."""
+        """Have as many workers as `workers` says, if that has changed."""
         config = self._config
         count = min(self._settings(image).workers or config.worker_count, config.store_count)
         if count != self._worker_count:
-            self._publisher.dismiss({f"worker-{n}" for n in range(count, self._worker_count)})
+            self._publisher.forget({f"worker-{n}" for n in range(count, self._worker_count)})
             self._worker_count = count
             if config.is_clustered:
-                self._publisher.expect(_processes(config, count))
+                self._publisher.set_expected(_processes(config, count))
             self._lifecycle.resize_workers(count)
             self._supervisor.resize_workers(count)
 

@@ -30,44 +30,44 @@ class ProcessLiveness:
     expected processes there are no checks."""
 
     def __init__(self, expected: Iterable[str], *, patience_ms: int) -> None:
-        self._asked_ms: dict[str, int | None] = dict.fromkeys(expected)
+        self._sent_ms: dict[str, int | None] = dict.fromkeys(expected)
         self._patience_ms = patience_ms
         self._due_ms = 0
-        self._looked_ms = 0
+        self._checked_at_ms = 0
         self.unresponsive: frozenset[str] = frozenset()
         """The processes that do not respond."""
 
-    def expect(self, names: Iterable[str]) -> None:
+    def set_expected(self, names: Iterable[str]) -> None:
         """Check these processes from now on, each with the whole timeout: some may be starting."""
-        self._asked_ms = dict.fromkeys(names)
-        self.unresponsive &= self._asked_ms.keys()
+        self._sent_ms = dict.fromkeys(names)
+        self.unresponsive &= self._sent_ms.keys()
 
-    def heard(self, name: str) -> None:
+    def on_response(self, name: str) -> None:
         """The process has responded or subscribed."""
-        if name in self._asked_ms:
-            self._asked_ms[name] = None
+        if name in self._sent_ms:
+            self._sent_ms[name] = None
             if name in self.unresponsive:
                 log.warning("%s responds again", name)
                 self.unresponsive -= {name}
 
-    def look(self, now_ms: int) -> bool:
+    def check(self, now_ms: int) -> bool:
         """Detect unresponsive processes; True if a check is to be sent to all now."""
-        if now_ms - self._looked_ms > _PAUSE_MS:
-            for name, asked_ms in self._asked_ms.items():
-                if asked_ms is not None:
-                    self._asked_ms[name] = now_ms
-        self._looked_ms = now_ms
-        is_due = bool(self._asked_ms) and now_ms >= self._due_ms
-        for name, asked_ms in self._asked_ms.items():
-            if asked_ms is None:
+        if now_ms - self._checked_at_ms > _PAUSE_MS:
+            for name, sent_ms in self._sent_ms.items():
+                if sent_ms is not None:
+                    self._sent_ms[name] = now_ms
+        self._checked_at_ms = now_ms
+        is_due = bool(self._sent_ms) and now_ms >= self._due_ms
+        for name, sent_ms in self._sent_ms.items():
+            if sent_ms is None:
                 if is_due:
-                    self._asked_ms[name] = now_ms
-            elif now_ms - asked_ms >= self._patience_ms and name not in self.unresponsive:
+                    self._sent_ms[name] = now_ms
+            elif now_ms - sent_ms >= self._patience_ms and name not in self.unresponsive:
                 log.warning(
                     "%s has not responded for %d ms. This node asks to be fenced, so that other"
                     " nodes lead its partitions.",
                     name,
-                    now_ms - asked_ms,
+                    now_ms - sent_ms,
                 )
                 self.unresponsive |= {name}
         if is_due:
@@ -75,5 +75,5 @@ class ProcessLiveness:
         return is_due
 
     def next_deadline_ms(self) -> int | None:
-        """When `look` has something to do."""
-        return self._due_ms if self._asked_ms else None
+        """When `check` has something to do."""
+        return self._due_ms if self._sent_ms else None

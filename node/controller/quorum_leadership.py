@@ -103,7 +103,7 @@ class QuorumLeadership:
 
     def on_configuration(self) -> None:
         """The voters have changed, or were read from a snapshot."""
-        self._directory.follow(self._driver.node.configuration)
+        self._directory.update_voters(self._driver.node.configuration)
         self._warn_of_lost_vote()
 
     def _warn_of_lost_vote(self) -> None:

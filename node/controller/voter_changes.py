@@ -109,11 +109,15 @@ def membership_change(
             f"Node {node_id} is already a voter. The voters are {_named(configuration)}.",
         )
     member = member_id(node_id, directory_id)
-    header, founder = headers.header_of(member), headers.header_of(node_id)
-    if header is None and founder is not None and directory_of(founder) == directory_id:
+    header, bootstrap_header = headers.header_of(member), headers.header_of(node_id)
+    if (
+        header is None
+        and bootstrap_header is not None
+        and directory_of(bootstrap_header) == directory_id
+    ):
         # A bootstrap voter that was removed and kept its data folder has its node id as member id
         # until it restarts as an observer.
-        member, header = node_id, founder
+        member, header = node_id, bootstrap_header
     context = VoterContext(directory_id) if header is None else header_context(header)
     return AddVoter(Voter(member, encode_context(context)))
 

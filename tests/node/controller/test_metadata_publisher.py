@@ -33,7 +33,7 @@ ENTRY = encode_records([ClusterCreated("c")])
 
 
 class Node:
-    """A quorum of one that has committed some entries, and its followers' end of the bus."""
+    """A quorum of one that has committed some entries, and its publisher' end of the bus."""
 
     def __init__(self, folder: Path, *, sets_back: bool = False) -> None:
         self.raft = RaftHarness(folder / "log", [0])
@@ -42,14 +42,14 @@ class Node:
         self.raft.settle()
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.address = ipc_address(folder, "controller")
-        self.followers = MetadataPublisher(
+        self.publisher = MetadataPublisher(
             self.context,
             self.address,
             self.member.driver,
             sets_back=sets_back,
             liveness=ProcessLiveness(["worker-0", "router-0"], patience_ms=1_000),
         )
-        self.followers.is_serving = True
+        self.publisher.is_serving = True
         self.links: list[DealerLink] = []
         self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
 
@@ -66,7 +66,7 @@ class Node:
         for _ in range(count):
             self.member.driver.propose(ENTRY)
         self.raft.settle()
-        self.followers.publish(self.member.applied[before:])
+        self.publisher.publish(self.member.applied[before:])
 
     def follower(self, name: str, offset: int, *, cluster_id: str = "") -> DealerLink:
         """A process that connects and greets; what it says is heard before this returns."""
@@ -75,10 +75,10 @@ class Node:
         wait_until(link.take_connected, what="connected")
         link.socket.send(encode([SubscribeMetadata(name, 1, offset, cluster_id)]))
         ((identity, payload),) = wait_until(
-            lambda: list(drain_with_identity(self.followers.socket)), what="the greeting"
+            lambda: list(drain_with_identity(self.publisher.socket)), what="the greeting"
         )
         (greeting,) = msgspec.msgpack.decode(payload, type=list[SubscribeMetadata])
-        self.followers.follow(identity, greeting, self.image)
+        self.publisher.subscribe(identity, greeting, self.image)
         return link
 
     def hears(self, link: DealerLink, condition: Callable[[list[FromController]], T]) -> T:
@@ -94,7 +94,7 @@ class Node:
     def close(self) -> None:
         for link in self.links:
             link.close()
-        self.followers.socket.close(0)
+        self.publisher.socket.close(0)
         self.context.term()
         self.raft.close()
 
@@ -134,7 +134,7 @@ def test_entries_of_the_quorums_own_are_told_as_empty_ones(node: Node) -> None:
     assert apply_metadata(image, message) is image
     link = node.follower("worker-0", 0)
     node.hears(link, lambda heard: heard)
-    node.followers.publish(node.member.applied[:1])
+    node.publisher.publish(node.member.applied[:1])
     (told,) = node.hears(link, lambda heard: heard)
     assert isinstance(told, MetadataRecords)
     after = apply_metadata(image, told)
@@ -146,32 +146,34 @@ def test_entries_of_the_quorums_own_are_told_as_empty_ones(node: Node) -> None:
 def test_the_slowest_process_says_how_far_the_node_is(node: Node) -> None:
     node.commit(3)
     offset = node.image.offset
-    assert node.followers.reached(node.image) == offset, "nobody follows, nobody is waited for"
+    assert node.publisher.applied_offset(node.image) == offset, (
+        "nobody follows, nobody is waited for"
+    )
     node.follower("worker-0", 1)
     node.follower("router-0", 2)
-    assert node.followers.names == {"worker-0", "router-0"}
-    assert node.followers.reached(node.image) == 1
-    node.followers.applied(b"worker-0", MetadataApplied("worker-0", offset))
-    assert node.followers.reached(node.image) == 2
-    node.followers.applied(b"nobody", MetadataApplied("nobody", 0))
-    assert node.followers.reached(node.image) == 2
+    assert node.publisher.names == {"worker-0", "router-0"}
+    assert node.publisher.applied_offset(node.image) == 1
+    node.publisher.applied(b"worker-0", MetadataApplied("worker-0", offset))
+    assert node.publisher.applied_offset(node.image) == 2
+    node.publisher.applied(b"nobody", MetadataApplied("nobody", 0))
+    assert node.publisher.applied_offset(node.image) == 2
 
 
 def test_who_does_not_answer_is_silent_and_holds_nobody_up(node: Node) -> None:
     node.commit(3)
     node.follower("worker-0", 1)
     router = node.follower("router-0", 2)
-    node.followers.tick(10_000)
+    node.publisher.tick(10_000)
     assert node.hears(router, lambda heard: LivenessCheck() in heard)
-    node.followers.still_there(LivenessReply("router-0"))
+    node.publisher.on_liveness_reply(LivenessReply("router-0"))
     for now_ms in range(10_500, 11_100, 500):
-        node.followers.tick(now_ms)
-        node.followers.still_there(LivenessReply("router-0"))
-    assert node.followers.unresponsive == {"worker-0"}
-    assert node.followers.reached(node.image) == 2
+        node.publisher.tick(now_ms)
+        node.publisher.on_liveness_reply(LivenessReply("router-0"))
+    assert node.publisher.unresponsive == {"worker-0"}
+    assert node.publisher.applied_offset(node.image) == 2
     node.follower("worker-0", 1)
-    assert node.followers.unresponsive == set(), "it has greeted again"
-    assert node.followers.reached(node.image) == 1
+    assert node.publisher.unresponsive == set(), "it has greeted again"
+    assert node.publisher.applied_offset(node.image) == 1
 
 
 def test_a_process_that_is_away_is_not_waited_for(node: Node) -> None:
@@ -181,8 +183,8 @@ def test_a_process_that_is_away_is_not_waited_for(node: Node) -> None:
     link.close()
 
     def is_forgotten() -> bool:
-        node.followers.replace(node.image)
-        return not node.followers.names
+        node.publisher.replace(node.image)
+        return not node.publisher.names
 
     wait_until(is_forgotten, what="it is forgotten")
 
@@ -191,25 +193,25 @@ def test_who_has_been_dismissed_is_not_waited_for(node: Node) -> None:
     node.commit(3)
     node.follower("worker-0", 2)
     node.follower("worker-1", 1)
-    node.followers.dismiss({"worker-1", "worker-2"})
-    assert node.followers.names == {"worker-0"}
-    assert node.followers.reached(node.image) == 2
+    node.publisher.forget({"worker-1", "worker-2"})
+    assert node.publisher.names == {"worker-0"}
+    assert node.publisher.applied_offset(node.image) == 2
 
 
 def test_a_process_of_another_cluster_is_not_served(node: Node) -> None:
     node.commit()
     node.follower("worker-0", 0, cluster_id="another")
-    assert node.followers.names == set()
+    assert node.publisher.names == set()
 
 
 def test_nobody_is_served_before_its_time(node: Node) -> None:
-    node.followers.is_serving = False
+    node.publisher.is_serving = False
     link = node.follower("worker-0", 0)
-    assert node.followers.names == set()
-    node.followers.is_serving = True
-    node.followers.admit(node.image)
+    assert node.publisher.names == set()
+    node.publisher.is_serving = True
+    node.publisher.serve_waiting(node.image)
     assert node.hears(link, lambda heard: heard)
-    assert node.followers.names == {"worker-0"}
+    assert node.publisher.names == {"worker-0"}
 
 
 def test_who_knows_more_than_a_controller_that_has_just_started_is_not_set_back(node: Node) -> None:
@@ -217,10 +219,10 @@ def test_who_knows_more_than_a_controller_that_has_just_started_is_not_set_back(
     node.commit(2)
     link = node.follower("worker-0", node.image.offset + 2)
     node.commit(1)
-    node.followers.admit(node.image)
-    assert node.followers.names == set()
+    node.publisher.serve_waiting(node.image)
+    assert node.publisher.names == set()
     node.commit(2)
-    node.followers.admit(node.image)
+    node.publisher.serve_waiting(node.image)
     (message,) = node.hears(link, lambda heard: heard)
     assert isinstance(message, MetadataRecords)
     assert message.base_offset == node.image.offset - 1

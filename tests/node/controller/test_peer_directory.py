@@ -54,7 +54,7 @@ def test_voters_of_the_log_are_found_where_it_says(party: PeerNetwork) -> None:
     place = encode_context(VoterContext(bytes(16), *later.address))
     own = encode_context(VoterContext(bytes(16), *joining.address))
     configuration = Configuration((Voter(4, place), Voter(5, own), Voter(9), Voter(REPLICA, own)))
-    joining.acquaintances.follow(configuration)
+    joining.acquaintances.update_voters(configuration)
     assert joining.known == {4: later.address}
     wait_until_received(party, joining, 4, later)
 
@@ -100,10 +100,10 @@ def test_who_has_gone_for_good_is_forgotten_and_its_sockets_given_up(party: Peer
     other.acquaintances.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
     wait_until_received(party, other, 1, one)
     sockets = len(one.watched)
-    one.acquaintances.forget({}, EXPIRY_MS - 1)
-    one.acquaintances.forget({5}, EXPIRY_MS)
+    one.acquaintances.expire({}, EXPIRY_MS - 1)
+    one.acquaintances.expire({5}, EXPIRY_MS)
     assert REPLICA in one.known
-    one.acquaintances.forget({}, EXPIRY_MS)
+    one.acquaintances.expire({}, EXPIRY_MS)
     assert one.known == {}
     assert len(one.watched) == sockets - 2
 
