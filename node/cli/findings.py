@@ -1,9 +1,9 @@
-"""Why a group or a partition does not move: findings, each a sentence and what to do about it.
+"""Why a group or a partition does not progress: findings, each a sentence and what to do about it.
 
-Pure: made of what coordinators, leaders, whoever serves fetches and transactions' coordinators have
-told. A finding is a fact that was seen, never a guess; what nobody knows is not said. What a pause
-means to a client and what it means when an application does not poll look alike from outside, and
-then both are named. Called by group_explain.py, topic_explain.py and group_lag.py.
+Pure: made from the answers of group coordinators, partition leaders, replicas that serve fetches
+and transaction coordinators. A finding is an observed fact, never a guess. Where two causes look
+the same from outside (a paused partition, an application that does not poll) it names both.
+Called by group_explain.py, topic_explain.py and group_lag.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,31 +25,31 @@ from odradek.protocol.messages.diagnostics import (
 PartitionId: TypeAlias = tuple[str, int]
 
 IDLE_MS: Final = 10_000
-"""From then on a fetch is missing: clients fetch every half second by default."""
+"""A client without a fetch for so long is idle: clients fetch every 500 ms by default."""
 UNCOMMITTED_MS: Final = 30_000
-"""From then on a commit is missing: clients commit every five seconds by default."""
+"""A client without a commit for so long is late: clients commit every 5 s by default."""
 OFTEN_MS: Final = 300_000
 OFTEN_COUNT: Final = 5
-"""So many rebalances within so long are too many."""
+"""So many rebalances within OFTEN_MS are too many."""
 NAMED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that explains why something stands still, or will."""
+    """One cause that stops progress, or will."""
 
     about: str
-    """What it is about: the group, or `topic-partition`."""
+    """The group, the topic, or `topic-partition`."""
     what: str
-    """A sentence."""
+    """The fact, as a sentence."""
     advice: str = ""
-    """What to do, as a sentence; empty if nothing need be done."""
+    """The operator's next step, as a sentence; may be empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockingTransaction:
-    """A transaction behind which a partition's last stable offset stays; what is not known is
-    None."""
+    """The open transaction that holds back a partition's last stable offset; None where a value is
+    not known."""
 
     producer_id: int
     since_offset: int
@@ -62,8 +62,7 @@ class BlockingTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """A partition as its leader and all who serve fetches of it see it; offsets are -1 if no leader
-    could be asked."""
+    """A partition as its leader and replicas report it; offsets are -1 if no leader answered."""
 
     partition_id: PartitionId
     leader: int
@@ -76,7 +75,7 @@ class PartitionView:
     log_end_offset: int = -1
     readers: tuple[ExplainedReader, ...] = ()
     sharing: tuple[ExplainedSharePartition, ...] = ()
-    """How share groups stand in it."""
+    """The share groups that read it."""
     transaction: BlockingTransaction | None = None
 
     @property
@@ -89,7 +88,7 @@ class PartitionView:
 
 
 def duration_text(duration_ms: int) -> str:
-    """`250 ms`, `12 s`, `3 min`, `5 h`, `9 d`: as precise as a sentence can bear."""
+    """`250 ms`, `12 s`, `3 min`, `5 h`, `9 d`: in the largest unit of which there are two."""
     for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if duration_ms >= 2 * unit_ms:
             return f"{duration_ms // unit_ms} {unit}"
@@ -97,7 +96,7 @@ def duration_text(duration_ms: int) -> str:
 
 
 def member_text(member: ExplainedMember) -> str:
-    """A member as a person knows it."""
+    """Member id, with instance or client id and host in parentheses."""
     name = member.instance_id or member.client_id
     where = f"{name} at {member.client_host.lstrip('/')}" if name else ""
     return f"{member.member_id} ({where})" if where else member.member_id
@@ -116,16 +115,16 @@ def _records(count: int) -> str:
 
 
 def no_reader_reasons(group: ExplainedGroup) -> list[str]:
-    """Sentences about the group as a whole, for who waits for it."""
+    """Why no member reads, for a command that waits for the group."""
     if not group.members and group.group_state in ("Empty", "Dead"):
-        return ["the group has no members: nobody reads"]
+        return ["the group has no members"]
     if group.wait:
-        return [f"the group is in {group.group_state}: it waits {text_of(WAIT_TEXTS, group.wait)}"]
+        return [f"the group is {group.group_state}: it waits {text_of(WAIT_TEXTS, group.wait)}"]
     return []
 
 
 def group_findings(group: ExplainedGroup, now_ms: int) -> list[Finding]:
-    """What is to be said of the group as a whole and of its members."""
+    """Findings about the group as a whole and its members."""
     return [
         Finding(about=group.group_id, what=what, advice=advice)
         for what, advice in _of_group(group, now_ms)
@@ -136,8 +135,8 @@ def _of_group(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str]]:
     if not group.members:
         then = ""
         if group.ttl_ms >= 0:
-            then = f" It is ephemeral and goes {duration_text(group.ttl_ms)} after it became so."
-        yield f"The group has no members: nobody reads.{then}", "Start its consumers."
+            then = f" It is ephemeral: deleted {duration_text(group.ttl_ms)} after it became empty."
+        yield f"The group has no members.{then}", "Start its consumers."
     yield from _of_classic_rebalance(group, now_ms)
     yield from _of_reconciliation(group, now_ms)
     yield from _of_frequency(group, now_ms)
@@ -152,18 +151,18 @@ def _of_classic_rebalance(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[
     wait = text_of(WAIT_TEXTS, group.wait)
     if group.wait == RebalanceWait.INITIAL_REBALANCE_DELAY:
         yield (
-            f"The group's first rebalance waits {left} more {wait}.",
-            "Set group.initial.rebalance.delay.ms=0 on the broker where nobody else is to be"
-            " waited for (the dev profile does).",
+            f"The first rebalance of the group waits {left} more {wait}.",
+            "Set group.initial.rebalance.delay.ms=0 on the broker if no more members are expected"
+            " (the dev profile does).",
         )
     elif late:
-        asked = "join" if group.wait == RebalanceWait.JOIN_GROUP else "ask for their assignments"
+        asked = "join" if group.wait == RebalanceWait.JOIN_GROUP else "fetch their assignments"
         yield (
             f"A rebalance began {since} ago and waits for {len(late)} of {len(group.members)}"
-            f" members to {asked}: {_named([member_text(member) for member in late])}. Who has not"
-            f" come in {left} is put out.",
-            "See what their applications do between two polls: they come back with the next one,"
-            " within max.poll.interval.ms.",
+            f" members to {asked}: {_named([member_text(member) for member in late])}. They are"
+            f" removed in {left}.",
+            "Check what their applications do between two polls: a member rejoins at its next poll."
+            " max.poll.interval.ms bounds the time between polls.",
         )
     else:
         yield (
@@ -180,20 +179,20 @@ def _of_reconciliation(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str
             ]
             left = ""
             if member.deadline >= 0:
-                left = f", and is put out in {duration_text(max(member.deadline - now_ms, 0))}"
+                left = f", and is removed in {duration_text(max(member.deadline - now_ms, 0))}"
             yield (
-                f"{member_text(member)} has not given up {_named(given)} yet{left}; others wait"
-                " for them.",
-                "See what its application does between two polls, or in its callback for revoked"
+                f"{member_text(member)} has not revoked {_named(given)} yet{left}; other members"
+                " wait for them.",
+                "Check what its application does between two polls, or in its callback for revoked"
                 " partitions.",
             )
         elif member.state == MemberProgress.EPOCH_BEHIND and group.since >= 0:
             waited_ms = now_ms - group.since
             if waited_ms >= IDLE_MS:
                 yield (
-                    f"{member_text(member)} has not come for the assignment that was made"
+                    f"{member_text(member)} has not fetched the assignment that was computed"
                     f" {duration_text(waited_ms)} ago.",
-                    "See whether it still runs; it is put out when its session ends.",
+                    "Check whether it still runs; it is removed when its session times out.",
                 )
 
 
@@ -210,26 +209,26 @@ def _of_frequency(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str
         for event in group.events
         if now_ms - event.at <= OFTEN_MS
     )
-    advice = "Look at the reasons below."
+    advice = "See the reasons in the events."
     if expired:
         advice = (
-            f"{expired} times a member had gone silent: look whether its process stalls, or raise"
+            f"Members expired {expired} times: check whether their processes stall, or raise"
             " session.timeout.ms."
         )
     yield (
-        f"The group has rebalanced {len(lately)} times in {duration_text(OFTEN_MS)}, last because:"
+        f"The group has rebalanced {len(lately)} times in {duration_text(OFTEN_MS)}, most recently:"
         f" {lately[-1].reason}.",
         advice,
     )
 
 
 def missing_topic_findings(missing: Iterable[str]) -> list[Finding]:
-    """What is to be said of topics that a group subscribes to and nobody can see."""
+    """Findings about topics that a group subscribes to and that do not exist or are hidden."""
     return [
         Finding(
             about=topic,
-            what=f"The group subscribes to {topic}, and there is no such topic to be seen.",
-            advice="Create it, or look at how its name is written.",
+            what=f"The group subscribes to {topic}, which does not exist.",
+            advice="Create the topic, or check its name.",
         )
         for topic in missing
     ]
@@ -239,7 +238,7 @@ def missing_topic_findings(missing: Iterable[str]) -> list[Finding]:
 
 
 def partition_findings(view: PartitionView) -> list[Finding]:
-    """What is to be said of a partition, whoever reads it."""
+    """Findings about a partition, whoever reads it."""
     return [
         Finding(about=view.name, what=what, advice=advice) for what, advice in _of_partition(view)
     ]
@@ -247,11 +246,11 @@ def partition_findings(view: PartitionView) -> list[Finding]:
 
 def _of_partition(view: PartitionView) -> Iterator[tuple[str, str]]:
     if view.leader < 0:
-        # With eligible leader replicas (KIP-966) nobody is left in sync.
-        last = f", in sync was {_numbers(view.in_sync)} last" if view.in_sync else ""
+        # With eligible leader replicas (KIP-966) the ISR may be empty.
+        last = f"; last in sync: {_numbers(view.in_sync)}" if view.in_sync else ""
         where = "replica is on broker" if len(view.replicas) == 1 else "replicas are on brokers"
         yield (
-            f"{view.name} has no leader: nobody can read or write it. Its {where}"
+            f"{view.name} has no leader: it can be neither read nor written. Its {where}"
             f" {_numbers(view.replicas)}{last}.",
             f"Start broker {_numbers(view.in_sync or view.replicas)}.",
         )
@@ -259,7 +258,7 @@ def _of_partition(view: PartitionView) -> Iterator[tuple[str, str]]:
     if view.high_watermark < 0:
         yield (
             f"Broker {view.leader}, which leads {view.name}, did not answer.",
-            "See whether it runs.",
+            "Check whether it runs.",
         )
         return
     missing = [replica for replica in view.replicas if replica not in view.in_sync]
@@ -267,9 +266,9 @@ def _of_partition(view: PartitionView) -> Iterator[tuple[str, str]]:
     if len(view.in_sync) < view.min_in_sync:
         yield (
             f"{view.name} has {len(view.in_sync)} replicas in sync and needs {view.min_in_sync}"
-            " (min.insync.replicas): producers with acks=all are refused"
+            " (min.insync.replicas): writes with acks=all are refused"
             + (f", and {_records(uncommitted)} cannot be read yet." if uncommitted else "."),
-            f"Start broker {_numbers(missing)}, or see why it does not catch up.",
+            f"Start broker {_numbers(missing)}, or find out why it does not catch up.",
         )
     yield from _of_transaction(view)
     for reader in view.readers:
@@ -296,7 +295,7 @@ def _of_transaction(view: PartitionView) -> Iterator[tuple[str, str]]:
         since = f"open for {duration_text(found.age_ms)}, {since}"
     if found.transactional_id is None:
         advice = (
-            "No coordinator that answers knows it: if `odradek txn hanging` names it, end it with"
+            "No coordinator knows it. If `odradek txn hanging` lists it, end it with"
             f" `odradek txn abort {view.partition_id[0]} {view.partition_id[1]}"
             f" --start-offset {found.since_offset}`."
         )
@@ -304,11 +303,11 @@ def _of_transaction(view: PartitionView) -> Iterator[tuple[str, str]]:
         over = ""
         if found.age_ms is not None and found.timeout_ms is not None:
             left_ms = max(found.timeout_ms - found.age_ms, 0)
-            over = f" It is aborted in {duration_text(left_ms)} if it does not."
+            over = f" Otherwise it is aborted in {duration_text(left_ms)}."
         advice = f"Have its producer commit or abort.{over}"
     yield (
-        f"Who reads committed records only stops at offset {view.last_stable_offset} of"
-        f" {view.name}, {_records(behind)} before the end: {who} is {since}.",
+        f"Consumers with read_committed stop at offset {view.last_stable_offset} of {view.name},"
+        f" {_records(behind)} before the end: {who} is {since}.",
         advice,
     )
 
@@ -318,13 +317,13 @@ def _refused(view: PartitionView, reader: ExplainedReader) -> tuple[str, str]:
     advice = {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Allow its principal READ on the topic.",
         ErrorCode.OFFSET_OUT_OF_RANGE: (
-            f"The log holds {view.log_start_offset} to {view.high_watermark}; it begins anew as its"
-            " auto.offset.reset says."
+            f"The log has offsets {view.log_start_offset} to {view.high_watermark}; the consumer"
+            " resets by its auto.offset.reset."
         ),
     }.get(code, "")
     who = f"{reader.client_id} at {reader.client_host.lstrip('/')}"
     return (
-        f"{who} asks for offset {reader.offset} of {view.name} and is refused: {code.name}.",
+        f"{who} fetches {view.name} at offset {reader.offset} and gets {code.name}.",
         advice,
     )
 
@@ -335,7 +334,7 @@ def _refused(view: PartitionView, reader: ExplainedReader) -> tuple[str, str]:
 def reader_findings(
     group: ExplainedGroup, views: Mapping[PartitionId, PartitionView], now_ms: int
 ) -> list[Finding]:
-    """Why the group does not move on in partitions that have something for it."""
+    """Why the group does not progress in partitions that have records for it."""
     if group.group_type == "share":
         return [
             Finding(about=view.name, what=what, advice=advice)
@@ -367,9 +366,9 @@ def reader_findings(
             findings.append(
                 Finding(
                     about=view.name,
-                    what=f"A transaction may still change the group's offset in {view.name}:"
-                    " consumers that begin here wait (UNSTABLE_OFFSET_COMMIT).",
-                    advice="Have the transaction committed or aborted: `odradek txn list`.",
+                    what=f"An open transaction may change the group's offset in {view.name}:"
+                    " consumers that start there wait (UNSTABLE_OFFSET_COMMIT).",
+                    advice="Commit or abort the transaction: `odradek txn list`.",
                 )
             )
         findings += (
@@ -388,15 +387,15 @@ def _of_offset(view: PartitionView, offset: int) -> Iterator[tuple[str, str]]:
     if 0 <= offset < view.log_start_offset:
         lost = view.log_start_offset - offset
         yield (
-            f"{_records(lost)} of {view.name} were deleted before the group read them: it stands"
-            f" at {offset}, the log begins at {view.log_start_offset}.",
+            f"{_records(lost)} of {view.name} were deleted before the group read them: its offset"
+            f" is {offset}, the log starts at {view.log_start_offset}.",
             "Keep records longer (retention.ms, retention.bytes), or read faster.",
         )
     if offset > view.log_end_offset:
         yield (
-            f"The group stands at {offset} of {view.name}, beyond its end at"
-            f" {view.log_end_offset}: its consumers begin anew as auto.offset.reset says.",
-            "Set it right with `odradek group reset-offsets`.",
+            f"The group's offset in {view.name} is {offset}, beyond its end at"
+            f" {view.log_end_offset}: its consumers reset by auto.offset.reset.",
+            "Correct it with `odradek group reset-offsets`.",
         )
 
 
@@ -408,19 +407,19 @@ def _of_reader(
     at_ms: int,
     now_ms: int,
 ) -> Iterator[tuple[str, str]]:
-    """Why a partition that has records for the group does not move."""
+    """Why the group does not progress in a partition that has records for it."""
     if owner is None:
         if group.members and group.group_state == "Stable":
             yield (
                 f"No member of the group owns {view.name}.",
-                "See whether its members still subscribe to the topic.",
+                "Check whether its members still subscribe to the topic.",
             )
         return
     who = member_text(owner)
     if owner.state == MemberProgress.STATIC_LEFT:
         yield (
-            f"{view.name} is kept for {who}, a static member that has left for a while.",
-            "Start it again; others get the partition when its session ends.",
+            f"{view.name} is kept for {who}, a static member that has left.",
+            "Start it again; other members get the partition when its session times out.",
         )
         return
     readings = [
@@ -431,8 +430,8 @@ def _of_reader(
     if not readings:
         yield (
             f"{who} owns {view.name} and does not fetch it.",
-            "It may be paused, its application may not have polled since it got the partition, or"
-            " its process is gone: it is put out then when its session ends.",
+            "The partition is paused, its application has not polled since the assignment, or its"
+            " process is gone: then it is removed when its session times out.",
         )
         return
     newest = min(readings, key=lambda reader: reader.idle_ms)
@@ -441,19 +440,19 @@ def _of_reader(
         if newest.fetch_idle_ms < IDLE_MS:
             yield (
                 f"{who} fetches other partitions, but has not fetched {view.name} for {idle}.",
-                "It is paused there, or its application does not take what it was given before.",
+                "The partition is paused, or its application has not processed earlier records.",
             )
         else:
             yield (
                 f"{who} has fetched nothing for {duration_text(newest.fetch_idle_ms)}.",
-                "Its application does not poll, has paused all that it owns, or its process is"
-                " gone or stands still: it is put out then when its session ends.",
+                "Its application does not poll, all its partitions are paused, or its process is"
+                " gone or hangs: then it is removed when its session times out.",
             )
     elif newest.offset > max(offset, 0) and at_ms >= 0 and now_ms - at_ms >= UNCOMMITTED_MS:
         yield (
             f"{who} fetches {view.name} at offset {newest.offset}, but its last commit, of"
             f" {offset}, was {duration_text(now_ms - at_ms)} ago.",
-            "It does not commit, or its application is still at work on what it was given.",
+            "It does not commit, or its application is still processing earlier records.",
         )
 
 
@@ -463,7 +462,7 @@ def _of_reader(
 def _of_sharing(
     group: ExplainedGroup, view: PartitionView, sharing: ExplainedSharePartition
 ) -> Iterator[tuple[str, str]]:
-    """What is under way between the share group's start and its end."""
+    """Records of the share group that are acquired, delayed or being dead-lettered."""
     members = {member.member_id: member_text(member) for member in group.members}
     if sharing.acquired_count and not sharing.available_count:
         first = sharing.locks[0]
@@ -473,17 +472,17 @@ def _of_sharing(
             span = f"offsets {first.start_offset} to {first.end_offset - 1}"
         held = _records(sharing.acquired_count)
         yield (
-            f"{view.name} has {held} in members' hands, the first in those of {who}: {span},"
-            f" at delivery {first.delivery_count}, for {duration_text(first.left_ms)} more.",
-            "They can be had again when they are released, or when the lock ends"
+            f"{view.name} has {held} acquired by members, the first by {who}: {span}, delivery"
+            f" {first.delivery_count}, locked for {duration_text(first.left_ms)} more.",
+            "They become available when they are released, or when the lock expires"
             " (share.record.lock.duration.ms).",
         )
     if sharing.delayed_count:
         resting = _records(sharing.delayed_count)
-        yield f"{view.name} has {resting} resting before the next delivery.", ""
+        yield f"{view.name} has {resting} delayed until the next delivery.", ""
     if sharing.archiving_count:
         leaving = _records(sharing.archiving_count)
         yield (
-            f"{view.name} has {leaving} on the way to the dead-letter topic.",
-            "If that lasts, see whether the dead-letter topic can be written to.",
+            f"{view.name} has {leaving} being written to the dead-letter topic.",
+            "If that lasts, check whether the dead-letter topic can be written.",
         )

@@ -101,9 +101,9 @@ def test_durations_are_as_precise_as_a_sentence_can_bear(duration_ms: int, text:
 
 
 def test_a_group_without_members_does_not_read() -> None:
-    assert no_reader_reasons(group()) == ["the group has no members: nobody reads"]
+    assert no_reader_reasons(group()) == ["the group has no members"]
     [finding] = group_findings(group(), NOW_MS)
-    assert finding.what == "The group has no members: nobody reads."
+    assert finding.what == "The group has no members."
     assert finding.advice == "Start its consumers."
     [ephemeral] = group_findings(group(ttl_ms=60_000), NOW_MS)
     assert "ephemeral" in ephemeral.what
@@ -125,14 +125,14 @@ def test_the_initial_delay_is_told_with_the_key_that_says_it() -> None:
     [finding] = group_findings(waiting, NOW_MS)
     assert "waits 2 s more" in finding.what
     assert "group.initial.rebalance.delay.ms=0" in finding.advice
-    assert no_reader_reasons(waiting)[0].startswith("the group is in PreparingRebalance")
+    assert no_reader_reasons(waiting)[0].startswith("the group is PreparingRebalance")
 
 
 @pytest.mark.parametrize(
     ("wait", "what"),
     [
         (RebalanceWait.JOIN_GROUP, "to join"),
-        (RebalanceWait.SYNC_GROUP, "to ask for their assignments"),
+        (RebalanceWait.SYNC_GROUP, "to fetch their assignments"),
     ],
 )
 def test_who_holds_up_a_rebalance_is_named(wait: int, what: str) -> None:
@@ -141,7 +141,7 @@ def test_who_holds_up_a_rebalance_is_named(wait: int, what: str) -> None:
     [finding] = group_findings(waiting, NOW_MS)
     assert finding.what == (
         f"A rebalance began 12 s ago and waits for 1 of 2 members {what}: late (app at 10.0.0.1)."
-        " Who has not come in 48 s is put out."
+        " They are removed in 48 s."
     )
     assert "max.poll.interval.ms" in finding.advice
 
@@ -152,8 +152,8 @@ def test_who_keeps_partitions_that_others_wait_for_is_named() -> None:
     )
     [finding] = group_findings(group(keeping), NOW_MS)
     assert finding.what == (
-        "m (app at 10.0.0.1) has not given up t-3, t-4 yet, and is put out in 20 s; others wait"
-        " for them."
+        "m (app at 10.0.0.1) has not revoked t-3, t-4 yet, and is removed in 20 s; other members"
+        " wait for them."
     )
 
 
@@ -161,7 +161,7 @@ def test_who_has_not_come_for_its_assignment_is_named_after_a_while() -> None:
     behind = member(state=MemberProgress.EPOCH_BEHIND)
     assert group_findings(group(behind, since=NOW_MS - IDLE_MS + 1), NOW_MS) == []
     [finding] = group_findings(group(behind, since=NOW_MS - IDLE_MS), NOW_MS)
-    assert "has not come for the assignment" in finding.what
+    assert "has not fetched the assignment" in finding.what
 
 
 def test_rebalances_that_come_too_often_are_told_with_their_cause() -> None:
@@ -175,7 +175,7 @@ def test_rebalances_that_come_too_often_are_told_with_their_cause() -> None:
     assert group_findings(group(member(), events=started[1:]), NOW_MS) == []
     [finding] = group_findings(group(member(), events=[*started, silent]), NOW_MS)
     assert finding.what.startswith(
-        "The group has rebalanced 5 times in 5 min, last because: reason 1"
+        "The group has rebalanced 5 times in 5 min, most recently: reason 1"
     )
     assert "session.timeout.ms" in finding.advice
     assert group_findings(group(member(), events=started), NOW_MS + 3_600_000) == []
@@ -196,7 +196,7 @@ def test_a_partition_without_a_leader_names_whom_to_start() -> None:
     view = PartitionView(partition_id=PLACE, leader=-1, replicas=(1, 2), in_sync=(2,))
     [finding] = partition_findings(view)
     assert "t-0 has no leader" in finding.what
-    assert finding.what.endswith("Its replicas are on brokers 1, 2, in sync was 2 last.")
+    assert finding.what.endswith("Its replicas are on brokers 1, 2; last in sync: 2.")
     assert finding.advice == "Start broker 2."
     [finding] = partition_findings(replace(view, replicas=(2,), in_sync=()))
     assert finding.what.endswith("Its replica is on broker 2.")
@@ -228,12 +228,10 @@ def test_a_transaction_that_holds_readers_up_is_named_with_its_age() -> None:
     )
     [finding] = partition_findings(replace(VIEW, last_stable_offset=6, transaction=held))
     assert finding.what == (
-        "Who reads committed records only stops at offset 6 of t-0, 4 records before the end:"
+        "Consumers with read_committed stop at offset 6 of t-0, 4 records before the end:"
         " transaction 'etl' of producer 7 (Ongoing) is open for 30 s, silent for 5 s."
     )
-    assert finding.advice == (
-        "Have its producer commit or abort. It is aborted in 30 s if it does not."
-    )
+    assert finding.advice == ("Have its producer commit or abort. Otherwise it is aborted in 30 s.")
 
 
 def test_a_transaction_that_nobody_knows_is_told_with_how_to_end_it() -> None:
@@ -247,12 +245,12 @@ def test_a_transaction_that_nobody_knows_is_told_with_how_to_end_it() -> None:
     ("code", "name", "advice"),
     [
         (29, "TOPIC_AUTHORIZATION_FAILED", "Allow its principal READ on the topic."),
-        (1, "OFFSET_OUT_OF_RANGE", "The log holds 0 to 10"),
+        (1, "OFFSET_OUT_OF_RANGE", "The log has offsets 0 to 10"),
     ],
 )
 def test_whose_fetches_are_refused_is_told(code: int, name: str, advice: str) -> None:
     [finding] = partition_findings(replace(VIEW, readers=(reader(error_code=code, offset=99),)))
-    assert finding.what == f"app at 10.0.0.1 asks for offset 99 of t-0 and is refused: {name}."
+    assert finding.what == f"app at 10.0.0.1 fetches t-0 at offset 99 and gets {name}."
     assert finding.advice.startswith(advice)
     old = reader(error_code=code, idle_ms=IDLE_MS)
     assert partition_findings(replace(VIEW, readers=(old,))) == []
@@ -306,7 +304,7 @@ def test_who_fetches_and_does_not_commit_is_told() -> None:
 
 def test_a_static_member_that_is_away_keeps_its_partitions() -> None:
     [what] = reading(group(member(state=MemberProgress.STATIC_LEFT, instance_id="i")))
-    assert what == "t-0 is kept for m (i at 10.0.0.1), a static member that has left for a while."
+    assert what == "t-0 is kept for m (i at 10.0.0.1), a static member that has left."
 
 
 def test_records_that_were_deleted_unread_are_told() -> None:
@@ -317,7 +315,7 @@ def test_records_that_were_deleted_unread_are_told() -> None:
 
 def test_a_position_beyond_the_end_is_told() -> None:
     [what] = reading(group(member(), committed=11))
-    assert what.startswith("The group stands at 11 of t-0, beyond its end at 10")
+    assert what.startswith("The group's offset in t-0 is 11, beyond its end at 10")
 
 
 def test_an_offset_that_a_transaction_may_change_is_told() -> None:
@@ -348,8 +346,8 @@ def test_who_holds_the_records_of_a_share_group_is_named() -> None:
     )
     found = group(member(), committed=None, group_type="share")
     assert reading(found, shared(acquired_count=4, locks=[lock])) == [
-        "t-0 has 4 records in members' hands, the first in those of m (app at 10.0.0.1): offsets 2"
-        " to 4, at delivery 3, for 12 s more."
+        "t-0 has 4 records acquired by members, the first by m (app at 10.0.0.1): offsets 2 to 4,"
+        " delivery 3, locked for 12 s more."
     ]
     assert reading(found, shared(acquired_count=4, available_count=1, locks=[lock])) == []
 
@@ -357,7 +355,7 @@ def test_who_holds_the_records_of_a_share_group_is_named() -> None:
 def test_records_of_a_share_group_that_rest_or_are_given_up_are_told() -> None:
     found = group(member(), committed=None, group_type="share")
     assert reading(found, shared(delayed_count=1, archiving_count=2)) == [
-        "t-0 has 1 record resting before the next delivery.",
-        "t-0 has 2 records on the way to the dead-letter topic.",
+        "t-0 has 1 record delayed until the next delivery.",
+        "t-0 has 2 records being written to the dead-letter topic.",
     ]
     assert reading(found, shared()) == []
