@@ -106,7 +106,7 @@ def test_who_stands_still_is_given_up_with_a_reason(kafka: Run, topic: str, grou
     assert ran.exit_code == 1
     assert f"{topic}-0: 3 records behind" in ran.stderr
     assert "stands at 2 since the wait began" in ran.stderr
-    assert "the group has no members: nobody reads" in ran.stderr
+    assert "the group has no members" in ran.stderr
 
 
 def test_what_was_never_committed_counts_as_unread(kafka: Run, topic: str, group: str) -> None:
