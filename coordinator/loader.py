@@ -1,12 +1,11 @@
-"""Replays a log into a shard: as much of it as counts.
+"""Replays a log into a shard.
 
-Of a compacted log only the newest record of each key counts, and any of the others may be gone
-already. So they are left out where a slice of the log still has them: a shard whose members have
-committed the same offsets for hours is loaded in a third of the time that replaying each of those
-commits would take (docs/adr/0011-loading-a-shard.md).
+In a compacted log only the newest record of each key counts. So older records are skipped where a
+slice of the log still has them: a shard with hours of commits of the same offsets loads in a third
+of the time (docs/adr/0011-loading-a-shard.md).
 
-Invariant: what has been replayed after `finish` is a log that compaction could have made of the
-entries. Called by coordinator.runtime, once per life of a shard.
+Invariant: after `finish` the replayed records are a log that compaction could have produced. Called
+by coordinator.runtime, once per load of a shard.
 """
 
 from collections.abc import Iterable
@@ -16,12 +15,11 @@ from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker
 from odradek.coordinator.timeline import Timeline
 
 BUFFERED_RECORDS_MAX: Final = 2_048
-"""As many records are kept back at most: replaying them takes about 10 ms, and nothing else is done
-meanwhile."""
+"""The most records that are buffered: replaying them takes about 10 ms."""
 
 
 class TransactionalEntry(NamedTuple):
-    """A record of a transactional batch as the log has it."""
+    """A record of a transactional batch in the log."""
 
     producer_id: int
     producer_epoch: int
@@ -30,11 +28,11 @@ class TransactionalEntry(NamedTuple):
 
 
 LogEntry: TypeAlias = tuple[bytes | None, bytes | None] | TransactionalEntry | TransactionMarker
-"""What a log is read as: (key, value), the same inside a transaction, or the end of one."""
+"""An entry of a log: (key, value), the same inside a transaction, or the end of one."""
 
 
 class LoadableShard(Protocol):
-    """What is needed of a shard (coordinator.runtime.Shard)."""
+    """The part of a shard that loading needs (coordinator.runtime.Shard)."""
 
     timeline: Timeline
 
@@ -43,7 +41,7 @@ class LoadableShard(Protocol):
         """Whether only the newest record of each key counts."""
 
     def decode(self, key: bytes, value: bytes | None) -> Any:  # noqa: ANN401 - the shard's records
-        """A record, or None if it is somebody else's."""
+        """A record; None for types of other owners."""
 
     def replay(self, record: Any) -> None:  # noqa: ANN401 - the shard's records
         """Make the change that a record describes."""
@@ -59,8 +57,8 @@ class CoordinatorLoader:
     def replay(self, entries: Iterable[LogEntry], *, is_committed: bool) -> None:
         """A slice of the log, in offset order.
 
-        What is not `is_committed` lies beyond the high watermark, and so does all that follows it.
-        It may have to be taken back, so that each record gets a position of its own.
+        Without `is_committed` it lies beyond the high watermark, and so does all that follows. It
+        may be reverted, so each record gets its own position.
         """
         if not is_committed:
             self.finish()
@@ -73,7 +71,7 @@ class CoordinatorLoader:
                 self._replay(entry)
 
     def finish(self) -> None:
-        """Replay what was kept back."""
+        """Replay the buffered records."""
         newest, self._newest = self._newest, {}
         for entry in newest.items():
             self._replay(entry)
@@ -104,7 +102,7 @@ class CoordinatorLoader:
             self._shard.replay(record)
 
     def _record_of(self, entry: LogEntry) -> object:
-        """What an entry of the log says to the shard; None if it is not for it."""
+        """The shard's record of an entry; None if it is not for it."""
         if type(entry) is TransactionMarker:
             return entry
         key, value = entry[-2:]  # type: ignore[index]  # markers were told apart

@@ -1,11 +1,9 @@
-"""What a shard is told and what it answers: commands in, outcomes out, both plain values.
+"""The input and output of shards, as plain values: commands in, outcomes out.
 
-A shard is a pure state machine over the keys of one partition of a coordinator topic. It is given
-a `Command` (or a timer key that is due) together with the time, and returns an `Outcome`: the
-records that describe the change, the replies that follow from it, what is to be done elsewhere
-because of it, and the timers to set or cancel. Nothing has happened until the runtime replays the
-records, and nothing that depends on them leaves before they are committed. Called by every shard
-and by `runtime`.
+A shard is a pure state machine over the keys of one partition of a coordinator topic. It gets a
+`Command` (or the key of an expired timer) with the time, and returns an `Outcome`: records,
+replies, effects and timers. State changes when the runtime replays the records. Replies and effects
+leave when the records are committed. Used by every shard and by `runtime`.
 """
 
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -18,10 +16,10 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 TimerKey: TypeAlias = tuple[str, ...]
-"""What the timer is for first, then whose it is: `("session", group_id, member_id)`."""
+"""The purpose of the timer, then its owner: `("session", group_id, member_id)`."""
 
 NO_REQUEST = -1
-"""The request id of a command that nobody waits for."""
+"""The request id of a command without a response."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -44,8 +42,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class ShardReply(msgspec.Struct, frozen=True, gc=False):
     """The response to a request.
 
-    It waits until everything written before it is committed, unless it is `is_immediate`: then it
-    depends on nothing that a failed append would take back.
+    It is sent when everything that was written before it is committed. With `is_immediate` it is
+    sent at once: it depends on nothing that a failed append would revert.
     """
 
     request_id: int
@@ -54,9 +52,9 @@ class ShardReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, gc=False):
-    """The shard cannot answer a request: it is loading, has gone, or could not write.
+    """The shard cannot handle a request: it is loading, was unloaded, or could not write.
 
-    Whoever holds the request builds the response of its kind around `error_code`.
+    The caller makes the response of the API with `error_code`.
     """
 
     request_id: int
@@ -64,10 +62,11 @@ class ErrorReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):
-    """Something to be done outside of the shard, once everything written before it is committed.
+    """Something to do outside of the shard, when everything that was written before it is
+    committed.
 
-    The shell carries it out as often as it takes, and says with a command of its own when it is
-    done. It is lost when the shard is unloaded: whoever loads the shard asks for it again.
+    The host retries it until it succeeds, and then sends a command to the shard. It is lost when
+    the shard is unloaded; `on_loaded` returns it again.
     """
 
     instruction: object
@@ -77,7 +76,7 @@ Answer: TypeAlias = ShardReply | ErrorReply
 
 
 class TransactionalRecord(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
-    """A record that counts only if its producer's open transaction commits. It is written into a
+    """A record that becomes valid when its producer's open transaction commits. It is written to a
     transactional batch of that producer."""
 
     producer_id: int
@@ -86,8 +85,8 @@ class TransactionalRecord(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
 
 
 class TransactionMarker(msgspec.Struct, frozen=True, gc=False):
-    """The end of a producer's transaction in this partition: a record of its own kind, which makes
-    what the producer wrote in it real or void."""
+    """The end of a producer's transaction in this partition: a control record, which commits or
+    aborts the records of the transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -103,13 +102,12 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
-    """Everything a command does.
+    """Everything that a command does.
 
-    The records of one outcome are written together or not at all, unless it is not `is_atomic`:
-    then there may be more of them than fit into one batch, and each stands for itself. The commands
-    of `resumed_commands` are decided right after it: they were put off until now. If it
-    `can_linger` for what is written next, its records need not be written by themselves: nobody
-    waits for them, or nobody who would mind some milliseconds.
+    The records of one outcome are written together or not at all. Without `is_atomic` each record
+    stands for itself, and there may be more than fit into one batch. `resumed_commands` were
+    deferred and are handled right after this outcome. With `can_linger` the records may wait some
+    milliseconds for the next batch.
     """
 
     records: tuple[R, ...] = ()
@@ -122,7 +120,7 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
 
 
 class OutcomeBuilder(msgspec.Struct, Generic[R], kw_only=True, eq=False):
-    """An outcome in the making, for transitions that are made of several steps."""
+    """Collects an outcome, for transitions of several steps."""
 
     records: list[R] = []
     replies: list[ShardReply] = []
@@ -130,11 +128,11 @@ class OutcomeBuilder(msgspec.Struct, Generic[R], kw_only=True, eq=False):
     effects: list[Effect] = []
 
     def reply(self, request_id: int, response: object) -> None:
-        """Answer a request once everything written so far, this outcome included, is committed."""
+        """Respond when everything written so far, this outcome included, is committed."""
         self.replies.append(ShardReply(request_id, response))
 
     def send(self, instruction: object) -> None:
-        """Have something done elsewhere, once everything written so far is committed."""
+        """Add an effect, for when everything written so far is committed."""
         self.effects.append(Effect(instruction))
 
     def set_timer(self, key: TimerKey, deadline_ms: int) -> None:
@@ -142,7 +140,7 @@ class OutcomeBuilder(msgspec.Struct, Generic[R], kw_only=True, eq=False):
         self.timers.append(Timer(key, deadline_ms))
 
     def cancel_timer(self, key: TimerKey) -> None:
-        """Forget the timer; one that is not set may be cancelled."""
+        """Cancel the timer, whether it is set or not."""
         self.timers.append(Timer(key, None))
 
     def build(self, *, is_atomic: bool = True, can_linger: bool = False) -> Outcome[R]:

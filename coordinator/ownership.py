@@ -1,10 +1,9 @@
-"""Which shard a key belongs to, and which shards a router hosts.
+"""The shard of a key, and the shards that a router hosts.
 
-A coordinator topic's partitions are its shards. Clients, tools and other brokers compute the shard
-of a key as Kafka does, from the hash that Java gives the string, so that arithmetic is part of the
-wire. The shard is hosted by the node that leads its partition; if a node runs several routers,
-they take the shards in turn. Called by the router's coordinators whenever the metadata image
-moves.
+The partitions of a coordinator topic are its shards. Tools and other brokers compute the shard of a
+key as Kafka does, from Java's String.hashCode: the arithmetic is part of the protocol. A shard is
+hosted by the node that leads its partition; several routers of a node share them round-robin.
+Called by the router's coordinator service when the metadata image changes.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from odradek.cluster.metadata.image import TopicImage
 
 _INT32_MIN = -(1 << 31)
 _KEYS_REMEMBERED: Final = 10_000
-"""Members ask for the shard of their group with every heartbeat."""
+"""Every heartbeat computes the shard of its group."""
 
 
 def java_string_hash(text: str) -> int:
@@ -35,7 +34,7 @@ def shard_of(key: str, shard_count: int) -> int:
 
 
 class HostingChanges(NamedTuple):
-    """What a router must do to host what it should. `load` holds (shard, leader epoch)."""
+    """The shards to unload and to load; `load` holds (shard, leader epoch)."""
 
     unload: tuple[int, ...]
     load: tuple[tuple[int, int], ...]
@@ -55,10 +54,10 @@ def shards_to_host(
 
 
 def hosting_changes(hosted: Mapping[int, int], claimed: Mapping[int, int]) -> HostingChanges:
-    """From what is hosted to what is claimed.
+    """The difference between the hosted shards and those to host.
 
-    A shard whose leader epoch moved while the leader stayed is loaded anew: another broker may have
-    led, and written, in between.
+    A shard with a new leader epoch is loaded again also if the leader is the same: another broker
+    may have led, and written, in between.
     """
     unload = tuple(shard for shard, epoch in hosted.items() if claimed.get(shard) != epoch)
     load = tuple((shard, epoch) for shard, epoch in claimed.items() if hosted.get(shard) != epoch)

@@ -1,31 +1,30 @@
-"""Runs one shard: applies its outcomes, batches its records, keeps replies until they may leave.
+"""Runs one shard: applies its outcomes, batches its records, defers replies until the commit.
 
-What happens to a command, in this order and no other: the shard decides; its timers are set; its
-records are encoded, replayed and put into the open batch; its replies are parked behind the newest
-record. At the end of the shell's turn `take_batches` hands out what the turn has written, as few
-batches as fit, and the shell appends them to the partition in order, several in flight. What
-can wait (`has_urgent_batches`) may stay for a moment and leave with a later turn's. When
-the high watermark has passed a batch (`on_high_watermark_updated`) its replies leave, and so does
-what is to be done elsewhere because of it.
+A command is handled in this order: the shard decides; its timers are set; its records are encoded,
+replayed and put into the open batch; its replies are deferred behind the newest record. At the end
+of the host's turn `take_batches` returns what the turn has written, in as few batches as possible,
+and the host appends them to the partition in order, several in flight. Batches that are not urgent
+(`has_urgent_batches`) may leave with a later turn's. When the high watermark has passed a batch
+(`on_high_watermark_updated`) its replies leave, and so does what is to be done elsewhere because of
+it.
 
 | State | Meaning | Commands are answered | Goes to |
 |---|---|---|---|
-| LOADING | the log is being replayed | COORDINATOR_LOAD_IN_PROGRESS | ACTIVE |
+| LOADING | the log is replayed | COORDINATOR_LOAD_IN_PROGRESS | ACTIVE |
 | ACTIVE | serving | by the shard | DRAINING, FAILED |
 | DRAINING | a batch failed, others are in flight | COORDINATOR_NOT_AVAILABLE | ACTIVE, FAILED |
-| FAILED | what the log holds is in doubt: load anew | COORDINATOR_NOT_AVAILABLE | |
-| CLOSED | moved away or replaced; from every state | NOT_COORDINATOR | |
+| FAILED | the end of the log is unknown: load again | COORDINATOR_NOT_AVAILABLE | |
+| CLOSED | moved or replaced; from every state | NOT_COORDINATOR | |
 
-A batch that certainly was not written is taken back: the tables revert to the committed position,
-every reply behind it becomes a refusal, the shard hears which records were lost, and goes on. Later
-batches that are in flight fare alike: each says where the log must end for it to be written
-(`expected_offset`), so that none is written without those before it. If nobody knows whether a
-batch was written, only the log can tell, and the shard is loaded anew.
+A batch that was certainly not written is reverted: the tables return to the committed position,
+every reply behind it becomes an error, and `on_append_failed` gets the lost records. Later batches
+in flight fail as well: each has the log end offset that it expects (`expected_offset`), so that
+none is written without those before it. If it is unknown whether a batch was written, the shard is
+loaded again from the log.
 
-A log may end in records that are not committed: those of a former leader, or of ourselves before
-the shard was loaded anew. They are replayed as if they had just been written, so that no answer
-that rests on them leaves before the high watermark has passed them, and committed state is read
-without them.
+A log may end in uncommitted records: of a former leader, or of this broker before the shard was
+loaded again. They are replayed as if they had just been written: no reply that depends on them
+leaves before the high watermark has passed them, and committed state is read without them.
 
 Records that belong to a producer's transaction (`TransactionalRecord`) go into batches of that
 producer alone, and a `TransactionMarker` into one of its own, as storage and consumers know them;
@@ -62,10 +61,10 @@ from odradek.protocol.errors import ErrorCode, ProtocolError
 R = TypeVar("R")
 
 BATCH_BYTES_MAX: Final = 1_000_000
-"""A little under Kafka's default of max.message.bytes, which holds for coordinator topics too."""
+"""A little less than Kafka's default of max.message.bytes, also for coordinator topics."""
 
 _RECORD_OVERHEAD_BYTES: Final = 32
-"""More than the varints around a key and a value can take."""
+"""An upper bound of the varints of a record."""
 
 NOT_WRITTEN_ERRORS: Final = frozenset(
     {
@@ -80,7 +79,7 @@ NOT_WRITTEN_ERRORS: Final = frozenset(
         ErrorCode.OFFSET_OUT_OF_RANGE,
     }
 )
-"""Errors of an append after which the log holds nothing of the batch."""
+"""Errors of an append after which the batch is certainly not in the log."""
 
 _ERROR_OF_FAILED_APPEND: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
@@ -99,10 +98,10 @@ _FIND_COORDINATOR_ERRORS: Final = frozenset(
 
 
 def error_of_failed_append(error_code: ErrorCode) -> ErrorCode:
-    """What a client is told when the records behind its request could not be written.
+    """The error of a request whose records could not be written.
 
-    Clients look for the coordinator again and retry. MESSAGE_TOO_LARGE stays as it is: each API has
-    its own code for that.
+    Clients find the coordinator again and retry. MESSAGE_TOO_LARGE stays: each API has its own code
+    for it.
     """
     return _ERROR_OF_FAILED_APPEND.get(error_code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -139,7 +138,7 @@ class Shard(Protocol[R]):
 
     @property
     def is_log_compacted(self) -> bool:
-        """Whether of the log's records only the newest of each key counts."""
+        """Whether only the newest record of each key counts."""
 
     def encode(self, record: Any) -> tuple[bytes, bytes | None]:  # noqa: ANN401 - R without wrappers
         """The record's key and value (None: a tombstone) in the log.
@@ -151,23 +150,23 @@ class Shard(Protocol[R]):
         """The inverse; None for records of others. ProtocolError if malformed."""
 
     def handle(self, command: Command, now_ms: int) -> Outcome[R]:
-        """Decide a request. Changes soft state (who waits, who is due) and nothing else."""
+        """Handle a request. Changes only soft state (waiting requests, deadlines)."""
 
     def replay(self, record: R) -> None:
-        """Make the change that a record describes, live and at loading alike."""
+        """Apply a record to the state, live and at loading."""
 
     def fire(self, key: TimerKey, now_ms: int) -> Outcome[R]:
-        """A timer is due, and no longer set."""
+        """A timer has expired and is no longer set."""
 
     def on_loaded(self, now_ms: int) -> Outcome[R]:
-        """The log has been replayed: rebuild the soft state from it."""
+        """The log has been replayed: rebuild the soft state."""
 
     def on_append_failed(self, records: tuple[R, ...], now_ms: int) -> Outcome[R]:
-        """These records, oldest first, were not written; the tables have been reverted already."""
+        """These records, oldest first, were not written; the tables are reverted already."""
 
 
 class CoordinatorBatch(Generic[R]):
-    """Records to append as one record batch, in the order in which batches were handed out."""
+    """Records to append as one record batch, in the order of `take_batches`."""
 
     __slots__ = (
         "base_offset",
@@ -184,25 +183,25 @@ class CoordinatorBatch(Generic[R]):
     def __init__(self, timestamp_ms: int, producer: tuple[int, int] | None = None) -> None:
         self.timestamp_ms = timestamp_ms
         self.producer = producer
-        """(producer id, epoch) of the transaction that all of it belongs to."""
+        """(producer id, epoch) of the transaction of all records."""
         self.marker: TransactionMarker | None = None
-        """Set if this is no batch of records but the end of a transaction."""
+        """Set if the batch is the end of a transaction."""
         self.entries: list[tuple[bytes, bytes | None]] = []
         self.records: list[R] = []
         self.last_position = 0
         self.expected_offset = -1
-        """Where the log must end for it to be written: what it says rests on all batches before."""
+        """The log end offset at which it may be written: it depends on all batches before."""
         self.base_offset = -1
         self.error_code = ErrorCode.NONE
 
     @property
     def is_written(self) -> bool:
-        """Whether the log has given it offsets."""
+        """Whether it has offsets in the log."""
         return self.base_offset >= 0
 
     @property
     def offset_count(self) -> int:
-        """How many offsets it takes."""
+        """The number of its offsets."""
         return 1 if self.marker is not None else len(self.entries)
 
 
@@ -215,7 +214,7 @@ class _DeferredEvent(NamedTuple):
 
 
 class ShardRuntime(Generic[R]):
-    """One shard from loading to unloading. Load again with a new runtime and a new shard."""
+    """One shard from loading to unloading. To load again, use a new runtime and shard."""
 
     def __init__(self, shard: Shard[R], *, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
         self.state = ShardState.LOADING
@@ -250,7 +249,7 @@ class ShardRuntime(Generic[R]):
 
     @property
     def has_urgent_batches(self) -> bool:
-        """Whether any of them is waited for; what can wait may go with what is written next."""
+        """Whether a request waits for any of them; others may linger."""
         return self._is_urgent and self.has_batches
 
     # -- loading ----------------------------------------------------------------------------------
@@ -282,7 +281,7 @@ class ShardRuntime(Generic[R]):
     # -- requests and timers ----------------------------------------------------------------------
 
     def execute(self, command: Command, now_ms: int) -> list[Answer]:
-        """Decide a request; returns the answers (to this and others) that may leave at once."""
+        """Handle a request; returns the answers (to this and others) that may be sent."""
         if self.state is not _ACTIVE:
             return [ErrorReply(command.request_id, _ERROR_IN_STATE[self.state])]
         if command.request_id != NO_REQUEST:
@@ -292,15 +291,15 @@ class ShardRuntime(Generic[R]):
         return answers
 
     def next_check_ms(self) -> int | None:
-        """When to call `fire_due` next: something may be due then, and nothing is before."""
+        """When to call `fire_due` next: no timer expires before."""
         return self.timers.next_check_ms() if self.state is _ACTIVE else None
 
     def next_deadline_ms(self) -> int | None:
-        """When something is due next."""
+        """The earliest deadline of the timers."""
         return self.timers.next_deadline_ms() if self.state is _ACTIVE else None
 
     def fire_due(self, now_ms: int, *, count_max: int = 100) -> list[Answer]:
-        """Fire at most `count_max` due timers; the rest stays due."""
+        """Fire at most `count_max` expired timers."""
         answers: list[Answer] = []
         while count_max and self.state is ShardState.ACTIVE:
             count_max -= 1
@@ -311,14 +310,14 @@ class ShardRuntime(Generic[R]):
         return answers
 
     def take_effects(self) -> list[Effect]:
-        """What may be done outside now, since this was last asked; nothing is given twice."""
+        """The effects that may be carried out now; each is returned once."""
         effects, self._effects = self._effects, []
         return effects
 
     # -- the log ----------------------------------------------------------------------------------
 
     def take_batches(self) -> list[CoordinatorBatch[R]]:
-        """What has been written since the last call; to be appended in this order."""
+        """The batches since the last call, to be appended in this order."""
         if self.state is not ShardState.ACTIVE:
             return []
         self._close_batch()
@@ -331,18 +330,18 @@ class ShardRuntime(Generic[R]):
         return batches
 
     def appended(self, batch: CoordinatorBatch[R], base_offset: int) -> list[Answer]:
-        """The log has the batch at `base_offset`; not necessarily committed yet."""
+        """The batch is in the log at `base_offset`, possibly uncommitted."""
         batch.base_offset = base_offset
         if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
             return []
         if base_offset != self._next_offset:
-            # Somebody else wrote to the partition: our tables do not hold what a reload would see.
+            # Another writer: a reload would give other tables.
             return self.fail()
         self._next_offset = base_offset + batch.offset_count
         return self._fail_if_log_diverged()
 
     def on_high_watermark_updated(self, high_watermark: int, now_ms: int) -> list[Answer]:
-        """The high watermark (exclusive) has moved: everything below it is safe."""
+        """The high watermark (exclusive) has moved: everything below it is committed."""
         answers: list[Answer] = []
         if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
             return answers
@@ -375,20 +374,20 @@ class ShardRuntime(Generic[R]):
             return []
         is_first = not any(candidate.error_code for candidate in self._in_flight)
         if error_code not in NOT_WRITTEN_ERRORS or (
-            # Nothing of ours is missing before it: somebody else has written.
+            # No batch of ours failed before it: there is another writer.
             error_code is ErrorCode.OFFSET_OUT_OF_RANGE and is_first
         ):
             return self.fail(error_of_failed_append(error_code))
         batch.error_code = error_code
         answers: list[Answer] = []
-        # What was written after the failed batch rests on it, whether it has been sent or not.
+        # Batches behind the failed one depend on it, sent or not.
         first_lost = next(
             at for at, candidate in enumerate(self._in_flight) if candidate.error_code
         )
         before = self._in_flight[first_lost - 1].last_position if first_lost else -1
         last_kept = max(before, self._timeline.committed)
         refusal = error_of_failed_append(error_code)
-        # What is wrong with this batch is none of the others' fault.
+        # The error of this batch does not apply to the others.
         refusal_of_others = (
             refusal if refusal in _FIND_COORDINATOR_ERRORS else ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
@@ -405,11 +404,11 @@ class ShardRuntime(Generic[R]):
         return answers
 
     def fail(self, error_code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Answer]:
-        """Give up this runtime: what the log holds is in doubt. All requests are refused."""
+        """Stop this runtime: the end of the log is unknown. All requests get an error."""
         return self._end(ShardState.FAILED, error_code)
 
     def unload(self) -> list[Answer]:
-        """The shard has moved or is being replaced. All requests are refused."""
+        """The shard has moved or is replaced. All requests get an error."""
         return self._end(ShardState.CLOSED, ErrorCode.NOT_COORDINATOR)
 
     # -- inside -----------------------------------------------------------------------------------
@@ -445,7 +444,7 @@ class ShardRuntime(Generic[R]):
         position = self._timeline.position
         is_settled = position == self._timeline.committed
         if not (is_settled or outcome.can_linger):
-            # Its records are waited for, or its answers wait for those of others.
+            # A request waits for its records, or its replies for those of others.
             self._is_urgent |= bool(outcome.records or outcome.replies or outcome.effects)
         for reply in outcome.replies:
             if is_settled or reply.is_immediate:
@@ -466,7 +465,7 @@ class ShardRuntime(Generic[R]):
                 self._apply(self.shard.handle(command, now_ms), now_ms, answers)
 
     def _write(self, records: tuple[R, ...], now_ms: int) -> bool:
-        """Put the records into the open batch and replay them; False if they fit into no batch."""
+        """Put records into the open batch and replay them; False if no batch can hold them."""
         shard = self.shard
         first: Any = records[0]
         producer: tuple[int, int] | None = None
@@ -520,7 +519,7 @@ class ShardRuntime(Generic[R]):
             answers.append(answer)
 
     def _fail_if_log_diverged(self) -> list[Answer]:
-        """A written batch behind a refused one makes the log differ from any state we were in."""
+        """If a batch behind a failed one was written, the log differs from the state: fail."""
         is_refused = False
         for batch in self._in_flight:
             if batch.error_code:
@@ -530,7 +529,7 @@ class ShardRuntime(Generic[R]):
         return []
 
     def _revert_if_drained(self, now_ms: int, answers: list[Answer]) -> None:
-        """Once only refused batches are left in flight: revert and go on."""
+        """When only failed batches are in flight: revert and become ACTIVE."""
         if any(not batch.error_code for batch in self._in_flight):
             return
         self._close_batch()

@@ -1,14 +1,13 @@
-"""Tables that remember what they held at the last committed position, and can go back to it.
+"""Tables with an undo log back to the last committed position (Kafka's TimelineHashMap).
 
-A shard replays its records as it writes them, long before the log has them safely. So every change
-notes what it replaced, under the position of the record that made it. When a position is committed
-the notes up to it are dropped; when an append fails the notes are played backwards. A reader who
-may only see committed state asks `committed`, which looks at the oldest note of the key: it holds
-what was there before the first uncommitted change.
+A shard replays its records when it writes them, before they are committed. Every change logs the
+value that it replaced, at the position of its record. A commit drops the entries up to its
+position; a failed append undoes all of them. `committed` reads the oldest entry of a key: the value
+before the first uncommitted change.
 
-Invariant: undoing all notes, newest first, yields exactly the committed state. Both ways cost in
-proportion to what is uncommitted and never to the size of a table. Values must be immutable.
-Positions count records and know nothing of log offsets. Called by shards and by `runtime`.
+Invariant: undoing all entries, newest first, yields the committed state. Commit and revert cost in
+proportion to the uncommitted changes, not to the size of a table. Values must be immutable.
+Positions count records; they are no log offsets. Called by shards and by `runtime`.
 """
 
 from collections import deque
@@ -20,7 +19,7 @@ V = TypeVar("V")
 
 
 class _Absent:
-    """What a note holds for a key that was not there."""
+    """The replaced value of a key that was absent."""
 
 
 _ABSENT: Final = _Absent()
@@ -29,8 +28,8 @@ _ABSENT: Final = _Absent()
 class Timeline:
     """The positions shared by all tables of one shard.
 
-    `position` is that of the record being replayed, `committed` the newest one that can no longer
-    be taken back. While both are equal (as at loading) changes are final and nothing is noted.
+    `position` is that of the record that is replayed, `committed` the newest one that can no longer
+    be reverted. While both are equal (as at loading) changes are final and not logged.
     """
 
     __slots__ = ("_undo_log", "committed", "position")
@@ -56,7 +55,7 @@ class Timeline:
             table._forget_oldest(key)
 
     def revert(self) -> None:
-        """Take back every change after the committed position."""
+        """Undo every change after the committed position."""
         notes = self._undo_log
         while notes:
             _, table, key = notes.pop()
@@ -68,7 +67,7 @@ class Timeline:
 
 
 class TimelineTable(Generic[K, V]):
-    """A mapping whose changes since the committed position can be seen through and taken back."""
+    """A mapping whose changes since the committed position can be undone."""
 
     __slots__ = ("_live", "_previous", "_timeline", "get")
 
@@ -102,7 +101,7 @@ class TimelineTable(Generic[K, V]):
         return None if isinstance(value, _Absent) else value
 
     def is_settled(self, key: K) -> bool:
-        """Whether no change of the key can be taken back any more."""
+        """Whether the key has no uncommitted changes."""
         return key not in self._previous
 
     def committed_items(self) -> Iterator[tuple[K, V]]:
@@ -117,7 +116,7 @@ class TimelineTable(Generic[K, V]):
 
     @property
     def is_droppable(self) -> bool:
-        """Whether there is nothing, neither newest nor committed: the table may be dropped."""
+        """Whether the table is empty, newest and committed state: it may be dropped."""
         return not self._live and not self._previous
 
     def put(self, key: K, value: V) -> None:
@@ -165,6 +164,6 @@ class TimelineTable(Generic[K, V]):
 
 
 def count(table: TimelineTable[K, int], key: K, step: int) -> None:
-    """Add `step` to what the table counts of the key; what comes to 0 is not kept."""
+    """Add `step` to the count of the key; a count of 0 is removed."""
     counted = (table.get(key) or 0) + step
     table.assign(key, counted or None)

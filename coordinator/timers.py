@@ -1,10 +1,10 @@
 """Keyed deadlines, and which of them is next.
 
-A heartbeat moves its member's deadline a little into the future, thousands of times a second, and
-the timer almost never fires. So moving a deadline later touches one dictionary entry only: the heap
-keeps the old, earlier entry, and when the time of that has come it is put back under the true
-deadline: once in a session, and not with every heartbeat. Invariant: every set timer has exactly
-one current heap entry, at or before its deadline. Called by `runtime`.
+Heartbeats move the deadlines of sessions thousands of times a second, and these timers rarely
+expire. So a later deadline changes one dictionary entry only. The heap keeps the old, earlier
+entry; when its time has come it is put back with the true deadline: once in a session, not with
+every heartbeat. Invariant: every timer that is set has exactly one current heap entry, at or before
+its deadline. Called by `runtime`.
 """
 
 import heapq
@@ -13,8 +13,8 @@ from typing import Final
 from odradek.coordinator.outcome import TimerKey
 
 _LOOK_AHEAD_MS: Final = 1_000
-"""Entries that have been moved are put back together if they come up within this time: members that
-beat once a second would else have somebody look at the clock for each of them."""
+"""Moved entries that expire within this time are put back together, so that members with an
+interval of a second do not cause one wake-up each."""
 
 
 class _Entry:
@@ -50,13 +50,13 @@ class Timers:
         self._push(key, deadline_ms)
 
     def cancel(self, key: TimerKey) -> None:
-        """Forget the timer; its heap entry is skipped when it surfaces."""
+        """Cancel the timer; its heap entry is skipped later."""
         self._entries.pop(key, None)
 
     def next_check_ms(self) -> int | None:
         """When to call `pop_due` next: at the earliest deadline or before it; None for never.
 
-        It costs the same however many timers there are and were moved.
+        Constant time.
         """
         return self._heap[0][0] if self._heap else None
 
@@ -66,7 +66,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
-        """Take one timer with a deadline at or before `now_ms`, the earliest first."""
+        """Remove and return one expired timer, the earliest first."""
         self._settle(now_ms + _LOOK_AHEAD_MS)
         if not self._heap or self._heap[0][0] > now_ms:
             return None
@@ -85,8 +85,8 @@ class Timers:
             heapq.heapify(self._heap)
 
     def _settle(self, until_ms: int | None) -> None:
-        """Bring a heap entry to the top that is its timer's current one, at its true deadline; or
-        one beyond `until_ms`, whatever it is worth."""
+        """Clean the top of the heap: until it is a current entry at its true deadline, or one
+        beyond `until_ms`."""
         heap = self._heap
         while heap:
             deadline_ms, token, key = heap[0]
