@@ -1,6 +1,6 @@
-"""What a shard of share states is asked, and what it asks for.
+"""Requests to a shard of share states, and its effects.
 
-A request about a key is answered by `ShareStateError`, or by what is said at it.
+The response of a request about a key is `ShareStateError` or what the request declares.
 """
 
 from typing import NamedTuple, Self, TypeAlias
@@ -13,7 +13,7 @@ from odradek.protocol.types import Request, Uuid, uuid_from_text, uuid_to_text
 
 
 class ShareKey(NamedTuple):
-    """A share-partition: what one share group knows of one partition."""
+    """A share partition: one partition as one share group reads it."""
 
     group_id: str
     topic_id: Uuid
@@ -26,7 +26,7 @@ class ShareKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The inverse of `text`; a group's id may have colons. ValueError if it is none."""
+        """The inverse of `text`; a group id may contain colons. ValueError if it is invalid."""
         group_id, topic_id, partition = text.rsplit(":", 2)
         if not group_id.strip():
             raise ValueError(f"{text!r} names no group")
@@ -34,14 +34,14 @@ class ShareKey(NamedTuple):
 
 
 class ShareStateError(NamedTuple):
-    """Why a request was not carried out."""
+    """The error of a request."""
 
     code: ErrorCode
     message: str
 
 
 class PersistedShareState(NamedTuple):
-    """The durable state of a share-partition. Start offset -1: not decided yet."""
+    """The durable state of a share partition. Start offset -1: not known yet."""
 
     state_epoch: int
     start_offset: int
@@ -49,7 +49,7 @@ class PersistedShareState(NamedTuple):
 
 
 class ShareStateSummary(NamedTuple):
-    """Where a share-partition stands; start offset -1 if nobody has begun with it."""
+    """The offsets and epochs of a share partition; start offset -1 if it was not initialized."""
 
     state_epoch: int
     leader_epoch: int
@@ -104,20 +104,20 @@ class SummarizeShareState(
 ShareStateRequest: TypeAlias = (
     InitializeShareState | ReadShareState | WriteShareState | DeleteShareState | SummarizeShareState
 )
-"""What is asked about a key."""
+"""A request about a key."""
 
 NO_STATE_SUMMARY = ShareStateSummary(0, 0, -1, -1)
-"""Of a key that was never initialised."""
+"""Of a key that was never initialized."""
 
 
 class ForgetTopicStates(msgspec.Struct, Request[None], frozen=True, gc=False):
-    """These topics are no more."""
+    """These topics are deleted."""
 
     topic_ids: frozenset[Uuid]
 
 
 class MeasureLog(NamedTuple):
-    """Instruction to the shell: say with `Checkpoint` how far the log goes now."""
+    """Effect: send `Checkpoint` with the log end offset."""
 
 
 class Checkpoint(msgspec.Struct, Request[None], frozen=True, gc=False):
@@ -128,6 +128,6 @@ class Checkpoint(msgspec.Struct, Request[None], frozen=True, gc=False):
 
 
 class DropLog(NamedTuple):
-    """Instruction to the shell: nobody needs the log before `end_offset` any more."""
+    """Effect: delete the records of the log before `end_offset`."""
 
     end_offset: int

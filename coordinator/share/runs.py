@@ -1,9 +1,9 @@
-"""The records of a share partition that are in flight, as runs: neighbours that fare alike are one.
+"""The records in flight of a share partition, as runs of adjacent records in the same state.
 
-A consumer that keeps up has a handful of runs, whatever the number of records; a run is split only
-where records of it part ways, and joined with its neighbour when both have come to the same state.
-Invariant: the runs are adjacent, rise, and cover `[start_offset, end_offset)` without a hole; all
-ranges are half-open.
+Kafka's SharePartition has InFlightBatch for this. A consumer without lag has a few runs, whatever
+the number of records. A run is split where its records get different states, and joined with an
+adjacent one in the same state. Invariant: the runs are sorted and cover `[start_offset,
+end_offset)` without gaps; all ranges are half-open.
 """
 
 from bisect import bisect_right
@@ -18,12 +18,12 @@ NOBODY: Final = ""
 
 
 TERMINAL: Final = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
-"""Done with: the start offset may pass."""
+"""Final states: the start offset may move past them."""
 
 
 @dataclass(slots=True)
 class Target:
-    """What an acquired run becomes once that is written."""
+    """The state of an acquired run when the pending write is durable."""
 
     state: RecordState
     deadline_ms: int = 0
@@ -73,7 +73,7 @@ _start_of = attrgetter("start")
 
 
 class Runs:
-    """The runs in order. See the module's docstring for what holds of them."""
+    """The runs in order. See the module's docstring for the invariant."""
 
     def __init__(self, start_offset: int) -> None:
         self._runs: list[Run] = []
@@ -87,7 +87,7 @@ class Runs:
         return iter(self._runs)
 
     def append(self, run: Run) -> Run:
-        """Add a run at the end."""
+        """Append a run."""
         assert run.start == self.end_offset < run.end, "runs are adjacent and not empty"
         self._runs.append(run)
         self.end_offset = run.end
@@ -130,7 +130,7 @@ class Runs:
             self._runs[first : last + 1] = joined
 
     def drop_before(self, offset: int) -> list[Run]:
-        """Forget everything below `offset`, which may lie behind the end; what that was."""
+        """Remove and return everything below `offset`, which may lie behind the end."""
         self._split_at(offset)
         if offset >= self.end_offset:
             gone, self._runs = self._runs, []
@@ -143,11 +143,11 @@ class Runs:
         return gone
 
     def _at(self, offset: int) -> int:
-        """The index of the run that contains `offset`; where there is none, of the nearest."""
+        """The index of the run that contains `offset`, or of the nearest one."""
         return max(0, bisect_right(self._runs, offset, key=_start_of) - 1)
 
     def _split_at(self, offset: int) -> None:
-        """See to it that a run begins at `offset`, if it lies inside."""
+        """Split the run that contains `offset`, so that one begins there."""
         if not self.start_offset < offset < self.end_offset:
             return
         at = self._at(offset)

@@ -1,7 +1,6 @@
-"""What is durably known of one share-partition, and what a record makes of it.
+"""The durable state of one share partition, and how records change it.
 
-Pure values: `replay` of the shard is these functions and nothing else. Called by `shard` and
-`records`.
+Pure functions; `replay` of the shard consists of them. Called by `shard` and `records`.
 """
 
 import msgspec
@@ -10,7 +9,7 @@ from odradek.coordinator.share.state_batches import Batches, combine
 from odradek.protocol.types import NO_OFFSET
 
 NO_COUNT = -1
-"""Of a count of completed deliveries: unknown, or unchanged (KIP-1226)."""
+"""Of a delivery complete count: unknown or unchanged (KIP-1226)."""
 
 
 class ShareState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -67,7 +66,7 @@ def with_update(state: ShareState, update: ShareUpdate) -> ShareState:
 
 
 def snapshot_of(state: ShareState, now_ms: int) -> ShareState:
-    """The same, to be written as a new snapshot."""
+    """The state as a new snapshot."""
     return msgspec.structs.replace(
         state, snapshot_epoch=state.snapshot_epoch + 1, write_ms=now_ms, update_count=0
     )

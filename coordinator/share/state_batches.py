@@ -1,10 +1,9 @@
-"""What is known of ranges of records of a share-partition, as short as it can be said.
+"""State batches of a share partition in their shortest form (Kafka's PersisterStateBatchCombiner).
 
-A list of batches in normal form is sorted, no two overlap, and no two that touch say the same. New
-batches are laid over old ones; of what two say of a record the later stage wins: the higher
-delivery count, then the higher delivery state, because neither ever goes back for a record that
-stays in flight (KIP-932). That makes a write that arrives twice, or late, harmless. Called by
-`state`.
+Batches in normal form are sorted, do not overlap, and adjacent ones differ. New batches are
+combined with old ones: for each record the higher delivery count wins, then the higher delivery
+state, because neither decreases for a record in flight (KIP-932). So a duplicate or late write has
+no effect. Called by `state`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,16 +26,16 @@ class RecordState(IntEnum):
     ACQUIRED = 1
     ACKNOWLEDGED = 2
     ARCHIVING = 3
-    """Given up, and on its way to the dead-letter topic."""
+    """Being written to the dead-letter topic."""
     ARCHIVED = 4
 
 
 DURABLE_STATES: Final = frozenset(RecordState) - {RecordState.ACQUIRED}
-"""Delivery states that may be written; an acquisition is its leader's alone."""
+"""Delivery states that may be written; ACQUIRED exists in the leader only."""
 
 
 class PersisterStateBatch(NamedTuple):
-    """The records `[first_offset, last_offset]`, which are all in the same state."""
+    """The records `[first_offset, last_offset]`, all in the same state."""
 
     first_offset: int
     last_offset: int
@@ -51,7 +50,7 @@ _LAST: Final = itemgetter(1)
 
 
 def batches_of(found: Iterable[share_state.StateBatch]) -> Batches:
-    """What a record or a message has, as values; in no particular form."""
+    """The batches of a record or a message, in no particular form."""
     return tuple(
         PersisterStateBatch(
             batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count
@@ -84,7 +83,7 @@ def combine(
 
 
 def pruned(batches: Batches, start_offset: int) -> Batches:
-    """What of batches in normal form lies at or above the start offset."""
+    """The part of batches in normal form at or above the start offset."""
     if not batches or batches[0].first_offset >= start_offset:
         return batches
     at = bisect_left(batches, start_offset, key=_LAST)
@@ -95,7 +94,7 @@ def pruned(batches: Batches, start_offset: int) -> Batches:
 
 
 def _overlay(batches: list[PersisterStateBatch], new: PersisterStateBatch) -> None:
-    """Lay one batch over a list in normal form, in place."""
+    """Combine one batch with a list in normal form, in place."""
     first, last, state, count = new
     low = bisect_left(batches, first, key=_LAST)
     high = bisect_right(batches, last, key=_FIRST)
@@ -125,7 +124,7 @@ def _overlay(batches: list[PersisterStateBatch], new: PersisterStateBatch) -> No
 
 
 def _joined(pieces: list[PersisterStateBatch]) -> list[PersisterStateBatch]:
-    """Sorted pieces, with neighbours that say the same made one."""
+    """Sorted pieces, with adjacent equal ones joined."""
     joined = pieces[:1]
     for piece in pieces[1:]:
         before = joined[-1]

@@ -1,4 +1,4 @@
-"""What tools are told of transactions: DescribeTransactions and ListTransactions (KIP-664, 994)."""
+"""DescribeTransactions and ListTransactions (KIP-664, KIP-994)."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -24,7 +24,7 @@ STATE_LABELS: Final = frozenset(state.label for state in TransactionState)
 def describe_transaction(
     transactional_id: str, known: TransactionMetadata | None
 ) -> DescribeTransactionsTransactionState:
-    """One transactional id as DescribeTransactions shows it."""
+    """One transactional id of DescribeTransactions."""
     if known is None:
         return DescribeTransactionsTransactionState(
             error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id
@@ -49,9 +49,9 @@ def list_transactions(
     request: ListTransactionsRequest,
     now_ms: int,
 ) -> ListTransactionsResponse:
-    """Those that pass all filters. Unknown states let nothing pass and are told.
+    """The transactions that match all filters. Unknown states match nothing and are returned.
 
-    The pattern of version 2 is the handler's to apply: it says what is wrong with one.
+    The handler applies the pattern of version 2, because it reports an invalid one.
     """
     states = set(request.state_filters)
     producer_ids = set(request.producer_id_filters)

@@ -1,21 +1,21 @@
-"""Finds transactions that hang: open in a partition, and ended by nobody, ever (KIP-664, KIP-890).
+"""Finds hanging transactions: open in a partition, with no coordinator to end them (KIP-664,
+KIP-890).
 
-A partition's last stable offset stays at the first of them, and whoever reads what is committed
-waits there for good. One is made by a batch that arrives behind the end of its transaction: by a
-client that enlists partitions itself where nobody verifies that it did, or by another broker's
-defect.
+A hanging transaction holds the last stable offset of its partition, so that read_committed
+consumers stop there. It comes from a batch that arrives after the end of its transaction: from a
+client that adds partitions itself without verification, or from a defect of another broker.
 
-It is proven in two looks at the partition with a question to all coordinators after each:
+It is proven by two examinations of the partition, each followed by a request to all coordinators:
 
-    open in the partition, silent for longer than any transaction may take
+    open in the partition, without a batch for longer than any transaction may take
     -> no coordinator has an unfinished transaction of its producer in that partition
     -> still open there, and nothing was added to it
-    -> again no coordinator has
+    -> again no coordinator has one
 
-A coordinator calls a transaction complete only after its markers are written; so one that it did
-not know and that was open before and after it was asked is known to nobody. The second question is
-for a shard that was just moving when it was asked. What is here is pure;
-node/router/transactions/watchdog.py looks and asks, and the command line uses the same judgement.
+A coordinator completes a transaction only after its markers are written. So a transaction that was
+open before and after the coordinator was asked, and unknown to it, has no coordinator. The second
+request covers a shard that was moving during the first one. This module is pure:
+node/router/transactions/watchdog.py does the I/O; the command line uses the same rules.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,15 +24,15 @@ from typing import Final, NamedTuple
 from odradek.coordinator.transaction.transaction_metadata import Partition
 
 EXAMINED_COUNT_MAX: Final = 200
-"""Partitions whose producers are looked at in one round; others get their turn in the next."""
+"""Partitions that are examined in one round; others follow in the next."""
 MARGIN_MS: Final = 300_000
-"""What a transaction may take beyond its timeout until its markers are everywhere: Kafka's own for
-its gauge of partitions with late transactions."""
+"""The time beyond its timeout that a transaction may take until all markers are written: Kafka's
+value for the metric PartitionsWithLateTransactionsCount."""
 
 
 class OpenPartitionTransaction(NamedTuple):
-    """A transaction that is open in a partition, as the partition's leader knows it. Two looks at
-    one to which nothing was added in between are equal."""
+    """An open transaction of a partition, as its leader describes it. Two descriptions are equal if
+    nothing was added in between."""
 
     partition: Partition
     producer_id: int
@@ -43,33 +43,33 @@ class OpenPartitionTransaction(NamedTuple):
 
 
 Unfinished = Mapping[int, Collection[Partition]]
-"""The partitions of the unfinished transaction of each producer id, as all coordinators tell."""
+"""The partitions of unfinished transactions by producer id, from all coordinators."""
 
 
 def is_late(found: OpenPartitionTransaction, *, now_ms: int, limit_ms: int) -> bool:
-    """Whether nothing was heard of it for longer than any transaction may take."""
+    """Whether its last batch is older than any transaction may take."""
     return now_ms - found.last_timestamp_ms > limit_ms
 
 
 def is_unknown(found: OpenPartitionTransaction, unfinished: Unfinished) -> bool:
-    """Whether no coordinator is going to end it. One of a later epoch would, in its partitions."""
+    """Whether no coordinator will end it. One with a later epoch does, in its partitions."""
     return found.partition not in unfinished.get(found.producer_id, ())
 
 
 class HangingTransactionDetector:
-    """What rounds of looking have to remember of each other."""
+    """The state between the rounds of examination."""
 
     def __init__(self) -> None:
         self.hanging: dict[OpenPartitionTransaction, None] = {}
-        """Those that are proven, the one found first at the beginning."""
+        """The proven ones, the oldest finding first."""
         self._held_back: dict[Partition, int] = {}
         self._suspected: set[OpenPartitionTransaction] = set()
         self._last_examined: Partition = ("", -1)
 
     def begin_round(self, held_back: Mapping[Partition, int]) -> list[Partition]:
-        """Begin a round, given the last stable offsets of those partitions that are held back by a
-        transaction: those where it has not moved for a round, and no more than may be examined at
-        once. What is held back no longer is forgotten."""
+        """Begin a round, given the last stable offsets of the partitions that a transaction holds.
+        Returns the partitions to examine: those whose offset has not moved for a round, at most
+        EXAMINED_COUNT_MAX. Partitions that are no longer held are dropped."""
         stuck = sorted(
             partition
             for partition, offset in held_back.items()
@@ -91,8 +91,8 @@ class HangingTransactionDetector:
         late: Iterable[OpenPartitionTransaction],
         unfinished: Unfinished,
     ) -> list[OpenPartitionTransaction]:
-        """End a round, given what was open and late in the examined partitions, and what the
-        coordinators said afterwards. Returns what was proven just now."""
+        """End a round, given the late open transactions of the examined partitions, and the
+        coordinators' unfinished ones after that. Returns the newly proven ones."""
         unknown = {found for found in late if is_unknown(found, unfinished)}
         proven = unknown & self._suspected
         new = sorted(proven - self.hanging.keys())

@@ -49,7 +49,7 @@ class _Value:
 
 
 class TransactionRecord(msgspec.Struct, frozen=True, gc=False):
-    """The newest state of a transactional id, or (without one) that it is forgotten."""
+    """The newest state of a transactional id; without one the id has expired."""
 
     transactional_id: str
     transaction: TransactionMetadata | None
@@ -97,7 +97,7 @@ def _transaction_of(read: _Value) -> TransactionMetadata:
 
 
 def by_topic(partitions: frozenset[Partition]) -> dict[str, list[int]]:
-    """The same, sorted, as messages and records have it."""
+    """Partitions by topic, both sorted."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)

@@ -1,7 +1,7 @@
-"""What a transaction shard is asked besides the messages of the protocol, and what it asks for.
+"""Requests to a transaction shard that are no messages of the protocol, and its effects.
 
-Handlers turn requests into these once they have checked who may; `WriteMarkers` is what the shell
-is told to do, `MarkersWritten` how it says that it is done.
+Handlers make these after authorization. `WriteMarkers` is an effect; the host sends
+`MarkersWritten` when it is carried out.
 """
 
 from typing import NamedTuple

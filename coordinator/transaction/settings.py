@@ -1,4 +1,4 @@
-"""What a transaction shard needs of the configuration; it may be replaced at any time."""
+"""The configuration of a transaction shard; it may be replaced at any time."""
 
 import msgspec
 

@@ -1,12 +1,13 @@
-"""All transactional ids of one shard: finds the transaction that a request means, and decides.
+"""The transactional ids of one shard.
 
-What the log holds is one table, the newest `TransactionMetadata` of each id, which only `replay`
-changes; what its steps are stands in `transaction`. Soft state is who waits: a request that comes
-while the markers of the last transaction are being written is put off for a moment instead of being
-told to come again, because that moment is shorter than any client's back-off.
+The state is one table, the newest `TransactionMetadata` of each id, which only `replay` changes;
+the steps are in `transaction_metadata`. Soft state are the deferred requests: a request that
+arrives while the markers of the previous transaction are being written is deferred for a moment
+instead of getting CONCURRENT_TRANSACTIONS, because that moment is shorter than any client's
+backoff.
 
-Invariant: whatever is prepared in committed state has a `WriteMarkers` under way in the shell, from
-the moment it was committed or the shard loaded until `MarkersWritten` has been recorded. Called by
+Invariant: every prepared transaction in committed state has a `WriteMarkers` effect in the host,
+from its commit or the load of the shard until `MarkersWritten` is recorded. Called by
 coordinator.runtime, with one shard per partition of `__transaction_state`.
 """
 
@@ -57,9 +58,9 @@ from odradek.protocol.messages.transactions import (
 from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 
 DEFER_TIMEOUT_MS: Final = 100
-"""How long a request waits for the markers of the transaction before it."""
+"""How long a request waits for the markers of the previous transaction."""
 DEFERRED_COUNT_MAX: Final = 10
-"""Requests that wait for one transactional id; a client has one under way, or a few at most."""
+"""Deferred requests of one transactional id; a client has one or a few in flight."""
 _FENCED_SINCE_INIT: Final = 4
 _FENCED_SINCE: Final = 2
 _EXPIRY_KEY: Final[TimerKey] = ("expiry",)
@@ -93,7 +94,7 @@ class TransactionShard:
     # -- what the runtime asks of a shard ---------------------------------------------------------
 
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
-        """Kafka's formats; the newer one once the cluster has agreed upon it."""
+        """Kafka's formats; the newer one from transaction.version 1 on."""
         return formats.encode(record, version=min(self.settings.transaction_version, 1))
 
     def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
@@ -112,7 +113,7 @@ class TransactionShard:
             self.transactions.put(record.transactional_id, record.transaction)
 
     def on_loaded(self, now_ms: int) -> _Outcome:
-        """What was prepared is carried on with, what is open gets its timer again."""
+        """Write the markers of prepared transactions, set the timers of ongoing ones."""
         timers = [Timer(_EXPIRY_KEY, now_ms + self.settings.expiry_check_interval_ms)]
         effects: list[Effect] = []
         for transactional_id, known in self.transactions.items():
@@ -123,7 +124,7 @@ class TransactionShard:
         return Outcome(timers=tuple(timers), effects=tuple(effects))
 
     def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
-        """A transaction's, a waiting request's or the shard's time has come."""
+        """A timeout of a transaction or a deferred request, or the check for expired ids."""
         match key[0]:
             case "expiry":
                 return self._expire(now_ms)
@@ -135,8 +136,7 @@ class TransactionShard:
                 raise AssertionError(f"a timer of an unknown kind: {kind}")
 
     def on_append_failed(self, records: tuple[TransactionRecord, ...], now_ms: int) -> _Outcome:
-        """The table is back where it was; so must be timers. Who waits for what was not written
-        had better come again."""
+        """The table was reverted: reset the timers and refuse deferred requests."""
         ids = dict.fromkeys(record.transactional_id for record in records)
         timers: list[Timer] = []
         for transactional_id in ids:
@@ -249,7 +249,7 @@ class TransactionShard:
             or not known.state.is_prepared
             or (known.producer_id, known.producer_epoch) != (done.producer_id, done.producer_epoch)
         ):
-            # Said before.
+            # A repeated report.
             return respond(command, None)
         deferred = self._deferred.pop(transactional_id, ())
         return Outcome(
@@ -257,8 +257,8 @@ class TransactionShard:
             replies=(ShardReply(command.request_id, None),),
             timers=(Timer(("hold", transactional_id), None),) if deferred else (),
             resumed_commands=tuple(deferred),
-            # Whoever begins the next transaction writes it along. Until then the log says that the
-            # markers are to be written, which whoever loads it does once more, without harm.
+            # It is written with the start of the next transaction. A load before that writes the
+            # markers again, which has no effect.
             can_linger=True,
         )
 
@@ -271,7 +271,7 @@ class TransactionShard:
         return self._write(transactional_id, prepare_fence(known, now_ms=now_ms), now_ms)
 
     def _expire(self, now_ms: int) -> _Outcome:
-        """Look at some ids; the rest follows at once, or the next round after a while."""
+        """Check some ids; the rest follows at once, the next round after the interval."""
         if not self._to_check:
             self._to_check = [transactional_id for transactional_id, _ in self.transactions.items()]
         checked = self._to_check[-_EXPIRY_SLICE_COUNT:]
@@ -294,7 +294,7 @@ class TransactionShard:
         now_ms: int,
         replies: tuple[ShardReply, ...] = (),
     ) -> _Outcome:
-        """The outcome of a step, with what follows from the state that it leads to."""
+        """The outcome of a step, with the timers and effects of its new state."""
         timers: list[Timer] = []
         effects: tuple[Effect, ...] = ()
         if transaction.state is TransactionState.ONGOING:
@@ -317,7 +317,7 @@ class TransactionShard:
     def _defer_if_concurrent(
         self, command: Command, transactional_id: str, error: ErrorCode, now_ms: int
     ) -> _Outcome | None:
-        """Put a request off that comes a moment too early; None if it must be answered."""
+        """Defer a request that got CONCURRENT_TRANSACTIONS; None if it cannot be deferred."""
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
             return None
         deferred = self._deferred.get(transactional_id, [])
@@ -384,7 +384,7 @@ def _end_answer(known: TransactionMetadata) -> EndTxnResponse:
 
 
 def _concurrent_response(command: Command) -> object:
-    """CONCURRENT_TRANSACTIONS in the form of the request's answer."""
+    """The response of the request with CONCURRENT_TRANSACTIONS."""
     error = ErrorCode.CONCURRENT_TRANSACTIONS
     if isinstance(command.request, InitProducer):
         return _init_error(command, error)

@@ -1,9 +1,9 @@
-"""One transactional id: who owns it now, and how its transaction stands. Values and pure steps.
+"""The metadata of one transactional id: its owner and the state of its transaction.
 
-Every step takes the newest value and gives the next one, which the shard writes, or an error code.
-An owner is a producer id with an epoch; whoever comes with another epoch is fenced (KIP-98). A
-client of version 2 (KIP-890) gets a new epoch with the end of each transaction, and a new producer
-id when epochs run out.
+Every step is a pure function from the newest value to the next one, which the shard writes, or to
+an error code. An owner is a producer id with an epoch; requests with another epoch are fenced
+(KIP-98). A client of version 2 (KIP-890) gets a new epoch with the end of each transaction, and a
+new producer id when the epochs are exhausted.
 
     state           InitProducerId    AddPartitions    EndTxn commit     EndTxn abort
     ------------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ id when epochs run out.
     nothing for transactional.id.expiration  Empty, Complete (unknown)
 
 48 is INVALID_TXN_STATE, 49 INVALID_PRODUCER_ID_MAPPING, 51 CONCURRENT_TRANSACTIONS. Dead and
-PrepareEpochFence exist for Kafka's numbers: what they stand for in its memory is one record here.
+PrepareEpochFence exist for Kafka's numbers only: Kafka has them in memory, here each is one record.
 """
 
 from enum import IntEnum
@@ -37,14 +37,14 @@ from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 NO_TIME: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
 EPOCH_BUMPS_SINCE: Final = 2
-"""The client's transaction version from which each transaction ends an epoch."""
+"""The transaction version from which every end of a transaction increments the epoch."""
 
 Partition = tuple[str, int]
 """A topic's name and a partition's index."""
 
 
 class TransactionState(IntEnum):
-    """With the numbers of the log."""
+    """Kafka's states, with the numbers of the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -57,12 +57,12 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """As tools write it: PrepareCommit."""
+        """The name that tools use: PrepareCommit."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
     @property
     def is_prepared(self) -> bool:
-        """Decided, and not yet known to all partitions."""
+        """Whether it is decided, and markers are being written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
@@ -89,7 +89,7 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bumps_epochs(self) -> bool:
-        """Whether the client expects a new epoch with each end (KIP-890)."""
+        """Whether every end of a transaction increments the epoch (KIP-890)."""
         return self.client_version >= EPOCH_BUMPS_SINCE
 
     @property
@@ -99,7 +99,7 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Whether no further owner may get this producer id: the last epoch is kept for fencing."""
+    """Whether the producer id can have no further owner: the last epoch is for fencing."""
     return epoch >= EPOCH_MAX - 1
 
 
@@ -126,7 +126,7 @@ def prepare_init_producer_id(
         return ErrorCode.CONCURRENT_TRANSACTIONS
     assert known.state is not TransactionState.ONGOING, "it is aborted first"
     epoch = known.producer_epoch
-    # The answer was lost, or the owner's transaction was aborted: it has got its epoch already.
+    # A retry, or the owner's transaction was aborted: the epoch was incremented already.
     is_former = expected is not None and expected[1] == known.last_producer_epoch
     if expected is not None and expected[1] != epoch and not is_former:
         return ErrorCode.PRODUCER_FENCED
@@ -139,7 +139,7 @@ def prepare_init_producer_id(
         start_ms=NO_TIME,
         last_producer_epoch=NO_EPOCH if expected is None else expected[1],
     )
-    # The very last epoch only ever fences.
+    # The last epoch is for fencing only.
     if epoch == EPOCH_MAX or (is_epoch_exhausted(epoch) and not is_former):
         return msgspec.structs.replace(
             renewed,
@@ -160,7 +160,7 @@ def _may_be_owner(known: TransactionMetadata, producer_id: int, producer_epoch: 
 def owner_error(
     known: TransactionMetadata | None, producer_id: int, producer_epoch: int
 ) -> ErrorCode:
-    """NONE if they are the owner's id and epoch."""
+    """The error of a producer id and epoch; NONE if they are the owner's."""
     if known is None or known.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if known.producer_epoch != producer_epoch:
@@ -175,7 +175,7 @@ def prepare_add_partitions(
     client_version: int,
     now_ms: int,
 ) -> TransactionMetadata | ErrorCode:
-    """Let these take part. The very same value if they do already."""
+    """Add partitions to the transaction. Returns `known` itself if all are in it."""
     if known.state.is_prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if known.state is TransactionState.ONGOING:
@@ -205,7 +205,7 @@ def prepare_commit_or_abort(
     fresh_producer_id: int,
     now_ms: int,
 ) -> TransactionMetadata | ErrorCode:
-    """Decide the transaction as its client says. NONE if that has been done before."""
+    """EndTxn: decide the transaction. NONE for a retry of a completed one."""
     bumps = client_version >= EPOCH_BUMPS_SINCE
     if known is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -235,8 +235,8 @@ def prepare_commit_or_abort(
             was_commit = known.state is TransactionState.COMPLETE_COMMIT
             if is_retry or not bumps:
                 return ErrorCode.NONE if was_commit is is_commit else ErrorCode.INVALID_TXN_STATE
-    # Nothing is open. A client of version 2 cannot know whether its first batch has opened
-    # anything, so that it may always abort, and its epoch ends all the same.
+    # There is no transaction. A client of version 2 cannot know whether its first batch has started
+    # one, so it may always abort; the epoch is incremented all the same.
     if bumps and not is_commit:
         return _prepared(known, is_commit, client_version, fresh_producer_id, now_ms)
     return ErrorCode.INVALID_TXN_STATE
@@ -272,11 +272,11 @@ def _prepared(
 
 
 def prepare_fence(known: TransactionMetadata, *, now_ms: int) -> TransactionMetadata:
-    """Abort an ongoing transaction from outside: a new owner has come, or its time is over.
+    """Abort an ongoing transaction for a new owner, or after its timeout.
 
-    The epoch rises so that nothing of the owner is let in behind the marker. An owner whose time is
-    over, and who has not been followed by another, can go on: with InitProducerId, which knows it
-    by its former epoch, or in version 2 by aborting what has been aborted (KIP-588, KIP-890).
+    The epoch is incremented, so that no batch of the owner is accepted after the marker. After a
+    timeout the owner can continue if there is no new owner: with InitProducerId and its former
+    epoch, or in version 2 with an abort (KIP-588, KIP-890).
     """
     assert known.state is TransactionState.ONGOING
     return msgspec.structs.replace(
@@ -290,7 +290,7 @@ def prepare_fence(known: TransactionMetadata, *, now_ms: int) -> TransactionMeta
 
 
 def prepare_complete(known: TransactionMetadata, *, now_ms: int) -> TransactionMetadata:
-    """Every partition knows of the decision."""
+    """All markers are written."""
     assert known.state.is_prepared
     is_commit = known.state is TransactionState.PREPARE_COMMIT
     done = msgspec.structs.replace(
@@ -311,13 +311,13 @@ def prepare_complete(known: TransactionMetadata, *, now_ms: int) -> TransactionM
 
 
 def next_owner(known: TransactionMetadata) -> tuple[int, int]:
-    """(producer id, epoch) for the client's next transaction: what EndTxn answers from v5 on."""
+    """(producer id, epoch) of the client's next transaction, for EndTxn v5 and later."""
     if known.next_producer_id != NO_PRODUCER_ID:
         return known.next_producer_id, 0
     return known.producer_id, known.producer_epoch
 
 
 def is_expired(known: TransactionMetadata, *, now_ms: int, expiration_ms: int) -> bool:
-    """Whether the id may be forgotten: nothing is open and nobody came for so long."""
+    """Whether the id expires: it has no transaction and was not used for `expiration_ms`."""
     is_idle = not known.state.is_prepared and known.state is not TransactionState.ONGOING
     return is_idle and now_ms - known.last_update_ms >= expiration_ms
