@@ -41,12 +41,37 @@ from odradek.cluster.metadata.group_settings import (
     StreamsGroupSettings,
 )
 from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.topic_names import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+)
 
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 BROKER: Final = ConfigScope.BROKER
 _LIMIT_OF_ADDRESS: Final = re.compile(r"[^\s,;]+:[0-9]{1,9}\Z")
 READ_ONLY: Final = ConfigScope.READ_ONLY
+
+
+def _partition_count(topic: str, kind: str) -> int:
+    return integer(
+        50,
+        f"How many partitions {topic} gets. It cannot be changed once the topic exists.",
+        enforced_by=f"odradek.node.router.shards.{kind}_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
+
+
+def _replication_factor(topic: str, kind: str) -> int:
+    return short(
+        3,
+        f"How many replicas {topic} gets, if there are that many brokers.",
+        enforced_by=f"odradek.node.router.shards.{kind}_coordinator_type",
+        validator=at_least(1),
+        scope=READ_ONLY,
+    )
 
 
 def _limits_by_address(text: str) -> tuple[tuple[str, int], ...]:
@@ -244,20 +269,8 @@ class BrokerSettings:
         enforced_by="odradek.coordinator.group.administration.group_cleanup",
         validator=at_least(1),
     )
-    offsets_topic_num_partitions: int = integer(
-        50,
-        "How many partitions __consumer_offsets gets; it cannot be changed once the topic exists.",
-        enforced_by="odradek.node.router.shards.group_coordinator_type",
-        validator=at_least(1),
-        scope=READ_ONLY,
-    )
-    offsets_topic_replication_factor: int = short(
-        3,
-        "How many replicas __consumer_offsets gets, if there are that many brokers.",
-        enforced_by="odradek.node.router.shards.group_coordinator_type",
-        validator=at_least(1),
-        scope=READ_ONLY,
-    )
+    offsets_topic_num_partitions: int = _partition_count(CONSUMER_OFFSETS, "group")
+    offsets_topic_replication_factor: int = _replication_factor(CONSUMER_OFFSETS, "group")
     offsets_topic_segment_bytes: int = integer(
         16_777_216,
         "The segment.bytes that __consumer_offsets is created with. A broker that takes a"
@@ -360,19 +373,9 @@ class BrokerSettings:
         validator=at_least(1),
         scope=READ_ONLY,
     )
-    transaction_state_log_num_partitions: int = integer(
-        50,
-        "How many partitions __transaction_state gets; it cannot be changed once the topic exists.",
-        enforced_by="odradek.node.router.shards.transaction_coordinator_type",
-        validator=at_least(1),
-        scope=READ_ONLY,
-    )
-    transaction_state_log_replication_factor: int = short(
-        3,
-        "How many replicas __transaction_state gets, if there are that many brokers.",
-        enforced_by="odradek.node.router.shards.transaction_coordinator_type",
-        validator=at_least(1),
-        scope=READ_ONLY,
+    transaction_state_log_num_partitions: int = _partition_count(TRANSACTION_STATE, "transaction")
+    transaction_state_log_replication_factor: int = _replication_factor(
+        TRANSACTION_STATE, "transaction"
     )
     transaction_state_log_segment_bytes: int = integer(
         16_777_216,
@@ -421,19 +424,9 @@ class BrokerSettings:
         validator=at_least(1),
         scope=READ_ONLY,
     )
-    share_coordinator_state_topic_num_partitions: int = integer(
-        50,
-        "How many partitions __share_group_state gets; it cannot be changed once the topic exists.",
-        enforced_by="odradek.node.router.shards.share_coordinator_type",
-        validator=at_least(1),
-        scope=READ_ONLY,
-    )
-    share_coordinator_state_topic_replication_factor: int = short(
-        3,
-        "How many replicas __share_group_state gets, if there are that many brokers.",
-        enforced_by="odradek.node.router.shards.share_coordinator_type",
-        validator=at_least(1),
-        scope=READ_ONLY,
+    share_coordinator_state_topic_num_partitions: int = _partition_count(SHARE_GROUP_STATE, "share")
+    share_coordinator_state_topic_replication_factor: int = _replication_factor(
+        SHARE_GROUP_STATE, "share"
     )
     share_coordinator_state_topic_segment_bytes: int = integer(
         104_857_600,

@@ -44,20 +44,37 @@ PROTOCOLS: Final = ("classic", "consumer", "share", "streams")
 DAY_MS: Final = 86_400_000
 DURATION_PREFIX: Final = "by_duration:"
 
-_SESSION: Final = (
-    "How long a member of the group may be silent. After that the coordinator removes it."
+# Keys that all of the newer kinds of group have; the class gives their prefix.
+_SESSION_TIMEOUT_MS: Final = integer(
+    45_000,
+    "How long a member of the group may be silent. After that the coordinator removes it.",
+    enforced_by="odradek.coordinator.group.modern.heartbeats",
+    validator=at_least(1),
+    broker=GroupDefault(low=Bound(45_000), high=Bound(60_000)),
 )
-_HEARTBEAT: Final = (
+_HEARTBEAT_INTERVAL_MS: Final = integer(
+    5_000,
     "The longest interval between the heartbeats of a member. The coordinator asks for shorter ones"
-    " while the group reconciles, and while there are so few members that it costs nothing."
+    " while the group reconciles, and while there are so few members that it costs nothing.",
+    enforced_by="odradek.coordinator.group.modern.heartbeats",
+    validator=at_least(1),
+    broker=GroupDefault(low=Bound(5_000), high=Bound(15_000)),
 )
-_ASSIGNMENT: Final = (
+_ASSIGNMENT_INTERVAL_MS: Final = integer(
+    100,
     "The shortest time between two target assignments of the group: changes in between are assigned"
-    " together."
+    " together.",
+    enforced_by="odradek.coordinator.group.modern.target_assignment",
+    validator=at_least(0),
+    broker=GroupDefault(between(0, 15_000), low=Bound(0), high=Bound(15_000)),
 )
-_ASSIGNMENT_MS: Final = GroupDefault(between(0, 15_000), Bound(0), Bound(15_000))
-_SESSION_MS: Final = GroupDefault(low=Bound(45_000), high=Bound(60_000))
-_HEARTBEAT_MS: Final = GroupDefault(low=Bound(5_000), high=Bound(15_000))
+_MAX_SIZE: Final = integer(
+    INT32_MAX,
+    "The most members that a group of this kind may have.",
+    enforced_by="odradek.coordinator.group.modern.heartbeats",
+    validator=at_least(1),
+    is_broker_key=True,
+)
 
 
 class MigrationPolicy(StrEnum):
@@ -83,36 +100,12 @@ class MigrationPolicy(StrEnum):
 class ConsumerGroupSettings:
     """What holds for consumer groups, or for one of them (KIP-848)."""
 
-    session_timeout_ms: int = integer(
-        45_000,
-        _SESSION,
-        enforced_by="odradek.coordinator.group.consumer.heartbeats",
-        validator=at_least(1),
-        broker=_SESSION_MS,
-    )
-    heartbeat_interval_ms: int = integer(
-        5_000,
-        _HEARTBEAT,
-        enforced_by="odradek.coordinator.group.consumer.heartbeats",
-        validator=at_least(1),
-        broker=_HEARTBEAT_MS,
-    )
+    session_timeout_ms: int = _SESSION_TIMEOUT_MS
+    heartbeat_interval_ms: int = _HEARTBEAT_INTERVAL_MS
     is_interval_fixed: bool = False
     """Whether the interval was set for this group: then it is kept to while nothing changes."""
-    assignment_interval_ms: int = integer(
-        100,
-        _ASSIGNMENT,
-        enforced_by="odradek.coordinator.group.consumer.target_assignment",
-        validator=at_least(0),
-        broker=_ASSIGNMENT_MS,
-    )
-    max_size: int = integer(
-        INT32_MAX,
-        "How many members a consumer group may have.",
-        enforced_by="odradek.coordinator.group.consumer.heartbeats",
-        validator=at_least(1),
-        is_broker_key=True,
-    )
+    assignment_interval_ms: int = _ASSIGNMENT_INTERVAL_MS
+    max_size: int = _MAX_SIZE
     assignors: Strings = converted(
         strings(
             ",".join(ASSIGNORS),
@@ -140,29 +133,11 @@ class ConsumerGroupSettings:
 class StreamsGroupSettings:
     """What holds for streams groups, or for one of them (KIP-1071)."""
 
-    session_timeout_ms: int = integer(
-        45_000,
-        _SESSION,
-        enforced_by="odradek.coordinator.group.streams.heartbeats",
-        validator=at_least(1),
-        broker=_SESSION_MS,
-    )
-    heartbeat_interval_ms: int = integer(
-        5_000,
-        _HEARTBEAT,
-        enforced_by="odradek.coordinator.group.streams.heartbeats",
-        validator=at_least(1),
-        broker=_HEARTBEAT_MS,
-    )
+    session_timeout_ms: int = _SESSION_TIMEOUT_MS
+    heartbeat_interval_ms: int = _HEARTBEAT_INTERVAL_MS
     is_interval_fixed: bool = False
     """As for consumer groups."""
-    assignment_interval_ms: int = integer(
-        100,
-        _ASSIGNMENT,
-        enforced_by="odradek.coordinator.group.streams.target_assignment",
-        validator=at_least(0),
-        broker=_ASSIGNMENT_MS,
-    )
+    assignment_interval_ms: int = _ASSIGNMENT_INTERVAL_MS
     initial_rebalance_delay_ms: int = integer(
         3_000,
         "How long the coordinator waits after the first member has joined before it assigns tasks.",
@@ -177,13 +152,7 @@ class StreamsGroupSettings:
         validator=at_least(0),
         broker=GroupDefault(high=Bound(2, name="group.streams.max.standby.replicas")),
     )
-    max_size: int = integer(
-        INT32_MAX,
-        "How many members a streams group may have.",
-        enforced_by="odradek.coordinator.group.streams.heartbeats",
-        validator=at_least(1),
-        is_broker_key=True,
-    )
+    max_size: int = _MAX_SIZE
 
 
 _DURATION: Final = re.compile(
@@ -231,33 +200,15 @@ class ShareGroupSettings:
     """What holds for share groups, or for one of them: for its members, and for the records that
     the leaders of its partitions deliver (KIP-932)."""
 
-    session_timeout_ms: int = integer(
-        45_000,
-        _SESSION,
-        enforced_by="odradek.coordinator.group.share.heartbeats",
-        validator=at_least(1),
-        broker=_SESSION_MS,
-    )
-    heartbeat_interval_ms: int = integer(
-        5_000,
-        _HEARTBEAT,
-        enforced_by="odradek.coordinator.group.share.heartbeats",
-        validator=at_least(1),
-        broker=_HEARTBEAT_MS,
-    )
+    session_timeout_ms: int = _SESSION_TIMEOUT_MS
+    heartbeat_interval_ms: int = _HEARTBEAT_INTERVAL_MS
     is_interval_fixed: bool = False
     """As for consumer groups."""
-    assignment_interval_ms: int = integer(
-        100,
-        _ASSIGNMENT,
-        enforced_by="odradek.coordinator.group.share.target_assignment",
-        validator=at_least(0),
-        broker=_ASSIGNMENT_MS,
-    )
+    assignment_interval_ms: int = _ASSIGNMENT_INTERVAL_MS
     max_size: int = integer(
         200,
         "How many members a share group may have.",
-        enforced_by="odradek.coordinator.group.share.heartbeats",
+        enforced_by="odradek.coordinator.group.modern.heartbeats",
         validator=between(1, 1_000),
         is_broker_key=True,
     )

@@ -121,10 +121,10 @@ _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
     """What was configured dynamically, by resource: texts as they were given, without defaults.
 
-    `cache` is a place for what is computed from these configs and nothing else that moves; it
-    lives and dies with them. What is computed from the brokers' resources alone has its place in
-    `broker_cache`, and is handed on from the `previous` configs for as long as those stay.
-    `settings` keeps its typed results there.
+    `cache` holds what is computed from these configs and nothing else that changes: key -> (what it
+    was computed from besides, value). `broker_cache` holds what is computed from the brokers'
+    configs alone: it is handed on from the `previous` configs as long as those stay. `settings`
+    uses both.
     """
 
     __slots__ = ("_by_resource", "broker_cache", "cache")
@@ -136,8 +136,10 @@ class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
     ) -> None:
         """`previous` are configs whose brokers' resources are the same."""
         self._by_resource = by_resource
-        self.cache: dict[object, object] = {}
-        self.broker_cache: dict[object, object] = {} if previous is None else previous.broker_cache
+        self.cache: dict[object, tuple[object, object]] = {}
+        self.broker_cache: dict[object, tuple[object, object]] = (
+            {} if previous is None else previous.broker_cache
+        )
 
     def __getitem__(self, resource: ConfigResource) -> Mapping[str, str]:
         return self._by_resource[resource]

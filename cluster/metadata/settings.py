@@ -11,8 +11,8 @@ process passes the same mapping each time.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.config_definitions import ConfigError, ConfigScope, ConfigSource
@@ -26,7 +26,7 @@ from odradek.cluster.metadata.config_layers import (
 from odradek.cluster.metadata.config_schema import fields_by_key, fields_of
 from odradek.cluster.metadata.config_tables import GROUP_CONFIGS, broker_config
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
-from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.image import ConfigResourceType, ConfigsImage, MetadataImage
 from odradek.cluster.metadata.topic_settings import TopicSettings
 
 S = TypeVar("S")
@@ -41,29 +41,28 @@ def topic_settings(
     configs = image.configs
     own = configs.of(ConfigResourceType.TOPIC, name)
     if not own:
-        return _topic_defaults(image, node_id, static)
-
-    def compute() -> TopicSettings:
-        defaults = _topic_defaults(image, node_id, static)
-        return dataclasses.replace(defaults, **own_values(TopicSettings, own))
-
-    return _cached(configs.cache, (TopicSettings, node_id, name), static, TopicSettings, compute)
+        return _topic_defaults(configs, node_id, static)
+    key = (TopicSettings, node_id, name)
+    settings = _cached(configs.cache, key, static, TopicSettings)
+    if settings is None:
+        defaults = _topic_defaults(configs, node_id, static)
+        settings = dataclasses.replace(defaults, **own_values(TopicSettings, own))
+        configs.cache[key] = (static, settings)
+    return settings
 
 
 def broker_settings(
     image: MetadataImage, node_id: int, static: Mapping[str, str]
 ) -> BrokerSettings:
     """What holds for the broker `node_id`."""
-    configs = image.configs
-
-    def compute() -> BrokerSettings:
-        layers = broker_layers(configs, node_id, static)
-        return dataclasses.replace(
-            _filled(BrokerSettings, layers), group_bounds=_group_bounds(layers)
-        )
-
-    key = (BrokerSettings, node_id)
-    return _cached(configs.broker_cache, key, static, BrokerSettings, compute)
+    cache, key = image.configs.broker_cache, (BrokerSettings, node_id)
+    settings = _cached(cache, key, static, BrokerSettings)
+    if settings is None:
+        layers = broker_layers(image.configs, node_id, static)
+        bounds = _group_bounds(layers)
+        settings = dataclasses.replace(_filled(BrokerSettings, layers), group_bounds=bounds)
+        cache[key] = (static, settings)
+    return settings
 
 
 def share_group_settings(
@@ -71,18 +70,16 @@ def share_group_settings(
 ) -> ShareGroupSettings:
     """What holds for a share group, whether it has configs of its own or not."""
     configs = image.configs
-    own = configs.of(ConfigResourceType.GROUP, group_id)
     broker = broker_settings(image, node_id, static)
+    own = configs.of(ConfigResourceType.GROUP, group_id)
     if not own:
         return broker.share
     key = (ShareGroupSettings, node_id, group_id)
-    return _cached(
-        configs.cache,
-        key,
-        broker,
-        ShareGroupSettings,
-        lambda: of_group(broker.share, own, broker.group_bounds),
-    )
+    settings = _cached(configs.cache, key, broker, ShareGroupSettings)
+    if settings is None:
+        settings = of_group(broker.share, own, broker.group_bounds)
+        configs.cache[key] = (broker, settings)
+    return settings
 
 
 def of_group(defaults: S, own: Mapping[str, str], bounds: Mapping[str, tuple[int, int]]) -> S:
@@ -145,15 +142,15 @@ def static_config_errors(static: Mapping[str, str]) -> list[str]:
     return errors
 
 
-def _topic_defaults(image: MetadataImage, node_id: int, static: Mapping[str, str]) -> TopicSettings:
-    configs = image.configs
-    return _cached(
-        configs.broker_cache,
-        (TopicSettings, node_id),
-        static,
-        TopicSettings,
-        lambda: _filled(TopicSettings, broker_layers(configs, node_id, static)),
-    )
+def _topic_defaults(
+    configs: ConfigsImage, node_id: int, static: Mapping[str, str]
+) -> TopicSettings:
+    key = (TopicSettings, node_id)
+    settings = _cached(configs.broker_cache, key, static, TopicSettings)
+    if settings is None:
+        settings = _filled(TopicSettings, broker_layers(configs, node_id, static))
+        configs.broker_cache[key] = (static, settings)
+    return settings
 
 
 def _filled(kind: type[S], layers: tuple[ConfigLayer, ...]) -> S:
@@ -195,18 +192,8 @@ def broker_number(name: str, layers: tuple[ConfigLayer, ...]) -> int:
 
 
 def _cached(
-    cache: MutableMapping[object, object],
-    key: object,
-    source: object,
-    kind: type[S],
-    compute: Callable[[], S],
-) -> S:
-    """What was computed for the key from this very source; else computed now and kept."""
+    cache: Mapping[object, tuple[object, object]], key: object, source: object, _kind: type[S]
+) -> S | None:
+    """What was computed for the key from this very source; None if nothing was."""
     kept = cache.get(key)
-    if isinstance(kept, tuple) and kept[0] is source:
-        found = kept[1]
-        assert isinstance(found, kind)
-        return found
-    computed = compute()
-    cache[key] = (source, computed)
-    return computed
+    return cast("S", kept[1]) if kept is not None and kept[0] is source else None

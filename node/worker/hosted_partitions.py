@@ -282,28 +282,17 @@ def _has_new_defaults(old: MetadataImage, new: MetadataImage) -> bool:
 
 
 def log_settings_of(settings: TopicSettings) -> LogSettings:
-    """The part of a topic's configs that storage acts on."""
+    """The part of a topic's configs that storage acts on: the fields that both have, and three."""
     return LogSettings(
         cleanup_delete="delete" in settings.cleanup_policy,
         cleanup_compact="compact" in settings.cleanup_policy,
-        compression_type=settings.compression_type,
-        compression_gzip_level=settings.compression_gzip_level,
-        compression_lz4_level=settings.compression_lz4_level,
-        compression_zstd_level=settings.compression_zstd_level,
-        delete_retention_ms=settings.delete_retention_ms,
-        file_delete_delay_ms=settings.file_delete_delay_ms,
-        flush_messages=settings.flush_messages,
-        flush_ms=settings.flush_ms,
-        max_compaction_lag_ms=settings.max_compaction_lag_ms,
-        max_message_bytes=settings.max_message_bytes,
         message_timestamp_type=TimestampType(settings.message_timestamp_type),
-        message_timestamp_before_max_ms=settings.message_timestamp_before_max_ms,
-        message_timestamp_after_max_ms=settings.message_timestamp_after_max_ms,
-        min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
-        min_compaction_lag_ms=settings.min_compaction_lag_ms,
-        retention_bytes=settings.retention_bytes,
-        retention_ms=settings.retention_ms,
-        segment_bytes=settings.segment_bytes,
-        segment_jitter_ms=settings.segment_jitter_ms,
-        segment_ms=settings.segment_ms,
+        **{name: getattr(settings, name) for name in _COPIED_FIELDS},
     )
+
+
+_COPIED_FIELDS = frozenset(LogSettings.__struct_fields__) - {
+    "cleanup_delete",
+    "cleanup_compact",
+    "message_timestamp_type",
+}

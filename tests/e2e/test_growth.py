@@ -247,6 +247,6 @@ def test_a_second_node_of_an_id_is_not_registered_while_the_first_one_lives(
         nodes.join(1)
         nodes.start(1)
         nodes.join(2).settings["node.id"] = "1"
-        nodes.start_in_vain(2, "another broker with the id 1 is alive", "")
+        nodes.start_in_vain(2, "Another broker with the id 1 is alive", "")
         assert nodes.create(1, "t") == ErrorCode.NONE
         nodes.wait_for_brokers(0, {0, 1})

@@ -116,4 +116,4 @@ def test_a_node_is_closed_and_opened(client: ClusterClient, three: StandInCluste
     assert three.configs(BROKER, "1") == {}
     refusal = cordon(client, 9, is_cordoned=True)
     assert refusal is not None
-    assert "there is no broker 9" in refusal
+    assert "Broker 9 is not registered" in refusal
