@@ -191,7 +191,7 @@ class ReassignableTopic:
 class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
     """Move partitions to other brokers (KIP-455); answered when started, not when done.
 
-    v1 can insist that the number of replicas stays.
+    v1 can forbid a change of the replication factor.
     """
 
     timeout_ms: int = int32(default=60000)
@@ -363,8 +363,8 @@ class DescribeQuorumResponse:
 class FeatureUpdateKey:
     """A feature and its new level; 0 disables it.
 
-    v0 only says whether it may go down, v1 how: 1 up, 2 down if nothing is lost, 3 down all the
-    same.
+    v0 only allows or forbids a downgrade. v1 has a type: 1 upgrade, 2 safe downgrade, 3 unsafe
+    downgrade.
     """
 
     feature: str = string()

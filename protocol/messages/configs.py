@@ -40,7 +40,7 @@ class DescribeConfigsResourceResult:
     """A key, its value (null if sensitive) and its source.
 
     v0 only tells whether it is the default, v1 the source and synonyms (KIP-226), v3 type and
-    text (KIP-569).
+    documentation (KIP-569).
     """
 
     name: str = string()

@@ -1,7 +1,7 @@
 """Fetch (1): reads record batches, for consumers and followers.
 
-The answer's records are given as buffers and leave as such, unjoined. From version 7 on a request
-may say only what has changed since the last one of its session (KIP-227).
+The records of a response are buffers, which are sent without being joined. From v7 on a request can
+contain only the changes since the last one of its session (KIP-227).
 """
 
 from __future__ import annotations
@@ -71,10 +71,9 @@ class ForgottenTopic:
 class FetchRequest(Request["FetchResponse"]):
     """Read from these partitions; wait for `min_bytes`, but no longer than `max_wait_ms`.
 
-    v3 adds the limit for the whole answer and serves the partitions in the order given, v4 the
-    isolation level (1 is read_committed), v7 sessions (id 0 with epoch 0 opens one, epoch -1 does
-    without), v11 the rack (KIP-392), v12 is flexible, v13 has topic ids, v15 moves `replica_id`
-    into `replica_state`.
+    v3 adds a limit for the whole response and serves partitions in order, v4 the isolation level (1 is
+    read_committed), v7 sessions (id 0 with epoch 0 creates one, epoch -1 uses none), v11 the rack
+    (KIP-392), v12 is flexible, v13 has topic ids, v15 moves `replica_id` into `replica_state`.
     """
 
     cluster_id: str | None = string(nullable_since=0, default=None, since=12, tag=0, ignorable=True)
@@ -120,8 +119,8 @@ class PartitionData:
     """Whole batches from the one that contains the fetch offset, and the log's offsets.
 
     v4 adds the last stable offset and, for read_committed, the aborted transactions (null
-    otherwise), v5 the log start offset, v11 a replica that is nearer to the reader, v12 the three
-    tags.
+    otherwise), v5 the log start offset, v11 the preferred read replica, v12 the three tagged
+    fields.
     """
 
     partition_index: int = int32()

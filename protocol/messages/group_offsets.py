@@ -10,7 +10,7 @@ from odradek.protocol.types import Request, Uuid
 class OffsetCommitRequestPartition:
     """An offset to commit: the next one to read.
 
-    v1 alone brings a timestamp, v6 adds the leader epoch of the last record read.
+    Only v1 has a timestamp; v6 adds the leader epoch of the last record read.
     """
 
     partition_index: int = int32()
@@ -33,9 +33,9 @@ class OffsetCommitRequestTopic:
 class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """Commit offsets of a group.
 
-    v0 knows no members; v1 adds generation and member, both at their defaults for a commit from
-    outside the group. v2 to v4 set a retention time, v7 adds static membership, v9 also takes a
-    KIP-848 member epoch.
+    v0 has no member; v1 adds generation and member, both defaults for a commit from outside the
+    group. v2 to v4 set a retention time, v7 adds static membership, v9 also takes a KIP-848 member
+    epoch.
     """
 
     group_id: str = string()
@@ -104,8 +104,8 @@ class OffsetFetchRequestGroup:
 class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     """Fetch committed offsets.
 
-    From v2 on null topics stand for all, v7 can insist on offsets without an open transaction on
-    them (KIP-447), v8 asks for many groups at once, in `groups` instead of the fields above.
+    From v2 on null topics mean all, v7 can require stable offsets (KIP-447), v8 takes several
+    groups, in `groups` instead of the fields above.
     """
 
     group_id: str = string(until=7)
@@ -168,7 +168,7 @@ class OffsetFetchResponseGroup:
 class OffsetFetchResponse:
     """The committed offsets.
 
-    v2 adds an error for the whole, v3 the throttle time, v8 answers group by group.
+    v2 adds a top-level error, v3 the throttle time, v8 has one result per group.
     """
 
     throttle_time_ms: int = int32(since=3, ignorable=True)

@@ -1,7 +1,6 @@
 """Membership in groups: FindCoordinator (10), the classic protocol (JoinGroup 11, Heartbeat 12,
-LeaveGroup 13, SyncGroup 14), what groups there are (DescribeGroups 15, ListGroups 16,
-DeleteGroups 42), and the consumer protocol of KIP-848 (ConsumerGroupHeartbeat 68,
-ConsumerGroupDescribe 69).
+LeaveGroup 13, SyncGroup 14), administration (DescribeGroups 15, ListGroups 16, DeleteGroups 42),
+and the consumer protocol of KIP-848 (ConsumerGroupHeartbeat 68, ConsumerGroupDescribe 69).
 
 Where both describe APIs use one struct name, the one of KIP-848 carries its API's name in front.
 """
@@ -28,8 +27,8 @@ from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Request, Uuid
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     """Find coordinators. `key_type` is 0 for groups, 1 for transactions, 2 for share partitions.
 
-    v1 adds the key type, v4 takes many keys at once instead of one, v6 knows share partitions,
-    whose key reads "group:topic id:partition".
+    v1 adds the key type, v4 takes several keys, v6 adds share partitions, with keys "group:topic
+    id:partition".
     """
 
     key: str = string(until=3)
@@ -74,8 +73,8 @@ class JoinGroupRequestProtocol:
 class JoinGroupRequest(Request["JoinGroupResponse"]):
     """Join or rejoin; answered when all members have joined.
 
-    v0 uses the session timeout for rebalances as well, v1 has one of its own, v4 makes new
-    members join twice (KIP-394), v5 adds static membership (KIP-345), v8 a reason (KIP-800).
+    v0 uses the session timeout for rebalances too, v1 has a rebalance timeout, v4 makes new members
+    join twice (KIP-394), v5 adds static membership (KIP-345), v8 a reason (KIP-800).
     """
 
     group_id: str = string()
@@ -101,8 +100,8 @@ class JoinGroupResponseMember:
 class JoinGroupResponse:
     """The new generation, and for the leader the metadata of all members.
 
-    v2 adds the throttle time, v7 the protocol type and a null protocol name where there is none
-    ("" before that, KIP-559), v9 may tell the leader to leave the assignment as it is (KIP-814).
+    v2 adds the throttle time, v7 the protocol type and a null protocol name without one ("" before,
+    KIP-559), v9 can tell the leader to skip the assignment (KIP-814).
     """
 
     throttle_time_ms: int = int32(since=2, ignorable=True)
@@ -313,8 +312,8 @@ class ConsumerGroupHeartbeatTopicPartitions:
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """Join (epoch 0), heartbeat, leave (-1) or leave as a static member (-2): KIP-848.
 
-    Null says that a field has not changed since the last heartbeat. v1 adds subscription by
-    regular expression, and the member brings its own id (KIP-1082).
+    Null means that a field has not changed since the last heartbeat. v1 adds subscription by
+    regular expression, and member ids that clients generate (KIP-1082).
     """
 
     group_id: str = string()
@@ -385,7 +384,7 @@ class ConsumerGroupDescribeAssignment:
 class ConsumerGroupDescribeMember:
     """A member with its current and target assignment.
 
-    v1 tells whether it speaks the classic protocol (0) or the new one (1); -1 is unknown.
+    v1 adds the member's protocol: classic (0), consumer (1), unknown (-1).
     """
 
     member_id: str = string()

@@ -31,9 +31,9 @@ class MetadataRequestTopic:
 class MetadataRequest(Request["MetadataResponse"]):
     """List brokers, topics and partition leaders.
 
-    In v0 no topics means all; from v1 on null means all and an empty list none. v4 can forbid
-    creating topics by asking, v8 asks for authorized operations, v10 has topic ids, v11 leaves
-    the cluster's operations to DescribeCluster.
+    In v0 no topics means all; from v1 on null means all and an empty list none. v4 can forbid topic
+    auto-creation, v8 can include authorized operations, v10 has topic ids, v11 drops the cluster's
+    operations (see DescribeCluster).
     """
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
@@ -86,8 +86,8 @@ class MetadataResponseTopic:
 class MetadataResponse:
     """The cluster's brokers and topics.
 
-    v1 adds the controller, v2 the cluster id, v3 the throttle time, v8 authorized operations, v13
-    an error for the whole, which can send the client back to its bootstrap servers (KIP-1102).
+    v1 adds the controller, v2 the cluster id, v3 the throttle time, v8 authorized operations, v13 a
+    top-level error, which can make the client rebootstrap (KIP-1102).
     """
 
     throttle_time_ms: int = int32(since=3, ignorable=True)
@@ -105,7 +105,8 @@ class MetadataResponse:
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     """List the supported API versions. The first request of most connections.
 
-    v3 is flexible and says who asks (KIP-511), v5 whom the client believes to talk to (KIP-1242).
+    v3 is flexible and has the client's software (KIP-511), v5 the cluster and node that it expects
+    (KIP-1242).
     """
 
     client_software_name: str = string(since=3, ignorable=True)
@@ -145,9 +146,9 @@ class FinalizedFeatureKey:
 class ApiVersionsResponse:
     """The supported versions. The response header always has version 0 (KIP-511).
 
-    To a version it does not know a broker answers in v0 with UNSUPPORTED_VERSION and the range of
-    this API. v1 adds the throttle time, v3 the features as tags; before v4 no feature may start
-    at level 0.
+    To an unknown version a broker responds in v0 with UNSUPPORTED_VERSION and the range of this
+    API. v1 adds the throttle time, v3 the features as tags; before v4 no feature may start at level
+    0.
     """
 
     error_code: int = int16()
@@ -167,7 +168,7 @@ class ApiVersionsResponse:
 class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     """List the brokers or controllers of the cluster (KIP-700).
 
-    v1 asks brokers (1) or controllers (2), v2 also for fenced brokers.
+    v1 selects brokers (1) or controllers (2), v2 can include fenced brokers.
     """
 
     include_cluster_authorized_operations: bool = boolean()
@@ -219,7 +220,7 @@ class Cursor:
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
     """Describe topics in pages; all that the client may describe if none is named (KIP-966).
 
-    The answer ends after `response_partition_limit` partitions and says where to go on.
+    The response ends after `response_partition_limit` partitions, with a cursor.
     """
 
     topics: list[DescribeTopicPartitionsTopicRequest] = array(DescribeTopicPartitionsTopicRequest)

@@ -10,8 +10,8 @@ from odradek.protocol.types import Request
 class ListOffsetsPartition:
     """One partition and the timestamp; -1 is the end and -2 the start of the log.
 
-    v4 adds fencing by leader epoch. Below zero: -3 the largest timestamp (v7), -4 the local start
-    (v8), -5 the last that is tiered (v9), -6 the first that waits for upload (v11).
+    v4 adds fencing by leader epoch. Negative: -3 the largest timestamp (v7), -4 the local start
+    (v8), -5 the last tiered offset (v9), -6 the first pending upload (v11).
     """
 
     partition_index: int = int32()
@@ -45,7 +45,7 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
 class ListOffsetsPartitionResponse:
     """The record found, with its own timestamp; offset and timestamp are -1 if there is none.
 
-    v0 listed the starts of segments instead; v4 adds the leader epoch.
+    v0 has a list of offsets instead; v4 adds the leader epoch.
     """
 
     partition_index: int = int32()
@@ -93,7 +93,8 @@ class OffsetForLeaderTopic:
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     """Find the end offsets of leader epochs, to detect diverged logs (KIP-101, KIP-320).
 
-    v3 adds the asking replica; -1 is a consumer, -2 one that may see beyond the high watermark.
+    v3 adds the requesting replica; -1 is a consumer, -2 a debugging consumer, which reads beyond
+    the high watermark.
     """
 
     replica_id: int = int32(default=-2, since=3, ignorable=True)

@@ -1,7 +1,7 @@
 """Produce (0): appends record batches.
 
 A client sends one batch per partition and request (from version 3 on, format v2). The request's
-records stay a view of the received frame; nothing in this family ever copies them.
+records stay a view of the received frame; they are never copied here.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class ProduceRequest(Request["ProduceResponse"]):
     """Append these batches; `acks` is -1 for all in-sync replicas, 0 for no response, or 1.
 
     v3 adds the transactional id and record format v2, v7 allows zstd (KIP-110), v9 is flexible,
-    from v12 on a transactional request adds its partitions to the transaction by itself
-    (KIP-890), v13 has topic ids.
+    from v12 on a transactional request adds its partitions to the transaction implicitly (KIP-890),
+    v13 has topic ids.
     """
 
     transactional_id: str | None = string(nullable_since=0, default=None, since=3)
@@ -65,7 +65,7 @@ class BatchIndexAndErrorMessage:
 class PartitionProduceResponse:
     """The result for one partition; `log_append_time_ms` is -1 unless the topic uses it.
 
-    v2 adds the append time, v5 the log start offset, v8 the refused records, v10 the current
+    v2 adds the append time, v5 the log start offset, v8 the rejected records, v10 the current
     leader.
     """
 

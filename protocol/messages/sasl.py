@@ -10,7 +10,7 @@ from odradek.protocol.types import Request
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     """Choose a mechanism. Never flexible.
 
-    After v0 the exchange goes on in bare frames, after v1 in SaslAuthenticate requests (KIP-152).
+    After v0 the exchange continues in bare frames, after v1 in SaslAuthenticate requests (KIP-152).
     """
 
     mechanism: str = string()

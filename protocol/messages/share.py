@@ -1,8 +1,8 @@
 """Share groups (KIP-932): ShareGroupHeartbeat (76), ShareGroupDescribe (77), ShareFetch (78),
 ShareAcknowledge (79), and their offsets: Describe (90), Alter (91), DeleteShareGroupOffsets (92).
 
-Version 0 of the first four was only ever in early access; Kafka's and ours begin with 1. Where
-two APIs use one struct name for different things, it carries its API's name in front.
+Version 0 of the first four was early access only and is not served, as in Kafka. Where two APIs use
+one struct name for different things, it carries its API's name in front.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class ShareFetchForgottenTopic:
 class ShareFetchRequest(Request["ShareFetchResponse"]):
     """Acquire records. Share sessions are as in Fetch, without an id.
 
-    v2 adds the acquire mode (0 by batch, 1 by record limit; KIP-1206) and says whether locks are
-    renewed (KIP-1222).
+    v2 adds the acquire mode (0 by batch, 1 by record limit; KIP-1206) and the renewal of locks
+    (KIP-1222).
     """
 
     group_id: str | None = string(nullable_since=0, default=None)

@@ -99,8 +99,7 @@ class TaskOffset:
 class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"]):
     """Join (epoch 0), heartbeat, leave (-1) or leave as a static member (-2).
 
-    Null says that a field has not changed. v1 tells that the client understands the answers of
-    v1.
+    Null means that a field has not changed. v1 only changes the response.
     """
 
     group_id: str = string()
@@ -153,8 +152,7 @@ class EndpointToPartitions:
 class StreamsGroupHeartbeatResponse:
     """The member's epoch, and its tasks when they have changed.
 
-    v1 asks for the topology's description where it is missing (KIP-1331) and widens the recovery
-    lag.
+    v1 can request the topology's description (KIP-1331) and has a 64-bit recovery lag.
     """
 
     throttle_time_ms: int = int32()

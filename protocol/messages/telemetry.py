@@ -27,7 +27,7 @@ class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsRespons
 class GetTelemetrySubscriptionsResponse:
     """The metrics to push, their encoding and interval.
 
-    In `requested_metrics` the single name "" stands for all metrics and an empty list for none.
+    In `requested_metrics` the single name "" means all metrics, and an empty list none.
     """
 
     throttle_time_ms: int = int32()

@@ -57,8 +57,8 @@ class CreatableTopicConfigs:
 class CreatableTopicResult:
     """The result for one topic.
 
-    v1 adds a message, v5 its counts and configurations, v7 its id. The tag says why
-    configurations are left out.
+    v1 adds a message, v5 its counts and configs, v7 its id. The tagged field is the error if
+    configs are left out.
     """
 
     name: str = string()

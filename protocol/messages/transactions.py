@@ -1,5 +1,5 @@
 """Idempotent and transactional producers: InitProducerId (22), AddPartitionsToTxn (24),
-AddOffsetsToTxn (25), EndTxn (26), WriteTxnMarkers (27), TxnOffsetCommit (28), and looking at them:
+AddOffsetsToTxn (25), EndTxn (26), WriteTxnMarkers (27), TxnOffsetCommit (28), and descriptions:
 DescribeProducers (61), DescribeTransactions (65), ListTransactions (66).
 """
 
@@ -23,8 +23,8 @@ from odradek.protocol.types import Request, Uuid
 class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """Get a producer id; with a transactional id also abort an open transaction.
 
-    v3 lets a producer go on with its id after an error (KIP-360). v6, two-phase commit, is not
-    stable in Kafka.
+    With v3 a producer can continue with its id after an error (KIP-360). v6, two-phase commit, is
+    not stable in Kafka.
     """
 
     transactional_id: str | None = string(nullable_since=0)
@@ -66,7 +66,7 @@ class AddPartitionsToTxnTransaction:
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     """Add partitions to the transaction.
 
-    v4 is for brokers and takes many transactions at once (KIP-890); clients use v3 and below.
+    v4 is for brokers and takes several transactions (KIP-890); clients use v3 and below.
     """
 
     transactions: list[AddPartitionsToTxnTransaction] = array(
@@ -237,8 +237,8 @@ class TxnOffsetCommitRequestTopic:
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """Commit a group's offsets with the transaction.
 
-    v3 adds the group's member, to fence members of old generations (KIP-447), v5 adds the group
-    to the transaction by itself (KIP-890), v6 has topic ids and takes a KIP-848 member epoch.
+    v3 adds the group's member, to fence members of old generations (KIP-447), v5 adds the group to
+    the transaction implicitly (KIP-890), v6 has topic ids and KIP-848 member epochs.
     """
 
     transactional_id: str = string()
