@@ -71,9 +71,9 @@ class ForgottenTopic:
 class FetchRequest(Request["FetchResponse"]):
     """Read from these partitions; wait for `min_bytes`, but no longer than `max_wait_ms`.
 
-    v3 adds a limit for the whole response and serves partitions in order, v4 the isolation level (1 is
-    read_committed), v7 sessions (id 0 with epoch 0 creates one, epoch -1 uses none), v11 the rack
-    (KIP-392), v12 is flexible, v13 has topic ids, v15 moves `replica_id` into `replica_state`.
+    v3 adds a limit for the whole response and serves partitions in order, v4 the isolation level
+    (1 is read_committed), v7 sessions (id 0 with epoch 0 creates one, epoch -1 uses none), v11 the
+    rack (KIP-392), v12 is flexible, v13 has topic ids, v15 moves `replica_id` into `replica_state`.
     """
 
     cluster_id: str | None = string(nullable_since=0, default=None, since=12, tag=0, ignorable=True)

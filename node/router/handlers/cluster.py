@@ -337,11 +337,7 @@ async def handle_describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext, services: Services
 ) -> DescribeQuorumResponse:
     """Leader, epoch and progress of the quorum. Needs DESCRIBE on the cluster."""
-    if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE):
-        return DescribeQuorumResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            error_message=ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message,
-        )
+    _authorize(AclOperation.DESCRIBE, context, services)
     quorum = await services.controller.describe_quorum(_TIMEOUT_MS)
     topics = [
         DescribeQuorumResponseTopicData(

@@ -69,13 +69,7 @@ async def handle_describe_configs(
             resource_name=resource.resource_name,
         )
         try:
-            _authorize(
-                resource.resource_type,
-                resource.resource_name,
-                AclOperation.DESCRIBE_CONFIGS,
-                context,
-                services,
-            )
+            _authorize(resource, AclOperation.DESCRIBE_CONFIGS, context, services)
             wanted = frozenset(resource.configuration_keys or ())
             result.configs = [
                 _described(config, request, context.api_version)
@@ -246,13 +240,7 @@ async def _alter(
     allowed = []
     for resource, answer in zip(resources, answers, strict=True):
         try:
-            _authorize(
-                resource.resource_type,
-                resource.resource_name,
-                AclOperation.ALTER_CONFIGS,
-                context,
-                services,
-            )
+            _authorize(resource, AclOperation.ALTER_CONFIGS, context, services)
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message
         else:
@@ -273,13 +261,13 @@ async def _alter(
 
 
 def _authorize(
-    resource_type: int,
-    name: str,
+    resource: DescribeConfigsResource | AlterConfigsResource | IncrementalAlterConfigsResource,
     operation: AclOperation,
     context: RequestContext,
     services: Services,
 ) -> None:
-    match resource_type:
+    name = resource.resource_name
+    match resource.resource_type:
         case ConfigResourceType.TOPIC:
             kind, code = ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         case ConfigResourceType.GROUP:
