@@ -37,8 +37,7 @@ FLOOD_LINES_MAX = 20
 """Clients can cause log lines: at most so many from one place of the code in a window."""
 
 
-# -- logging
-# ------------------------------------------------------------------------------------------
+# -- logging ---------------------------------------------------------------------------------------
 
 
 class LogConfig(Protocol):
@@ -131,8 +130,7 @@ class RepeatedLineFilter(logging.Filter):
         return count < FLOOD_LINES_MAX
 
 
-# -- metrics
-# ------------------------------------------------------------------------------------------
+# -- metrics ---------------------------------------------------------------------------------------
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
@@ -214,8 +212,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-# -- the line to the supervisor
-# -----------------------------------------------------------------------
+# -- the line to the supervisor --------------------------------------------------------------------
 
 
 class ProcessHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):

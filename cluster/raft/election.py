@@ -4,7 +4,8 @@ Only voters of the configuration at the start of the election count, each once, 
 of its term and kind: those to earlier elections are ignored. Called by `node`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 
 from odradek.cluster.raft.configuration import majority_of
@@ -35,22 +36,16 @@ class ElectionResult(StrEnum):
     LOST = "lost"
 
 
+@dataclass(eq=False)
 class Election:
     """An election or pre-vote for `term`."""
 
-    def __init__(
-        self,
-        term: int,
-        voter_ids: Iterable[int],
-        *,
-        is_pre_vote: bool,
-        is_transfer: bool = False,
-    ) -> None:
-        self.term = term
-        self.voter_ids = frozenset(voter_ids)
-        self.is_pre_vote = is_pre_vote
-        self.is_transfer = is_transfer
-        self._answers: dict[int, bool] = {}
+    term: int
+    voter_ids: Collection[int]
+    _: KW_ONLY
+    is_pre_vote: bool
+    is_transfer: bool = False
+    _responses: dict[int, bool] = field(default_factory=dict)
 
     def requests(self, own_id: int, last_index: int, last_term: int) -> list[VoteRequest]:
         """The requests to the other voters. The candidate's log ends at (last_index, last_term)."""
@@ -65,7 +60,7 @@ class Election:
     def count(self, sender: int, *, is_granted: bool) -> None:
         """Count a response. Only the first of each voter counts."""
         if sender in self.voter_ids:
-            self._answers.setdefault(sender, is_granted)
+            self._responses.setdefault(sender, is_granted)
 
     def is_answer(self, message: VoteResponse, own_term: int) -> bool:
         """Whether the message is a response to this election and not to an earlier one.
@@ -82,9 +77,9 @@ class Election:
     def result(self) -> ElectionResult:
         """Won with a majority of all voters; lost if a majority is impossible."""
         needed = majority_of(len(self.voter_ids))
-        granted = sum(self._answers.values())
+        granted = sum(self._responses.values())
         if granted >= needed:
             return ElectionResult.WON
-        refused = len(self._answers) - granted
+        refused = len(self._responses) - granted
         is_lost = len(self.voter_ids) - refused < needed
         return ElectionResult.LOST if is_lost else ElectionResult.OPEN

@@ -13,19 +13,21 @@ Invariant: the stored bytes are a prefix of the snapshot with this metadata. The
 of leader but not a restart. Called by `follower_log`.
 """
 
+from dataclasses import dataclass
+
 from odradek.cluster.raft.messages import SnapshotChunk, SnapshotMetadata
 from odradek.cluster.raft.ready import ReceivedChunk
 
 
+@dataclass(eq=False)
 class IncomingSnapshot:
     """The received part of at most one snapshot."""
 
-    def __init__(self) -> None:
-        self.mark: SnapshotMetadata | None = None
-        self.offset = 0
-        self.pending_chunk: ReceivedChunk | None = None
-        """The chunk that the driver has to store."""
-        self._leader_term = 0
+    mark: SnapshotMetadata | None = None
+    offset: int = 0
+    pending_chunk: ReceivedChunk | None = None
+    """The chunk that the driver has to store."""
+    _leader_term: int = 0
 
     @property
     def is_completing(self) -> bool:

@@ -19,8 +19,8 @@ from odradek.cluster.raft.messages import (
     AppendRequest,
     Entry,
     Message,
+    PeerResponse,
     SnapshotChunk,
-    SnapshotReceived,
     TimeoutNow,
 )
 from odradek.cluster.raft.progress import Progress, ProgressState
@@ -100,9 +100,7 @@ class Leadership:
 
     # -- responses ---------------------------------------------------------------------------------
 
-    def handle_response(
-        self, message: AppendAccepted | AppendRejected | SnapshotReceived, now_ms: int
-    ) -> bool:
+    def handle_response(self, message: PeerResponse, now_ms: int) -> bool:
         """A peer's response of this term; False if it is impossible."""
         if isinstance(message, AppendAccepted):
             if message.match_index > self._log.last_index:

@@ -180,14 +180,13 @@ class LeaderHint(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fals
     leader: int
 
 
+LeaderRequest: TypeAlias = AppendRequest | SnapshotChunk
+PeerResponse: TypeAlias = AppendAccepted | AppendRejected | SnapshotReceived
 Message: TypeAlias = (
     VoteRequest
     | VoteResponse
-    | AppendRequest
-    | AppendAccepted
-    | AppendRejected
-    | SnapshotChunk
-    | SnapshotReceived
+    | LeaderRequest
+    | PeerResponse
     | TimeoutNow
     | FollowRequest
     | LeaderHint

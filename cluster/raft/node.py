@@ -44,10 +44,10 @@ from odradek.cluster.raft.messages import (
     AppendRequest,
     FollowRequest,
     LeaderHint,
+    LeaderRequest,
     Message,
-    SnapshotChunk,
+    PeerResponse,
     SnapshotMetadata,
-    SnapshotReceived,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -56,9 +56,6 @@ from odradek.cluster.raft.outbox import Outbox
 from odradek.cluster.raft.ready import HardState, Proposal, Ready, Restored, Role, SoftState
 from odradek.cluster.raft.settings import RaftSettings
 from odradek.cluster.raft.validation import is_plausible
-
-_LEADER_REQUESTS = (AppendRequest, SnapshotChunk)
-_PEER_RESPONSES = (AppendAccepted, AppendRejected, SnapshotReceived)
 
 
 class RaftNode:
@@ -336,21 +333,13 @@ class RaftNode:
             case _:
                 self._step_in_term(message)
 
-    def _step_in_term(
-        self,
-        message: AppendRequest
-        | SnapshotChunk
-        | AppendAccepted
-        | AppendRejected
-        | SnapshotReceived
-        | TimeoutNow,
-    ) -> None:
+    def _step_in_term(self, message: LeaderRequest | PeerResponse | TimeoutNow) -> None:
         """Figure 2, all servers: a greater term is adopted, a smaller one is rejected."""
-        if isinstance(message, _PEER_RESPONSES):
+        if isinstance(message, PeerResponse):
             self._on_answer(message)
             return
         if message.term < self.term:
-            if isinstance(message, _LEADER_REQUESTS):
+            if isinstance(message, LeaderRequest):
                 # Tell the sender that its term is over.
                 self._send(AppendRejected(self.own_id, message.sender, self.term, 0, 0, 0))
             return
@@ -378,7 +367,7 @@ class RaftNode:
         self._restart_timeout()
         return True
 
-    def _on_answer(self, message: AppendAccepted | AppendRejected | SnapshotReceived) -> None:
+    def _on_answer(self, message: PeerResponse) -> None:
         """A peer's response. Those of other members are dropped, whatever their term."""
         leadership = self.leadership
         if leadership is None or message.term < self.term:

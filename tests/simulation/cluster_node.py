@@ -307,9 +307,9 @@ class ClusterNode(RaftHost):
             self._lead_if_due()
 
     def _stand(self, soft_state: SoftState) -> None:
-        decisions = self.active
-        if decisions is not None and (
-            soft_state.role is not Role.LEADER or soft_state.term != decisions.term
+        active = self.active
+        if active is not None and (
+            soft_state.role is not Role.LEADER or soft_state.term != active.term
         ):
             self.active = None
         self.forwarding.set_leader(soft_state.leader_id, self.active, self.clock_ms())
@@ -318,7 +318,7 @@ class ClusterNode(RaftHost):
         node = self.node
         if node.role is not Role.LEADER or node.log.last_index != self.image.offset:
             return
-        decisions = ActiveController(
+        active = ActiveController(
             cast("RaftDriver", _Driver(self)),
             self.image,
             term=node.term,
@@ -331,10 +331,10 @@ class ClusterNode(RaftHost):
             first: list[Record] = [ClusterCreated(CLUSTER_ID)]
             if self.settings.has_elr:
                 first.append(FeatureLevelChanged(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
-            decisions.propose(first, frees_space=True)
-        decisions.controller.activate(self.clock_ms())
-        self.active = decisions
-        self.forwarding.set_leader(self.own_id, decisions, self.clock_ms())
+            active.propose(first, frees_space=True)
+        active.controller.activate(self.clock_ms())
+        self.active = active
+        self.forwarding.set_leader(self.own_id, active, self.clock_ms())
 
     def _tick_active(self) -> None:
         if self.active is not None:

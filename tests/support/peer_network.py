@@ -1,4 +1,4 @@
-"""Nodes that speak to each other over real TCP, each with nothing but its acquaintances."""
+"""Nodes that speak to each other over real TCP, each with nothing but its directory."""
 
 from odradek.cluster.raft.messages import FollowRequest
 from odradek.node.bus.peer_messages import (
@@ -26,7 +26,7 @@ class PeerNode:
         self.watched: set[Socket] = set()
         self.heard: list[tuple[int, PeerMessage]] = []
         self.now_ms = 0
-        self.acquaintances = PeerDirectory(
+        self.directory = PeerDirectory(
             config, own_id, refuses=lambda _header: self.refusal, watch=self._watch
         )
         self.refusal: PeerRejected | None = None
@@ -44,27 +44,27 @@ class PeerNode:
 
     @property
     def known(self) -> dict[int, PeerAddress]:
-        bus = self.acquaintances.bus
+        bus = self.directory.bus
         assert bus is not None
         return dict(bus.others)
 
     def listen(self) -> None:
-        bus = self.acquaintances.bus
+        bus = self.directory.bus
         assert bus is not None
         bus.poll_events()
         for header, messages in bus.receive():
-            self.acquaintances.record_header(header, self.now_ms)
+            self.directory.record_header(header, self.now_ms)
             for message in messages:
                 self.heard.append((header.member, message))
                 if isinstance(message, FollowRequest):
-                    self.acquaintances.send_directory(header.member)
+                    self.directory.send_directory(header.member)
                 if isinstance(message, PeerDirectoryUpdate):
-                    self.acquaintances.add_reported(message, self.now_ms)
+                    self.directory.add_reported(message, self.now_ms)
         bus.flush()
 
     def close(self) -> None:
-        if self.acquaintances.bus is not None:
-            self.acquaintances.bus.close()
+        if self.directory.bus is not None:
+            self.directory.bus.close()
 
 
 class PeerNetwork:
@@ -94,7 +94,7 @@ class PeerNetwork:
 
 def wait_until_received(party: PeerNetwork, speaker: PeerNode, to: int, hearer: PeerNode) -> None:
     def is_heard() -> bool:
-        speaker.acquaintances.send(to, HELLO)
+        speaker.directory.send(to, HELLO)
         party.talk()
         return (speaker.own_id, HELLO) in hearer.heard
 

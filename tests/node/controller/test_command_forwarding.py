@@ -65,10 +65,10 @@ class Office:
         return [answer.error_code for _, answer in self.told]
 
 
-def decisions_of(member: RaftMember, *, has_space: bool = True) -> ActiveController:
+def active_controller_of(member: RaftMember, *, has_space: bool = True) -> ActiveController:
     image = MetadataDelta(MetadataImage.empty()).apply(member.driver.node.log.last_index)
     spaces = [True]
-    decisions = ActiveController(
+    active = ActiveController(
         member.driver,
         image,
         term=member.driver.node.term,
@@ -77,10 +77,10 @@ def decisions_of(member: RaftMember, *, has_space: bool = True) -> ActiveControl
         has_space=lambda _size: spaces[0],
         headers=PeerHeaders(),
     )
-    decisions.propose([ClusterCreated("c")], frees_space=True)
-    decisions.decide(RegisterBroker(0, b"i" * 16), 0)
+    active.propose([ClusterCreated("c")], frees_space=True)
+    active.decide(RegisterBroker(0, b"i" * 16), 0)
     spaces[0] = has_space
-    return decisions
+    return active
 
 
 def topic(name: str) -> CreateTopics:
@@ -177,10 +177,10 @@ def test_a_command_from_another_node_is_for_leaders_only() -> None:
 
 def test_the_leader_decides_at_once_and_answers_when_it_is_committed(harness: RaftHarness) -> None:
     office = Office()
-    decisions = decisions_of(harness[0])
-    office.forwarding.set_leader(0, decisions, 0)
+    active = active_controller_of(harness[0])
+    office.forwarding.set_leader(0, active, 0)
     office.submit(topic("a"))
-    index = decisions.index
+    index = active.index
     assert office.settle(applied=index - 1) == []
     assert office.settle(applied=index, reached=index - 1) == []
     assert office.settle(applied=index) == [0]
@@ -191,34 +191,34 @@ def test_a_refusal_waits_for_what_it_was_decided_upon_but_for_no_process(
 ) -> None:
     """Were the lead lost now, the refusal might have been wrong."""
     office = Office()
-    decisions = decisions_of(harness[0])
-    office.forwarding.set_leader(0, decisions, 0)
+    active = active_controller_of(harness[0])
+    office.forwarding.set_leader(0, active, 0)
     office.submit(STALE)
-    assert office.settle(applied=decisions.index - 1) == []
-    assert office.settle(applied=decisions.index, reached=0) == [ErrorCode.STALE_BROKER_EPOCH]
+    assert office.settle(applied=active.index - 1) == []
+    assert office.settle(applied=active.index, reached=0) == [ErrorCode.STALE_BROKER_EPOCH]
 
 
 def test_a_peers_command_is_answered_to_it_when_it_is_committed_here(harness: RaftHarness) -> None:
     office = Office()
-    decisions = decisions_of(harness[0])
-    office.forwarding.set_leader(0, decisions, 0)
+    active = active_controller_of(harness[0])
+    office.forwarding.set_leader(0, active, 0)
     forward = ForwardRequest(5, encode_command(topic("a")), 1_000)
     office.forwarding.submit_forwarded(1, 9, forward, 0)
-    before = decisions.index
+    before = active.index
     office.forwarding.submit_forwarded(1, 9, forward, 0)
-    assert decisions.index == before, "the same command again is not decided again"
-    office.settle(applied=decisions.index, reached=0)
+    assert active.index == before, "the same command again is not decided again"
+    office.settle(applied=active.index, reached=0)
     ((to, carried),) = office.sent
     assert isinstance(carried, ForwardResponse)
     assert (to, carried.request_id, carried.error_code) == (1, 5, 0)
-    assert carried.offset == decisions.index
+    assert carried.offset == active.index
 
 
 def test_with_the_lead_what_was_not_committed_is_lost_and_asked_for_anew(
     harness: RaftHarness,
 ) -> None:
     office = Office()
-    office.forwarding.set_leader(0, decisions_of(harness[0]), 0)
+    office.forwarding.set_leader(0, active_controller_of(harness[0]), 0)
     office.submit(topic("a"))
     office.forwarding.submit_forwarded(
         1, 9, ForwardRequest(5, encode_command(topic("b")), 1_000), 0
@@ -234,7 +234,7 @@ def test_what_was_held_for_a_peer_is_not_sent_on_when_another_leads(tmp_path: Pa
     three = RaftHarness(tmp_path, [0, 1, 2])
     leader = three.elect()
     office = Office()
-    office.forwarding.set_leader(0, decisions_of(leader), 0)
+    office.forwarding.set_leader(0, active_controller_of(leader), 0)
     leader.driver.resign()
     office.forwarding.submit_forwarded(
         1, 9, ForwardRequest(6, encode_command(topic("a")), 1_000), 0
@@ -248,21 +248,21 @@ def test_what_was_held_for_a_peer_is_not_sent_on_when_another_leads(tmp_path: Pa
 
 def test_what_found_no_room_is_told_so(harness: RaftHarness) -> None:
     office = Office()
-    decisions = decisions_of(harness[0])
-    office.forwarding.set_leader(0, decisions, 0)
-    durable = decisions.index
+    active = active_controller_of(harness[0])
+    office.forwarding.set_leader(0, active, 0)
+    durable = active.index
     office.submit(topic("a"))
     office.forwarding.discard_after(durable)
     assert office.settle() == [ErrorCode.KAFKA_STORAGE_ERROR]
     full = Office()
-    full.forwarding.set_leader(0, decisions_of(harness[0], has_space=False), 0)
+    full.forwarding.set_leader(0, active_controller_of(harness[0], has_space=False), 0)
     full.submit(topic("b"))
     assert full.settle() == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 def test_a_command_of_a_newer_release_is_refused_by_name(harness: RaftHarness) -> None:
     office = Office()
-    office.forwarding.set_leader(0, decisions_of(harness[0]), 0)
+    office.forwarding.set_leader(0, active_controller_of(harness[0]), 0)
     office.forwarding.submit_forwarded(1, 9, ForwardRequest(5, b"\x91\xa7Unknown", 1_000), 0)
     office.settle()
     ((_, carried),) = office.sent

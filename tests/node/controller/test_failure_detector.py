@@ -21,7 +21,7 @@ def harness(tmp_path: Path) -> Iterator[RaftHarness]:
     harness.close()
 
 
-def lost_peers(member: RaftMember) -> FailureDetector:
+def failure_detector(member: RaftMember) -> FailureDetector:
     return FailureDetector(member.driver, member.node_id)
 
 
@@ -32,7 +32,7 @@ def test_the_others_stand_one_after_the_other_when_the_leader_has_gone(
     harness.elapse(200)
     harness.stop(leader.node_id)
     now_ms = harness.now_ms
-    watching = {member.node_id: lost_peers(member) for member in harness.members.values()}
+    watching = {member.node_id: failure_detector(member) for member in harness.members.values()}
     for lost in watching.values():
         lost.peer_exited(leader.node_id, now_ms)
     due = {node_id: lost.next_deadline_ms() for node_id, lost in watching.items()}
@@ -49,14 +49,14 @@ def test_nobody_stands_for_who_did_not_lead(harness: RaftHarness) -> None:
     leader = harness.elect()
     harness.elapse(200)
     gone, heir = (member for member in harness.members.values() if member is not leader)
-    lost = lost_peers(heir)
+    lost = failure_detector(heir)
     assert lost.peer_exited(gone.node_id, harness.now_ms) == gone.node_id
     assert lost.next_deadline_ms() is None
 
 
 def test_who_is_gone_is_a_suspect_until_it_is_connected_again(harness: RaftHarness) -> None:
     leader = harness.elect()
-    lost = lost_peers(leader)
+    lost = failure_detector(leader)
     assert lost.peer_exited(FOURTH, 70) == 4
     assert lost.peer_exited(-1, 80) is None, "whose address that was is not known"
     assert lost.suspects(90) == [(4, 70)]
@@ -66,7 +66,7 @@ def test_who_is_gone_is_a_suspect_until_it_is_connected_again(harness: RaftHarne
 
 def test_whoever_led_before_us_is_a_suspect_once(harness: RaftHarness) -> None:
     leader = harness.elect()
-    lost = lost_peers(leader)
+    lost = failure_detector(leader)
     for member in (FOURTH, None, leader.node_id):
         lost.set_leader(member)
     assert lost.suspects(90) == [(4, 90)]
@@ -76,7 +76,7 @@ def test_whoever_led_before_us_is_a_suspect_once(harness: RaftHarness) -> None:
 def test_a_broken_connection_is_doubt_for_a_while_and_told_when_it_changes(
     harness: RaftHarness,
 ) -> None:
-    lost = lost_peers(harness.elect())
+    lost = failure_detector(harness.elect())
     told: list[tuple[int, ...]] = []
     now = time.monotonic()
     broken = {FOURTH: now, 2: now, -1: now, 1: now - UNREACHABLE_S}

@@ -36,7 +36,7 @@ def test_who_joins_by_one_address_is_answered_and_told_of_the_others(party: Peer
     assert joining.known == {-1: first.address}
 
     def is_told() -> bool:
-        joining.acquaintances.send(ALL_MEMBERS, FollowRequest(REPLICA, ALL_MEMBERS, 0, 0))
+        joining.directory.send(ALL_MEMBERS, FollowRequest(REPLICA, ALL_MEMBERS, 0, 0))
         party.talk()
         return joining.known == {0: first.address, 2: third.address}
 
@@ -44,7 +44,7 @@ def test_who_joins_by_one_address_is_answered_and_told_of_the_others(party: Peer
     wait_until_received(party, first, REPLICA, joining)
     wait_until_received(party, joining, 2, third)
     assert third.known == {REPLICA: joining.address}
-    header = third.acquaintances.header_of(REPLICA)
+    header = third.directory.header_of(REPLICA)
     assert header is not None
     assert (header.node_id, header.port) == (5, joining.config.peer_port)
 
@@ -54,7 +54,7 @@ def test_voters_of_the_log_are_found_where_it_says(party: PeerNetwork) -> None:
     place = encode_context(VoterContext(bytes(16), *later.address))
     own = encode_context(VoterContext(bytes(16), *joining.address))
     configuration = Configuration((Voter(4, place), Voter(5, own), Voter(9), Voter(REPLICA, own)))
-    joining.acquaintances.update_voters(configuration)
+    joining.directory.update_voters(configuration)
     assert joining.known == {4: later.address}
     wait_until_received(party, joining, 4, later)
 
@@ -64,7 +64,7 @@ def test_what_a_member_says_of_itself_counts_for_more_than_what_others_say(
 ) -> None:
     moved, joining = party.come(4), party.come(5, REPLICA)
     for person in (moved, joining):
-        person.acquaintances.add_reported(
+        person.directory.add_reported(
             PeerDirectoryUpdate(
                 (MemberAddress(4, "127.0.0.1", 1), MemberAddress(REPLICA, *joining.address))
             ),
@@ -80,30 +80,30 @@ def test_what_an_operator_has_configured_counts_for_more_than_anything(party: Pe
     other = party.come(1)
     own, proxy = free_port(), PeerAddress("127.0.0.1", free_port())
     first = party.come(0, peers=f"0@127.0.0.1:{own},1@{proxy}", peer_listen=f"127.0.0.1:{own}")
-    other.acquaintances.add_reported(PeerDirectoryUpdate((MemberAddress(0, *first.address),)), 0)
+    other.directory.add_reported(PeerDirectoryUpdate((MemberAddress(0, *first.address),)), 0)
     wait_until_received(party, other, 0, first)
     assert first.known == {1: proxy}
 
 
 def test_news_are_told_until_they_are_heeded(party: PeerNetwork) -> None:
     one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
-    assert one.acquaintances.has_news
-    one.acquaintances.has_news = False
-    other.acquaintances.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
+    assert one.directory.has_news
+    one.directory.has_news = False
+    other.directory.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
     wait_until_received(party, other, 1, one)
-    assert one.acquaintances.has_news
-    assert [header.member for header in one.acquaintances.headers] == [1, REPLICA]
+    assert one.directory.has_news
+    assert [header.member for header in one.directory.headers] == [1, REPLICA]
 
 
 def test_who_has_gone_for_good_is_forgotten_and_its_sockets_given_up(party: PeerNetwork) -> None:
     one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
-    other.acquaintances.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
+    other.directory.add_reported(PeerDirectoryUpdate((MemberAddress(1, *one.address),)), 0)
     wait_until_received(party, other, 1, one)
     sockets = len(one.watched)
-    one.acquaintances.expire({}, EXPIRY_MS - 1)
-    one.acquaintances.expire({5}, EXPIRY_MS)
+    one.directory.expire({}, EXPIRY_MS - 1)
+    one.directory.expire({5}, EXPIRY_MS)
     assert REPLICA in one.known
-    one.acquaintances.expire({}, EXPIRY_MS)
+    one.directory.expire({}, EXPIRY_MS)
     assert one.known == {}
     assert len(one.watched) == sockets - 2
 

@@ -39,24 +39,24 @@ class House:
         self.told: list[tuple[int, ...]] = []
         self.suspects: list[tuple[int, int]] = []
         self.submitted: list[CommandSubmitted] = []
-        acquaintances = person.acquaintances
-        errands = CommandForwarding(
+        directory = person.directory
+        forwarding = CommandForwarding(
             own_id=member.node_id,
-            send=acquaintances.send,
+            send=directory.send,
             tell=lambda _identity, answer: self.submitted.append(answer),
         )
         quorum = QuorumView(
             member.driver,
-            send=acquaintances.send,
+            send=directory.send,
             tell=lambda _identity, _answer: None,
             wall_ms=lambda: 0,
-            headers=acquaintances,
+            headers=directory,
         )
         self.neighbours = PeerDispatch(
             person.config,
-            acquaintances,
+            directory,
             member.driver,
-            errands,
+            forwarding,
             quorum,
             FailureDetector(member.driver, member.node_id),
             tell=self.told.append,
@@ -65,7 +65,7 @@ class House:
 
     def dispatch(self) -> None:
         self.neighbours.dispatch({}, self.member.harness.now_ms)
-        bus = self.person.acquaintances.bus
+        bus = self.person.directory.bus
         assert bus is not None
         bus.flush()
 
@@ -109,7 +109,7 @@ def test_who_asks_to_be_fed_is_and_is_told_of_the_others(
     assert leadership is not None
 
     def is_fed() -> bool:
-        other.acquaintances.send(-1, FollowRequest(JOINED, -1, 0, 0))
+        other.directory.send(-1, FollowRequest(JOINED, -1, 0, 0))
         return JOINED in leadership.peers and any(
             isinstance(message, PeerDirectoryUpdate) for _, message in other.heard
         )
@@ -125,8 +125,8 @@ def test_nobody_leads_the_only_voter(
     term = alone[0].driver.node.term
 
     def is_told() -> bool:
-        other.acquaintances.send(-1, VoteRequest(JOINED, 0, term + 5, 99, term + 4))
-        other.acquaintances.send(-1, AppendRequest(JOINED, 0, term + 5, 0, 0, (), 0))
+        other.directory.send(-1, VoteRequest(JOINED, 0, term + 5, 99, term + 4))
+        other.directory.send(-1, AppendRequest(JOINED, 0, term + 5, 0, 0, (), 0))
         return "If its disk was wiped" in caplog.text
 
     until(house, other, is_told)
@@ -140,8 +140,8 @@ def test_questions_and_commands_are_answered_on_the_same_way(
     other = guest(party, house.person)
 
     def is_answered() -> bool:
-        other.acquaintances.send(-1, QuorumStateRequest(7))
-        other.acquaintances.send(-1, HELLO)
+        other.directory.send(-1, QuorumStateRequest(7))
+        other.directory.send(-1, HELLO)
         kinds = [type(message) for _, message in other.heard]
         return QuorumStateResponse in kinds and ForwardResponse in kinds
 
@@ -157,7 +157,7 @@ def test_a_broken_connection_is_told_as_a_node_that_may_be_gone(
     other = guest(party, house.person)
 
     def is_met() -> bool:
-        other.acquaintances.send(-1, HELLO)
+        other.directory.send(-1, HELLO)
         return bool(other.heard)
 
     until(house, other, is_met)
@@ -214,11 +214,11 @@ def test_a_founder_is_replaced_unless_it_has_begun_a_cluster_of_its_own(
     host.refusal = PeerRejected("it is another now", is_replaced=True)
     house = House(harness[0], party.come(0, join=str(host.address)))
     assert not house.neighbours.is_replaced
-    bus = house.person.acquaintances.bus
+    bus = house.person.directory.bus
     assert bus is not None
 
     def is_refused() -> bool:
-        house.person.acquaintances.send(-1, HELLO)
+        house.person.directory.send(-1, HELLO)
         return bool(bus.replaced_by)
 
     until(house, host, is_refused)
@@ -234,7 +234,7 @@ def test_whom_a_leader_feeds_does_not_believe_others_that_it_is_replaced(
     harness.elapse(200)
     member = next(m for m in harness.members.values() if m is not leader)
     house = House(member, party.come(member.node_id))
-    bus = house.person.acquaintances.bus
+    bus = house.person.directory.bus
     assert bus is not None
     stranger = next(n for n in harness.members if n not in (leader.node_id, member.node_id))
     believed = []

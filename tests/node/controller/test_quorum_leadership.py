@@ -37,14 +37,14 @@ class Controller:
         person = party.come(node_id, member.node_id, **options)
         self.forwarding = CommandForwarding(
             own_id=member.node_id,
-            send=person.acquaintances.send,
+            send=person.directory.send,
             tell=lambda _identity, _answer: None,
         )
         self.leadership = QuorumLeadership(
             person.config,
             member.log,
             member.driver,
-            directory=person.acquaintances,
+            directory=person.directory,
             forwarding=self.forwarding,
             failure_detector=FailureDetector(member.driver, member.node_id),
             clock_ms=lambda: member.harness.now_ms,
