@@ -1,9 +1,8 @@
-"""The objects of groups that are no more, until that is committed.
+"""Objects of deleted groups, which are kept until the deletion is committed.
 
-A group ends with records that may still be taken back: its object is needed until they are final,
-and nobody says when that is. So an end is remembered, and with every record that is replayed two of
-those remembered are looked at: more than one record can add, so that the work stays constant and
-none is left behind. Called by the families of groups.
+A deletion may be reverted, and there is no notification of its commit. So deleted groups are
+queued, and every replayed record checks two of them: more than one record can add, so the work per
+record is constant and the queue drains.
 """
 
 from collections.abc import MutableMapping
@@ -16,7 +15,7 @@ _CHECKED_COUNT = 2
 
 
 class DeletedGroup(Protocol):
-    """What is asked of a group."""
+    """What this module needs of a group."""
 
     @property
     def exists(self) -> bool:
@@ -24,7 +23,7 @@ class DeletedGroup(Protocol):
 
     @property
     def is_droppable(self) -> bool:
-        """Whether nothing is left, neither newest nor committed: the object may be dropped."""
+        """Whether newest and committed state are empty: the object may be dropped."""
 
 
 G = TypeVar("G", bound=DeletedGroup)
@@ -50,6 +49,6 @@ def drop_deleted(groups: MutableMapping[str, G], ended: dict[str, None]) -> list
 
 
 def deleted_group(group_id: str, error: ErrorCode) -> DeletableGroupResult:
-    """One group of DeleteGroups: gone, or why not."""
+    """One group of DeleteGroups: deleted, or the error."""
     message = None if error is ErrorCode.NONE else error.message
     return DeletableGroupResult(group_id=group_id, error_code=error, error_message=message)

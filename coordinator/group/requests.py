@@ -1,8 +1,7 @@
-"""Requests to a shard that are no messages of the wire.
+"""Requests to a shard of groups that are no messages of the wire.
 
-Some APIs name several groups at once, which may live in several shards; the handlers ask for one
-group at a time with these. Others are the router's own. Each says what it is answered with. Called
-by the handlers, and understood by `shard`.
+Some APIs name several groups, which may be in several shards: the handlers send one of these for
+each group. Others are internal to the router. Each declares the type of its response.
 """
 
 from collections.abc import Mapping
@@ -39,10 +38,10 @@ CommitTopic: TypeAlias = OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic
 
 
 class FetchOffsets(msgspec.Struct, Request[OffsetFetchResponseGroup], frozen=True):
-    """One group of OffsetFetch; topics None means all. Answered with an OffsetFetchResponseGroup.
+    """One group of OffsetFetch; topics None means all.
 
-    The topics carry both names and ids, whichever of them the client sent. A member of a consumer
-    group says who it is; whoever does not asks as an administrator.
+    The topics have the names or ids that the client sent. Members of newer types of groups send
+    their id and epoch; a request without them is an administrator's.
     """
 
     group_id: str
@@ -53,10 +52,10 @@ class FetchOffsets(msgspec.Struct, Request[OffsetFetchResponseGroup], frozen=Tru
 
 
 class ConsumerHeartbeat(msgspec.Struct, Request[ConsumerGroupHeartbeatResponse], frozen=True):
-    """ConsumerGroupHeartbeat. Answered with a ConsumerGroupHeartbeatResponse.
+    """ConsumerGroupHeartbeat.
 
-    `regex_names` are the topics that the request's expression stands for, None if it brings none:
-    a shard matches no expressions.
+    `regex_names` are the topics that match the request's regular expression, None if it has none.
+    The router resolves expressions.
     """
 
     request: ConsumerGroupHeartbeatRequest
@@ -64,13 +63,13 @@ class ConsumerHeartbeat(msgspec.Struct, Request[ConsumerGroupHeartbeatResponse],
 
 
 class DescribeConsumerGroup(msgspec.Struct, Request[ConsumerGroupDescribedGroup], frozen=True):
-    """One group of ConsumerGroupDescribe. Answered with a ConsumerGroupDescribedGroup."""
+    """One group of ConsumerGroupDescribe."""
 
     group_id: str
 
 
 class UpdateTopics(msgspec.Struct, Request[None], frozen=True):
-    """Topics have changed (`names`, None: any may have), and expressions stand for these now.
+    """Topics have changed (`names`, None: any), and regular expressions match `regexes` now.
 
     The shard's catalog is the newest already, and so are its settings; `has_new_rules` says that
     other groups may be ephemeral now. Answered with None.
@@ -82,32 +81,32 @@ class UpdateTopics(msgspec.Struct, Request[None], frozen=True):
 
 
 class DescribeGroup(msgspec.Struct, Request[DescribedGroup], frozen=True):
-    """One group of DescribeGroups. Answered with a DescribedGroup."""
+    """One group of DescribeGroups."""
 
     group_id: str
 
 
 class DeleteGroup(msgspec.Struct, Request[DeletableGroupResult], frozen=True):
-    """One group of DeleteGroups. Answered with a DeletableGroupResult."""
+    """One group of DeleteGroups."""
 
     group_id: str
 
 
 class ExplainGroup(msgspec.Struct, Request[ExplainedGroup], frozen=True):
-    """What a group does, and why. Answered with an ExplainedGroup."""
+    """One group of ExplainGroup."""
 
     group_id: str
     with_events: bool = True
 
 
 class DropTopicOffsets(msgspec.Struct, Request[None], frozen=True):
-    """These topics, as (name, id), have been deleted: drop what was committed on them."""
+    """These topics, as (name, id), have been deleted: remove their committed offsets."""
 
     topics: tuple[tuple[str, Uuid], ...]
 
 
 class VerificationRequired(msgspec.Struct, frozen=True):
-    """Ask the transaction's coordinator, and come again with the guard."""
+    """The transaction coordinator must confirm the group; then repeat the commit with the guard."""
 
     guard: int
 
@@ -115,10 +114,10 @@ class VerificationRequired(msgspec.Struct, frozen=True):
 class CommitInTransaction(
     msgspec.Struct, Request[TxnOffsetCommitResponse | VerificationRequired], frozen=True
 ):
-    """TxnOffsetCommit; answered by its response, or by `VerificationRequired`.
+    """TxnOffsetCommit.
 
-    `is_verified`: the transaction's coordinator has added the group to it in an epoch that no other
-    transaction has. Otherwise it has confirmed that the group takes part after `guard` was given.
+    `is_verified`: the transaction coordinator has added the group to the transaction, whose epoch
+    is its own (V2). Otherwise it has confirmed the group after `guard` was issued.
     """
 
     request: TxnOffsetCommitRequest
@@ -127,7 +126,6 @@ class CommitInTransaction(
 
 
 class EndProducerTransaction(msgspec.Struct, Request[ErrorCode], frozen=True):
-    """A producer's transaction has ended. Answered with an ErrorCode once the marker is
-    committed."""
+    """A producer's transaction has ended. The response comes when the marker is committed."""
 
     marker: TransactionMarker

@@ -1,9 +1,9 @@
-"""All groups of one shard: finds the kind of group a request means and lets it decide.
+"""The groups of one shard: dispatches requests, records and timers to the type of the group.
 
-A group id belongs to a classic group (`classic.groups`) or to one of the families of newer kinds
-(`family`), and a classic one that has nothing but offsets needs neither. Offsets belong to no kind:
-they outlive the group they were committed by. What the log holds lives in tables, and only `replay`
-changes them. Called by coordinator.runtime, with one shard per partition of `__consumer_offsets`.
+A group id belongs to a classic group (`classic.groups`) or to one of the newer types
+(`modern.group_type`); a group with offsets only is in neither table. Offsets belong to no type:
+they outlive the group. The state in the log is in tables, which only `replay` changes. Called by
+coordinator.runtime, with one shard per partition of `__consumer_offsets`.
 """
 
 from collections.abc import Callable, Iterable
@@ -87,7 +87,7 @@ class GroupShard:
         self.shares = ShareGroups(self.timeline, self.group_type_of, self.rewinds.tombstones)
         self.streams = StreamsGroups(self.timeline, self.group_type_of, self.classic)
         self.group_types: tuple[GroupType, ...] = (self.consumers, self.shares, self.streams)
-        # Replaced by the shell whenever they change, as settings are.
+        # Replaced by the host when they change, like the settings.
         self.topics = topics
         self.member_count_total = 1
         self.loop_delay_ms = 0
@@ -190,7 +190,7 @@ class GroupShard:
         return outcome
 
     def replay(self, record: GroupRecord) -> None:
-        """Change the tables as the record says."""
+        """Apply a record to the tables."""
         self._replay[type(record)](record)
 
     def _replay_offset(self, record: OffsetCommitRecord) -> None:
@@ -202,7 +202,7 @@ class GroupShard:
             self.offsets.replay(real)
 
     def on_loaded(self, now_ms: int) -> _Outcome:
-        """Groups with members go on where they were, every member with a whole session."""
+        """Groups with members continue; every member gets a full session timeout."""
         step = self._step(now_ms)
         self.classic.on_loaded(step)
         for family in self.group_types:
@@ -214,7 +214,7 @@ class GroupShard:
         return step.build()
 
     def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
-        """A member's, a group's or the shard's time has come."""
+        """A timer of a member, of a group or of the shard."""
         step = self._step(now_ms)
         if key == EXPIRY_KEY:
             self._cleanup.expire(step)
@@ -230,7 +230,7 @@ class GroupShard:
         return self._with_consequences(step.build(), now_ms)
 
     def on_append_failed(self, records: tuple[GroupRecord, ...], now_ms: int) -> _Outcome:
-        """The tables are back where they were; groups that were ahead of them must agree anew."""
+        """The tables were reverted; classic groups that were ahead of them must rebalance."""
         step = self._step(now_ms)
         group_ids = group_ids_of(records)
         is_other_kind = self._is_modern
@@ -253,7 +253,7 @@ class GroupShard:
         return self.classic.group(group_id)
 
     def modern_type_of(self, group_id: str) -> GroupType | None:
-        """The family that has the group; None if it is a classic one, or none at all."""
+        """The newer type that the group has; None if it is a classic group or does not exist."""
         return self._directory.modern_type_of(group_id)
 
     def _check_timers(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
@@ -298,7 +298,7 @@ class GroupShard:
         elif family is self.shares or (
             family is not None and consumers is None and not family.is_empty(group_id)
         ):
-            # What an Empty share group has read is no offset that another kind could go on from.
+            # An empty share group keeps its type: its state is no offset that others could use.
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif request.member_id and not self._may_have(command, request, now_ms):
             error = ErrorCode.UNKNOWN_MEMBER_ID
@@ -309,13 +309,13 @@ class GroupShard:
             self.consumers.join(consumers, command, request, step)
             return step.build()
         if family is not None:
-            # Nothing is left of it but its offsets, which any group may go on from.
+            # The group is empty. Its offsets stay, and a group of any type may use them.
             step.records += family.tombstones(group_id)
         self.classic.join(command, request, step)
         return step.build()
 
     def _may_have(self, command: Command, request: JoinGroupRequest, now_ms: int) -> bool:
-        """Whether there is a group that may know the member, or one to come in which it was."""
+        """Whether a group exists that may know the member, or it may be an unstored member."""
         family = self.modern_type_of(request.group_id)
         if self.group(request.group_id) is not None:
             return True
@@ -383,8 +383,8 @@ class GroupShard:
             and heartbeat.group_id not in self.consumers
         ):
             self.classic.end(heartbeat.group_id, step)
-        # Members of a group that reconciles write one after the other, each a little: together that
-        # is one batch, and a heartbeat is in no hurry.
+        # Members of a reconciling group write one small record each. Heartbeats can linger, so that
+        # these records share a batch.
         return step.build(can_linger=heartbeat.member_epoch > JOIN_GROUP_EPOCH)
 
     def _update_topics(self, command: Command, request: UpdateTopics, now_ms: int) -> _Outcome:

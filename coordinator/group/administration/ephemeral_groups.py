@@ -1,20 +1,19 @@
-"""Ephemeral groups: gone, with their offsets, some time after their last member.
+"""Ephemeral groups: deleted, with their offsets, some time after the last member has left.
 
-Whatever is written of an ephemeral group has it looked at once more when that has taken effect, so
-that no transition of any kind of group need know of this:
+Every record of an ephemeral group sets a timer that checks the group, so that no other transition
+has to know of this:
 
-| What was written of a group, or loaded | then the group | and its end |
+| Event | The group | Its expiration |
 |---|---|---|
-| anything | has members | is called off |
-| anything | has none, and has had some | is due in ttl ms from now |
-| its end was due | has members | is off, till more is written of it |
-| its end was due | has none, but some with an id to join with | is put off |
-| its end was due | has none | is written like a deletion that was asked for |
+| a record was written or loaded | has members | is cancelled |
+| a record was written or loaded | is Empty, and has had members | is set to ttl ms from now |
+| expiration | has members | is cancelled |
+| expiration | is Empty, with pending members | is postponed |
+| expiration | is Empty | deletes the group, like DeleteGroups |
 
-So the time runs anew with every change of an Empty group, as when an administrator moves its
-offsets, and when its coordinator has moved. A static member counts until its session ends, as it
-does everywhere. A group that never had a member, and has nothing but offsets, is left alone: nobody
-has left it. Called by `shard`, which has the timers.
+So every change of an Empty group restarts the time, also an offset reset or a move of the
+coordinator. A static member counts until its session ends. A group that never had a member does not
+expire. Called by `shard`, which has the timers.
 """
 
 from collections.abc import Iterable
@@ -41,24 +40,24 @@ CHECK: Final = "ephemeral-look"
 EXPIRATION: Final = "ephemeral-end"
 EPHEMERAL_TIMERS: Final = frozenset({CHECK, EXPIRATION})
 _RECHECK_MS: Final = 1_000
-"""Between two looks at a group that somebody has announced to join."""
+"""Between two checks of a group with pending members."""
 
 
 class EphemeralGroupExpired(msgspec.Struct, frozen=True, gc=False):
-    """An ephemeral group has come to its end: to be told and counted by the shell."""
+    """Effect: an ephemeral group has expired. The host logs and counts it."""
 
     group_id: str
     ttl_ms: int
 
 
 class GroupOccupancy(Enum):
-    """Whether somebody is in a group."""
+    """Whether a group has members."""
 
     NEVER_JOINED = auto()
-    """There is no group, or one that has nothing but offsets."""
+    """There is no group, or one with offsets only."""
     EMPTY = auto()
     PENDING = auto()
-    """Without members; but some have got an id to join with."""
+    """Without members, but some have got a member id to join with."""
     NON_EMPTY = auto()
 
 
@@ -72,7 +71,7 @@ class EphemeralGroups:
         self._cleanup = cleanup
 
     def occupancy(self, group_id: str) -> GroupOccupancy:
-        """Whether somebody is in the group."""
+        """Whether the group has members."""
         directory = self._directory
         if not directory.is_empty(group_id):
             return GroupOccupancy.NON_EMPTY
@@ -102,7 +101,7 @@ class EphemeralGroups:
     def check_timers(
         group_ids: Iterable[str], policies: GroupPolicies, now_ms: int
     ) -> tuple[Timer, ...]:
-        """Timers for these groups: those that are ephemeral are looked at, the others stay."""
+        """Timers for these groups: ephemeral ones are checked, others do not expire."""
         return tuple(
             Timer((EXPIRATION, group_id), None)
             if policies.ttl_ms(group_id) is None
@@ -111,7 +110,7 @@ class EphemeralGroups:
         )
 
     def fire(self, key: TimerKey, step: GroupStep) -> None:
-        """A timer of this module is due: the group may have come to its end."""
+        """A timer of this module: the group may have expired."""
         policies = step.settings.policies
         timer = self._next_timer(key, policies, step.now_ms)
         if timer is not None:
@@ -125,7 +124,7 @@ class EphemeralGroups:
         step.send(EphemeralGroupExpired(group_id, policies.ttl_ms(group_id) or 0))
 
     def _next_timer(self, key: TimerKey, policies: GroupPolicies, now_ms: int) -> Timer | None:
-        """What comes of a timer, None if that is the group's end."""
+        """The next timer of the group, None if it has expired."""
         kind, group_id = key
         end = (EXPIRATION, group_id)
         ttl_ms = policies.ttl_ms(group_id)

@@ -21,7 +21,7 @@ from odradek.protocol.types import NO_TIMESTAMP
 
 EXPIRY_KEY: Final[TimerKey] = ("expiry",)
 _SLICE_COUNT: Final = 2_000
-"""Offsets looked at in one go; about a millisecond."""
+"""Offsets that are checked at once; about a millisecond."""
 
 
 class GroupCleanup:
@@ -36,9 +36,9 @@ class GroupCleanup:
         self._to_check: list[str] = []
 
     def expire(self, step: GroupStep) -> None:
-        """Look at some groups; the rest follows at once, or the next round after a while."""
+        """Check some groups; the rest follows at once, the next round after the interval."""
         if not self._to_check:
-            # What can be undone outlives a group whose last offset went with its topic.
+            # Undo points remain when the last offset went with its topic.
             self._to_check = list(self._directory.group_ids() | self._rewinds.group_ids())
         budget = _SLICE_COUNT
         while self._to_check and budget > 0:
@@ -90,8 +90,8 @@ class GroupCleanup:
         return step.build(is_atomic=False)
 
     def end(self, group_id: str, step: GroupStep) -> None:
-        """Delete a group without members, of whatever kind, with its offsets. It goes last: if only
-        a part of this is written, there still is a group to be deleted."""
+        """Delete a group without members, of any type, with its offsets. The group itself is last:
+        if only a part is written, the deletion can be repeated."""
         group = self._classic.live_groups.get(group_id)
         family = self._directory.modern_type_of(group_id)
         step.records += self._offsets.tombstones(group_id)

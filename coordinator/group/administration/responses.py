@@ -1,7 +1,5 @@
-"""What a group shard answers, as values: those that need no more than what they are given.
-
-Called by `shard`.
-"""
+"""Responses of DescribeGroups, ConsumerGroupDescribe and ListGroups. Called by
+`group_directory`."""
 
 from typing import Final
 
@@ -16,12 +14,12 @@ from odradek.protocol.messages.groups import (
 )
 
 DEAD: Final = "Dead"
-"""The state that DescribeGroups gives a group which does not exist."""
+"""The state of a group that does not exist, in DescribeGroups."""
 _ERRORS_SINCE: Final = 6
 
 
 def described(group: ClassicGroup) -> DescribedGroup:
-    """Metadata and assignments are shown of a Stable group only: else they belong to nobody."""
+    """A classic group. Only a Stable one shows metadata and assignments of its members."""
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
         group_id=group.group_id,
@@ -43,7 +41,7 @@ def described(group: ClassicGroup) -> DescribedGroup:
 
 
 def described_dead(group_id: str, version: int, message: str) -> DescribedGroup:
-    """DescribeGroups of what is no classic group: Dead, and since v6 an error (KIP-1043)."""
+    """DescribeGroups of an id without a classic group: Dead, from v6 on an error (KIP-1043)."""
     unknown = DescribedGroup(group_id=group_id, group_state=DEAD)
     if version >= _ERRORS_SINCE:
         unknown.error_code = ErrorCode.GROUP_ID_NOT_FOUND
@@ -52,7 +50,7 @@ def described_dead(group_id: str, version: int, message: str) -> DescribedGroup:
 
 
 def no_consumer_group(group_id: str, *, exists: bool) -> ConsumerGroupDescribedGroup:
-    """ConsumerGroupDescribe of what is none, though it may be a group of another kind."""
+    """ConsumerGroupDescribe of an id without a consumer group."""
     kind = "is not a consumer group" if exists else "not found"
     return ConsumerGroupDescribedGroup(
         group_id=group_id,
@@ -62,7 +60,7 @@ def no_consumer_group(group_id: str, *, exists: bool) -> ConsumerGroupDescribedG
 
 
 def matches_filters(group: ListedGroup, request: ListGroupsRequest) -> bool:
-    """Whether the filters of ListGroups let the group through; they know no capital letters."""
+    """Whether the group matches the filters of ListGroups, which ignore case."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     return (not states or group.group_state.lower() in states) and (

@@ -38,7 +38,7 @@ from odradek.protocol.messages.transactions import (
 from odradek.protocol.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
 
 NO_RETENTION = -1
-# What a timestamp in the log can be: a client may ask for any retention.
+# The largest timestamp of a record: a client may ask for any retention.
 TIMESTAMP_MAX = 2**63 - 1
 
 PartitionKey = tuple[str, int]
@@ -66,10 +66,10 @@ _RESPONSES: Final = {
 
 
 class OffsetExpiration(NamedTuple):
-    """When the offsets of a group expire, besides those whose commit named its own time.
+    """When the offsets of a group expire, except commits with their own retention.
 
-    The retention counts from `since_ms`, or from each commit where that is None. Offsets of `kept`
-    topics stay.
+    The retention starts at `since_ms`, or at each commit if that is None. Offsets of `kept` topics
+    do not expire.
     """
 
     since_ms: int | None
@@ -99,7 +99,7 @@ class CommittedOffsets:
                 del self._groups[record.group_id]
 
     def group_ids(self) -> Iterator[str]:
-        """Groups that may have offsets."""
+        """The groups that may have offsets."""
         return iter(self._groups)
 
     def has_any(self, group_id: str) -> bool:
@@ -113,7 +113,7 @@ class CommittedOffsets:
         return None if table is None else table.get((topic, partition))
 
     def count(self, group_id: str) -> int:
-        """How many offsets the group has."""
+        """The number of offsets of the group."""
         table = self._groups.get(group_id)
         return 0 if table is None else len(table)
 
@@ -123,7 +123,7 @@ class CommittedOffsets:
         return iter(()) if table is None else table.items()
 
     def topics(self) -> set[tuple[str, Uuid]]:
-        """Every (topic, id) on which something is committed; the id may be zero."""
+        """Every (topic, id) with committed offsets; the id may be zero."""
         return {
             (topic, committed.topic_id)
             for table in self._groups.values()
@@ -131,7 +131,7 @@ class CommittedOffsets:
         }
 
     def drop_blank(self, group_id: str) -> None:
-        """Free what a group without offsets still holds."""
+        """Drop the empty table of a group without offsets."""
         table = self._groups.get(group_id)
         if table is not None and table.is_droppable:
             del self._groups[group_id]
@@ -177,8 +177,8 @@ class CommittedOffsets:
         topics: list[OffsetFetchRequestTopics] | None,
         is_unstable: Callable[[tuple[str, str, int]], bool] = lambda _key: False,
     ) -> OffsetFetchResponseGroup:
-        """What the log holds for the partitions asked for, or for all. No offset is no error; one
-        that `is_unstable`, as (group, topic, partition), is."""
+        """The committed offsets of these partitions, or of all. A missing offset is no error; one
+        that `is_unstable`, by (group, topic, partition), is."""
         response = self._fetch(group_id, topics)
         for topic in response.topics:
             for partition in topic.partitions:
@@ -240,7 +240,7 @@ class CommittedOffsets:
         return tuple(records), OffsetDeleteResponse(topics=topics)
 
     def tombstones(self, group_id: str) -> list[OffsetCommitRecord]:
-        """The records that drop every offset of a group."""
+        """The records that remove all offsets of a group."""
         return [
             OffsetCommitRecord(group_id, topic, partition, None)
             for (topic, partition), _ in self.items(group_id)
@@ -262,7 +262,7 @@ class CommittedOffsets:
     def expired(
         self, group_id: str, expiry: OffsetExpiration | None, now_ms: int, retention_ms: int
     ) -> list[OffsetCommitRecord]:
-        """The records that drop a group's expired offsets; without an expiry nothing expires."""
+        """The records that remove a group's expired offsets; none without an expiration."""
         if expiry is None:
             return []
         return [
@@ -292,7 +292,7 @@ def refused_commit(request: CommitRequest, error_code: ErrorCode) -> CommitRespo
 
 
 def is_too_long(metadata: str | None, limit: int) -> bool:
-    """Whether an offset's text is over the limit. Kafka counts UTF-16 code units, as Java does."""
+    """Whether the metadata exceeds the limit, which counts UTF-16 code units as in Java."""
     if metadata is None or 2 * len(metadata) <= limit:
         return False
     return len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * limit
@@ -328,7 +328,7 @@ def _is_expired(
 def _fetch_response_partition(
     index: int, committed: CommittedOffset | None, topic_id: Uuid
 ) -> OffsetFetchResponsePartitions:
-    """An offset as the answer has it; one of an earlier topic of the same name does not count."""
+    """An offset of the response; one of an earlier topic of the same name is ignored."""
     if committed is None or (
         ZERO_UUID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id
     ):
@@ -346,7 +346,7 @@ def _fetch_response_partition(
 def _all_topics(
     table: TimelineTable[PartitionKey, CommittedOffset],
 ) -> list[OffsetFetchResponseTopics]:
-    """Offsets on different topics of one name stand apart."""
+    """Offsets of different topics with the same name are separate entries."""
     topics: dict[tuple[str, Uuid], OffsetFetchResponseTopics] = {}
     for (name, index), committed in sorted(table.committed_items(), key=lambda item: item[0]):
         key = (name, committed.topic_id)

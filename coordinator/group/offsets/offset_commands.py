@@ -97,10 +97,10 @@ class OffsetCommands:
         }
 
     def commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> _Outcome:
-        """OffsetCommit, by a member or by whoever asks for a group that has none."""
+        """OffsetCommit, by a member or, in a group without members, by any client."""
         member_id = request.member_id
         generation_id = request.generation_id_or_member_epoch
-        # Offsets alone make no object: a simple group is one that has nothing else.
+        # A simple group has offsets only, and no object.
         group = self._classic.group(request.group_id)
         family = self._modern_type_of(request.group_id)
         if len(request.group_id) > TEXT_LENGTH_MAX:
@@ -147,10 +147,10 @@ class OffsetCommands:
 
     def fetch(self, command: Command, request: FetchOffsets, step: GroupStep) -> _Outcome:
         """One group of OffsetFetch."""
-        # Classic groups do not check who asks.
+        # Classic groups do not validate the member.
         group_id = request.group_id
         family = self._modern_type_of(group_id)
-        # Whoever asks for a share group's offsets is told that there are none, as in Kafka.
+        # A share group has no committed offsets, which is no error, as in Kafka.
         if family is not None and family is not self._shares:
             error = family.fetch_error(group_id, request.member_id, request.member_epoch)
             if error is not ErrorCode.NONE:
@@ -168,7 +168,7 @@ class OffsetCommands:
     def commit_in_transaction(
         self, command: Command, asked: CommitInTransaction, step: GroupStep
     ) -> _Outcome:
-        """TxnOffsetCommit: pending until the marker comes."""
+        """TxnOffsetCommit: the offsets are pending until the marker."""
         request = asked.request
         family = self._modern_type_of(request.group_id)
         if family is None:
@@ -205,12 +205,12 @@ class OffsetCommands:
     def end_transaction(
         self, command: Command, request: EndProducerTransaction, step: GroupStep
     ) -> _Outcome:
-        """A marker, in the group's own log."""
+        """A transaction marker in this partition."""
         reply = ShardReply(command.request_id, ErrorCode.NONE)
         return Outcome(records=(request.marker,), replies=(reply,))
 
     def delete(self, command: Command, request: OffsetDeleteRequest, step: GroupStep) -> _Outcome:
-        """OffsetDelete: what nobody reads."""
+        """OffsetDelete: topics that no member subscribes to."""
         group = self._classic.group(request.group_id)
         is_share_group = request.group_id in self._shares
         if is_share_group or not request.group_id or not self._exists(request.group_id):
@@ -232,7 +232,7 @@ class OffsetCommands:
     def forget_topics(
         self, command: Command, request: DropTopicOffsets, step: GroupStep
     ) -> _Outcome:
-        """Topics have been deleted."""
+        """Topics have been deleted: remove their offsets."""
         records: list[GroupRecord] = []
         for group_id in list(self._offsets.group_ids()):
             for name, topic_id in request.topics:

@@ -1,10 +1,9 @@
-"""Offsets that producers have committed inside transactions that are still open, of one shard.
+"""Pending transactional offsets of one shard: committed in transactions that are still open.
 
-They count once the transaction's marker says so (KIP-98), and until then a consumer that asks for
-stable offsets is told to wait (KIP-447). What is written later for the same partition supersedes
-what is pending: a plain commit or a deletion at once, another producer's transaction when it
-commits. Everything here is in the log and replayed from it; only `ended` counts are soft. Called by
-`shard`.
+They become committed offsets with the marker of the transaction (KIP-98). Until then OffsetFetch
+with require_stable gets UNSTABLE_OFFSET_COMMIT (KIP-447). A later write to the same partition
+supersedes a pending offset: an OffsetCommit or a deletion at once, another transaction when it
+commits. All of this is in the log, except the counts of ended transactions. Called by `shard`.
 """
 
 from typing import Final, NamedTuple
@@ -20,7 +19,7 @@ Key = tuple[str, str, int]
 
 
 class _PendingCommit(NamedTuple):
-    """What is to be committed. `sequence` grows with every record of the shard's log."""
+    """A pending commit. `sequence` increases with every record of the shard's log."""
 
     sequence: int
     producer_epoch: int
@@ -42,37 +41,36 @@ class PendingTransactionalOffsets:
     # -- what is there ----------------------------------------------------------------------------
 
     def is_unstable(self, key: Key) -> bool:
-        """Whether a transaction may still change the offset: one is open, or its end could still be
-        taken back. So may all of it, where a coordinator has loaded what is not committed yet and
-        has written the marker behind it."""
+        """Whether a transaction may still change the offset: it is open, or its end or its commit
+        is not committed to the log yet."""
         return key in self._producers_of or not self._producers_of.is_settled(key)
 
     def has_any(self, group_id: str) -> bool:
-        """Whether anything of the group is pending."""
+        """Whether the group has pending offsets."""
         return group_id in self._counts
 
     def pending_keys(self, group_id: str) -> list[Key]:
-        """What of the group is pending."""
+        """The pending offsets of the group."""
         if group_id not in self._counts:
             return []
         return [key for key, _ in self._producers_of.items() if key[0] == group_id]
 
     def is_open(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer's open transaction is known here."""
+        """Whether the producer has an open transaction with offsets in this shard."""
         table = self._of_producers.get(producer_id)
         if table is None:
             return False
         return any(pending.producer_epoch == producer_epoch for _, pending in table.items())
 
     def ended_count(self, producer_id: int) -> int:
-        """How many transactions of the producer have ended since this shard was loaded: what was
-        verified before the last one is not verified any more."""
+        """The number of transactions of the producer that have ended since the shard was loaded. A
+        verification from before the last one is not valid any more."""
         return self._ended.get(producer_id, 0)
 
     # -- replay -----------------------------------------------------------------------------------
 
     def add(self, record: TransactionalRecord[OffsetCommitRecord]) -> None:
-        """A producer has committed an offset, or dropped one, in its transaction."""
+        """A producer has committed or removed an offset in its transaction."""
         self._drop_blank()
         offset = record.record
         key = offset.group_id, offset.topic, offset.partition
@@ -92,13 +90,13 @@ class PendingTransactionalOffsets:
             self._producers_of.put(key, (known or frozenset()) | {producer_id})
 
     def supersede(self, record: OffsetCommitRecord) -> None:
-        """A plain commit or a deletion has the last word over what was pending before it."""
+        """An OffsetCommit or a deletion supersedes earlier pending offsets."""
         key = record.group_id, record.topic, record.partition
         for producer_id in self._producers_of.get(key) or ():
             self._remove(producer_id, key)
 
     def end(self, marker: TransactionMarker) -> list[OffsetCommitRecord]:
-        """The producer's transaction has ended. Returns the offsets that this makes real."""
+        """The producer's transaction has ended. Returns the offsets that are committed by it."""
         self._drop_blank()
         producer_id = marker.producer_id
         ended = self._ended.pop(producer_id, 0) + 1
@@ -139,7 +137,7 @@ class PendingTransactionalOffsets:
             self._counts.remove(key[0])
 
     def _drop_blank(self) -> None:
-        """Forget producers that have nothing pending, once that cannot be taken back."""
+        """Drop the tables of producers without pending offsets, once that is committed."""
         waiting, self._maybe_blank = self._maybe_blank, []
         for producer_id in waiting:
             table = self._of_producers.get(producer_id)
