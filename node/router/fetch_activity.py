@@ -8,26 +8,13 @@ their connection. Written by handlers/fetch.py, read by handlers/explanations.py
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.node.router.fetch_sessions import CachedPartition, TopicKey
+from odradek.protocol.messages.diagnostics import ExplainedReader
 
 PARTITIONS_MAX: Final = 20_000
 """Partitions kept for one connection. Above that its earlier fetches are dropped."""
-
-
-class LatestFetch(NamedTuple):
-    """A connection's latest fetch of one partition."""
-
-    client_id: str
-    client_host: str
-    idle_ms: int
-    """Time since it fetched this partition."""
-    fetch_idle_ms: int
-    """Time since it fetched anything."""
-    offset: int
-    is_read_committed: bool
-    error_code: int
 
 
 class _ConnectionFetches:
@@ -80,53 +67,53 @@ class FetchActivity:
     ) -> None:
         """The connection fetches these partitions: all partitions of its fetch session (0: no
         session). `is_reduced` says that this fetch removed some from the session."""
-        reader = self._connections.get(connection_id)
-        if reader is None:
-            reader = self._connections[connection_id] = _ConnectionFetches()
-        reader.client_id, reader.client_host = client_id, client_host
-        reader.is_read_committed = is_read_committed
-        if is_reduced or not session_id or session_id != reader.session_id:
-            earlier, noted_ms = reader.earlier, reader.last_ms
+        fetches = self._connections.get(connection_id)
+        if fetches is None:
+            fetches = self._connections[connection_id] = _ConnectionFetches()
+        fetches.client_id, fetches.client_host = client_id, client_host
+        fetches.is_read_committed = is_read_committed
+        if is_reduced or not session_id or session_id != fetches.session_id:
+            earlier, fetched_ms = fetches.earlier, fetches.last_ms
             if len(earlier) > PARTITIONS_MAX:
                 earlier.clear()
-            for wanted in reader.last:
-                earlier[wanted.topic, wanted.partition] = (noted_ms, wanted.fetch_offset)
-        reader.last, reader.session_id = partitions, session_id
-        reader.last_ms = now_ms
-        if reader.errors:
-            reader.errors.clear()
+            for wanted in fetches.last:
+                earlier[wanted.topic, wanted.partition] = (fetched_ms, wanted.fetch_offset)
+        fetches.last, fetches.session_id = partitions, session_id
+        fetches.last_ms = now_ms
+        if fetches.errors:
+            fetches.errors.clear()
 
     def record_error(
         self, connection_id: int, topic: TopicKey, partition: int, error_code: int
     ) -> None:
         """The connection's latest fetch of the partition returned an error."""
-        reader = self._connections.get(connection_id)
-        if reader is not None:
-            reader.errors[topic, partition] = error_code
+        fetches = self._connections.get(connection_id)
+        if fetches is not None:
+            fetches.errors[topic, partition] = error_code
 
     def remove_connection(self, connection_id: int) -> None:
         """The connection is closed."""
         self._connections.pop(connection_id, None)
 
-    def of_topic(self, name: str, topic_id: bytes, now_ms: int) -> dict[int, list[LatestFetch]]:
+    def of_topic(self, name: str, topic_id: bytes, now_ms: int) -> dict[int, list[ExplainedReader]]:
         """The latest fetches by partition of a topic, by name or by id. Scans all entries."""
-        found: dict[int, list[LatestFetch]] = {}
+        found: dict[int, list[ExplainedReader]] = {}
         names = (name, topic_id)
-        for reader in self._connections.values():
-            notes = {key: note for key, note in reader.earlier.items() if key[0] in names}
-            for wanted in reader.last:
+        for fetches in self._connections.values():
+            latest = {key: fetch for key, fetch in fetches.earlier.items() if key[0] in names}
+            for wanted in fetches.last:
                 if wanted.topic in names:
-                    note = (reader.last_ms, wanted.fetch_offset)
-                    notes[wanted.topic, wanted.partition] = note
-            for key, (noted_ms, offset) in notes.items():
-                reading = LatestFetch(
-                    reader.client_id,
-                    reader.client_host,
-                    max(now_ms - noted_ms, 0),
-                    max(now_ms - reader.last_ms, 0),
-                    offset,
-                    reader.is_read_committed,
-                    reader.errors.get(key, 0),
+                    fetch = (fetches.last_ms, wanted.fetch_offset)
+                    latest[wanted.topic, wanted.partition] = fetch
+            for key, (fetched_ms, offset) in latest.items():
+                reader = ExplainedReader(
+                    client_id=fetches.client_id,
+                    client_host="/" + fetches.client_host,
+                    idle_ms=max(now_ms - fetched_ms, 0),
+                    fetch_idle_ms=max(now_ms - fetches.last_ms, 0),
+                    offset=offset,
+                    is_read_committed=fetches.is_read_committed,
+                    error_code=fetches.errors.get(key, 0),
                 )
-                found.setdefault(key[1], []).append(reading)
+                found.setdefault(key[1], []).append(reader)
         return found

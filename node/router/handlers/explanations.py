@@ -16,7 +16,6 @@ from odradek.coordinator.share.state_batches import RecordState
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
-from odradek.node.router.fetch_activity import LatestFetch
 from odradek.node.router.handlers.shard_requests import ask_groups, ask_hosted_shards
 from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.protocol.errors import ErrorCode
@@ -128,25 +127,14 @@ async def _topic(
 
 
 def _partition(
-    topic: TopicImage, index: int, readings: Sequence[LatestFetch], services: Services
+    topic: TopicImage, index: int, readers: Sequence[ExplainedReader], services: Services
 ) -> ExplainedPartition:
     state = topic.partitions[index]
     explained = _from_metadata(topic, index, state, services)
     if services.node_id not in state.replicas:
         explained.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return explained
-    explained.readers = [
-        ExplainedReader(
-            client_id=reading.client_id,
-            client_host="/" + reading.client_host,
-            idle_ms=reading.idle_ms,
-            fetch_idle_ms=reading.fetch_idle_ms,
-            offset=reading.offset,
-            is_read_committed=reading.is_read_committed,
-            error_code=reading.error_code,
-        )
-        for reading in readings
-    ]
+    explained.readers = list(readers)
     if state.leader == services.node_id:
         log = services.logs.open(topic.topic_id, index)
         if log is None:

@@ -1,7 +1,8 @@
 """Who fetches what: the latest fetch of each partition, until its connection goes."""
 
-from odradek.node.router.fetch_activity import PARTITIONS_MAX, FetchActivity, LatestFetch
+from odradek.node.router.fetch_activity import PARTITIONS_MAX, FetchActivity
 from odradek.node.router.fetch_sessions import CachedPartition
+from odradek.protocol.messages.diagnostics import ExplainedReader
 
 TOPIC_ID = bytes(range(16))
 
@@ -30,16 +31,26 @@ def fetch(
     )
 
 
-def of(readers: FetchActivity, partition: int = 0, now_ms: int = 0) -> list[LatestFetch]:
+def of(readers: FetchActivity, partition: int = 0, now_ms: int = 0) -> list[ExplainedReader]:
     return readers.of_topic("t", TOPIC_ID, now_ms).get(partition, [])
+
+
+def reader(idle_ms: int, fetch_idle_ms: int, offset: int) -> ExplainedReader:
+    return ExplainedReader(
+        client_id="client",
+        client_host="/host",
+        idle_ms=idle_ms,
+        fetch_idle_ms=fetch_idle_ms,
+        offset=offset,
+    )
 
 
 def test_a_partition_that_is_left_out_of_fetches_grows_idle_while_its_client_is_not() -> None:
     readers = FetchActivity()
     fetch(readers, wanted("t", 0, 5), wanted("t", 1, 7), now_ms=100)
     fetch(readers, wanted("t", 1, 8), now_ms=900)
-    assert of(readers, 0, 1_000) == [LatestFetch("client", "host", 900, 100, 5, False, 0)]
-    assert of(readers, 1, 1_000) == [LatestFetch("client", "host", 100, 100, 8, False, 0)]
+    assert of(readers, 0, 1_000) == [reader(900, 100, 5)]
+    assert of(readers, 1, 1_000) == [reader(100, 100, 8)]
 
 
 def test_clients_that_name_topics_by_id_are_found_too() -> None:
