@@ -86,7 +86,7 @@ class GroupShard:
         self.rewinds = RewindTables(self.timeline)
         self.shares = ShareGroups(self.timeline, self.group_type_of, self.rewinds.tombstones)
         self.streams = StreamsGroups(self.timeline, self.group_type_of, self.classic)
-        self.group_types: tuple[GroupType, ...] = (self.consumers, self.shares, self.streams)
+        self.group_types: tuple[GroupType[Any], ...] = (self.consumers, self.shares, self.streams)
         # Replaced by the host when they change, like the settings.
         self.topics = topics
         self.member_count_total = 1
@@ -147,14 +147,14 @@ class GroupShard:
             TransactionMarker: self._replay_marker,
             **dict.fromkeys(self.rewinds.record_types, self.rewinds.replay),
         }
-        self._type_of_timer: dict[str, GroupType | LiveRewinder] = dict.fromkeys(
+        self._type_of_timer: dict[str, GroupType[Any] | LiveRewinder] = dict.fromkeys(
             self._rewinder.timer_kinds, self._rewinder
         )
         self._modern_handlers: dict[type, GroupTypeHandler] = dict(self._rewinder.handlers)
-        for family in self.group_types:
-            self._replay |= dict.fromkeys(family.record_types, family.replay)
-            self._type_of_timer |= dict.fromkeys(family.timer_kinds, family)
-            self._modern_handlers |= family.handlers
+        for group_type in self.group_types:
+            self._replay |= dict.fromkeys(group_type.record_types, group_type.replay)
+            self._type_of_timer |= dict.fromkeys(group_type.timer_kinds, group_type)
+            self._modern_handlers |= group_type.handlers
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
 
@@ -175,7 +175,7 @@ class GroupShard:
         step_handler = self._step_handlers.get(kind)
         if step_handler is not None:
             return step_handler(command, command.request, step)
-        self._modern_handlers[kind](command, step)
+        self._modern_handlers[kind](command, command.request, step)
         return step.build()
 
     def _with_consequences(self, outcome: _Outcome, now_ms: int) -> _Outcome:
@@ -205,8 +205,8 @@ class GroupShard:
         """Groups with members continue; every member gets a full session timeout."""
         step = self._step(now_ms)
         self.classic.on_loaded(step)
-        for family in self.group_types:
-            family.on_loaded(step)
+        for group_type in self.group_types:
+            group_type.on_loaded(step)
         self._rewinder.on_loaded(step)
         step.set_timer(EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
         if self.settings.policies.has_ephemeral:
@@ -222,9 +222,9 @@ class GroupShard:
         if key[0] in EPHEMERAL_TIMERS:
             self._ephemeral_groups.fire(key, step)
             return step.build(is_atomic=False)
-        family = self._type_of_timer.get(key[0])
-        if family is not None:
-            family.fire(key, step)
+        group_type = self._type_of_timer.get(key[0])
+        if group_type is not None:
+            group_type.fire(key, step)
         else:
             self.classic.fire(key, step)
         return self._with_consequences(step.build(), now_ms)
@@ -235,8 +235,8 @@ class GroupShard:
         group_ids = group_ids_of(records)
         is_other_kind = self._is_modern
         self.classic.on_append_failed(records, group_ids, is_other_kind, step)
-        for family in self.group_types:
-            family.on_append_failed(group_ids, step)
+        for group_type in self.group_types:
+            group_type.on_append_failed(group_ids, step)
         self._rewinder.on_append_failed(records, step)
         step.timers += self._check_timers(group_ids, now_ms)
         return step.build()
@@ -252,7 +252,7 @@ class GroupShard:
         """The classic group of that id."""
         return self.classic.group(group_id)
 
-    def modern_type_of(self, group_id: str) -> GroupType | None:
+    def modern_type_of(self, group_id: str) -> GroupType[Any] | None:
         """The newer type that the group has; None if it is a classic group or does not exist."""
         return self._directory.modern_type_of(group_id)
 
@@ -263,10 +263,10 @@ class GroupShard:
         return self.modern_type_of(group_id) is not None
 
     def group_type_of(self, group_id: str) -> str | None:
-        """See family.Occupant."""
-        family = self.modern_type_of(group_id)
-        if family is not None:
-            return family.group_type
+        """See GroupTypeOf."""
+        group_type = self.modern_type_of(group_id)
+        if group_type is not None:
+            return group_type.name
         return GROUP_TYPE_CLASSIC if self._directory.exists(group_id) else None
 
     def _step(self, now_ms: int) -> GroupStep:
@@ -286,7 +286,7 @@ class GroupShard:
         group_id = request.group_id
         error = ErrorCode.NONE
         consumers = self.consumers.get(group_id)
-        family = self.modern_type_of(group_id)
+        group_type = self.modern_type_of(group_id)
         if not group_id or len(group_id) > TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         elif not (
@@ -295,8 +295,8 @@ class GroupShard:
             <= settings.session_timeout_max_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif family is self.shares or (
-            family is not None and consumers is None and not family.is_empty(group_id)
+        elif group_type is self.shares or (
+            group_type is not None and consumers is None and not group_type.is_empty(group_id)
         ):
             # An empty share group keeps its type: its state is no offset that others could use.
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -308,19 +308,19 @@ class GroupShard:
         if consumers is not None and not consumers.is_empty:
             self.consumers.join(consumers, command, request, step)
             return step.build()
-        if family is not None:
+        if group_type is not None:
             # The group is empty. Its offsets stay, and a group of any type may use them.
-            step.records += family.tombstones(group_id)
+            step.records += group_type.tombstones(group_id)
         self.classic.join(command, request, step)
         return step.build()
 
     def _may_have(self, command: Command, request: JoinGroupRequest, now_ms: int) -> bool:
         """Whether a group exists that may know the member, or it may be an unstored member."""
-        family = self.modern_type_of(request.group_id)
+        group_type = self.modern_type_of(request.group_id)
         if self.group(request.group_id) is not None:
             return True
-        if family is not None:
-            return not family.is_empty(request.group_id)
+        if group_type is not None:
+            return not group_type.is_empty(request.group_id)
         return self.classic.unstored.may_include(request, command.client_id, now_ms)
 
     def _sync(self, command: Command, request: SyncGroupRequest, now_ms: int) -> _Outcome:
@@ -389,8 +389,8 @@ class GroupShard:
 
     def _update_topics(self, command: Command, request: UpdateTopics, now_ms: int) -> _Outcome:
         step = self._step(now_ms)
-        for family in self.group_types:
-            family.update_topics(request, step)
+        for group_type in self.group_types:
+            group_type.update_topics(request, step)
         if request.has_new_rules:
             step.timers += self._check_timers(self._directory.group_ids(), now_ms)
         step.reply(command.request_id, None)

@@ -73,7 +73,7 @@ class GroupExplainer:
         directory = self._directory
         known = directory.modern_type_of(group_id)
         if known is not None:
-            explained.group_type = known.group_type
+            explained.group_type = known.name
             explained.topics = sorted(known.topic_names(group_id))
         told = _ModernProgress(
             MemberProgress.REVOKING_PARTITIONS,

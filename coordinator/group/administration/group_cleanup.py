@@ -50,8 +50,8 @@ class GroupCleanup:
 
     def _expire_group(self, group_id: str, step: GroupStep) -> None:
         group = self._classic.live_groups.get(group_id)
-        family = self._directory.modern_type_of(group_id)
-        read_topics = None if family is None else family.topic_names(group_id)
+        group_type = self._directory.modern_type_of(group_id)
+        read_topics = None if group_type is None else group_type.topic_names(group_id)
         expiry = offset_expiration(group, self._classic.generations.get(group_id), read_topics)
         expired = self._offsets.expired(
             group_id, expiry, step.now_ms, step.settings.offsets_retention_ms
@@ -61,10 +61,10 @@ class GroupCleanup:
         has_more = len(expired) < self._offsets.count(group_id)
         if has_more or self._pending_offsets.has_any(group_id):
             return
-        if family is not None:
-            if family.is_empty(group_id) and not family.is_kept_empty:
+        if group_type is not None:
+            if group_type.is_empty(group_id) and not group_type.is_kept_empty:
                 step.records += self._rewinds.tombstones(group_id)
-                step.records += family.tombstones(group_id)
+                step.records += group_type.tombstones(group_id)
         elif group is None or (group.is_empty and not group.pending):
             step.records += self._rewinds.tombstones(group_id)
             self._classic.delete(group_id, step)
@@ -93,14 +93,14 @@ class GroupCleanup:
         """Delete a group without members, of any type, with its offsets. The group itself is last:
         if only a part is written, the deletion can be repeated."""
         group = self._classic.live_groups.get(group_id)
-        family = self._directory.modern_type_of(group_id)
+        group_type = self._directory.modern_type_of(group_id)
         step.records += self._offsets.tombstones(group_id)
         step.records += (
             OffsetCommitRecord(*key, None) for key in self._pending_offsets.pending_keys(group_id)
         )
         step.records += self._rewinds.tombstones(group_id)
-        if family is not None:
-            step.records += family.tombstones(group_id)
+        if group_type is not None:
+            step.records += group_type.tombstones(group_id)
         if group is not None:
             for member_id in list(group.pending):
                 group.remove_pending(member_id, step)

@@ -54,7 +54,7 @@ class GroupDirectory:
         self.offsets = offsets
         self.pending_offsets = pending_offsets
         self.rewinds = rewinds
-        self._group_types: tuple[GroupType, ...] = (consumers, shares, streams)
+        self._group_types: tuple[GroupType[Any], ...] = (consumers, shares, streams)
         self.handlers: Mapping[type, Callable[[Command, Any, GroupStep], Outcome[GroupRecord]]] = {
             DescribeGroup: self.describe,
             DescribeConsumerGroup: self.describe_consumers,
@@ -81,15 +81,19 @@ class GroupDirectory:
             or self.pending_offsets.has_any(group_id)
         )
 
-    def modern_type_of(self, group_id: str) -> GroupType | None:
+    def modern_type_of(self, group_id: str) -> GroupType[Any] | None:
         """The newer type that the group has; None if it is a classic group or does not exist."""
-        return next((family for family in self._group_types if group_id in family), None)
+        return next(
+            (group_type for group_type in self._group_types if group_id in group_type), None
+        )
 
     def is_empty(self, group_id: str) -> bool:
         """Whether the group has no members, of whatever type it is."""
         group = self.classic.live_groups.get(group_id)
-        family = self.modern_type_of(group_id)
-        return (group is None or group.is_empty) and (family is None or family.is_empty(group_id))
+        group_type = self.modern_type_of(group_id)
+        return (group is None or group.is_empty) and (
+            group_type is None or group_type.is_empty(group_id)
+        )
 
     def describe(
         self, command: Command, request: DescribeGroup, step: GroupStep
@@ -132,9 +136,9 @@ class GroupDirectory:
 
     def _listed(self) -> Iterator[ListedGroup]:
         for group_id in self.group_ids():
-            family = self.modern_type_of(group_id)
-            if family is not None:
-                yield family.listed(group_id)
+            group_type = self.modern_type_of(group_id)
+            if group_type is not None:
+                yield group_type.listed(group_id)
                 continue
             group = self.classic.live_groups.get(group_id)
             metadata = self.classic.generations.get(group_id)

@@ -1,6 +1,6 @@
 """All consumer groups (KIP-848) of one shard, with their members of the classic protocol.
 
-Timers besides those of all newer groups (`modern.groups`):
+Timers besides those of all newer groups (`modern.group_type`):
 
 | Timer | Set | When it is due |
 |---|---|---|
@@ -36,8 +36,7 @@ from odradek.coordinator.group.consumer.target_assignment import (
 )
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED
 from odradek.coordinator.group.modern.event_history import heartbeat_reason
-from odradek.coordinator.group.modern.group_type import GroupTypeHandler
-from odradek.coordinator.group.modern.groups import ModernGroups
+from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -76,14 +75,14 @@ _CONSUMER_MEMBER: Final = 1
 Adopt = Callable[[ClassicGroup], None]
 
 
-class ConsumerGroups(ModernGroups[ConsumerGroup]):
+class ConsumerGroups(GroupType[ConsumerGroup]):
     """See the module's docstring. `adopt` takes the classic group that a group has become.
 
     A GroupType, but that heartbeats, joins and the like go through the shard: these groups may
     change into classic ones and back.
     """
 
-    group_type = ConsumerGroup.group_type
+    name = ConsumerGroup.group_type
     record_types = get_args(ConsumerGroupRecord)
     timer_kinds = ConsumerGroup.timers.kinds("downgrade")
     handlers: Mapping[type, GroupTypeHandler] = MappingProxyType({})

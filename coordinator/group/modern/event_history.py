@@ -3,8 +3,8 @@
 Such a group stands wholly in its records, so that what happens to it shows in them: a member that
 is stored for the first time has joined, an assignment that lacks what it had is a demand to give
 something up. So no transition reports events. They are in memory only, like those of classic
-groups: events before the coordinator moved here are not known. Called by `modern.groups` before the
-records are replayed; read by `administration.explanation`.
+groups: events before the coordinator moved here are not known. Called by `modern.group_type` before
+the records are replayed; read by `administration.explanation`.
 """
 
 from collections.abc import Sequence

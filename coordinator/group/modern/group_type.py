@@ -1,80 +1,287 @@
-"""What a shard of groups asks of the groups of one newer kind: KIP-848's and its descendants.
+"""All groups of one newer type in a shard: made by their records, with their timers and events.
 
-A family stands wholly in the log: its tables change in `replay`, and loading is replaying. Classic
-groups are no family, since more of them lives in memory than in the log (`classic.groups`). A group
-id belongs to one kind at a time; which one is the shard's to know, and a family asks it through
-`GroupTypeOf`. Implemented by `consumer.groups`; called by `shard` and `directory`.
+Whatever such a group is stands in the log, so that loading it is replaying it: members go on where
+they were, each with a whole session. Timers of every type, and what comes of them:
+
+| Timer | Set | When it is due |
+|---|---|---|
+| session | with every heartbeat | the member is removed |
+| revocation | when a member is to give something up | it is removed if it still has to |
+| assignment | when a target assignment is put off | it is made |
+
+Subclassed by `consumer.groups`, `share.groups` and `streams.groups`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from odradek.coordinator.group.deleted_groups import drop_deleted
 from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.requests import CommitRequest, UpdateTopics
+from odradek.coordinator.group.modern.event_history import EventHistory
+from odradek.coordinator.group.modern.group import ModernGroup
+from odradek.coordinator.group.modern.heartbeats import schedule_session_timeout
+from odradek.coordinator.group.modern.records import EpochRecord, MemberState, ModernRecord
+from odradek.coordinator.group.requests import CommitRequest, CommitTopic, UpdateTopics
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, TimerKey
+from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import ListedGroup
 
-GroupTypeHandler: TypeAlias = Callable[[Command, GroupStep], None]
-"""Decides a request within a step: its records, its timers and its reply."""
+_MEMBERS: Final = "members"
+_MEMBER_COMMITS_SINCE: Final = 9
+"""The first version of OffsetCommit that has a member epoch."""
+
+GroupTypeHandler: TypeAlias = Callable[[Command, Any, GroupStep], None]
+"""Decides a request within a step: its records, its timers and its reply. It is given the command,
+and its request once more, for its type."""
 
 GroupTypeOf: TypeAlias = Callable[[str], str | None]
-"""The kind of the group that has an id ("classic", "consumer", ...), None if there is no group. A
+"""The type of the group that has an id ("classic", "consumer", ...), None if there is no group. A
 group that has nothing but offsets is a classic one."""
 
+G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
 
-class GroupType(Protocol):
-    """See the module's docstring. What takes a `group_id` may ask that the group exists."""
 
-    group_type: str
-    """As ListGroups says it."""
+class GroupType(ABC, Generic[G]):
+    """See the module's docstring. `new_group` makes a group without records.
+
+    What takes a `group_id` may ask that the group exists.
+    """
+
+    name: str
+    """As ListGroups has it."""
     record_types: tuple[type, ...]
     """The classes of the records that `replay` takes."""
     timer_kinds: frozenset[str]
-    """The first parts of the keys of its timers; no other family has them."""
-    is_kept_empty: bool
-    """Whether an Empty group stays until somebody deletes it: what it has read is not in offsets
-    that expire."""
+    """The first parts of the keys of its timers; no other type has them."""
+    is_kept_empty = False
+    """Whether an Empty group stays until it is deleted: what it has read is not in offsets that
+    expire."""
     handlers: Mapping[type, GroupTypeHandler]
-    """The requests that are for this kind of group alone."""
+    """The requests that are for this type of group alone."""
+
+    def __init__(self, timeline: Timeline, new_group: Callable[[str, Timeline], G]) -> None:
+        self._timeline = timeline
+        self._new_group = new_group
+        self._groups: dict[str, G] = {}
+        # Groups that are no more, whose objects are kept until that is committed.
+        self._ended: dict[str, None] = {}
+        self._counts: TimelineTable[str, int] = TimelineTable(timeline)
+        self.events = EventHistory()
+
+    # -- the log ----------------------------------------------------------------------------------
+
+    def replay(self, record: ModernRecord) -> None:
+        """Have the group that the record is about replay it."""
+        group_id = record.group_id
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = self._new_group(group_id, self._timeline)
+        before = group.member_count
+        group.replay(record)
+        if group.member_count != before:
+            self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
+        if not group.exists:
+            self._ended[group_id] = None
+        for dropped_id in drop_deleted(self._groups, self._ended) if self._ended else ():
+            self._on_dropped(dropped_id)
+        if record.value is None and isinstance(record, EpochRecord):
+            self.events.forget(group_id)
+
+    def _on_dropped(self, group_id: str) -> None:
+        """The group's object is gone: drop what is kept beside it."""
+
+    def on_loaded(self, step: GroupStep) -> None:
+        """The log has been replayed: set timers, and send again what was asked of others.
+
+        Every member gets a whole session: how long it was silent is not known.
+        """
+        for group in self:
+            self._schedule_timers(group, step)
+            self.events.add_loaded(group, step.now_ms)
+
+    def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
+        """The tables are back where they were. Timers that were changed meanwhile are set again."""
+        for group_id in group_ids:
+            group = self.get(group_id)
+            if group is not None:
+                self._schedule_timers(group, step)
+            else:
+                # The group's first records were not written: there may be nothing to keep.
+                self._ended[group_id] = None
+                self._on_dropped(group_id)
+
+    @staticmethod
+    def _schedule_timers(group: G, step: GroupStep) -> None:
+        for member_id, member in group.members():
+            schedule_session_timeout(group, member_id, member, step)
+            is_revoking = group.current(member_id).state is MemberState.UNREVOKED
+            if is_revoking and not group.is_classic(member):
+                key = group.revocation_key(member_id)
+                step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
+        if group.epoch > group.target_epoch:
+            step.set_timer(group.assignment_key(), step.now_ms)
+
+    # -- finding groups ---------------------------------------------------------------------------
+
+    def get(self, group_id: str) -> G | None:
+        """The group of that id, if it exists."""
+        group = self._groups.get(group_id)
+        return group if group is not None and group.exists else None
 
     def __contains__(self, group_id: object) -> bool:
-        """Whether there is such a group of this kind."""
+        group = self._groups.get(group_id) if isinstance(group_id, str) else None
+        return group is not None and group.exists
+
+    def __iter__(self) -> Iterator[G]:
+        return (group for group in self._groups.values() if group.exists)
+
+    @property
+    def member_count(self) -> int:
+        """How many members send heartbeats here."""
+        return self._counts.get(_MEMBERS) or 0
 
     def group_ids(self) -> Iterator[str]:
-        """All groups of this kind."""
+        """All groups of this type."""
+        return (group.group_id for group in self)
 
     def is_empty(self, group_id: str) -> bool:
         """Whether the group has no members."""
+        return self._groups[group_id].is_empty
 
-    @property
-    def replay(self) -> Callable[[Any], None]:
-        """Change the tables as a record says; given those of `record_types` only."""
+    def tombstones(self, group_id: str) -> list[GroupRecord]:
+        """The records that remove the group, but for its offsets."""
+        return self._groups[group_id].tombstones()
 
-    def on_loaded(self, step: GroupStep) -> None:
-        """The log has been replayed: set timers, ask anew for what was to be done elsewhere."""
+    def listed(self, group_id: str) -> ListedGroup:
+        """The group for ListGroups. Kafka lists the type as the protocol type, too."""
+        return ListedGroup(
+            group_id=group_id,
+            protocol_type=self.name,
+            group_state=self._groups[group_id].state,
+            group_type=self.name,
+        )
 
-    def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
-        """The tables are back where they were; some groups' timers may not be."""
+    @abstractmethod
+    def topic_names(self, group_id: str) -> frozenset[str]:
+        """The topics that its members subscribe to: their offsets do not expire."""
+
+    # -- timers and topics ------------------------------------------------------------------------
 
     def fire(self, key: TimerKey, step: GroupStep) -> None:
         """One of its timers is due."""
+        group = self.get(key[1])
+        if group is None:
+            return
+        timers = group.timers
+        if key[0] == timers.assignment:
+            if group.epoch > group.target_epoch:
+                self._assign(group, step)
+                self._note(group, step, "it was due")
+        elif key[0] not in (timers.session, timers.revocation, *timers.others):
+            self._fire_other(group, key, step)
+        elif group.member(key[2]) is not None:
+            why = self._why_removed(group, key[0], key[2], step)
+            if why is not None:
+                self._remove(group, key[2], step)
+                self._note(group, step, f"{key[2]} {why}", is_expired=True)
+
+    def _why_removed(self, group: G, timer: str, member_id: str, step: GroupStep) -> str | None:
+        """Why a timer of its own removes a member; None if it does not."""
+        member = group.member(member_id)
+        assert member is not None
+        if timer == group.timers.session:
+            return f"no heartbeat for {group.session_timeout_ms(member, step.settings)} ms"
+        if group.current(member_id).state is not MemberState.UNREVOKED or group.is_classic(member):
+            return None
+        return f"did not give up its {group.unit} within {member.rebalance_timeout_ms} ms"
+
+    @abstractmethod
+    def _assign(self, group: G, step: GroupStep) -> None:
+        """Make the target assignment of the group's epoch."""
+
+    @abstractmethod
+    def _remove(self, group: G, member_id: str, step: GroupStep) -> None:
+        """A member is gone, or is taken for gone."""
+
+    def _fire_other(self, group: G, key: TimerKey, step: GroupStep) -> None:
+        """A timer that only this type of group has."""
+        raise NotImplementedError
 
     def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
-        """The catalog of topics has changed."""
+        """The catalog of topics has changed: start an epoch in every group whose topics have."""
+        for group in self:
+            if not group.is_empty:
+                before = len(step.records)
+                self._update_topics(group, request, step)
+                self._note(group, step, "topics have changed", after=before)
 
-    def listed(self, group_id: str) -> ListedGroup:
-        """The group for ListGroups."""
+    @abstractmethod
+    def _update_topics(self, group: G, request: UpdateTopics, step: GroupStep) -> None:
+        """Start an epoch in a group with members if its topics have changed."""
 
-    def topic_names(self, group_id: str) -> frozenset[str]:
-        """What its members subscribe to: offsets of these topics do not expire."""
+    def _note(
+        self,
+        group: G,
+        step: GroupStep,
+        why: str,
+        *,
+        after: int = 0,
+        is_expired: bool = False,
+    ) -> None:
+        """Remember what the records of this step, but the first `after`, mean for the group."""
+        if len(step.records) > after:
+            records = step.records[after:]
+            self.events.add_records(group, records, step.now_ms, why, is_expired=is_expired)
 
-    def tombstones(self, group_id: str) -> list[GroupRecord]:
-        """The records that make an end of the group, but for its offsets."""
+    # -- offsets ----------------------------------------------------------------------------------
 
     def commit_error(self, request: CommitRequest, version: int) -> ErrorCode:
-        """Whether the asker may commit these offsets to the group, plainly or in a transaction."""
+        """Whether the client may commit these offsets to the group, in a transaction or not.
+
+        A member may be an epoch behind when its commit arrives; what it commits counts for what it
+        has owned since before that epoch (KIP-1251).
+        """
+        group = self._groups[request.group_id]
+        member_id, epoch = request.member_id, request.generation_id_or_member_epoch
+        if epoch < 0 and group.is_empty:
+            return ErrorCode.NONE
+        member = group.member(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        is_classic = group.is_classic(member)
+        if not is_classic and version < _MEMBER_COMMITS_SINCE:
+            return ErrorCode.UNSUPPORTED_VERSION
+        current = group.current(member_id)
+        if epoch == current.member_epoch:
+            return ErrorCode.NONE
+        if is_classic:
+            return ErrorCode.ILLEGAL_GENERATION
+        if epoch < 0 or epoch > current.member_epoch:
+            return ErrorCode.STALE_MEMBER_EPOCH
+        for topic in request.topics:
+            owned_since = self._owned_since(group, member_id, topic)
+            for partition in topic.partitions:
+                if not 0 <= owned_since.get(partition.partition_index, -1) <= epoch:
+                    return ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.NONE
+
+    def _owned_since(self, group: G, member_id: str, topic: CommitTopic) -> Mapping[int, int]:
+        """The partitions of the topic that a member may commit, with the epochs it was given them
+        in."""
+        raise NotImplementedError
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether the asker may fetch offsets of the group."""
+        """Whether the client may fetch offsets. Administrators name no member, at epoch -1."""
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.NONE
+        group = self._groups[group_id]
+        member = group.member(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.current(member_id or "").member_epoch == member_epoch:
+            return ErrorCode.NONE
+        is_classic = group.is_classic(member)
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH

@@ -8,7 +8,7 @@ epoch of all of them last.
 
 What a transition is about to write is not in the tables yet; a builder is the group as it will be.
 Each type of group has one of its own, which knows its assignor. Called by `modern.heartbeats`,
-`modern.groups` and the types.
+`modern.group_type` and the types.
 """
 
 from abc import ABC, abstractmethod

@@ -73,7 +73,7 @@ class OffsetCommands:
     def __init__(
         self,
         exists: Callable[[str], bool],
-        modern_type_of: Callable[[str], GroupType | None],
+        modern_type_of: Callable[[str], GroupType[Any] | None],
         classic: ClassicGroups,
         shares: ShareGroups,
         offsets: CommittedOffsets,
@@ -102,11 +102,11 @@ class OffsetCommands:
         generation_id = request.generation_id_or_member_epoch
         # A simple group has offsets only, and no object.
         group = self._classic.group(request.group_id)
-        family = self._modern_type_of(request.group_id)
+        group_type = self._modern_type_of(request.group_id)
         if len(request.group_id) > TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
-        elif family is not None:
-            error = family.commit_error(request, command.api_version)
+        elif group_type is not None:
+            error = group_type.commit_error(request, command.api_version)
         elif group is not None:
             error = group.commit_error(member_id, request.group_instance_id, generation_id)
         elif generation_id < 0:
@@ -116,7 +116,7 @@ class OffsetCommands:
         error = self._classic.unstored.answer(
             error, request, generation_id, command.client_id, step.now_ms
         )
-        is_nowhere = group is None and family is None
+        is_nowhere = group is None and group_type is None
         if (
             error is ErrorCode.UNKNOWN_MEMBER_ID
             and is_nowhere
@@ -149,10 +149,10 @@ class OffsetCommands:
         """One group of OffsetFetch."""
         # Classic groups do not validate the member.
         group_id = request.group_id
-        family = self._modern_type_of(group_id)
+        group_type = self._modern_type_of(group_id)
         # A share group has no committed offsets, which is no error, as in Kafka.
-        if family is not None and family is not self._shares:
-            error = family.fetch_error(group_id, request.member_id, request.member_epoch)
+        if group_type is not None and group_type is not self._shares:
+            error = group_type.fetch_error(group_id, request.member_id, request.member_epoch)
             if error is not ErrorCode.NONE:
                 refused = OffsetFetchResponseGroup(group_id=group_id, error_code=error)
                 return respond(command, refused)
@@ -170,15 +170,15 @@ class OffsetCommands:
     ) -> _Outcome:
         """TxnOffsetCommit: the offsets are pending until the marker."""
         request = asked.request
-        family = self._modern_type_of(request.group_id)
-        if family is None:
+        group_type = self._modern_type_of(request.group_id)
+        if group_type is None:
             error = transactional.membership_error(
                 self._classic.group(request.group_id),
                 request,
                 has_offsets=self._offsets.has_any(request.group_id),
             )
         else:
-            error = transactional.modern_error(family, request, command.api_version)
+            error = transactional.modern_error(group_type, request, command.api_version)
         if error is ErrorCode.NONE and self._commit_guard.must_check_commits(request.group_id):
             epoch, places = request.generation_id_or_member_epoch, _partitions_of(request)
             error = self._commit_guard.commit_error(
@@ -218,9 +218,9 @@ class OffsetCommands:
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
             return respond(command, OffsetDeleteResponse(error_code=error))
         subscribed: frozenset[str] | None = frozenset()
-        family = self._modern_type_of(request.group_id)
-        if family is not None:
-            subscribed = family.topic_names(request.group_id)
+        group_type = self._modern_type_of(request.group_id)
+        if group_type is not None:
+            subscribed = group_type.topic_names(request.group_id)
         if group is not None and not group.is_empty:
             if not group.uses_consumer_protocol:
                 error = ErrorCode.NON_EMPTY_GROUP

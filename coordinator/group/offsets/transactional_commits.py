@@ -7,7 +7,7 @@ carries the guard that was issued before it was requested: if a transaction of t
 ended since, it must be verified again. Called by `offset_commands`.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from odradek.coordinator.group.classic.group import ClassicGroup
 from odradek.coordinator.group.modern.group_type import GroupType
@@ -40,7 +40,7 @@ def membership_error(
     return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS else error
 
 
-def modern_error(known: GroupType, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
+def modern_error(known: GroupType[Any], request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
     """The same for a newer type of group. As in OffsetCommit, an older epoch is valid for
     partitions that the member has had since before it (KIP-1251). Producers before v6 know no
     member epochs."""

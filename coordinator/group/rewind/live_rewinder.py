@@ -146,25 +146,21 @@ class LiveRewinder:
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def _on_request(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, RewindGroup)
+    def _on_request(self, command: Command, request: RewindGroup, step: GroupStep) -> None:
         waiter = RewindWaiter(command.request_id, lambda rewound: rewound)
         self.rewind(request, waiter, step)
 
-    def _describe(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, DescribeRewinds)
+    def _describe(self, command: Command, request: DescribeRewinds, step: GroupStep) -> None:
         group_id = request.group_id
         kind = self._group_type_of(group_id)
         answer = None if kind is None else snapshots.history(self._rewinds, group_id, kind)
         step.reply(command.request_id, answer)
 
-    def _take_snapshot(self, command: Command, step: GroupStep) -> None:
-        snapshots.take(command, self._rewinds, self._offsets, self._group_type_of, step)
+    def _take_snapshot(self, command: Command, request: TakeSnapshot, step: GroupStep) -> None:
+        snapshots.take(command, request, self._rewinds, self._offsets, self._group_type_of, step)
 
-    def _drop_snapshot(self, command: Command, step: GroupStep) -> None:
-        snapshots.drop(command, self._rewinds, self._group_type_of, step)
+    def _drop_snapshot(self, command: Command, request: DropSnapshot, step: GroupStep) -> None:
+        snapshots.drop(command, request, self._rewinds, self._group_type_of, step)
 
     def is_rewind(self, request: OffsetCommitRequest, settings: GroupSettings) -> bool:
         """Whether the commit is to be handled as a rewind."""
@@ -497,9 +493,7 @@ class LiveRewinder:
             offsets.setdefault(move.topic_id, {})[move.partition] = move.offset
         self._restart_epochs[group_id] = self._shares.restart(group_id, offsets, step, why=REASON)
 
-    def _states_restarted(self, command: Command, step: GroupStep) -> None:
-        report = command.request
-        assert isinstance(report, StatesRestarted)
+    def _states_restarted(self, command: Command, report: StatesRestarted, step: GroupStep) -> None:
         group_id = report.group_id
         rewind = self._rewinds.pending(group_id)
         is_newest = self._restart_epochs.get(group_id) == report.state_epoch

@@ -52,14 +52,13 @@ def history(rewinds: RewindTables, group_id: str, group_type: str) -> RewindHist
 
 def take(
     command: Command,
+    request: TakeSnapshot,
     rewinds: RewindTables,
     offsets: CommittedOffsets,
     group_type_of: GroupTypeOf,
     step: GroupStep,
 ) -> None:
     """Store the group's offsets under a name."""
-    request = command.request
-    assert isinstance(request, TakeSnapshot)
     group_id = request.group_id
     known = rewinds.snapshots(group_id)
     kind = group_type_of(group_id)
@@ -103,11 +102,13 @@ def _committed(offsets: CommittedOffsets, group_id: str) -> tuple[OffsetMove, ..
 
 
 def drop(
-    command: Command, rewinds: RewindTables, group_type_of: GroupTypeOf, step: GroupStep
+    command: Command,
+    request: DropSnapshot,
+    rewinds: RewindTables,
+    group_type_of: GroupTypeOf,
+    step: GroupStep,
 ) -> None:
     """Delete a snapshot."""
-    request = command.request
-    assert isinstance(request, DropSnapshot)
     group_id = request.group_id
     rewound = RewindResult()
     if group_type_of(group_id) is None:

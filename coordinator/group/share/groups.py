@@ -1,6 +1,6 @@
 """All share groups (KIP-932) of one shard: members, and the states of the partitions they read.
 
-A timer besides those of all newer groups (`modern.groups`):
+A timer besides those of all newer groups (`modern.group_type`):
 
 | Timer | Set | When it is due |
 |---|---|---|
@@ -21,8 +21,7 @@ from typing import Final, TypeAlias, get_args
 from odradek.coordinator.group.deleted_groups import deleted_group
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import heartbeat_reason
-from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
-from odradek.coordinator.group.modern.groups import ModernGroups
+from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler, GroupTypeOf
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -87,11 +86,11 @@ ExtraTombstones: TypeAlias = Callable[[str], Sequence[GroupRecord]]
 _OnStateReport = Callable[[Outcomes, GroupStep], None]
 
 
-class ShareGroups(ModernGroups[ShareGroup]):
+class ShareGroups(GroupType[ShareGroup]):
     """See the module's docstring, and GroupType. `group_type_of` tells what kind of group has an
     id, and `extra_tombstones` removes what is kept beside a group: it goes with it."""
 
-    group_type = ShareGroup.group_type
+    name = ShareGroup.group_type
     is_kept_empty = True
     record_types = get_args(ShareGroupRecord)
     timer_kinds = ShareGroup.timers.kinds("share-states")
@@ -155,15 +154,15 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
     def _check_group_id_free(self, group_id: str) -> None:
         """Whether the id is a share group's or nobody's; else ApiError."""
-        if self._group_type_of(group_id) not in (self.group_type, None):
+        if self._group_type_of(group_id) not in (self.name, None):
             message = f"Group {group_id} is not a share group."
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
     # -- members ----------------------------------------------------------------------------------
 
-    def _heartbeat(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, ShareGroupHeartbeatRequest)
+    def _heartbeat(
+        self, command: Command, request: ShareGroupHeartbeatRequest, step: GroupStep
+    ) -> None:
         try:
             check(request)
             response = self._member_heartbeat(command, request, step)
@@ -272,9 +271,9 @@ class ShareGroups(ModernGroups[ShareGroup]):
         if found is not None:
             found[1](outcomes, step)
 
-    def _states_initialized(self, command: Command, step: GroupStep) -> None:
-        report = command.request
-        assert isinstance(report, StatesInitialized)
+    def _states_initialized(
+        self, command: Command, report: StatesInitialized, step: GroupStep
+    ) -> None:
         group = self.get(report.group_id)
         if group is not None:
             builder = ShareTargetAssignmentBuilder(group)
@@ -291,9 +290,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         self._on_state_report(report.request_id, report.outcomes, step)
         step.reply(command.request_id, None)
 
-    def _states_deleted(self, command: Command, step: GroupStep) -> None:
-        report = command.request
-        assert isinstance(report, StatesDeleted)
+    def _states_deleted(self, command: Command, report: StatesDeleted, step: GroupStep) -> None:
         group = self.get(report.group_id)
         if group is not None:
             builder = ShareTargetAssignmentBuilder(group)
@@ -334,9 +331,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         made, _ = changes.split_outcomes(outcomes, step.topics)
         builder.store_states(changes.initialized(builder.states, made), step)
 
-    def _find_states(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, FindShareStates)
+    def _find_states(self, command: Command, request: FindShareStates, step: GroupStep) -> None:
         group = self.get(request.group_id)
         step.reply(command.request_id, None if group is None else group.states.initialized)
 
@@ -353,9 +348,9 @@ class ShareGroups(ModernGroups[ShareGroup]):
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         return group
 
-    def _alter_offsets(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, AlterShareGroupOffsetsRequest)
+    def _alter_offsets(
+        self, command: Command, request: AlterShareGroupOffsetsRequest, step: GroupStep
+    ) -> None:
         group_id = request.group_id
         try:
             if self.get(group_id) is None:
@@ -388,9 +383,9 @@ class ShareGroups(ModernGroups[ShareGroup]):
         self._await_report(command, group_id, answer)
         step.send(InitializeStates(group_id, epoch.epoch, plan.offsets, command.request_id))
 
-    def _delete_offsets(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, DeleteShareGroupOffsetsRequest)
+    def _delete_offsets(
+        self, command: Command, request: DeleteShareGroupOffsetsRequest, step: GroupStep
+    ) -> None:
         try:
             group = self._empty_group(request.group_id)
         except ApiError as error:
@@ -468,9 +463,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
             step.cancel_timer(states_key(group.group_id))
         return deleted_group(group.group_id, error)
 
-    def _describe(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, DescribeShareGroup)
+    def _describe(self, command: Command, request: DescribeShareGroup, step: GroupStep) -> None:
         group_id = request.group_id
         group = self.get(group_id)
         if group is None:

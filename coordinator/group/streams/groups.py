@@ -1,7 +1,7 @@
 """All streams groups (KIP-1071) of one shard.
 
 What decides about tasks stands in the log; what only passes through is in `transient_state`. Timers
-are those of all newer groups (`modern.groups`); a target that is due is made if the topology is
+are those of all newer groups (`modern.group_type`); a target that is due is made if the topology is
 known. Called by `shard`, as one of its group types.
 """
 
@@ -10,8 +10,7 @@ from typing import Final, get_args
 
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.modern.event_history import heartbeat_reason
-from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
-from odradek.coordinator.group.modern.groups import ModernGroups
+from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler, GroupTypeOf
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -50,10 +49,10 @@ from odradek.protocol.messages.streams import (
 _DESCRIPTIONS_SINCE: Final = 1
 
 
-class StreamsGroups(ModernGroups[StreamsGroup]):
+class StreamsGroups(GroupType[StreamsGroup]):
     """See the module's docstring, and GroupType. An Empty classic group may become one of these."""
 
-    group_type = StreamsGroup.group_type
+    name = StreamsGroup.group_type
     record_types = get_args(StreamsGroupRecord)
     timer_kinds = StreamsGroup.timers.kinds()
 
@@ -90,9 +89,9 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
     # -- members ----------------------------------------------------------------------------------
 
-    def _heartbeat(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, StreamsGroupHeartbeatRequest)
+    def _heartbeat(
+        self, command: Command, request: StreamsGroupHeartbeatRequest, step: GroupStep
+    ) -> None:
         try:
             heartbeats.check(request)
             if request.member_epoch >= JOIN_GROUP_EPOCH:
@@ -225,9 +224,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             **current.assigned.active.get(subtopology, {}),
         }
 
-    def _describe(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, DescribeStreamsGroup)
+    def _describe(self, command: Command, request: DescribeStreamsGroup, step: GroupStep) -> None:
         group = self.get(request.group_id)
         if group is None:
             error = self._no_group(request.group_id)
@@ -251,9 +248,12 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             DescriptionStatus.AVAILABLE if is_there else DescriptionStatus.NOT_STORED
         )
 
-    def _update_description(self, command: Command, step: GroupStep) -> None:
-        request = command.request
-        assert isinstance(request, StreamsGroupTopologyDescriptionUpdateRequest)
+    def _update_description(
+        self,
+        command: Command,
+        request: StreamsGroupTopologyDescriptionUpdateRequest,
+        step: GroupStep,
+    ) -> None:
         response = StreamsGroupTopologyDescriptionUpdateResponse()
         try:
             self._store_description(request)

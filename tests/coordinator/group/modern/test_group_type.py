@@ -1,24 +1,79 @@
-"""What the shard may ask of every family of groups."""
+"""What every type keeps of its groups, tried with share groups; and what the shard asks of all."""
+
+from typing import Any
 
 from odradek.coordinator.group.modern.group_type import GroupType
+from odradek.coordinator.group.modern.records import GroupEpoch
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.share.records import ShareEpochRecord
+from odradek.coordinator.timeline import Timeline
 
 
-def group_types() -> tuple[GroupType, ...]:
+class Room:
+    """A table whose records are committed when the test says so."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.table = ShareGroups(self.timeline, lambda _: None, lambda _: ())
+
+    def replay(self, group_id: str, epoch: int | None) -> None:
+        self.timeline.advance()
+        stored = None if epoch is None else GroupEpoch(epoch)
+        self.table.replay(ShareEpochRecord(group_id, stored))
+
+    def commit(self) -> None:
+        self.timeline.commit(self.timeline.position)
+
+
+def test_a_group_is_there_from_its_first_record_to_its_last() -> None:
+    room = Room()
+    assert room.table.get("g") is None
+    room.replay("g", 1)
+    assert "g" in room.table
+    assert list(room.table.group_ids()) == ["g"]
+    assert room.table.is_empty("g")
+    room.replay("g", None)
+    assert "g" not in room.table
+    assert list(room.table) == []
+
+
+def test_an_end_that_is_taken_back_leaves_the_group_as_it_was() -> None:
+    room = Room()
+    room.replay("g", 1)
+    room.commit()
+    before = room.table.get("g")
+    room.replay("g", None)
+    room.timeline.revert()
+    assert room.table.get("g") is before
+    assert before is not None
+
+
+def test_the_object_of_a_group_goes_once_its_end_is_committed() -> None:
+    room = Room()
+    room.replay("g", 1)
+    room.replay("g", None)
+    assert list(room.table._groups) == ["g"]
+    room.commit()
+    room.replay("other", 1)
+    assert list(room.table._groups) == ["other"]
+
+
+def group_types() -> tuple[GroupType[Any], ...]:
     return GroupShard(GroupSettings()).group_types
 
 
-def test_no_two_families_claim_the_same_records_timers_or_requests() -> None:
+def test_no_two_types_claim_the_same_records_timers_or_requests() -> None:
     for claims in (
-        [kind for family in group_types() for kind in family.record_types],
-        [kind for family in group_types() for kind in family.timer_kinds],
-        [kind for family in group_types() for kind in family.handlers],
-        [family.group_type for family in group_types()],
+        [kind for group_type in group_types() for kind in group_type.record_types],
+        [kind for group_type in group_types() for kind in group_type.timer_kinds],
+        [kind for group_type in group_types() for kind in group_type.handlers],
+        [group_type.name for group_type in group_types()],
     ):
         assert len(claims) == len(set(claims))
 
 
-def test_no_family_has_the_timers_of_classic_groups() -> None:
-    for family in group_types():
-        assert family.timer_kinds.isdisjoint({"session", "join", "sync", "store", "expiry"})
+def test_no_type_has_the_timers_of_classic_groups() -> None:
+    for group_type in group_types():
+        assert group_type.timer_kinds.isdisjoint({"session", "join", "sync", "store", "expiry"})
