@@ -1,10 +1,10 @@
-"""A classic group: members join, a leader assigns, all sync; again when somebody comes or goes.
+"""A classic group: members join, the leader assigns, all members sync; again on every change.
 
-The machine below is Kafka's, with KIP-134 (initial delay), KIP-345 (static members), KIP-394 (a
-member learns its id before it may join), KIP-559 (protocol type and name on the wire), KIP-800
-(reasons) and KIP-814 (a restarted static leader does not assign again). States against events;
-ERRORS are answers, "restart" is the transition to PreparingRebalance, "complete?" ends the join
-phase if nobody is missing:
+The state machine is Kafka's ClassicGroup, with KIP-134 (initial delay), KIP-345 (static members),
+KIP-394 (a member gets its id before it joins), KIP-559 (protocol type and name), KIP-800 (reasons)
+and KIP-814 (a restarted static leader does not assign again). States and events; errors are
+responses, "restart" is the transition to PreparingRebalance, "complete?" ends the join phase if all
+members have joined:
 
 | Event | Empty | PreparingRebalance | CompletingRebalance | Stable |
 |---|---|---|---|---|
@@ -22,16 +22,15 @@ phase if nobody is missing:
 | sync timer | - | - | remove the late; restart | remove the late; restart |
 | append failed | store again, later | - | - | drop assignments; restart |
 
-(1) If the group's protocol would change with it, replace and restart. (2) The leader's sync stores
-the assignments, answers everybody and makes the group Stable. (3) Static members stay, missing or
-not. The initial delay of an Empty group's restart puts every "complete?" off until the delay is
-over.
+(1) If this changes the group's protocol: replace and restart. (2) The leader's sync stores the
+assignments, completes all parked requests and makes the group Stable. (3) Static members stay.
+After Empty every "complete?" waits for the end of the initial delay.
 
-Completing a join phase starts generation + 1: with members it is CompletingRebalance, without any
-it is Empty. Only two transitions write: the leader's sync (and the replacement of a static member
-in Stable) and becoming Empty. All else is soft: members who waited join again after the
-coordinator has moved, also those whom the log does not know (`unstored_members`). JoinGroup's
-decisions are in `joining`, LeaveGroup's in `leaving`.
+The end of a join phase starts generation + 1: CompletingRebalance with members, Empty without. Only
+two transitions write records: the leader's sync (and the replacement of a static member in Stable)
+and becoming Empty. All else is soft state: waiting members join again after the coordinator has
+moved, also those that are not in the log (`unstored_members`). JoinGroup is in `join_group`,
+LeaveGroup in `leave_group`.
 
 Invariants: the generation never goes back while the group lives here; every parked request is
 answered by a transition or a timer; in Stable the log's newest record says what this object says.
@@ -57,7 +56,7 @@ from odradek.protocol.types import NO_TIMESTAMP
 
 NO_GENERATION: Final = -1
 _STORE_AGAIN_MS: Final = 1_000
-"""Long enough for a disk that is full or replicas that are away, short against any session."""
+"""The retry interval; shorter than any session timeout."""
 
 
 class GroupState(StrEnum):
@@ -80,7 +79,7 @@ def join_key(group_id: str) -> TimerKey:
 
 
 def store_key(group_id: str) -> TimerKey:
-    """The timer of another try to store that a group is Empty."""
+    """The timer of a retry to store that a group is Empty."""
     return ("store", group_id)
 
 
@@ -99,7 +98,7 @@ def join_error(command: Command, error_code: ErrorCode, member_id: str) -> JoinG
 
 
 class ClassicGroup:
-    """One classic group. Methods change it and write what follows into the step they are given."""
+    """One classic group. Methods change it and add records, replies and timers to the step."""
 
     __slots__ = (
         "_arrived_ms",
@@ -142,7 +141,7 @@ class ClassicGroup:
 
     @classmethod
     def of_metadata(cls, group_id: str, metadata: GroupMetadata) -> "ClassicGroup":
-        """The group as the log knows it: Stable if it has members, else Empty."""
+        """The group as it is stored: Stable if it has members, else Empty."""
         group = cls(group_id)
         group.generation_id = metadata.generation_id
         group.protocol_type = metadata.protocol_type or None
@@ -157,7 +156,7 @@ class ClassicGroup:
         return group
 
     def to_metadata(self) -> GroupMetadata:
-        """What the log should say of this generation."""
+        """The metadata of this generation to store."""
         return GroupMetadata(
             protocol_type=self.protocol_type or "",
             generation_id=self.generation_id,
@@ -207,7 +206,7 @@ class ClassicGroup:
     # -- loading and losing -----------------------------------------------------------------------
 
     def on_loaded(self, step: GroupStep) -> None:
-        """Every stored member gets a whole new session: how long it was silent is not known."""
+        """Every stored member gets a full session timeout: its last heartbeat is not known."""
         self.events.add(step.now_ms, EventKind.LOADED)
         for member in self.members:
             self.refresh(member, step)
@@ -215,10 +214,10 @@ class ClassicGroup:
             self._prepare(step, f"the group has more than {step.settings.size_max} members")
 
     def on_append_failed(self, step: GroupStep) -> None:
-        """The log does not have the newest generation. Its members must agree on another one.
+        """The newest generation was not stored. Its members must rebalance.
 
-        That a group is Empty is written again after a while: else the generation before would
-        come back with the next load, and keep its members' partitions until their sessions end.
+        An Empty group is stored again after a while: otherwise the next load would restore the
+        generation before, with its members, until their sessions expire.
         """
         if self.state is GroupState.EMPTY:
             step.set_timer(store_key(self.group_id), step.now_ms + _STORE_AGAIN_MS)
@@ -229,7 +228,7 @@ class ClassicGroup:
             self._prepare(step, "the assignment could not be stored")
 
     def abandon(self, step: GroupStep) -> None:
-        """The group goes on as one of another kind: who waits is told to join that."""
+        """The group is converted to another type: waiting members must join that."""
         for member in self.members:
             self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
             step.cancel_timer(session_key(self.group_id, member.member_id))
@@ -239,37 +238,34 @@ class ClassicGroup:
         self._end_sync_wait(step)
 
     def on_store_timer(self, step: GroupStep) -> None:
-        """Try once more to store that the group is Empty."""
+        """Store again that the group is Empty."""
         if self.state is GroupState.EMPTY and self.generation_id:
             step.records.append(GroupMetadataRecord(self.group_id, self.to_metadata()))
 
     # -- joining ----------------------------------------------------------------------------------
 
     def add_pending(self, member_id: str, deadline_ms: int, step: GroupStep) -> None:
-        """Remember an id that was given out, until its holder joins with it (KIP-394)."""
+        """Add a pending member: it has got its id and has not joined yet (KIP-394)."""
         self.pending.add(member_id)
         step.set_timer(session_key(self.group_id, member_id), deadline_ms)
 
     def remove_pending(self, member_id: str, step: GroupStep) -> None:
-        """The holder of a given id will not come."""
+        """Remove a pending member."""
         if member_id in self.pending:
             self.pending.discard(member_id)
             step.cancel_timer(session_key(self.group_id, member_id))
 
     def record_arrival(self, now_ms: int) -> None:
-        """A new member came: the initial delay, if it runs, begins anew."""
+        """A new member joined: this restarts the initial delay."""
         self._arrived_ms = now_ms
 
     def start_join_timer(self, member: ClassicGroupMember, step: GroupStep) -> None:
-        """Bound the wait of a new member.
-
-        A client that has lost patience joins again under another id: this one must not stay.
-        """
+        """Limit the wait of a new member, whose client may join again with another id."""
         deadline_ms = step.now_ms + step.settings.new_member_join_timeout_ms
         step.set_timer(session_key(self.group_id, member.member_id), deadline_ms)
 
     def rename(self, member: ClassicGroupMember, new_id: str, step: GroupStep) -> None:
-        """A static member goes on under a new id."""
+        """A static member gets a new id."""
         old_id = member.member_id
         step.cancel_timer(session_key(self.group_id, old_id))
         if old_id in self.pending_sync:
@@ -278,7 +274,7 @@ class ClassicGroup:
         self.members.rename(member, new_id)
 
     def park_join(self, member: ClassicGroupMember, command: Command, step: GroupStep) -> None:
-        """Let a member wait for the coming generation. An earlier request of it is answered now."""
+        """Park a JoinGroup until the next generation. An earlier one of the member is refused."""
         superseded = self.members.park_join(member, command)
         if superseded is not None:
             code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -288,7 +284,7 @@ class ClassicGroup:
     def joined_response(
         self, member: ClassicGroupMember, *, with_members: bool | None = None
     ) -> JoinGroupResponse:
-        """The answer to who is in the current generation; the leader is told of all members."""
+        """The response to a member of the current generation; the leader gets all members."""
         if with_members is None:
             with_members = self.members.leader_id == member.member_id
         return JoinGroupResponse(
@@ -303,7 +299,7 @@ class ClassicGroup:
     # -- the rebalance ----------------------------------------------------------------------------
 
     def rebalance(self, step: GroupStep, reason: str) -> None:
-        """The membership changed: start a join phase, or see whether the running one is over."""
+        """The membership changed: start a join phase, or complete the current one if possible."""
         if self.state is GroupState.PREPARING_REBALANCE:
             self.complete_if_all_joined(step)
         else:
@@ -333,7 +329,7 @@ class ClassicGroup:
         step.set_timer(key, deadline_ms)
 
     def complete_if_all_joined(self, step: GroupStep) -> None:
-        """End the join phase if nobody is missing, else when the rebalance timeout has passed."""
+        """End the join phase if all have joined, else after the rebalance timeout."""
         if self._is_initial:
             return
         if self.members.has_all_joined and not self.pending:
@@ -347,9 +343,8 @@ class ClassicGroup:
         if self.state is not GroupState.PREPARING_REBALANCE:
             return
         if self._is_initial:
-            # Whoever came last was followed by nobody for the whole delay (KIP-134). Kafka looks
-            # only when a delay is over and then adds another one: members that start together wait
-            # for two.
+            # The delay restarts with each new member (KIP-134). Kafka checks only at the end of a
+            # delay and adds another one, so that members that start together wait for two.
             delay_ms = step.settings.initial_rebalance_delay_ms
             end_ms = self.rebalance_started_ms + max(self.members.rebalance_timeout_ms, delay_ms)
             due_ms = min(self._arrived_ms + delay_ms, end_ms)
@@ -359,7 +354,7 @@ class ClassicGroup:
         self._complete(step)
 
     def _complete(self, step: GroupStep) -> None:
-        """End the join phase: whoever has joined is the next generation."""
+        """End the join phase: the members that have joined are the next generation."""
         step.cancel_timer(join_key(self.group_id))
         self._is_initial = False
         for member in [m for m in self.members if not m.is_joining and m.group_instance_id is None]:
@@ -369,8 +364,7 @@ class ClassicGroup:
         if not len(self.members):
             self._become_empty(step)
         elif not self.members.elect_joined_leader():
-            # Static members only, and none of them back yet: wait until one is or their sessions
-            # end.
+            # Only static members, none of which has joined: wait for one or for their sessions.
             self.rebalance_started_ms = step.now_ms
             deadline_ms = step.now_ms + self.members.rebalance_timeout_ms
             self._set_deadline(join_key(self.group_id), deadline_ms, step)
@@ -474,7 +468,7 @@ class ClassicGroup:
         step.cancel_timer(sync_key(self.group_id))
 
     def on_sync_timer(self, step: GroupStep) -> None:
-        """Members that joined and never synced hold up the others: out with them."""
+        """Remove members that joined and did not sync in time."""
         if self.state is GroupState.PREPARING_REBALANCE or not self.pending_sync:
             return
         late = [member for member in self.members if member.member_id in self.pending_sync]
@@ -487,7 +481,7 @@ class ClassicGroup:
     # -- membership -------------------------------------------------------------------------------
 
     def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Whether the caller is who it says it is."""
+        """The error of a member id and instance id; NONE if they are a member's."""
         if group_instance_id is not None:
             holder = self.members.static_member_id(group_instance_id)
             if holder is None:
@@ -499,7 +493,7 @@ class ClassicGroup:
     def heartbeat_error(
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """What a heartbeat is answered. Unless that is a refusal the caller extends the session."""
+        """The error of a heartbeat. On NONE and REBALANCE_IN_PROGRESS the session is extended."""
         error = self.member_error(member_id, group_instance_id)
         if error is not ErrorCode.NONE:
             return error
@@ -512,7 +506,7 @@ class ClassicGroup:
     def commit_error(
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """Whether these may commit offsets just now."""
+        """The error of an offset commit in the current state."""
         if generation_id < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
         if generation_id < 0 and not member_id and group_instance_id is None:
@@ -527,12 +521,12 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def refresh(self, member: ClassicGroupMember, step: GroupStep) -> None:
-        """The member has given a sign of life: its session starts anew."""
+        """Restart the member's session timeout."""
         deadline_ms = step.now_ms + member.session_timeout_ms
         step.set_timer(session_key(self.group_id, member.member_id), deadline_ms)
 
     def on_session_timer(self, member_id: str, step: GroupStep) -> None:
-        """No sign of life for a session timeout."""
+        """The session of a member, pending or not, has expired."""
         if member_id in self.pending:
             self.pending.discard(member_id)
             if self.state is GroupState.PREPARING_REBALANCE:
@@ -549,7 +543,7 @@ class ClassicGroup:
         self.rebalance(step, f"member {member_id} expired: {reason}")
 
     def remove(self, member: ClassicGroupMember, step: GroupStep) -> None:
-        """Let a member go, and answer what it waits for. What follows is the caller's to decide."""
+        """Remove a member and refuse its parked requests. The caller starts the rebalance."""
         self.answer_parked(member, ErrorCode.UNKNOWN_MEMBER_ID, step)
         self.members.remove(member.member_id)
         step.cancel_timer(session_key(self.group_id, member.member_id))
@@ -558,7 +552,7 @@ class ClassicGroup:
     def answer_parked(
         self, member: ClassicGroupMember, error_code: ErrorCode, step: GroupStep
     ) -> None:
-        """Refuse the requests that a member has waiting."""
+        """Refuse the parked requests of a member."""
         command = self.members.park_join(member, None)
         if command is not None:
             # A client that is told so joins afresh, if there still is one.

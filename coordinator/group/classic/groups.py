@@ -1,12 +1,11 @@
-"""All classic groups of one shard: finds the group, lets it decide, and forgets it when it is gone.
+"""The classic groups of one shard.
 
-What the log holds of them is their newest generations, which only `replay` changes. What it does
-not hold (who waits, who is due, what happened lately) lives in `ClassicGroup` objects, which are
-made when somebody joins or when a stored group with members is loaded. An Empty group needs no
-object.
+Their newest generations are in the log, and only `replay` changes that table. Soft state (parked
+requests, deadlines, recent events) is in `ClassicGroup` objects, which are created by a JoinGroup
+or by loading a group with members. An Empty group needs no object.
 
-Invariant: an object's group is Stable or Empty only in the generation that the table holds. Called
-by `shard`, which has ruled out before that the id is another kind's.
+Invariant: a `ClassicGroup` is Stable or Empty only in the generation of the table. Called by
+`shard`, which has checked that the group is of no other type.
 """
 
 from collections.abc import Callable, Collection
@@ -40,7 +39,7 @@ GROUP_TYPE_CLASSIC: Final = "classic"
 
 
 def unknown_group_error(group_id: str) -> ErrorCode:
-    """What a member is told whose group is not there."""
+    """The error of a member's request to a group that does not exist."""
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
 
 
@@ -58,14 +57,14 @@ class ClassicGroups:
     # -- the log ----------------------------------------------------------------------------------
 
     def replay(self, record: GroupMetadataRecord) -> None:
-        """A group has a new generation, or has gone."""
+        """A group has a new generation, or was deleted."""
         if record.metadata is None:
             self.generations.remove(record.group_id)
         else:
             self.generations.put(record.group_id, record.metadata)
 
     def on_loaded(self, step: GroupStep) -> None:
-        """Groups with members go on where they were, every member with a whole session."""
+        """Groups with members continue; every member gets a full session timeout."""
         self.unstored.on_loaded(self.generations.items(), step.now_ms)
         for group_id, metadata in self.generations.items():
             if metadata.members:
@@ -80,7 +79,7 @@ class ClassicGroups:
         is_other_kind: Callable[[str], bool],
         step: GroupStep,
     ) -> None:
-        """The table is back where it was; groups that were ahead of it must agree anew."""
+        """The table was reverted; groups that were ahead of it must rebalance."""
         newest = {
             record.group_id: record.metadata
             for record in records
@@ -89,13 +88,13 @@ class ClassicGroups:
         for group_id in group_ids:
             group = self.live_groups.get(group_id)
             lost = newest.get(group_id)
-            # Whether it went on to another generation meanwhile shows before a grave is opened.
+            # Compare generations before the deleted group is restored.
             is_ahead = (
                 group is not None and lost is not None and lost.generation_id == group.generation_id
             )
             self._restore_deleted(group_id)
             if group is not None and is_other_kind(group_id):
-                # It was to become a classic group, and has not.
+                # Its conversion to a classic group was reverted.
                 self.live_groups.pop(group_id, None)
                 for member in group.members:
                     group.answer_parked(member, ErrorCode.COORDINATOR_NOT_AVAILABLE, step)
@@ -108,7 +107,7 @@ class ClassicGroups:
         return group_id in self.live_groups or group_id in self.generations
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """The group's object; made from its stored generation if it has none yet."""
+        """The group; created from its stored generation if it has no object."""
         group = self.live_groups.get(group_id)
         if group is None:
             metadata = self.generations.get(group_id)
@@ -118,22 +117,22 @@ class ClassicGroups:
         return group
 
     def adopt(self, group: ClassicGroup) -> None:
-        """Take over what a group of another kind has become."""
+        """Add a group that was converted from another type."""
         self.live_groups[group.group_id] = group
 
     def end(self, group_id: str, step: GroupStep) -> None:
-        """The group has become one of another kind: who waits must join that."""
+        """The group was converted to another type: remove it here."""
         self.live_groups[group_id].abandon(step)
         self.delete(group_id, step)
 
     def _drop_if_never_joined(self, group: ClassicGroup, step: GroupStep) -> None:
-        """Forget a group that was announced and never came to be."""
+        """Drop an Empty group that was never stored and has no pending members."""
         is_stored = group.group_id in self.generations or bool(step.records)
         if group.is_empty and not group.pending and not is_stored:
             self.live_groups.pop(group.group_id, None)
 
     def delete(self, group_id: str, step: GroupStep) -> None:
-        """Drop a group without members."""
+        """Delete a group without members."""
         committed = self._timeline.committed
         self._deleted = {
             known: buried for known, buried in self._deleted.items() if buried[0] >= committed
@@ -145,7 +144,7 @@ class ClassicGroups:
             step.records.append(GroupMetadataRecord(group_id, None))
 
     def _restore_deleted(self, group_id: str) -> None:
-        """Take back a deletion that was not written, in no earlier generation."""
+        """Restore a group whose deletion was not written, in no earlier generation."""
         position, buried = self._deleted.pop(group_id, (-1, None))
         if buried is not None and position >= self._timeline.committed:
             group = self.live_groups.setdefault(group_id, buried)
@@ -154,7 +153,7 @@ class ClassicGroups:
     # -- members ----------------------------------------------------------------------------------
 
     def join(self, command: Command, request: JoinGroupRequest, step: GroupStep) -> None:
-        """JoinGroup, whose texts and timeouts have been checked; the group may be a new one."""
+        """JoinGroup with valid texts and timeouts; the group may be new."""
         group = self.group(request.group_id)
         if group is None:
             group = self.live_groups[request.group_id] = ClassicGroup(request.group_id)
@@ -210,7 +209,7 @@ class ClassicGroups:
             self._drop_if_never_joined(group, step)
 
     def fire(self, key: TimerKey, step: GroupStep) -> None:
-        """A member's or a group's time has come."""
+        """A timer of a member or of a group."""
         group = self.live_groups.get(key[1])
         if group is None:
             return

@@ -1,8 +1,7 @@
-"""JoinGroup of a classic group: who comes in, under which id, and whether that is a rebalance.
+"""JoinGroup of a classic group: which member joins, with which id, and whether it rebalances.
 
-The order of the checks is Kafka's, because clients and their tests rely on which error they get:
-room, protocols, then membership. The rows "join" of the table in `group` are decided here, what
-follows from them there. Called by `groups`.
+The checks are in Kafka's order, because clients depend on the error that they get: size, protocols,
+membership. This is the row "join" of the table in `group`. Called by `groups`.
 """
 
 from odradek.coordinator.group.classic.group import (
@@ -36,8 +35,7 @@ def join(
 ) -> None:
     """JoinGroup; the caller has checked the group id and the session timeout.
 
-    `is_unstored`: a coordinator before this one may have given the member its id (see
-    `unstored_members`).
+    `is_unstored`: a previous coordinator may have generated the member id (see `unstored_members`).
     """
     member_id = request.member_id
     if not _has_room_for(group, member_id, step.settings):
@@ -55,7 +53,7 @@ def join(
 
 
 def _is_expected(group: ClassicGroup, request: JoinGroupRequest, *, is_unstored: bool) -> bool:
-    """Whether the holder of an id that was given comes to be a member."""
+    """Whether the member id was generated for the client, which joins with it now."""
     if request.member_id in group.pending and request.group_instance_id is None:
         return True
     error = group.member_error(request.member_id, request.group_instance_id)
@@ -70,7 +68,7 @@ def _has_room_for(group: ClassicGroup, member_id: str, settings: GroupSettings) 
     if group.state is GroupState.EMPTY:
         return True
     if group.state is GroupState.PREPARING_REBALANCE:
-        # Those who wait are counted, so that a group over a lowered limit sheds who comes last.
+        # Count the joined members: a group above a lowered limit refuses the last ones.
         member = group.members.get(member_id)
         is_in = member is not None and member.is_joining
         return is_in or group.members.joining_count < settings.size_max
@@ -97,14 +95,14 @@ def _supports(group: ClassicGroup, request: JoinGroupRequest) -> bool:
 
 
 def _can_be_stored(command: Command, request: JoinGroupRequest) -> bool:
-    """One member with a text too long for the log would fail every generation of the group."""
+    """Whether the member fits into a record: otherwise no generation could be stored."""
     texts = [command.client_id, request.group_instance_id or "", request.protocol_type]
     texts += (protocol.name for protocol in request.protocols)
     return all(len(text) <= TEXT_LENGTH_MAX for text in texts)
 
 
 def generated_member_id(command: Command, request: JoinGroupRequest) -> str:
-    """The id of who comes without one: its client's or instance's, and a UUID."""
+    """The id of a new member: its client id or instance id, and a UUID."""
     instance_id = request.group_instance_id
     prefix = command.client_id if instance_id is None else instance_id
     return f"{prefix}-{command.fresh_id}"
@@ -139,8 +137,8 @@ def _join_known(
         return
     is_same = member.protocols == protocols_of(request.protocols)
     is_leader = group.members.leader_id == member.member_id
-    # In CompletingRebalance it has not got the answer to its JoinGroup. In Stable a follower that
-    # is as before just asks where the group is; the leader asks for a rebalance.
+    # In CompletingRebalance it has not received the response to its JoinGroup. In Stable a follower
+    # with the same metadata gets the current generation; a leader starts a rebalance.
     is_settled = group.state is GroupState.COMPLETING_REBALANCE or (
         group.state is GroupState.STABLE and not is_leader
     )
@@ -185,7 +183,7 @@ def _replace_static(
     request: JoinGroupRequest,
     step: GroupStep,
 ) -> None:
-    """A static member is back after a restart; who still uses its old id is fenced (KIP-345)."""
+    """A static member has restarted; requests with its old id are fenced (KIP-345)."""
     old_leader_id = group.members.leader_id
     group.answer_parked(member, ErrorCode.FENCED_INSTANCE_ID, step)
     group.rename(member, new_id, step)
@@ -194,7 +192,7 @@ def _replace_static(
     reason = request.reason or REASON_NOT_PROVIDED
     group.events.add(step.now_ms, EventKind.MEMBER_REPLACED, new_id, reason)
     if group.state is GroupState.STABLE and group.protocol_name == group.members.select_protocol():
-        # Only its id has changed: the generation goes on.
+        # Only its id has changed: the generation stays.
         step.records.append(GroupMetadataRecord(group.group_id, group.to_metadata()))
         response = _restarted_response(group, member, command, old_leader_id)
         step.reply(command.request_id, response)
@@ -206,13 +204,14 @@ def _replace_static(
 def _restarted_response(
     group: ClassicGroup, member: ClassicGroupMember, command: Command, old_leader_id: str | None
 ) -> JoinGroupResponse:
-    """The assignment stands, so that a leader who has restarted must not make another one."""
+    """The assignment is kept: a restarted leader must not assign again."""
     is_leader = group.members.leader_id == member.member_id
     if command.api_version >= _SKIP_ASSIGNMENT_SINCE:
         response = group.joined_response(member, with_members=is_leader)
         response.skip_assignment = is_leader
         return response
     response = group.joined_response(member, with_members=False)
-    # Older clients cannot be told to skip it (KIP-814); but who does not lead does not assign.
+    # Older clients do not know skip_assignment (KIP-814). A member that is not the leader does not
+    # assign.
     response.leader = old_leader_id or ""
     return response

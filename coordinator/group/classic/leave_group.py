@@ -1,8 +1,7 @@
-"""LeaveGroup of a classic group: members that go, and ids that will not be used.
+"""LeaveGroup of a classic group, for members and pending members.
 
-A request names members one by one and is answered one by one; the group rebalances once for all of
-them. An administrator names static members by instance id alone (KIP-345); a reason comes with v5
-(KIP-800). Called by `groups`.
+Each member of the request has its own error; the group rebalances once for all. An administrator
+names static members by instance id only (KIP-345); v5 has reasons (KIP-800). Called by `groups`.
 """
 
 from odradek.coordinator.group.classic.group import (
@@ -33,7 +32,7 @@ def leave(
     unstored: UnstoredMembers,
     step: GroupStep,
 ) -> None:
-    """LeaveGroup: v0-2 name one member, v3+ several. Without a group nobody is known."""
+    """LeaveGroup: v0-2 name one member, v3+ several. `group` is None if it does not exist."""
     is_of_one = command.api_version < SEVERAL_MEMBERS_SINCE
     identities = [MemberIdentity(member_id=request.member_id)] if is_of_one else request.members
     members: list[MemberResponse] = []

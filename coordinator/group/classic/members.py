@@ -1,10 +1,8 @@
-"""The members of a classic group, and what can be said of them together.
+"""The members of a classic group: leader, common protocols, and joined members.
 
-Who leads, which protocols everybody speaks and which of them wins, who has joined the coming
-generation. Counts are kept instead of taken, so that a join costs the same in a group of a
-thousand. Invariants: `leader_id` names a member whenever there is one; a group instance id belongs
-to one member; a member waits in at most one JoinGroup and one SyncGroup. Called by `group`,
-which owns the protocol of it all.
+Counts are maintained with every change, so that a join costs the same in a group of a thousand
+members. Invariants: `leader_id` is a member if there is any; a group instance id belongs to one
+member; a member has at most one parked JoinGroup and one parked SyncGroup. Called by `group`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +17,7 @@ from odradek.protocol.messages.groups import (
 )
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""A member's protocols with their metadata, the favourite first."""
+"""A member's protocols with their metadata, in its order of preference."""
 
 
 def protocols_of(protocols: Sequence[JoinGroupRequestProtocol]) -> Protocols:
@@ -76,7 +74,7 @@ class ClassicGroupMember:
     def of_request(
         cls, member_id: str, command: Command, request: JoinGroupRequest
     ) -> "ClassicGroupMember":
-        """A member as its JoinGroup describes it."""
+        """A member from its JoinGroup."""
         return cls(
             member_id,
             group_instance_id=request.group_instance_id,
@@ -89,7 +87,7 @@ class ClassicGroupMember:
 
     @classmethod
     def of_metadata(cls, stored: MemberMetadata, protocol_name: str | None) -> "ClassicGroupMember":
-        """A member as the log describes it: with the one protocol that was chosen."""
+        """A member from its record, with the selected protocol only."""
         member = cls(
             stored.member_id,
             group_instance_id=stored.group_instance_id,
@@ -104,12 +102,12 @@ class ClassicGroupMember:
 
     @property
     def is_joining(self) -> bool:
-        """Whether a JoinGroup of it is parked: it has joined the coming generation."""
+        """Whether it has a parked JoinGroup: it has joined the next generation."""
         return self.join_command is not None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request of it is parked, which is as good as a heartbeat."""
+        """Whether it has a parked request, which counts as a heartbeat."""
         return self.join_command is not None or self.sync_request_id is not None
 
     def metadata_for(self, protocol_name: str | None) -> bytes:
@@ -120,7 +118,7 @@ class ClassicGroupMember:
         return b""
 
     def to_metadata(self, protocol_name: str | None) -> MemberMetadata:
-        """The member as the log keeps it."""
+        """The member's record."""
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -134,13 +132,13 @@ class ClassicGroupMember:
 
 
 def rebalance_timeout_of(command: Command, request: JoinGroupRequest) -> int:
-    """JoinGroup v0 has one timeout for session and rebalance; so has a client that sends none."""
+    """The rebalance timeout; the session timeout for v0, and if there is none."""
     is_given = command.api_version >= 1 and request.rebalance_timeout_ms >= 0
     return request.rebalance_timeout_ms if is_given else request.session_timeout_ms
 
 
 class ClassicMembers:
-    """The members of one group, in the order in which they came."""
+    """The members of one group, in the order in which they joined."""
 
     __slots__ = ("_members", "_static", "_supporters", "joining_count", "leader_id")
 
@@ -165,23 +163,23 @@ class ClassicMembers:
         return self._members.get(member_id)
 
     def static_member_id(self, group_instance_id: str) -> str | None:
-        """Who holds the instance id now."""
+        """The member id of the instance id."""
         return self._static.get(group_instance_id)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member wants to be waited for."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
     @property
     def has_all_joined(self) -> bool:
-        """Whether every member has joined the coming generation."""
+        """Whether every member has joined the next generation."""
         return self.joining_count >= len(self._members)
 
     # -- coming and going -------------------------------------------------------------------------
 
     def add(self, member: ClassicGroupMember) -> None:
-        """Take in a new member; the first one leads."""
+        """Add a member; the first one is the leader."""
         assert member.member_id not in self._members
         self._members[member.member_id] = member
         if member.group_instance_id is not None:
@@ -192,7 +190,7 @@ class ClassicMembers:
             self.leader_id = member.member_id
 
     def remove(self, member_id: str) -> ClassicGroupMember | None:
-        """Let a member go; another one leads if it did. Its parked requests are the caller's."""
+        """Remove a member, and replace it as leader. The caller completes its parked requests."""
         member = self._members.pop(member_id, None)
         if member is None:
             return None
@@ -206,9 +204,9 @@ class ClassicMembers:
         return member
 
     def rename(self, member: ClassicGroupMember, new_member_id: str) -> None:
-        """Give a static member that has restarted its new id; place, office and assignment stay."""
+        """Change the id of a restarted static member; order, leader and assignment stay."""
         old_id = member.member_id
-        # Members are listed in order of arrival; a restart does not change that.
+        # Members keep their order.
         self._members = {
             (new_member_id if known == old_id else known): value
             for known, value in self._members.items()
@@ -222,7 +220,7 @@ class ClassicMembers:
     def update(
         self, member: ClassicGroupMember, command: Command, request: JoinGroupRequest
     ) -> None:
-        """Take over what a rejoining member says of itself."""
+        """Update a member from its new JoinGroup."""
         self._count_protocols(member, -1)
         member.protocols = protocols_of(request.protocols)
         self._count_protocols(member, 1)
@@ -234,14 +232,14 @@ class ClassicMembers:
     # -- joining ----------------------------------------------------------------------------------
 
     def park_join(self, member: ClassicGroupMember, command: Command | None) -> Command | None:
-        """Park a JoinGroup (or take it out, with None); returns the one that was parked before."""
+        """Park a JoinGroup, or None to remove it; returns the one that was parked before."""
         parked = member.join_command
         self.joining_count += (command is not None) - (parked is not None)
         member.join_command = command
         return parked
 
     def elect_joined_leader(self) -> bool:
-        """Let somebody lead who has joined: the old leader if it did. False if nobody has."""
+        """Elect a joined member as leader, the old one if possible. False if there is none."""
         leader = self._members.get(self.leader_id) if self.leader_id is not None else None
         if leader is not None and leader.is_joining:
             return True
@@ -259,9 +257,8 @@ class ClassicMembers:
         return any(self._supporters.get(name, 0) == count for name in names)
 
     def select_protocol(self) -> str:
-        """Each member votes for its favourite among those that all support; the most votes win.
-
-        Of equals wins the one that was voted for first.
+        """The protocol with the most votes: each member votes for the first of its protocols that
+        all members support. Of equals wins the one with the first vote.
         """
         count = len(self._members)
         votes: dict[str, int] = {}
@@ -274,7 +271,7 @@ class ClassicMembers:
         return max(votes, key=votes.__getitem__)
 
     def for_leader(self, protocol_name: str | None) -> list[JoinGroupResponseMember]:
-        """What the leader is told of the members."""
+        """The members for the leader's JoinGroup response."""
         return [
             JoinGroupResponseMember(
                 member_id=member.member_id,

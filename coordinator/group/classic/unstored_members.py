@@ -1,28 +1,26 @@
-"""Classic members that a coordinator knew and the log does not: what they are told after a move.
+"""Members of classic groups that a previous coordinator knew and that are not in the log.
 
-A classic group is stored when its leader has brought the assignments. Who was given an id before
-that (KIP-394), waited for the others, or was even told a generation, is in no log: neither the
-members of a group that forms nor newcomers of one that is there. Apache Kafka's next coordinator
-answers UNKNOWN_MEMBER_ID, and they start over as somebody else. Here nobody is unknown because of
-a move: they go on under the ids they have, as members that are stored do.
+A classic group is stored with the leader's SyncGroup. Members that got an id before that (KIP-394),
+that were waiting in JoinGroup, or that got a generation, are in no record. Apache Kafka's next
+coordinator returns UNKNOWN_MEMBER_ID, and they join as new members. Here such members keep their
+ids after a move of the coordinator, like stored ones.
 
-| They send | and are answered |
+| Request | Response |
 |---|---|
 | JoinGroup | as with an id that was just given |
 | SyncGroup, Heartbeat, OffsetCommit in a generation that was lost | REBALANCE_IN_PROGRESS: join |
 | LeaveGroup | NONE: they are gone |
 
-Who may be one is told by four things. The log was loaded less than REJOIN_WINDOW_MS ago. The id is
-one that a coordinator gives this client, so that a stranger's stays unknown. Nothing was heard of
-it here since the load: of others it is known what became of them. And where a generation is named,
-it is later than what the log held, so that who was removed before the move stays so. JoinGroup
-names none: who had left may come in again in that time, as a new member that owns nothing. That
-does no harm: ids are drawn once, so that it is nobody else, and the group's limits count for it
-too.
+A member may be one under four conditions. The log was loaded less than REJOIN_WINDOW_MS ago. The id
+has the form that a coordinator generates for this client. The id was not used here since the load.
+And if the request has a generation, it is later than the loaded one, so that members that were
+removed before the move stay removed. JoinGroup has no generation: a member that had left may join
+again in that time, as a new member without partitions. That does no harm: generated ids are unique,
+and the limits of the group apply.
 
-An instance id that the group knows belongs to who has it: another id of it is fenced as ever
-(KIP-345). TxnOffsetCommit comes from a producer, which knows a generation only when it was stored.
-Held by `classic.groups`; `consumer.groups` asks too, for a group that was a classic one before.
+An instance id of the group belongs to its member: another id is fenced (KIP-345). TxnOffsetCommit
+comes from a producer, which knows stored generations only. Owned by `classic.groups`;
+`consumer.groups` uses it for groups that were classic before.
 """
 
 import re
@@ -33,12 +31,12 @@ from odradek.coordinator.group.classic.records import GroupMetadata
 from odradek.protocol.errors import ErrorCode
 
 REJOIN_WINDOW_MS: Final = 60_000
-"""For so long after a load: twice as long as clients wait for an answer that does not come."""
+"""The time after a load: twice the request timeout of clients."""
 _UUID: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class IdentifiedRequest(Protocol):
-    """Who a request says that it comes from."""
+    """A request with the identity of a member."""
 
     @property
     def member_id(self) -> str: ...
@@ -48,14 +46,14 @@ class IdentifiedRequest(Protocol):
 
 
 class IdentifiedGroupRequest(IdentifiedRequest, Protocol):
-    """The same, of which group."""
+    """The same, with the group."""
 
     @property
     def group_id(self) -> str: ...
 
 
 class UnstoredMembers:
-    """See the module's docstring. Before the log is loaded nobody is one."""
+    """See the module's docstring. There are none before the log is loaded."""
 
     __slots__ = ("_generations", "_known", "_until_ms")
 
@@ -67,19 +65,19 @@ class UnstoredMembers:
         self._known: set[str] = set()
 
     def on_loaded(self, stored: Iterable[tuple[str, GroupMetadata]], now_ms: int) -> None:
-        """From now on members may come that are not in these generations."""
+        """Start the window for members that are not in these generations."""
         self._until_ms = now_ms + REJOIN_WINDOW_MS
         for group_id, metadata in stored:
             self._generations[group_id] = metadata.generation_id
             self._known.update(member.member_id for member in metadata.members)
 
     def note(self, member_ids: Iterable[str], now_ms: int) -> None:
-        """These are known here from now on, also when they have gone."""
+        """These ids have been used here since the load."""
         if self._is_in_window(now_ms):
             self._known.update(member_ids)
 
     def may_include(self, identity: IdentifiedRequest, client_id: str, now_ms: int) -> bool:
-        """Whether it may be one, if its group does not know it, nor its instance id."""
+        """Whether it may be an unstored member, if its group knows neither id."""
         member_id, instance_id = identity.member_id, identity.group_instance_id
         prefix = client_id if instance_id is None else instance_id
         return (
@@ -90,7 +88,7 @@ class UnstoredMembers:
         )
 
     def accept_leave(self, identity: IdentifiedRequest, client_id: str, now_ms: int) -> bool:
-        """Whether it may have been one; it is none from now on."""
+        """Whether it may have been an unstored member; from now on it is not."""
         is_one = self.may_include(identity, client_id, now_ms)
         if is_one:
             self._known.add(identity.member_id)
@@ -104,7 +102,8 @@ class UnstoredMembers:
         client_id: str,
         now_ms: int,
     ) -> ErrorCode:
-        """What to tell who is refused: nobody is unknown for having been in a lost generation."""
+        """The error, with REBALANCE_IN_PROGRESS instead of UNKNOWN_MEMBER_ID for unstored
+        members."""
         if (
             error is ErrorCode.UNKNOWN_MEMBER_ID
             and generation_id > self._generations.get(identity.group_id, 0)
