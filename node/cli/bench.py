@@ -1,4 +1,4 @@
-"""`odradek bench`: what a cluster does under this machine's load, measured through librdkafka.
+"""`odradek bench`: throughput and latency of a cluster, measured through librdkafka.
 
 Works against any bootstrap address. The load generator is Python over librdkafka, on the same
 machine as the broker more often than not: figures compare brokers, they are no broker's limit.
@@ -184,7 +184,7 @@ def _measure_produce(
     output: Output,
 ) -> dict[str, Json]:
     before = _record_count(connection, topic)
-    # A queue that holds what is under way, and the client's own memory in bounds.
+    # Bounds on librdkafka's queue and so on the client's memory.
     producer = connection.producer(
         {
             **properties,

@@ -1,4 +1,4 @@
-"""`odradek broker`: who is in the cluster."""
+"""`odradek broker`: the brokers of a cluster."""
 
 import click
 
@@ -9,7 +9,7 @@ from odradek.node.cli.output import Output, Row, with_output
 
 @click.group()
 def broker() -> None:
-    """See which brokers there are."""
+    """List the brokers of a cluster."""
 
 
 @broker.command("list")

@@ -1,9 +1,8 @@
 """How far replicas are behind their leaders, and when they will have caught up.
 
-What brokers tell of it is how many bytes of a partition each of them has (DescribeLogDirs): what a
-leader has more than a replica is still to come. It is looked at twice, a moment apart, because only
-the difference says how fast it comes. Deleted records count until their files go, so all of it is
-about. Works with any Kafka.
+A replica lacks the bytes that its leader has more of a partition (DescribeLogDirs). Two samples, a
+moment apart, give the rate. Deleted records count until their files are deleted, so all figures are
+estimates. Works with any Kafka.
 """
 
 import time
@@ -57,8 +56,8 @@ def catch_up_progress(
     client: ClusterClient,
     wait: Callable[[float], None] = time.sleep,
 ) -> list[ReplicaCatchUp]:
-    """Of each node that has replicas to bring up; empty if there are none. Takes SAMPLE_INTERVAL_S
-    if any of them has something to fetch."""
+    """Progress of each node that has replicas out of sync; empty if there are none. Takes
+    SAMPLE_INTERVAL_S if any of them has something to fetch."""
     wanted = under_replicated_partitions(metadata)
     if not wanted:
         return []
@@ -89,7 +88,7 @@ def gaps(wanted: list[UnderReplicatedPartition], sizes: Sizes) -> dict[int, int 
 def estimate(
     wanted: list[UnderReplicatedPartition], before: Sizes, after: Sizes, elapsed_s: float
 ) -> list[ReplicaCatchUp]:
-    """What two looks, `elapsed_s` apart, say of each node."""
+    """The estimate from two samples, `elapsed_s` apart, for each node."""
     counts: dict[int, int] = {}
     for each in wanted:
         for node in each.replicas:

@@ -1,4 +1,4 @@
-"""`odradek cluster`: several nodes on this machine, and how a cluster is doing anywhere."""
+"""`odradek cluster`: local clusters, and the health of any cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ClusterHealth:
-    """What one broker tells of its cluster. `quorum` is None where the broker does not say."""
+    """A broker's view of its cluster. `quorum` is None where the broker does not report it."""
 
     cluster: DescribeClusterResponse
     metadata: MetadataResponse
@@ -70,7 +70,7 @@ class ClusterHealth:
 
 @click.group()
 def cluster() -> None:
-    """Run a cluster on this machine; see how any cluster is doing."""
+    """Run a local cluster; show the health of any cluster."""
 
 
 cluster.add_command(rebalance)
@@ -81,18 +81,18 @@ cluster.add_command(rebalance)
     "--nodes",
     "node_count",
     type=click.IntRange(1, 9),
-    help="How many. [default: as many as there were, or 3]",
+    help="Number of nodes. [default: as before, or 3]",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder of all nodes' data.  [default: odradek-cluster beside that of serve]",
 )
-@click.option("--temporary", is_flag=True, help="New data in a folder that goes at the end.")
+@click.option("--temporary", is_flag=True, help="New data in a folder that is deleted at the end.")
 @click.option(
     "--port",
     type=click.IntRange(1, 60_000),
-    help="The first node's for clients, the others' follow.  [default: 9092]",
+    help="Client port of the first node; the others get the next ports.  [default: 9092]",
 )
 @with_settings
 @with_output
@@ -133,7 +133,7 @@ def up(
                 )
                 with ClusterClient(local) as client:
                     for node_id in promote_to_voters(sorted(nodes.nodes), client, output):
-                        output.hint(f"Node {node_id} has joined, and votes.")
+                        output.hint(f"Node {node_id} has joined as a voter.")
             _print_addresses(nodes, folder, output)
             _restart_ended_nodes(nodes, output)
         except BrokerFailure as failure:
@@ -191,7 +191,7 @@ def _print_addresses(nodes: LocalCluster, folder: Path, output: Output) -> None:
 
 
 def _restart_ended_nodes(nodes: LocalCluster, output: Output) -> None:
-    """Start nodes again that have ended, until interrupted."""
+    """Restart nodes that have ended, until interrupted."""
     while True:
         descriptors = [os.pidfd_open(node.pid) for node in nodes.nodes.values()]
         try:
@@ -202,7 +202,7 @@ def _restart_ended_nodes(nodes: LocalCluster, output: Output) -> None:
                 os.close(descriptor)
         for node_id, node in nodes.nodes.items():
             if not node.is_running:
-                output.hint(f"Node {node_id} has ended; it is started again.")
+                output.hint(f"Node {node_id} has ended; restarting it.")
                 node.kill()
                 node.start()
                 output.hint(f"Node {node_id} is back.")
@@ -274,13 +274,13 @@ def status(connection: ClusterConnection, output: Output) -> None:
 
 
 def is_unhealthy(health: ClusterHealth) -> bool:
-    """Whether something cannot be used: a partition, or the controller."""
+    """Whether a partition has no leader, or the cluster no active controller."""
     return bool(health.offline) or controller_of(health) < 0
 
 
 def controller_of(health: ClusterHealth) -> int:
-    """Who decides, -1 if nobody does. What brokers call the controller may be any broker that takes
-    commands for it; the quorum knows better."""
+    """The active controller, -1 if there is none. Metadata may name any broker that forwards
+    requests to it, so the quorum's leader is used where it is known."""
     quorum = health.quorum
     if quorum is None:
         return health.cluster.controller_id
@@ -322,7 +322,7 @@ def nodes_of(health: ClusterHealth) -> Sequence[Row]:
 def _quorum_roles(
     quorum: DescribeQuorumResponsePartitionData | None,
 ) -> tuple[Mapping[int, str], Mapping[int, int]]:
-    """Who is what in the quorum, and how far each has the metadata."""
+    """The role of each node in the quorum, and its log end offset."""
     if quorum is None or quorum.error_code:
         return {}, {}
     roles = {each.replica_id: "voter" for each in quorum.current_voters}

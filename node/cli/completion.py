@@ -1,7 +1,6 @@
 """Shell completion: the script for a shell, and the names a cluster knows.
 
-Completing a topic or a group asks the cluster, with a short deadline and in silence: a shell that
-stalls or prints an error while somebody types is worse than one that offers nothing.
+Completing a topic or a group asks the cluster, with a short timeout and without errors.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def config() -> None:
 
 @config.command("list")
 @resource_arguments
-@click.option("--all", "show_all", is_flag=True, help="Settings at their default too.")
+@click.option("--all", "show_all", is_flag=True, help="Include settings at their default.")
 @with_connection
 @with_output
 def list_configs(
@@ -101,7 +101,7 @@ def describe(
 @config.command("set")
 @resource_arguments
 @click.argument("pairs", nargs=-1, required=True, type=pair, metavar="KEY=VALUE...")
-@click.option("--dry-run", is_flag=True, help="Let the broker check the values, change nothing.")
+@click.option("--dry-run", is_flag=True, help="Validate only, change nothing.")
 @with_connection
 @with_output
 def set_configs(
@@ -126,7 +126,7 @@ def set_configs(
 @config.command()
 @resource_arguments
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
-@click.option("--dry-run", is_flag=True, help="Let the broker check the request, change nothing.")
+@click.option("--dry-run", is_flag=True, help="Validate only, change nothing.")
 @with_connection
 @with_output
 def unset(
@@ -140,7 +140,7 @@ def unset(
     """Put KEY back to its default."""
     _alter(kind, name, dict.fromkeys(keys), dry_run, connection)
     output.done(
-        "\n".join(f"{kind} {name}: {key} is back at its default" for key in keys),
+        "\n".join(f"{kind} {name}: {key} is reset to its default" for key in keys),
         {"kind": kind, "name": name, "unset": list(keys), "dry_run": dry_run},
     )
 

@@ -67,9 +67,9 @@ class ClusterConnection:
         return Consumer({**properties, **self._common()})
 
     def check_reachable(self) -> None:
-        """Fail at once, and in words, when no bootstrap address accepts a connection.
+        """Raise ClickException when no bootstrap address accepts a connection.
 
-        librdkafka keeps trying for ever, which is right for a service and wrong for a person.
+        librdkafka would retry for ever, which suits a service and not a command.
         """
         reasons = []
         for host, port in self.addresses:
@@ -214,7 +214,7 @@ def reason(error: object) -> str:
         return str(error)
     text = error.str() or error.name()
     if error.code() == KafkaError._TIMED_OUT:
-        return f"{text}: the cluster did not answer in time (raise --timeout?)"
+        return f"{text}: the cluster did not answer in time. Raise --timeout."
     return f"{text} ({error.name()})" if error.code() > 0 else text
 
 

@@ -1,7 +1,7 @@
 """`odradek consume`: records of topics of any Kafka cluster, to the end or for as long as it runs.
 
-Without a group it reads by offsets and leaves nothing behind on the cluster; with one it joins,
-shares the partitions with the group's other members and commits what it has printed.
+Without a group it reads by offsets and commits nothing; with one it joins, shares the partitions
+with the other members and commits the records that it has printed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What a line of text shows beside the value."""
+    """The columns of a text line beside the value."""
 
     partitions: bool
     offsets: bool
@@ -67,7 +67,7 @@ class Columns:
 
 @dataclass(slots=True)
 class ConsumeState:
-    """How far the reading is: which partitions are ours, which are read to their end."""
+    """Progress of a consumer: its partitions, and those read to their end."""
 
     limit: int | None
     is_following: bool
@@ -125,7 +125,7 @@ def start_position(value: str) -> str | int:
 )
 @click.option("--since", type=moment, help="Start at this time; 15m is 15 minutes ago.")
 @click.option("--group", "-g", help="Consume as a member of this group.")
-@click.option("--max-messages", "-n", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--max-messages", "-n", type=click.IntRange(min=1), help="Stop after this many.")
 @click.option("--keys", "-k", is_flag=True, help="Show keys.")
 @click.option("--headers", "-H", is_flag=True, help="Show headers.")
 @click.option("--timestamps", "-t", is_flag=True, help="Show timestamps.")
@@ -235,10 +235,13 @@ def _check_usage(
     if group is not None:
         if since is not None or isinstance(start, int):
             raise click.UsageError(
-                "A group starts where it is; move it with `odradek group reset-offsets`."
+                "A group starts at its committed offsets; change them with"
+                " `odradek group reset-offsets`."
             )
         if any(selection.partitions for selection in selections):
-            raise click.UsageError("A group is given its partitions: name topics only.")
+            raise click.UsageError(
+                "Partitions are assigned to the members of a group: name topics only."
+            )
 
 
 def _range(
@@ -288,7 +291,7 @@ def _read_all(
 
 
 def _is_retriable(code: int) -> bool:
-    """Whether librdkafka goes on by itself after this error: brokers come back."""
+    """Whether librdkafka retries by itself after this error."""
     from confluent_kafka import KafkaError
 
     return code in (

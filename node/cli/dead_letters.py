@@ -1,9 +1,9 @@
 """`odradek group dlq`: the dead letters of a share group (KIP-1191), and giving them another try.
 
-A dead letter says where its record is; one that is a copy has the record itself. Redriving sends
-records back to the partition they came from, with headers that say so. How far that has come is
-kept as committed offsets of a group of its own, in the same transaction as the records: whoever
-repeats it, or is interrupted, sends nothing twice.
+A dead letter names its record; one that is a copy has the record itself. Redriving sends records
+back to their partitions, with headers that say so. Its progress is kept as committed offsets of a
+group of its own, in the same transaction as the records: a repeated or interrupted redrive sends no
+record twice.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def dead_letters() -> None:
 
 
 _dlq_topic = click.option(
-    "--dlq-topic", metavar="TOPIC", help="Where the letters are; by default what the group says."
+    "--dlq-topic", metavar="TOPIC", help="The dead-letter topic.  [default: the group's config]"
 )
 
 
@@ -87,7 +87,7 @@ _dlq_topic = click.option(
 @click.argument("name", metavar="GROUP", shell_complete=complete_group)
 @_dlq_topic
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most this many."
 )
 @with_connection
 @with_output
@@ -106,18 +106,18 @@ def list_letters(
                 break
     if _is_closed(reader.topic, connection):
         output.hint(
-            f"{reader.topic} takes no letters:"
+            f"{reader.topic} accepts no dead letters:"
             f" `odradek config set topic {reader.topic} {ENABLE_KEY}=true`"
         )
     columns = ["topic", "partition", "offset", "deliveries", "cause", "time", "copied", "redriven"]
-    output.rows(rows, columns, empty=f"{reader.topic} has no letters of {name}.")
+    output.rows(rows, columns, empty=f"{reader.topic} has no dead letters of {name}.")
 
 
 @dead_letters.command()
 @click.argument("name", metavar="GROUP", shell_complete=complete_group)
 @_dlq_topic
-@click.option("--limit", type=click.IntRange(min=1), help="How many at most; all by default.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be sent back.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many.  [default: all]")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent back, change nothing.")
 @with_connection
 @with_output
 def redrive(
@@ -128,10 +128,10 @@ def redrive(
     connection: ClusterConnection,
     output: Output,
 ) -> None:
-    """Send the records back to where they came from, each once.
+    """Send the records of dead letters back to their topics, each once.
 
-    A letter that is no copy has its record read where it is. What is there no more is passed over,
-    and said.
+    The record of a letter that is no copy is read from its partition. Records that no longer exist
+    are skipped and listed.
     """
     with _DeadLetterReader(name, dlq_topic, connection) as reader:
         redriving = _Redrive(reader, connection, is_dry_run=dry_run)
@@ -152,7 +152,7 @@ def redrive(
     missing = redriving.missing
     text = f"{redriving.sent} of {redriving.count} records {what} back to their topics."
     if missing:
-        text += f" {len(missing)} are there no more: {', '.join(missing[:5])}"
+        text += f" {len(missing)} no longer exist: {', '.join(missing[:5])}"
         text += " ..." if len(missing) > 5 else ""
     result: Row = {
         "group": name,
@@ -166,7 +166,7 @@ def redrive(
 
 
 class _DeadLetterReader:
-    """The letters of one group, as they lie there when one looks."""
+    """The dead letters of one group up to the present end of the topic."""
 
     def __init__(self, group: str, topic: str | None, connection: ClusterConnection) -> None:
         self.group = group
@@ -200,7 +200,7 @@ class _DeadLetterReader:
         return self._consumer
 
     def redriven(self) -> dict[PartitionId, int]:
-        """Up to where letters have been sent back, where any have."""
+        """Offsets up to which dead letters have been sent back, by partition."""
         from confluent_kafka import TopicPartition
 
         asked = [TopicPartition(topic, partition) for topic, partition in self.ends]
@@ -218,7 +218,7 @@ class _DeadLetterReader:
 
 
 class _Redrive:
-    """Sends records back, some at a time, each lot in a transaction with how far it has come."""
+    """Sends records back in transactions that commit the group's progress too."""
 
     def __init__(
         self, reader: _DeadLetterReader, connection: ClusterConnection, *, is_dry_run: bool
@@ -280,11 +280,11 @@ class _Redrive:
             self.commit()
 
     def skip_to(self, ends: dict[PartitionId, int]) -> None:
-        """There are no letters of the group up to there."""
+        """No more dead letters of the group below these offsets."""
         self._reached.update(ends)
 
     def commit(self) -> None:
-        """End the lot: records and progress together."""
+        """Commit the open transaction: records and progress together."""
         if self._producer is None or not self._reached:
             return
         from confluent_kafka import TopicPartition
@@ -319,7 +319,7 @@ def _topic_of(group: str, connection: ClusterConnection) -> str:
 
 
 def _is_closed(topic: str, connection: ClusterConnection) -> bool:
-    """Whether the brokers write no letters there."""
+    """Whether brokers may not write dead letters to the topic."""
     entries = read_configs("topic", topic, connection)
     return any(entry.name == ENABLE_KEY and entry.value == "false" for entry in entries)
 
@@ -348,7 +348,7 @@ def _records(
             message = consumer.poll(connection.timeout_s)
             if message is None:
                 raise click.ClickException(
-                    f"{partition_id[0]}-{partition_id[1]} cannot be read in time (raise --timeout?)"
+                    f"{partition_id[0]}-{partition_id[1]} was not read in time. Raise --timeout."
                 )
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
@@ -371,7 +371,7 @@ def _header(message: Message, name: str) -> str:
 
 
 def _letter(message: Message) -> DeadLetter | None:
-    """What a record of a dead-letter topic says, None if it is no letter."""
+    """The dead letter of a record; None if the record is none."""
     headers = headers_of(message)
     partition, offset = _header(message, "partition"), _header(message, "offset")
     if not (partition.isdecimal() and offset.isdecimal()):

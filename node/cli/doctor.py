@@ -1,8 +1,8 @@
-"""`odradek doctor`: why a client cannot reach a cluster, seen from where the client is.
+"""`odradek doctor`: why a client on this machine cannot reach a cluster.
 
-A client asks any broker who is in the cluster and then connects to the addresses it is told, the
-advertised ones. Most trouble with Kafka is an address that is right for the broker and wrong for
-the client. So each is visited from here, and what is wrong is said with what to change.
+A client gets the advertised addresses from any broker and then connects to those. A common problem
+with Kafka is an address that is right for the broker and wrong for the client. So each is probed
+from here, and every problem is shown with its remedy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong and what to do about it; `node_id` None is a matter of no single node."""
+    """A problem and its remedy; `node_id` is None if it concerns no single node."""
 
     node_id: int | None
     address: str
@@ -99,7 +99,7 @@ def doctor(connection: ClusterConnection, output: Output) -> None:
 
 
 def bootstrap_problems(found: ProbeResult) -> Iterator[Problem]:
-    """What is wrong with an address that the person gave."""
+    """Problems of a bootstrap address."""
     address = str(found.address)
     if found.failure:
         advice = {
@@ -122,14 +122,14 @@ def bootstrap_problems(found: ProbeResult) -> Iterator[Problem]:
 
 
 def cluster_problems(bootstrap_probe: ProbeResult) -> Iterator[Problem]:
-    """What the cluster says of itself that no client can work with."""
+    """Problems in the metadata of the cluster."""
     address = str(bootstrap_probe.address)
     if not bootstrap_probe.brokers:
         yield Problem(
             None,
             address,
-            f"{address} tells of no broker at all",
-            "The cluster has not come up yet, or all brokers are fenced. Look into their logs.",
+            f"{address} reports no broker",
+            "The cluster has not started yet, or all brokers are fenced. Check their logs.",
         )
     elif bootstrap_probe.controller_id < 0:
         yield Problem(
@@ -137,7 +137,7 @@ def cluster_problems(bootstrap_probe: ProbeResult) -> Iterator[Problem]:
             address,
             "the cluster has no active controller",
             "Topics cannot be created and leaders not elected until a majority of the controllers"
-            " is there. Look into their logs.",
+            " is available. Check their logs.",
         )
     by_address: dict[Address, list[int]] = {}
     for node_id, each in bootstrap_probe.brokers.items():
@@ -157,7 +157,7 @@ def cluster_problems(bootstrap_probe: ProbeResult) -> Iterator[Problem]:
 def broker_problems(
     node_id: int, found: ProbeResult, bootstrap_probe: ProbeResult
 ) -> Iterator[Problem]:
-    """What is wrong with the address that a broker tells its clients."""
+    """Problems of the address that a broker advertises."""
     address = str(found.address)
     setting = f"advertised.listeners of node {node_id}"
     if not found.failure:
@@ -167,22 +167,22 @@ def broker_problems(
                 address,
                 f"node {node_id} is advertised at {address}, where another cluster answers"
                 f" ({found.cluster_id}, not {bootstrap_probe.cluster_id})",
-                "Two clusters are told as one. Correct"
+                "Two clusters are advertised as one. Correct"
                 f" {setting}{_if_loopback(found, bootstrap_probe)}.",
             )
         elif node_id not in found.brokers:
             yield Problem(
                 node_id,
                 address,
-                f"node {node_id} is advertised at {address}, where it is not known",
-                f"That broker may have just left. If it has not, correct {setting}.",
+                f"node {node_id} is advertised at {address}, where it is unknown",
+                f"That broker may just have left. Otherwise correct {setting}.",
             )
         return
     what = f"node {node_id} is advertised at {address}: {_told(found)}"
     if found.failure == "name":
         advice = (
             f"Clients here cannot resolve {found.address.host}. Set {setting} to a name or address"
-            " that they can, or make the name known here."
+            " that they can, or make the name resolvable here."
         )
     elif _is_loopback(found) and not _is_loopback(bootstrap_probe):
         advice = (
@@ -197,7 +197,7 @@ def broker_problems(
     elif found.failure in ("silent", "unreachable"):
         advice = (
             "The address may belong to a network that clients are not in (a container's, a"
-            f" cluster's). Set {setting} to one that they can reach, or open the way."
+            f" cluster's). Set {setting} to one that they can reach, or open the firewall."
         )
     elif found.failure == "tls":
         advice = (

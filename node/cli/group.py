@@ -1,4 +1,4 @@
-"""`odradek group`: consumer groups, how far behind they are, and moving them."""
+"""`odradek group`: groups, their lag and their offsets."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def describe(
 @group.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_group, metavar="GROUP...")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@click.option("--force", "is_forced", is_flag=True, help="Put their members out first.")
+@click.option("--force", "is_forced", is_flag=True, help="Remove their members first.")
 @with_connection
 @with_output
 def delete(
@@ -192,8 +192,8 @@ def delete(
 ) -> None:
     """Delete empty groups with their committed offsets and their own configs.
 
-    With --force also groups that have members: those are put out first. Consumers that still run
-    come back, and begin a new group.
+    With --force also groups that have members, which are removed first. Consumers that still run
+    rejoin and create the group again.
     """
     connection.check_reachable()
     if not yes:
@@ -229,7 +229,7 @@ def delete(
 )
 @click.option("--to", "end", type=click.Choice(["earliest", "latest"]), help="Either end.")
 @click.option("--to-offset", type=click.IntRange(min=0), help="This offset.")
-@click.option("--to-time", type=moment, help="The first record at or after this time.")
+@click.option("--to-time", type=moment, help="Offset of the first record at or after this time.")
 @click.option("--shift-by", type=int, metavar="N", help="N records forward, or back with -N.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
 @with_connection
@@ -245,7 +245,7 @@ def reset_offsets(
     connection: ClusterConnection,
     output: Output,
 ) -> None:
-    """Move a group to other offsets. Its consumers must be stopped.
+    """Change the committed offsets of a group. Its consumers must be stopped.
 
     Offsets outside of a partition become its nearest end.
     """
@@ -266,7 +266,7 @@ def reset_offsets(
             partition_ids = sorted(committed)
         if not partition_ids:
             raise click.ClickException(
-                f"group {name!r} has no committed offsets; name what to move with --topic"
+                f"group {name!r} has no committed offsets; name topics with --topic"
             )
         starts = offsets.earliest_offsets(client, partition_ids)
         ends = offsets.latest_offsets(client, partition_ids)

@@ -1,7 +1,7 @@
 """`odradek group create`, and what `list` and `delete` are on Odradek's own brokers.
 
-A group comes into being when somebody joins or commits; to create one is to say beforehand how it
-shall be. What was said stays when the group goes, and goes when the group is deleted by hand.
+A group exists from the first join or commit on; to create one is to set its configs before. They
+stay when the group is empty or expires, and are deleted by `group delete`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from odradek.protocol.messages.groups import DeleteGroupsRequest
     help="By which members may join; may be given several times.  [default: all]",
 )
 @click.option("--config", "-c", "configs", multiple=True, type=pair, metavar="KEY=VALUE")
-@click.option("--if-not-exists", is_flag=True, help="Do nothing if there is such a group.")
+@click.option("--if-not-exists", is_flag=True, help="An existing group is not an error.")
 @with_connection
 @with_output
 def create(
@@ -64,10 +64,9 @@ def create(
     connection: ClusterConnection,
     output: Output,
 ) -> None:
-    """Say how a group shall be before anybody joins it.
+    """Configure a group before its first member joins.
 
-    What is said stays when an ephemeral group goes, for when it comes back; `group delete` takes
-    it away.
+    The configs stay when an ephemeral group expires; `group delete` deletes them.
     """
     if ttl is not None and is_ephemeral is False:
         raise click.UsageError("A group that is not ephemeral has no --ttl.")
@@ -235,9 +234,9 @@ def _delete(
         if not may_try_again or time.monotonic() > deadline:
             if code == ErrorCode.NON_EMPTY_GROUP:
                 hint = (
-                    "its consumers come back as soon as they are put out; stop them"
+                    "its consumers rejoin as soon as they are removed; stop them"
                     if is_forced
-                    else "stop its consumers, or say --force"
+                    else "stop its consumers, or pass --force"
                 )
                 message = f"{message.rstrip('.')}: {hint}"
             return code, message

@@ -1,7 +1,7 @@
-"""`odradek group explain`: what a group does, why it stands still, and what lately happened to it.
+"""`odradek group explain`: the state of a group, why it does not progress, and its recent events.
 
-For people first: a sentence for each finding and what to do, then the members with how long each
-took in the last rebalance, then the events.
+Findings first, each with the next step, then the members with their times in the last rebalance,
+then the events.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odradek.node.cli.partition_facts import collect_partition_views
 
 
 def finding_rows(findings: Iterable[Finding]) -> list[Row]:
-    """Findings for JSON; each one once, whoever found it."""
+    """Findings for JSON, without duplicates."""
     unique = dict.fromkeys(findings)
     return [{"about": f.about, "finding": f.what, "advice": f.advice} for f in unique]
 
@@ -110,7 +110,7 @@ def _event_rows(group: GroupDescription) -> list[dict[str, Json]]:
 @with_connection
 @with_output
 def explain(name: str, connection: ClusterConnection, output: Output) -> None:
-    """Say what a group does, why it stands still, and what lately happened to it."""
+    """Say the state of a group, why it does not progress, and its recent events."""
     with ClusterClient(connection) as client:
         facts = GroupQueries(client)
         [group] = facts.existing_groups([name], with_events=True)
@@ -152,7 +152,7 @@ def explain(name: str, connection: ClusterConnection, output: Output) -> None:
         )
     output.facts({key: value for key, value in facts_row.items() if value is not None})
     click.echo()
-    print_findings(findings, otherwise="Nothing stands still.")
+    print_findings(findings, otherwise="No problems found.")
     if told.members:
         click.echo()
         columns = ["member", "client", "host", "state", "joined_ms", "synced_ms", "gave_up_ms"]

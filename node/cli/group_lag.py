@@ -147,7 +147,7 @@ def sum_lags(rows: Iterable[dict[str, Json]], keys: tuple[str, ...]) -> list[Row
 @click.option(
     "--by",
     type=click.Choice(["group", "topic", "partition"]),
-    help="One line for each.  [default: partition; group with --all]",
+    help="One line per value.  [default: partition; group with --all]",
 )
 @click.option("--topic", "-t", "topics", multiple=True, help="Only this topic.")
 @with_connection
@@ -165,7 +165,7 @@ def lag(
     SECONDS is the age of the first record that was not read.
     """
     if bool(names) == is_all:
-        raise click.UsageError("Name groups, or say --all.")
+        raise click.UsageError("Name groups, or pass --all.")
     with ClusterClient(connection) as client:
         facts = GroupQueries(client)
         groups = facts.all_groups() if is_all else facts.existing_groups(names)
@@ -192,13 +192,13 @@ def lag(
     "--lag",
     "lag_max",
     type=click.IntRange(min=0),
-    help="Until it is at most so many records behind.  [default: 0]",
+    help="Until it is at most this many records behind.  [default: 0]",
 )
 @click.option(
     "--lag-seconds",
     "seconds_max",
     type=click.FloatRange(min=0),
-    help="Until it is at most so far behind in time.",
+    help="Until it is at most this far behind in time.",
 )
 @click.option("--topic", "-t", "topics", multiple=True, help="In this topic only.")
 @click.option(
@@ -219,8 +219,8 @@ def wait(
 ) -> None:
     """Wait until a group has caught up, for --timeout seconds at the most.
 
-    Exits with 1 if it has not by then, and says what stands still. A group that does not exist yet
-    is waited for.
+    Exits with 1 if it has not by then, and shows the partitions that are behind. A group that does
+    not exist yet is waited for.
     """
     if lag_max is None and seconds_max is None:
         lag_max = 0
@@ -237,7 +237,7 @@ def wait(
                 left = sum(found.records or 0 for found in now or ())
                 words = f"{name}: {left} records behind" if now else f"{name}: no commits yet"
                 if unknown := sum(found.records is None for found in now or ()):
-                    words += f", and {unknown} partitions have no leader to tell"
+                    words += f", and {unknown} partitions have no leader"
                 done = max(waiting.records_peak - left, 0)
                 show(done, waiting.records_peak, words)
                 if time.monotonic() >= deadline:
@@ -307,7 +307,7 @@ class LagMonitor:
     def timeout_message(self, timeout_s: float) -> str:
         """What stood still, and why as far as that is known."""
         if self._group is None:
-            return f"there was no group {self._name} within {timeout_s:g} s"
+            return f"group {self._name} did not exist within {timeout_s:g} s"
         if not self._last:
             return f"group {self._name} has committed nothing within {timeout_s:g} s"
         behind = [partition_lag for partition_lag in self._last if partition_lag.records != 0]
@@ -317,7 +317,7 @@ class LagMonitor:
             moved = (
                 "nothing is committed"
                 if partition_lag.committed is None
-                else f"stands at {partition_lag.committed} since the wait began"
+                else f"offset {partition_lag.committed} since the wait began"
                 if partition_lag.committed == before
                 else f"moved from {before} to {partition_lag.committed}"
             )
@@ -332,7 +332,7 @@ class LagMonitor:
         if len(behind) > len(lines[1:]):
             lines.append(f"and {len(behind) - 10} more partitions")
         lines += no_reader_reasons(self._group.told)
-        lines.append(f"`odradek group explain {self._name}` says more")
+        lines.append(f"`odradek group explain {self._name}` shows more")
         return "\n  ".join(lines)
 
 

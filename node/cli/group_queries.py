@@ -73,7 +73,7 @@ def configured_groups(client: ClusterClient) -> set[str]:
 def configured_only_message(name: str) -> str:
     """Of a group that has settings and nothing else: not joined yet, or ephemeral and gone."""
     return (
-        f"group {name} has settings, but no member and nothing committed now:"
+        f"group {name} has settings, but no members and no committed offsets:"
         f" `odradek config list group {name}`"
     )
 

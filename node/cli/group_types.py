@@ -1,8 +1,7 @@
-"""What is particular to a kind of group, for commands that take any: where a share group stands,
-and how a member is put out.
+"""Removing the members of a group of any type.
 
-A member is put out as if it had left: by its own protocol's last heartbeat, or LeaveGroup. It is
-told so with its next heartbeat, and a client that still runs joins again.
+A member is removed as if it had left: by the last heartbeat of its protocol, or LeaveGroup. Its
+next heartbeat is refused, and a client that still runs rejoins.
 """
 
 from typing import Final
@@ -27,11 +26,11 @@ SHARE: Final = "share"
 STREAMS: Final = "streams"
 CONSUMER: Final = "consumer"
 LEAVE: Final = -1
-REASON: Final = "put out by odradek group delete --force"
+REASON: Final = "removed by odradek group delete --force"
 
 
 def remove_members(client: ClusterClient, coordinator: int, group: ExplainedGroup) -> None:
-    """Have every member leave, whatever comes of it: who looks again sees who is still there."""
+    """Have every member leave. Errors are ignored: the caller looks again who is still there."""
     name = group.group_id
     for member in group.members:
         match group.group_type:

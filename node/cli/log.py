@@ -44,7 +44,7 @@ def log() -> None:
 @click.argument("path", type=click.Path(exists=True, path_type=Path), metavar="SEGMENT|STORE")
 @click.option("--topic", "-t", "selection", type=topic_selection, help="Only this one.")
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="Batches from here on.")
-@click.option("--max-batches", "-n", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--max-batches", "-n", type=click.IntRange(min=1), help="Stop after this many.")
 @click.option("--records", "-r", "show_records", is_flag=True, help="Show the records as well.")
 @with_output
 def dump(

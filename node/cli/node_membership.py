@@ -62,9 +62,7 @@ def add(node_id: int, connection: ClusterConnection, output: Output) -> None:
 
 @click.command()
 @click.argument("node_id", type=click.IntRange(min=0))
-@click.option(
-    "--force", is_flag=True, help="Also if it hosts replicas: their partitions lose them."
-)
+@click.option("--force", is_flag=True, help="Even if it hosts replicas, which are lost.")
 @with_connection
 @with_output
 def remove(node_id: int, force: bool, connection: ClusterConnection, output: Output) -> None:
@@ -82,9 +80,7 @@ def _remove(node_id: int, client: ClusterClient, output: Output, *, is_forced: b
     voter, observer = quorum.voter(node_id), quorum.observer(node_id)
     broker = _broker(node_id, client)
     if voter is None and observer is None and broker is None:
-        raise click.ClickException(
-            f"there is no node {node_id}; odradek cluster status shows those that there are"
-        )
+        raise click.ClickException(f"node {node_id} does not exist; see odradek cluster status")
     is_replaced = voter is not None and observer is not None
     if not is_replaced and not is_forced:
         _refuse_if_hosting(node_id, client)
@@ -93,15 +89,17 @@ def _remove(node_id: int, client: ClusterClient, output: Output, *, is_forced: b
         quorum = _quorum_with_leader(client)
     if is_replaced:
         output.done(
-            f"Node {node_id}'s replica in its old data folder votes no more; {_votes(quorum)}."
-            f"\nThe node follows with a new folder: odradek node add {node_id} gives it a vote.",
+            f"The replica of node {node_id} in its old data folder is no longer a voter;"
+            f" {_votes(quorum)}."
+            f"\nThe node is an observer with a new folder: odradek node add {node_id} makes"
+            " it a voter.",
             _result(node_id, quorum, has_lost_vote=True, is_unregistered=False),
         )
         return
     if broker is not None:
         _unregister(node_id, client, output)
     output.done(
-        f"Node {node_id} is not in the cluster any more; {_votes(quorum)}.",
+        f"Node {node_id} was removed from the cluster; {_votes(quorum)}.",
         _result(
             node_id, quorum, has_lost_vote=voter is not None, is_unregistered=broker is not None
         ),
@@ -117,18 +115,18 @@ def promote_to_voter(node_id: int, client: ClusterClient, output: Output) -> Quo
         lambda: _observer(node_id, client),
         client,
         f"node {node_id} does not follow the metadata: start it with join=HOST:PORT of a node of"
-        " the cluster, peer.listen, and the cluster's cluster.id and cluster.secret; if it runs,"
-        " its log says why it is not taken in",
+        " the cluster, peer.listen, and the cluster's cluster.id and cluster.secret. If it runs,"
+        " its log says why it cannot join",
     )
-    output.hint(f"Node {node_id} follows the metadata; it gets a vote when it has caught up.")
+    output.hint(f"Node {node_id} is an observer; it becomes a voter when it has caught up.")
     _catch_up(observer, client, output)
     quorum = _quorum_with_leader(client)
     old = quorum.voter(node_id)
     if old is not None and old.replica_directory_id != observer.replica_directory_id:
         raise click.ClickException(
-            f"node {node_id} has come back with another data folder, and its old replica"
-            f" ({uuid_to_text(old.replica_directory_id)}) has the vote still: odradek node remove"
-            f" {node_id} takes that one's; then give this command again"
+            f"node {node_id} has a new data folder, and its old replica"
+            f" ({uuid_to_text(old.replica_directory_id)}) is still a voter: run odradek node remove"
+            f" {node_id}, then this command again"
         )
 
     def is_added() -> bool:
@@ -137,14 +135,16 @@ def promote_to_voter(node_id: int, client: ClusterClient, output: Output) -> Quo
         if answer.error_code == ErrorCode.DUPLICATE_VOTER:
             return True  # an answer was lost: it has the vote
         if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
-            raise_on_error(answer.error_code, answer.error_message, f"node {node_id} gets no vote")
-        reasons.append(answer.error_message or "no majority of the voters answers in time")
+            raise_on_error(
+                answer.error_code, answer.error_message, f"node {node_id} cannot become a voter"
+            )
+        reasons.append(answer.error_message or "no majority of the voters answered in time")
         return not answer.error_code
 
     reasons: list[str] = []
-    _poll_until(is_added, client, lambda: f"node {node_id} has no vote yet: {reasons[-1]}")
+    _poll_until(is_added, client, lambda: f"node {node_id} is not a voter yet: {reasons[-1]}")
     return _poll_until(
-        lambda: _with_voter(node_id, client), client, f"node {node_id} has no vote yet"
+        lambda: _with_voter(node_id, client), client, f"node {node_id} is not a voter yet"
     )
 
 
@@ -173,8 +173,8 @@ def _quorum_with_leader(client: ClusterClient) -> Quorum:
     return _poll_until(
         lambda: describe(client),
         client,
-        "the quorum has no leader: a majority of its voters must be there; odradek cluster status"
-        " shows who is",
+        "the quorum has no leader: start a majority of its voters; odradek cluster status"
+        " shows them",
     )
 
 
@@ -204,8 +204,8 @@ def _catch_up(observer: DescribeQuorumReplicaState, client: ClusterClient, outpu
                 deadline = time.monotonic() + client.timeout_s
             if time.monotonic() > deadline:
                 raise click.ClickException(
-                    f"node {node_id} does not come nearer: it has {done} of {end} entries; is it"
-                    " running, and is there room on its disk?"
+                    f"node {node_id} does not catch up: it has {done} of {end} entries. Is it"
+                    " running, and is its disk full?"
                 )
             time.sleep(POLL_S)
 
@@ -223,7 +223,7 @@ def _refuse_if_hosting(node_id: int, client: ClusterClient) -> None:
         more = f" and {len(hosted) - _REPLICAS_SHOWN} more" if len(hosted) > _REPLICAS_SHOWN else ""
         raise click.ClickException(
             f"node {node_id} hosts replicas of {shown}{more}: move them away with odradek node"
-            f" drain {node_id}, or say --force if they are lost"
+            f" drain {node_id}, or pass --force if they are lost"
         )
 
 
@@ -240,17 +240,19 @@ def _unregister(node_id: int, client: ClusterClient, output: Output) -> None:
         return broker is None or broker.is_fenced
 
     if not is_stopped():
-        output.hint(f"Stop node {node_id} now: it is forgotten as soon as it is gone.")
+        output.hint(f"Stop node {node_id} now: it is unregistered as soon as it has stopped.")
         _poll_until(
             is_stopped,
             client,
-            f"node {node_id} has no vote any more, but it runs still and would register itself"
-            " again: stop it, then give this command again",
+            f"node {node_id} is no longer a voter, but it still runs and would register itself"
+            " again: stop it, then run this command again",
         )
     request = UnregisterBrokerRequest(broker_id=node_id)
     answer = client.ask(request)
     if answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
-        raise_on_error(answer.error_code, answer.error_message, f"node {node_id} is not forgotten")
+        raise_on_error(
+            answer.error_code, answer.error_message, f"node {node_id} cannot be unregistered"
+        )
 
 
 def _poll_until(
@@ -272,19 +274,19 @@ def _poll_until(
 
 def _print_votes(node_id: int, quorum: Quorum, output: Output, *, is_new: bool) -> None:
     output.done(
-        f"Node {node_id} {'votes' if is_new else 'votes already'}; {_votes(quorum)}.",
+        f"Node {node_id} {'is a voter' if is_new else 'is a voter already'}; {_votes(quorum)}.",
         {"node": node_id, "is_new": is_new, "voters": quorum.voter_ids},
     )
     if len(quorum.voters) % 2 == 0:
         output.hint(
-            f"With {len(quorum.voters)} votes no more nodes may be lost than with"
-            f" {len(quorum.voters) - 1}: give one more node a vote, or take one away."
+            f"{len(quorum.voters)} voters tolerate no more failures than"
+            f" {len(quorum.voters) - 1}: add a voter, or remove one."
         )
 
 
 def _votes(quorum: Quorum) -> str:
     ids = ", ".join(map(str, quorum.voter_ids))
-    return f"the votes are with {ids}" if len(quorum.voters) > 1 else f"the only vote is with {ids}"
+    return f"voters: {ids}"
 
 
 def _result(

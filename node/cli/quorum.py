@@ -27,7 +27,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """Who votes and who follows, as the leader knows it."""
+    """Voters and observers, as the leader knows them."""
 
     leader_id: int
     voters: tuple[DescribeQuorumReplicaState, ...]
@@ -40,7 +40,7 @@ class Quorum:
 
     @property
     def end(self) -> int:
-        """The last entry that anybody has."""
+        """The highest log end offset of all voters."""
         return max((replica.log_end_offset for replica in self.voters), default=0)
 
     def voter(self, node_id: int) -> DescribeQuorumReplicaState | None:
@@ -76,7 +76,7 @@ def quorum_state(client: ClusterClient) -> DescribeQuorumResponsePartitionData |
 
 
 def describe(client: ClusterClient) -> Quorum | None:
-    """How the quorum stands; None while it has no leader."""
+    """State of the quorum; None while it has no leader."""
     answer = client.ask(quorum_request())
     raise_on_error(answer.error_code, answer.error_message, "the quorum is not described")
     (partition,) = answer.topics[0].partitions
@@ -87,7 +87,7 @@ def describe(client: ClusterClient) -> Quorum | None:
 
 
 def add_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> AddRaftVoterResponse:
-    """Have an observer made a voter; the answer, whatever it says."""
+    """Ask for an observer to become a voter; the response."""
     request = AddRaftVoterRequest(
         cluster_id=None,
         timeout_ms=_request_timeout_ms(client),
@@ -98,7 +98,7 @@ def add_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> Add
 
 
 def remove_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> None:
-    """Have a vote taken away that was there a moment ago; ClickException if it is not taken."""
+    """Remove a voter that existed a moment ago; ClickException if it stays one."""
     request = RemoveRaftVoterRequest(
         cluster_id=None,
         voter_id=replica.replica_id,
@@ -120,5 +120,5 @@ def remove_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> 
 
 
 def _request_timeout_ms(client: ClusterClient) -> int:
-    """Milliseconds after which a broker is to answer, so that the answer is heard."""
+    """Timeout for the broker, shorter than the client's."""
     return max(1, int(client.timeout_s * 800))

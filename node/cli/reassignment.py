@@ -1,9 +1,9 @@
-"""Carrying out moves of replicas: so many at a time, watched until they are done, or called off.
+"""Carries out moves of replicas in batches, and watches them until they are done or cancelled.
 
-State of a move: waiting, under way (the cluster has accepted it), and then one of done, gone (its
-topic was deleted), failed. It is done when the cluster says that the partition has the wanted
-replicas in the wanted order and no reassignment; who deletes a topic or directs a partition
-elsewhere meanwhile disturbs nothing but that partition.
+States of a move: waiting, in progress (the cluster has accepted it), and then done, deleted (with
+its topic) or failed. It is done when the partition has the wanted replicas in the wanted order and
+no reassignment. A topic that is deleted, or a partition that is reassigned by somebody else
+meanwhile, affects no other move.
 """
 
 import time
@@ -41,7 +41,7 @@ _ACCEPTED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentProgress:
-    """How far the moves are. `seconds` have passed since they began."""
+    """Progress of the moves, `seconds` after their start."""
 
     partitions_done: int
     partitions: int
@@ -68,7 +68,7 @@ class ReassignmentProgress:
 
 @dataclass(slots=True)
 class ReassignmentOutcome:
-    """What became of the moves; `failed` says why."""
+    """Moves by result; `failed` has the reasons."""
 
     done: list[PartitionMove] = field(default_factory=list)
     deleted: list[PartitionMove] = field(default_factory=list)
@@ -76,7 +76,7 @@ class ReassignmentOutcome:
 
 
 class ReassignmentRunner:
-    """Carries out moves, the first ones first; `in_progress` are some that have begun already."""
+    """Carries out moves in order; `in_progress` are moves that have begun already."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ReassignmentRunner:
         return list(self._in_progress)
 
     def run(self) -> ReassignmentOutcome:
-        """Return when every move has ended one way or the other."""
+        """Return when every move is done, deleted or failed."""
         while self._waiting or self._in_progress:
             self._submit()
             ended = self._poll()
@@ -124,7 +124,7 @@ class ReassignmentRunner:
         return self.outcome
 
     def _submit(self) -> None:
-        """Have the cluster take on as many as may be under way."""
+        """Submit as many moves as the batch size allows."""
         batch: list[PartitionMove] = []
         while self._waiting and len(self._in_progress) + len(batch) < self._batch:
             batch.append(self._waiting.popleft())
@@ -143,10 +143,10 @@ class ReassignmentRunner:
                 self._fail(move, error_text(code, message))
 
     def _poll(self) -> bool:
-        """See what has ended; whether anything has."""
+        """Check which moves have ended; whether any has."""
         if not self._in_progress:
             return True
-        # In this order: what ends in between is seen as under way a little longer.
+        # In this order: a reassignment that ends in between counts as in progress a little longer.
         ongoing = list_reassignments(self._client)
         known = describe_partitions(self._client)
         now = time.monotonic()
@@ -160,11 +160,11 @@ class ReassignmentRunner:
             elif tuple(state.replica_nodes) == move.after:
                 self._end(move, self.outcome.done)
             elif now - self._idle_since.setdefault(name, now) > CANCELLED_AFTER_S:
-                self._fail(move, "its reassignment was called off")
+                self._fail(move, "its reassignment was cancelled")
         return len(self._in_progress) < before
 
     def _measure(self) -> None:
-        """See how much of what is under way has been copied."""
+        """Measure how many bytes of the moves in progress are copied."""
         wanted: dict[int, list[PartitionId]] = {}
         for name, move in self._in_progress.items():
             for node in move.adding:
@@ -213,7 +213,7 @@ def reassign(
     client: ClusterClient,
     wanted: dict[PartitionId, list[int] | None] | dict[PartitionId, list[int]],
 ) -> dict[PartitionId, tuple[int, str | None]]:
-    """Begin reassignments, or with null replicas call them off; the error of each."""
+    """Begin reassignments, or cancel them with null replicas; the error of each."""
     topics: dict[str, ReassignableTopic] = {}
     for (topic, number), replicas in wanted.items():
         entry = topics.setdefault(topic, ReassignableTopic(name=topic))
@@ -253,7 +253,7 @@ def cancel_reassignments(
 def elect_preferred_leaders(
     client: ClusterClient, names: Iterable[PartitionId]
 ) -> dict[PartitionId, str]:
-    """Give the lead to the first replica of each partition; why some did not get it."""
+    """Elect the preferred leader of each partition; the errors."""
     topics: dict[str, ElectLeadersTopicPartitions] = {}
     for topic, number in names:
         topics.setdefault(topic, ElectLeadersTopicPartitions(topic=topic)).partitions.append(number)

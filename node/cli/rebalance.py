@@ -1,9 +1,9 @@
-"""`odradek cluster rebalance` and `odradek node drain`: replicas move so that nodes carry the same.
+"""`odradek cluster rebalance` and `odradek node drain`: move replicas to balance nodes.
 
-Both make a plan (cluster/balance), show it, ask, and carry it out under a throttle that is taken
-away in the end, however that comes. One invariant: when a command ends, also by Ctrl-C, none of its
-reassignments is under way and no throttle is left. If it is killed, the cluster finishes what was
-begun, and the next run, or `--cancel`, takes the throttles away.
+Both make a plan (cluster/balance), show it, ask for confirmation, and carry it out under a
+throttle. One invariant: when a command ends, also by Ctrl-C, none of its reassignments is in
+progress and no throttle is left. If it is killed, the cluster finishes the submitted moves, and the
+next run, or `--cancel`, removes the throttles.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def rate(value: str) -> int:
     """`50M`, `200k/s`: bytes per second."""
     byte_count = size(value.removesuffix("/s"))
     if byte_count == 0:
-        raise click.BadParameter("a throttle of 0 would stop everything: give 1 or more")
+        raise click.BadParameter("a throttle of 0 would stop all copies; pass 1 or more")
     return byte_count
 
 
@@ -84,7 +84,7 @@ def with_options(command: Callable[P, R]) -> Callable[..., R]:
         "--throttle",
         type=rate,
         metavar="BYTES/S",
-        help="The most that a node copies in a second, as 50M.  [default: as fast as it goes]",
+        help="Most bytes per second that a node copies, e.g. 50M.  [default: no limit]",
     )
     @click.option(
         "--batch",
@@ -92,11 +92,11 @@ def with_options(command: Callable[P, R]) -> Callable[..., R]:
         default=BATCH,
         show_default=True,
         metavar="N",
-        help="How many partitions move at a time.",
+        help="Partitions that move at a time.",
     )
     @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
     @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
-    @click.option("--cancel", is_flag=True, help="Call off what is under way.")
+    @click.option("--cancel", is_flag=True, help="Cancel the reassignments in progress.")
     @wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         names = ("throttle", "batch", "yes", "dry_run", "cancel")
@@ -116,14 +116,14 @@ def with_options(command: Callable[P, R]) -> Callable[..., R]:
     multiple=True,
     type=int,
     metavar="NODE",
-    help="Empty this node and give it nothing new, as `node drain` does. Can be repeated.",
+    help="Drain this node, as `node drain` does. Can be repeated.",
 )
 @click.option(
     "--include",
     multiple=True,
     type=int,
     metavar="NODE",
-    help="Let a node that was drained take part again. Can be repeated.",
+    help="Give a drained node replicas again. Can be repeated.",
 )
 @with_options
 @with_connection
@@ -142,8 +142,7 @@ def rebalance(
     largest partition or a tenth; replicas stay spread over racks, and no more is copied than that
     takes. Nodes that were drained are left out until they are included. Clients notice nothing.
 
-    Works with any Kafka. Ctrl-C calls off
-    what is under way; what has moved stays, and another run does the rest.
+    Works with any Kafka. Ctrl-C cancels the moves in progress; another run does the rest.
     """
     if both := set(exclude) & set(include):
         raise click.UsageError(f"Node {min(both)} cannot be both excluded and included.")
@@ -184,7 +183,7 @@ def drain(
 
     The node takes part in everything else, but is given no new replicas any more
     (cordoned.log.dirs), until `odradek cluster rebalance --include NODE_ID`. A node that is down
-    can be drained of what others have in sync. Ctrl-C calls off what is under way; another run
+    can be drained of what others have in sync. Ctrl-C cancels the moves in progress; another run
     does the rest.
     """
     with ClusterClient(connection) as client:
@@ -244,12 +243,13 @@ def _obstacles_message(node_ids: Sequence[int], plan: ReassignmentPlan) -> str:
     return (
         f"node {', '.join(map(str, node_ids))} cannot be drained, nothing was changed:\n  "
         + "\n  ".join(lines)
-        + "\nAdd a node, give these topics fewer replicas, or bring the nodes back that are away."
+        + "\nAdd a node, lower the replication factor of these topics, or start the nodes that"
+        " are down."
     )
 
 
 class _PlanExecution:
-    """A plan on its way: shown, asked about, carried out."""
+    """Shows a plan, asks for confirmation and carries it out."""
 
     def __init__(
         self,
@@ -269,10 +269,10 @@ class _PlanExecution:
         self._output = output
         planned = {(move.topic, move.number) for move in plan.moves}
         self._ongoing = [ongoing_move(p) for p in view.moving if (p.topic, p.number) not in planned]
-        """What is under way already and goes where the plan wants it."""
+        """Moves in progress that lead where the plan wants the replicas."""
 
     def confirm(self) -> bool:
-        """Show the plan; whether there is something to do and it shall be done."""
+        """Show the plan; whether it is to be carried out."""
         output, plan = self._output, self._plan
         if self._options.dry_run and output.is_json:
             output.document(plan_document(self._view, plan, self._ongoing, self._options.throttle))
@@ -310,7 +310,7 @@ class _PlanExecution:
             output.hint(f"{obstacle.topic}-{obstacle.number} stays: {obstacle.reason}")
 
     def execute(self) -> ReassignmentOutcome:
-        """Do it. Interrupted, it leaves nothing under way and raises Abort."""
+        """Carry the plan out. If interrupted, cancels all moves in progress and raises Abort."""
         moves, ongoing = self._plan.moves, self._ongoing
         total = sum(move.copied_bytes for move in (*moves, *ongoing))
         with _interruptible(), self._throttled((*moves, *ongoing)):
@@ -337,19 +337,21 @@ class _PlanExecution:
         return outcome
 
     def _cancel_ongoing(self, mover: ReassignmentRunner) -> None:
-        self._output.hint("\nInterrupted: what is under way is called off. Once more leaves it.")
+        self._output.hint(
+            "\nInterrupted: cancelling the moves in progress. Interrupt again to leave them."
+        )
         self._client.close()
         stopped, kept = cancel_reassignments(self._client, mover.in_progress)
         self._output.hint(
-            f"{len(mover.outcome.done)} partitions have moved, {len(stopped)} were called off."
+            f"{len(mover.outcome.done)} partitions have moved, {len(stopped)} were cancelled."
             " Run the command again for the rest."
         )
         for (topic, number), reason in kept.items():
-            self._output.hint(f"{topic}-{number} goes on moving: {reason}")
+            self._output.hint(f"{topic}-{number} keeps moving: {reason}")
 
     @contextmanager
     def _throttled(self, moves: Sequence[PartitionMove]) -> Iterator[None]:
-        """Throttle the moves if that is wanted; in the end nothing is throttled."""
+        """Throttle the moves if a throttle is set, and remove all throttles at the end."""
         client, limit = self._client, self._options.throttle
         self._remove_leftover_throttles()
         throttled = ThrottledResources(frozenset(), frozenset())
@@ -370,10 +372,10 @@ class _PlanExecution:
             return
         if left := leftover_throttles(self._client, self._view):
             unthrottle(self._client, left)
-            self._output.hint("Throttles that an earlier run had left were taken away.")
+            self._output.hint("Removed throttles that an earlier run had left.")
 
     def _non_preferred_leaders(self) -> list[PartitionId]:
-        """Partitions led by another than the plan wants, though that one is in sync."""
+        """Partitions whose preferred leader is in sync and does not lead."""
         planned = {(move.topic, move.number): move.after for move in self._plan.moves}
         fenced = self._view.fenced
         found = []
@@ -386,7 +388,7 @@ class _PlanExecution:
         return found
 
     def _elect(self, outcome: ReassignmentOutcome) -> None:
-        """Let preferred leaders lead: of what has moved, and where another leads."""
+        """Elect the preferred leaders of moved partitions, and where another replica leads."""
         exist = describe_partitions(self._client)
         moved = [(move.topic, move.number) for move in outcome.done]
         names = [n for n in dict.fromkeys((*moved, *self._non_preferred_leaders())) if n in exist]
@@ -396,7 +398,7 @@ class _PlanExecution:
 
 
 def leftover_throttles(client: ClusterClient, view: ClusterView) -> ThrottledResources:
-    """The throttles there are, of all topics and of the brokers that serve."""
+    """Throttles of all topics and of the brokers that are not fenced."""
     topics = sorted({topic for topic, _ in describe_partitions(client)})
     return find_throttles(
         client, topics, [node.node_id for node in view.nodes if not node.is_fenced]
@@ -404,7 +406,7 @@ def leftover_throttles(client: ClusterClient, view: ClusterView) -> ThrottledRes
 
 
 def ongoing_move(partition: Partition) -> PartitionMove:
-    """The move that a reassignment under way is."""
+    """The move that an ongoing reassignment makes."""
     return PartitionMove(
         topic=partition.topic,
         number=partition.number,
@@ -419,7 +421,7 @@ def ongoing_move(partition: Partition) -> PartitionMove:
 def _print_result(
     view: ClusterView, plan: ReassignmentPlan, outcome: ReassignmentOutcome, output: Output
 ) -> None:
-    """Say what has become of it; exit code 1 if something failed."""
+    """Print the result; exit code 1 if a move failed."""
     held: Counter[int] = Counter()
     leads: Counter[int] = Counter()
     byte_count: Counter[int] = Counter()
@@ -463,14 +465,14 @@ def _print_result(
 
 
 def _cancel(client: ClusterClient, view: ClusterView, output: Output, topics: set[str]) -> None:
-    """Call off every reassignment, of these topics or of all, and take the throttles away."""
+    """Cancel every reassignment, of these topics or of all, and remove the throttles."""
     names = [name for name in list_reassignments(client) if not topics or name[0] in topics]
     stopped, kept = cancel_reassignments(client, names)
     left = leftover_throttles(client, view)
     unthrottle(client, left)
     output.done(
-        f"{len(stopped)} reassignments called off; throttles of {len(left.topics)} topics and"
-        f" {len(left.brokers)} nodes taken away.",
+        f"{len(stopped)} reassignments cancelled; throttles of {len(left.topics)} topics and"
+        f" {len(left.brokers)} nodes removed.",
         {
             "called_off": [{"topic": topic, "partition": number} for topic, number in stopped],
             "unthrottled_topics": sorted(left.topics),
@@ -488,7 +490,7 @@ def _check_nodes(view: ClusterView, node_ids: Iterable[int]) -> None:
     for node_id in node_ids:
         if node_id not in known:
             raise click.ClickException(
-                f"there is no node {node_id}; the cluster has {', '.join(map(str, known))}"
+                f"node {node_id} does not exist; the cluster has {', '.join(map(str, known))}"
             )
 
 
@@ -506,7 +508,7 @@ def _uncordon(client: ClusterClient, node_id: int) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does, and Ctrl-C does so too where a shell had SIGINT ignored."""
+    """Handle SIGTERM like Ctrl-C, and SIGINT also where a shell had it ignored."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.default_int_handler) for number in numbers]
     try:

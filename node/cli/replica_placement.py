@@ -1,7 +1,7 @@
-"""What a cluster holds where, as its brokers tell: the nodes and partitions that a plan is made of.
+"""The nodes, partitions and replica sizes of a cluster: the input of a plan.
 
-Sizes come from every broker that answers; one that does not leaves its replicas to be judged by
-the others'. A partition's size is its leader's.
+Sizes come from every broker that answers. A partition's size is its leader's, or the largest that
+is known.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ class ClusterView:
 
     @property
     def moving(self) -> Sequence[Partition]:
-        """Those whose reassignment is under way."""
+        """Partitions with a reassignment in progress."""
         return [p for p in self.partitions if p.adding or p.removing]
 
     @property
@@ -138,7 +138,7 @@ def list_reassignments(client: ClusterClient) -> dict[PartitionId, OngoingPartit
 
 
 class LogDirUsage(NamedTuple):
-    """What a node holds: the bytes of each replica, and whether it takes new ones."""
+    """Log dirs of a node: the bytes of each replica, and whether all are cordoned."""
 
     sizes: Mapping[PartitionId, int]
     is_cordoned: bool
@@ -147,7 +147,7 @@ class LogDirUsage(NamedTuple):
 def log_dir_usage(
     client: ClusterClient, node_id: int, names: Iterable[PartitionId] | None = None
 ) -> LogDirUsage | None:
-    """What a node holds of these partitions or of all; None if it does not answer."""
+    """Log dir usage of a node, of these partitions or all; None if it does not answer."""
     topics = None
     if names is not None:
         numbers: dict[str, list[int]] = {}

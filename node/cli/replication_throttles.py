@@ -1,8 +1,8 @@
-"""Throttles of moving replicas (KIP-73): set before, taken away after, found again after a crash.
+"""Throttles of moving replicas (KIP-73): set before moves, removed after, and found after a crash.
 
 Two rates hold for each broker, one as leader and one as follower, and each topic names the replicas
-that they are for. They are configs of the cluster, so that they outlive whoever has set them: what
-an earlier run has left is found and taken away as well.
+that they are for. They are configs of the cluster and outlive the command: throttles that an
+earlier run has left are found and removed too.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ def throttle(
 def find_throttles(
     client: ClusterClient, topics: Collection[str], brokers: Iterable[int]
 ) -> ThrottledResources:
-    """Which of these have throttles of their own, whoever has set them."""
+    """Which of these have throttles of their own."""
     found = configs.describe(client, configs.TOPIC, topics, REPLICAS)
     throttled = {
         broker

@@ -1,8 +1,7 @@
-"""`odradek group rewind`, `undo` and `snapshot`: groups go on elsewhere while they consume.
+"""`odradek group rewind`, `undo` and `snapshot`: move groups to other offsets while they consume.
 
-Only Odradek's brokers can do that (protocol/messages/rewinds.py). The group's coordinator is asked,
-and asked again until it is done: the same rewind, which is carried out once however often it is
-asked for.
+Only Odradek's brokers support this (protocol/messages/rewinds.py). The request is repeated until
+the group's coordinator is done; by its id it is carried out once.
 """
 
 import re
@@ -47,7 +46,7 @@ NUMBER_MAX: Final = 2**63 - 1
 EARLIEST: Final = -2
 LATEST: Final = -1
 ATTEMPT_TIMEOUT_MS: Final = 2_000
-"""How long the coordinator lets one question wait; shorter than any connection's patience."""
+"""How long the coordinator holds one request; shorter than any client's timeout."""
 _AGAIN: Final = COORDINATOR_ERRORS | frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -57,14 +56,14 @@ _AGAIN: Final = COORDINATOR_ERRORS | frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""Answers that may be others soon."""
+"""Errors that another attempt may not meet."""
 _ISO_DURATION: Final = re.compile(
     r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?"
     r"(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?\Z"
 )
 
 Position = tuple[int, int]
-"""What kind it is, and the number."""
+"""Kind of position, and the number."""
 
 
 def position(value: str) -> Position:
@@ -96,7 +95,7 @@ def iso_or_short_duration(value: str) -> int:
     type=topic_selection,
     multiple=True,
     metavar="TOPIC[:P,...]",
-    help="What to rewind; needed unless a snapshot says it.",
+    help="What to rewind; required without --to-snapshot.",
 )
 @click.option("--to", type=position, help="earliest, latest or an offset.")
 @click.option(
@@ -105,13 +104,13 @@ def iso_or_short_duration(value: str) -> int:
     metavar="N",
     help="N records forward, or back with -N.",
 )
-@click.option("--to-datetime", type=moment, help="The first record at or after this time.")
 @click.option(
-    "--by-duration", type=iso_or_short_duration, help="As much as that ago: 30m, 2h, PT2H."
+    "--to-datetime", type=moment, help="Offset of the first record at or after this time."
 )
-@click.option("--to-snapshot", metavar="NAME", help="Where it was when the snapshot was taken.")
+@click.option("--by-duration", type=iso_or_short_duration, help="That long ago: 30m, 2h, PT2H.")
+@click.option("--to-snapshot", metavar="NAME", help="The offsets of a snapshot.")
 @click.option(
-    "--read-committed", is_flag=True, help="Take partitions to end before open transactions."
+    "--read-committed", is_flag=True, help="The end of a partition is its last stable offset."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
 @with_connection
@@ -129,10 +128,10 @@ def rewind(
     connection: ClusterConnection,
     output: Output,
 ) -> None:
-    """Let a group go on elsewhere, while its consumers run.
+    """Move a group to other offsets while its consumers run.
 
-    They give up the rewound partitions, and read on from the new offsets; what they commit of
-    before does not count. Offsets outside of a partition become its nearest end.
+    They revoke the rewound partitions and resume at the new offsets; later commits from before are
+    ignored. Offsets outside of a partition become its nearest end.
     """
     places = [
         to,
@@ -165,26 +164,26 @@ def rewind(
 @with_connection
 @with_output
 def undo(name: str, dry_run: bool, connection: ClusterConnection, output: Output) -> None:
-    """Take back the last rewind of a group, or give up one that is under way.
+    """Undo the last rewind of a group, or cancel the one in progress.
 
     The last eight can be undone, one after the other.
     """
     with ClusterClient(connection) as client:
         known = _ask(client, name, DescribeRewindsRequest(group_id=name))
     if known.is_under_way and dry_run:
-        output.rows([], COLUMNS, empty="A rewind is under way: it is what would be given up.")
+        output.rows([], COLUMNS, empty="A rewind is in progress: it would be cancelled.")
         return
     target = TO_WITHDRAW if known.is_under_way else TO_BEFORE
     _rewind(
         RewindGroupRequest(group_id=name, target=target, is_dry_run=dry_run), connection, output
     )
     if target == TO_WITHDRAW:
-        output.hint("The rewind that was under way is given up: no offset was changed.")
+        output.hint("Cancelled the rewind in progress: no offset was changed.")
 
 
 @click.group()
 def snapshot() -> None:
-    """Remember where a group is, to go back there with `group rewind --to-snapshot`."""
+    """Save committed offsets of a group for `group rewind --to-snapshot`."""
 
 
 @snapshot.command("create")
@@ -195,7 +194,7 @@ def snapshot() -> None:
 def create_snapshot(
     group_name: str, name: str, connection: ClusterConnection, output: Output
 ) -> None:
-    """Remember the committed offsets of a group under a name."""
+    """Save the committed offsets of a group under a name."""
     request = AlterSnapshotRequest(group_id=group_name, name=name)
     with ClusterClient(connection) as client:
         answer = _ask(client, group_name, request)
@@ -230,7 +229,7 @@ def list_snapshots(
     columns = ["topic", "partition", "offset"] if show_offsets else ["partitions"]
     output.rows(rows, ["kind", "name", "at", *columns], empty="No snapshots, nothing to undo.")
     if answer.is_under_way:
-        output.hint("A rewind is under way; `odradek group undo` gives it up.")
+        output.hint("A rewind is in progress; `odradek group undo` cancels it.")
 
 
 @snapshot.command("delete")
@@ -241,7 +240,7 @@ def list_snapshots(
 def delete_snapshot(
     group_name: str, name: str, connection: ClusterConnection, output: Output
 ) -> None:
-    """Forget a snapshot."""
+    """Delete a snapshot."""
     request = AlterSnapshotRequest(group_id=group_name, name=name, is_deletion=True)
     with ClusterClient(connection) as client:
         _ask(client, group_name, request)
@@ -282,7 +281,7 @@ def _rewind(request: RewindGroupRequest, connection: ClusterConnection, output: 
         for topic in sorted(answer.topics, key=lambda topic: topic.name)
         for partition in sorted(topic.partitions, key=lambda at: at.partition_index)
     ]
-    output.rows(rows, COLUMNS, empty="Nothing is left of that rewind: its topics are no more.")
+    output.rows(rows, COLUMNS, empty="Nothing to undo: the topics of that rewind were deleted.")
     if request.is_dry_run:
         output.hint("Nothing was changed (--dry-run).")
 

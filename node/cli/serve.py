@@ -1,8 +1,8 @@
 """`odradek serve`, `odradek node start`, `odradek format`: running a node.
 
-`serve` is for a person at a machine: it chooses everything that is not said, makes its data folder
-and prints what to try. `node start` is for a service: it takes a configuration file and refuses a
-data folder that nobody formatted, because a node that lost its disk must not start empty.
+`serve` is for development: it has a default for every setting, formats its data folder and prints
+examples. `node start` is for a service: it takes a configuration file and refuses a data folder
+that is not formatted, because a node that lost its disk must not start empty.
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ with_settings = click.option(
     help=f"Where clients connect; port 0 takes a free one.  [default: {DEFAULT_BOOTSTRAP}]",
 )
 @click.option(
-    "--advertise", metavar="HOST:PORT", help="Tell clients this.  [default: what they came by]"
+    "--advertise",
+    metavar="HOST:PORT",
+    help="Address for clients.  [default: the one they connect to]",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder of the data.  [default: odradek in the user's data folder]",
 )
-@click.option("--temporary", is_flag=True, help="New data in a folder that goes at the end.")
+@click.option("--temporary", is_flag=True, help="New data in a folder that is deleted at the end.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that own partitions.")
 @click.option(
     "--profile",
@@ -85,7 +87,7 @@ with_settings = click.option(
     help="[default: warning]",
 )
 @click.option(
-    "--attached", is_flag=True, help="Stop when standard input ends: with whoever started this."
+    "--attached", is_flag=True, help="Stop when standard input ends, with the parent process."
 )
 @with_settings
 @with_output
@@ -103,9 +105,9 @@ def serve(
     settings: tuple[tuple[str, str], ...],
     output: Output,
 ) -> None:
-    """Run a broker: one node with everything chosen.
+    """Run a single-node broker with defaults for every setting.
 
-    Ctrl-C or SIGTERM stops it: requests under way are finished, data are on the disk.
+    Ctrl-C or SIGTERM stops it: requests in progress are finished and data are synced.
     """
     if temporary and data is not None:
         raise click.UsageError("Give --data or --temporary, not both.")
@@ -147,7 +149,7 @@ class NodeCommands(click.Group):
 
 @click.group(cls=NodeCommands)
 def node() -> None:
-    """Run a node from a configuration file; give it a vote, empty it, take it out."""
+    """Run a node from a configuration file; add, drain and remove nodes."""
 
 
 @node.command()
@@ -159,7 +161,9 @@ def node() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML (*.toml) or properties as in Kafka's server.properties.",
 )
-@click.option("--format", "formats", is_flag=True, help="Format the data folder if nobody has.")
+@click.option(
+    "--format", "formats", is_flag=True, help="Format the data folder if it is not formatted."
+)
 @with_settings
 @with_output
 def start(file: Path, formats: bool, settings: tuple[tuple[str, str], ...], output: Output) -> None:
@@ -244,7 +248,7 @@ def _load(
 
 
 def _stop_with_stdin() -> None:
-    """Stop the node in order when nobody holds the other end of standard input any more."""
+    """Stop the node when standard input reaches its end."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`odradek topic`: create, look at, change and delete topics of any Kafka cluster."""
+"""`odradek topic`: topics of any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def list_topics(
 )
 @click.option("--config", "-c", "configs", type=pair, multiple=True, metavar="KEY=VALUE")
 @click.option("--if-not-exists", is_flag=True, help="An existing topic is not an error.")
-@click.option("--dry-run", is_flag=True, help="Let the broker check the request, change nothing.")
+@click.option("--dry-run", is_flag=True, help="Validate only, change nothing.")
 @with_connection
 @with_output
 def create(
@@ -224,7 +224,7 @@ def delete(
 @click.option(
     "--partitions", "-p", type=click.IntRange(min=1), required=True, help="The new total."
 )
-@click.option("--dry-run", is_flag=True, help="Let the broker check the request, change nothing.")
+@click.option("--dry-run", is_flag=True, help="Validate only, change nothing.")
 @with_connection
 @with_output
 def alter(
@@ -252,7 +252,9 @@ def alter(
 
 @topic.command("offsets")
 @click.argument("selections", nargs=-1, required=True, type=topic_selection, metavar="TOPIC[:P]...")
-@click.option("--at", "moment", type=moment, help="The first offset at or after this time too.")
+@click.option(
+    "--at", "moment", type=moment, help="Also show the first offset at or after this time."
+)
 @with_connection
 @with_output
 def show_offsets(
@@ -261,7 +263,7 @@ def show_offsets(
     connection: ClusterConnection,
     output: Output,
 ) -> None:
-    """Show first and next offset of each partition, and what is at a time."""
+    """Show start and end offset of each partition, and the offset at a time."""
     with ClusterClient(connection) as client:
         partition_ids = selected_partitions(client, selections)
         starts = offsets.earliest_offsets(client, partition_ids)
@@ -367,7 +369,7 @@ def create_topic(client: ClusterClient, name: str, partitions: int) -> None:
 
 
 def delete_topic(client: ClusterClient, name: str) -> None:
-    """Delete a topic, whatever comes of it."""
+    """Delete a topic; errors are ignored."""
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
     client.ask(request)
 

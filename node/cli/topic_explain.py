@@ -1,4 +1,4 @@
-"""`odradek topic explain`: how a topic's partitions stand, who reads them, what holds them up."""
+"""`odradek topic explain`: state of a topic's partitions, their readers, and what blocks them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _reader_rows(view: PartitionView) -> list[Row]:
 def explain(
     name: str, numbers: tuple[int, ...], connection: ClusterConnection, output: Output
 ) -> None:
-    """Say how partitions stand, who reads them, and what holds them up."""
+    """Show the state of partitions, their readers, and what blocks them."""
     with ClusterClient(connection) as client:
         facts = GroupQueries(client)
         facts.fetch_metadata([name])
@@ -90,7 +90,7 @@ def explain(
             }
         )
         return
-    print_findings(findings, otherwise="Nothing holds it up.")
+    print_findings(findings, otherwise="No problems found.")
     click.echo()
     columns = ["partition", "leader", "in_sync", "start_offset", "stable_offset", "end_offset"]
     output.rows(rows, columns + ["transaction"] * any(row["transaction"] for row in rows))

@@ -1,4 +1,4 @@
-"""`odradek txn`: transactions, and those that hang."""
+"""`odradek txn`: transactions, and hanging ones."""
 
 import time
 from collections.abc import Collection, Iterator
@@ -175,14 +175,12 @@ class TransactionQueries:
 
 @click.group()
 def txn() -> None:
-    """List and describe transactions; find and end those that hang."""
+    """List and describe transactions; find and abort hanging ones."""
 
 
 @txn.command("list")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these.")
-@click.option(
-    "--older-than", type=duration, metavar="DURATION", help="Only such as are older, e.g. 5m."
-)
+@click.option("--older-than", type=duration, metavar="DURATION", help="Only older ones, e.g. 5m.")
 @with_connection
 @with_output
 def list_transactions(
@@ -244,7 +242,7 @@ def _document(state: DescribeTransactionsTransactionState) -> dict[str, Json]:
     "--older-than",
     type=duration,
     metavar="DURATION",
-    help="Of which nothing has been heard for so long; by default as long as the brokers' watchdogs"
+    help="Without a record for this long; by default as long as the brokers' watchdogs"
     " wait (transaction.max.timeout.ms and transaction.watchdog.margin.ms).",
 )
 @with_connection
@@ -284,9 +282,12 @@ def hanging(
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.option(
-    "--start-offset", type=click.IntRange(min=0), required=True, help="Where it begins (hanging)."
+    "--start-offset",
+    type=click.IntRange(min=0),
+    required=True,
+    help="First offset of the transaction (see `txn hanging`).",
 )
-@click.option("--force", is_flag=True, help="Also if a coordinator still knows it.")
+@click.option("--force", is_flag=True, help="Even if a coordinator still knows it.")
 @with_connection
 @with_output
 def abort(
@@ -315,7 +316,7 @@ def abort(
         if not force and not is_unknown(found, cluster.unfinished((found.producer_id,))):
             raise click.ClickException(
                 f"producer {found.producer_id} still has this transaction at its coordinator, which"
-                " ends it when its time is over; --force ends it here all the same"
+                " aborts it at its timeout; --force aborts it here now"
             )
         request = WriteTxnMarkersRequest(
             markers=[

@@ -175,7 +175,7 @@ def test_a_voter_whose_disk_was_wiped_is_replaced_by_itself(tmp_path: Path) -> N
         wipe(nodes, lost)
         nodes.start(lost)
         nodes.wait_until_said(lost, "has another data folder")
-        assert "has the vote still" in refusal(nodes, near, "node", "add", str(lost))
+        assert "is still a voter" in refusal(nodes, near, "node", "add", str(lost))
         assert odradek(nodes, near, "node", "remove", str(lost)) == {
             "node": lost,
             "has_lost_vote": True,

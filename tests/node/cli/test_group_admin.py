@@ -200,7 +200,7 @@ def test_members_are_put_out_by_force(
         wait_until(lambda: group_name in listed(kafka, "--state", "stable"))
         refused = kafka("group", "delete", group_name, "-y")
         assert refused.exit_code == 1
-        assert "stop its consumers, or say --force" in refused.stderr
+        assert "stop its consumers, or pass --force" in refused.stderr
         forced = kafka("group", "delete", group_name, "-y", "--force")
         assert (forced.exit_code, forced.stdout) == (0, f"Deleted {group_name}\n")
 

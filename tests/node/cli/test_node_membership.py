@@ -20,7 +20,7 @@ def test_votes_are_odd_and_not_too_many(nodes: int, votes: int) -> None:
 def test_who_votes_already_needs_no_vote(kafka: Run) -> None:
     ran = kafka("node", "add", "0", "-o", "json")
     assert ran.json() == {"node": 0, "is_new": False, "voters": [0]}
-    assert "votes already; the only vote is with 0" in kafka("node", "add", "0").stdout
+    assert "is a voter already; voters: 0" in kafka("node", "add", "0").stdout
 
 
 @pytest.mark.e2e
@@ -34,7 +34,7 @@ def test_a_node_that_has_not_joined_is_waited_for_and_told_how_it_would(kafka: R
 def test_a_node_that_there_is_not_cannot_be_taken_out(kafka: Run) -> None:
     ran = kafka("node", "remove", "77")
     assert ran.exit_code == 1
-    assert "there is no node 77" in ran.stderr
+    assert "node 77 does not exist" in ran.stderr
 
 
 @pytest.mark.e2e
@@ -45,7 +45,7 @@ def test_a_node_with_replicas_stays_and_so_does_the_only_voter(kafka: Run, topic
     assert "odradek node drain 0" in ran.stderr
     forced = kafka("node", "remove", "0", "--force")
     assert forced.exit_code == 1
-    assert "has the only vote" in forced.stderr
+    assert "is the only voter" in forced.stderr
     assert kafka("topic", "describe", topic).exit_code == 0
 
 

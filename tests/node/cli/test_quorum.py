@@ -74,7 +74,7 @@ def test_a_vote_is_neither_given_to_who_is_absent_nor_taken_from_the_last(bootst
         assert "does not follow the metadata" in answer.error_message
         quorum = describe(client)
         assert quorum is not None
-        with pytest.raises(click.ClickException, match="has the only vote"):
+        with pytest.raises(click.ClickException, match="is the only voter"):
             remove_voter(client, quorum.voters[0])
         remove_voter(client, replica(quorum.leader_id, folder=5))  # it is gone already
         after = describe(client)

@@ -177,7 +177,7 @@ def test_ctrl_c_calls_off_what_is_under_way_and_takes_the_throttle_away(
     four.before = interrupt
     ran = run("cluster", "rebalance", "--yes", "--throttle", "1M", "--batch", "3")
     assert ran.exit_code == 1
-    assert "3 were called off" in ran.stderr
+    assert "3 were cancelled" in ran.stderr
     assert held(four) == [8, 8, 8, 0]
     assert throttles(four) == {}
     four.step_bytes = 1000
@@ -210,7 +210,7 @@ def test_cancel_calls_off_everything_and_takes_throttles_away(
     four.reassign("orders", 0, 3, 1)
     ran = run("cluster", "rebalance", "--cancel")
     assert ran.exit_code == 0, ran.stderr
-    assert "1 reassignments called off" in ran.stdout
+    assert "1 reassignments cancelled" in ran.stdout
     assert held(four) == [8, 8, 8, 0]
     assert throttles(four) == {}
     document = run("cluster", "rebalance", "--cancel", "-o", "json").json()
@@ -335,11 +335,11 @@ def test_a_drain_can_be_called_off(run: Run, four: StandInCluster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "says"),
     [
-        (("node", "drain", "9"), 1, "there is no node 9; the cluster has 0, 1, 2, 3"),
-        (("cluster", "rebalance", "--exclude", "9"), 1, "there is no node 9"),
+        (("node", "drain", "9"), 1, "node 9 does not exist; the cluster has 0, 1, 2, 3"),
+        (("cluster", "rebalance", "--exclude", "9"), 1, "node 9 does not exist"),
         (("cluster", "rebalance", "--exclude", "1", "--include", "1"), 2, "Node 1 cannot be both"),
         (("cluster", "rebalance", "--throttle", "fast"), 2, "'fast' is not a size"),
-        (("cluster", "rebalance", "--throttle", "0"), 2, "would stop everything"),
+        (("cluster", "rebalance", "--throttle", "0"), 2, "would stop all copies"),
         (("cluster", "rebalance", "--batch", "0"), 2, "--batch"),
     ],
 )
