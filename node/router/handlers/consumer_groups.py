@@ -67,7 +67,7 @@ async def handle_consumer_group_describe(
 
 
 def _topic_names(described: ConsumerGroupDescribedGroup) -> Iterator[str]:
-    """Every topic that the group's members own, shall own, or subscribe to."""
+    """Every topic that the group's members own, will own, or subscribe to."""
     for member in described.members:
         yield from member.subscribed_topic_names
         for assignment in (member.assignment, member.target_assignment):

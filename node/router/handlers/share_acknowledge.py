@@ -47,7 +47,7 @@ class AcknowledgeOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareMemberContext:
-    """Who asks, as whom."""
+    """The member that sent a request, with the request's context."""
 
     group_id: str
     member_id: str

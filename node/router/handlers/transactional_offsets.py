@@ -106,7 +106,7 @@ async def _commit(
 
 
 def _raise(error: ErrorCode, context: RequestContext) -> None:
-    """Raise what a client is told when the transaction coordinator did not confirm."""
+    """Raise the error for the client if the transaction coordinator did not confirm."""
     if error is ErrorCode.NONE:
         return
     if error is ErrorCode.PRODUCER_FENCED:
