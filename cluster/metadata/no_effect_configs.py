@@ -285,7 +285,7 @@ _BROKER_KEYS: Final[_Table] = {
 }
 
 _TOPIC_KEYS: Final[_Table] = {
-    "There is no tiered storage.": """
+    _TIERED: """
         local.retention.bytes long -2 >=-2
         local.retention.ms long -2 >=-2
         remote.log.copy.disable boolean false
@@ -320,17 +320,16 @@ _OLDER_TOPIC_KEYS: Final[_Table] = {
     """
 }
 
-_NO_PLUGINS: Final = "Odradek cannot load Java classes."
 _NO_TIERED_STORAGE: Final = "Odradek has no tiered storage. Leave it false."
 _TIMESTAMP_BOUNDS: Final = (
     "Kafka has replaced it. Set message.timestamp.before.max.ms and message.timestamp.after.max.ms."
 )
 _ONLY: Final[Mapping[str, tuple[tuple[ConfigValue, ...], str]]] = {
-    "alter.config.policy.class.name": ((), _NO_PLUGINS),
+    "alter.config.policy.class.name": ((), _PLUGINS),
     "authorizer.class.name": (("",), "Odradek has no authorizer: every client may do everything."),
-    "client.quota.callback.class": ((), _NO_PLUGINS),
+    "client.quota.callback.class": ((), _PLUGINS),
     "config.providers": (((),), "Values are taken as they are written, not looked up elsewhere."),
-    "create.topic.policy.class.name": ((), _NO_PLUGINS),
+    "create.topic.policy.class.name": ((), _PLUGINS),
     "group.share.assignors": ((("simple",),), "There is one assignor of share groups: simple."),
     "log.cleaner.enable": (
         (True,),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.config_schema import copy_of
 from odradek.cluster.metadata.image import MetadataImage, TopicImage
 from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
 from odradek.coordinator.share.requests import Checkpoint, DropLog, ForgetTopicStates, MeasureLog
@@ -46,9 +47,7 @@ class ShareCoordinatorType:
 
     def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
         """See CoordinatorType."""
-        self._settings = ShareStateSettings(
-            updates_per_snapshot=settings.share_coordinator_snapshot_update_records_per_snapshot
-        )
+        self._settings = copy_of(ShareStateSettings, settings)
         self._topics = image.topics_by_id
 
     def new_shard(self) -> ShareStateShard:

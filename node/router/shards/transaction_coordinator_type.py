@@ -6,6 +6,7 @@ Their only effect is to write the markers of a transaction.
 from collections.abc import Callable, Mapping
 
 from odradek.cluster.metadata.broker_settings import BrokerSettings
+from odradek.cluster.metadata.config_schema import copy_of
 from odradek.cluster.metadata.features import TRANSACTION_VERSION
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
@@ -78,11 +79,5 @@ def transaction_settings(
     settings: BrokerSettings, features: Mapping[str, int]
 ) -> TransactionSettings:
     """The settings of transaction shards, from the broker's configuration and the features."""
-    return TransactionSettings(
-        timeout_max_ms=settings.transaction_max_timeout_ms,
-        expiration_ms=settings.transactional_id_expiration_ms,
-        expiry_check_interval_ms=(
-            settings.transaction_remove_expired_transaction_cleanup_interval_ms
-        ),
-        transaction_version=features.get(TRANSACTION_VERSION, 0),
-    )
+    version = features.get(TRANSACTION_VERSION, 0)
+    return copy_of(TransactionSettings, settings, transaction_version=version)

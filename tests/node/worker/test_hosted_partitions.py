@@ -14,10 +14,11 @@ from odradek.cluster.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from odradek.node.worker.hosted_partitions import HostedPartitions
+from odradek.cluster.metadata.topic_settings import TopicSettings
+from odradek.node.worker.hosted_partitions import HostedPartitions, log_settings_of
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.layout import store_index
-from odradek.storage.settings import StoreOptions
+from odradek.storage.settings import LogSettings, StoreOptions
 
 TOPIC_ID = bytes(15) + b"\x01"
 OTHER_ID = bytes(15) + b"\x02"
@@ -182,3 +183,9 @@ def test_a_throttle_is_shared_by_the_workers_of_a_node_and_changes_as_they_run(
     assert found == {(500, 1)}
     assert partitions.changed == partitions.replicated.keys()
     partitions.close()
+
+
+def test_a_log_has_the_defaults_of_topics_and_every_field_of_its_topic() -> None:
+    assert log_settings_of(TopicSettings()) == LogSettings()
+    changed = log_settings_of(TopicSettings(retention_ms=7, cleanup_policy=("compact",)))
+    assert changed == LogSettings(retention_ms=7, cleanup_compact=True, cleanup_delete=False)
