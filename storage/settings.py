@@ -1,8 +1,7 @@
-"""What a store must be told: the options of the store and the settings of each partition's log.
+"""The options of a store, and the settings of each partition's log.
 
-`LogSettings` are the topic configs that storage acts on, already typed and layered by the caller.
-They are kept in the catalog, so that a store that has just been opened never cleans a log by
-defaults that were not meant for it.
+`LogSettings` are the topic configs that storage uses, typed and resolved by the caller. The catalog
+has them, so that a store that has just been opened does not clean logs by the defaults.
 """
 
 from enum import StrEnum
@@ -13,7 +12,7 @@ from odradek.protocol.types import NEVER
 
 
 class Durability(StrEnum):
-    """What an acknowledged append has survived by the time it is acknowledged."""
+    """When an append is acknowledged."""
 
     INTERVAL = "interval"
     """The operating system has it; the disk within `sync_interval_ms`."""

@@ -1,10 +1,9 @@
-"""What the controller can be asked, and what it answers.
+"""The commands of the controller and their replies.
 
-Commands come from the handlers of any node's router and travel as bytes, so that every struct
-may only grow at its end, with defaults. Whatever is random or taken from a clock is in the
-command already (fresh topic ids, incarnation ids): carrying a command out draws on nothing but
-the image. Replies repeat the command's items in its order; an item that is named twice is
-answered once.
+Commands come from the handlers of any node's router and travel as bytes: fields may only be added
+at the end of a struct, with defaults. Random values and times are part of the command (topic ids,
+incarnation ids): its result depends on the image only. Replies have the command's items in its
+order; a duplicate item is answered once.
 """
 
 from typing import TypeAlias
@@ -16,14 +15,14 @@ from odradek.protocol.types import ZERO_UUID, Request, Uuid
 
 
 class ReplicaAssignment(msgspec.Struct, frozen=True, array_like=True):
-    """Where the replicas of one partition shall be, the preferred leader first."""
+    """The replicas of one partition, the preferred leader first."""
 
     partition: int
     replicas: tuple[int, ...]
 
 
 class NewTopic(msgspec.Struct, frozen=True, array_like=True):
-    """A topic to be. -1 asks for the default; with `assignments` both counts must be -1."""
+    """A topic to create. -1 is for the default; with `assignments` both counts must be -1."""
 
     name: str
     topic_id: Uuid
@@ -58,7 +57,7 @@ class DeleteTopics(
 
 
 class NewPartitions(msgspec.Struct, frozen=True, array_like=True):
-    """A topic shall have `count` partitions in all; `assignments` are for the new ones."""
+    """The total number of partitions of a topic; `assignments` are for the new ones."""
 
     name: str
     count: int
@@ -75,7 +74,7 @@ class CreatePartitions(
 
 
 class ResourceConfigs(msgspec.Struct, frozen=True, array_like=True):
-    """All that shall be configured of one resource."""
+    """All configs of one resource."""
 
     resource_type: int
     resource_name: str
@@ -127,7 +126,7 @@ class AllocateProducerIds(
     array_like=True,
     tag="AllocateProducerIds",
 ):
-    """A broker wants a block of producer ids of its own."""
+    """Allocate a block of producer ids to a broker."""
 
     broker_id: int
     broker_epoch: int
@@ -136,13 +135,13 @@ class AllocateProducerIds(
 class RegisterBroker(
     msgspec.Struct, Request["BrokerReply"], frozen=True, array_like=True, tag="RegisterBroker"
 ):
-    """A broker has started. An empty `cluster_id` says that it belongs to none yet.
+    """A broker has started. An empty `cluster_id`: it belongs to no cluster yet.
 
-    `features` are what its release understands; empty says nothing about it. `log_dirs` are the
-    ids of its data folders, new ones after a disk was wiped. `starts_fenced` is a broker's that
-    sends heartbeats: it serves once it has caught up. `previous_broker_epoch` is the epoch under
-    which it last ran if its logs still have all that it acknowledged then, -1 if they may not,
-    null if it does not say (KIP-966); whoever says it has to start fenced.
+    `features` are those that its release supports; empty if unknown. `log_dirs` are the ids of its
+    data folders, new ones after a disk was wiped. With `starts_fenced` the broker sends heartbeats
+    and serves once it has caught up. `previous_broker_epoch` is the last epoch of the broker if its
+    logs have all records that it acknowledged then, -1 if they may not, null if unknown (KIP-966);
+    if it is set the broker starts fenced.
     """
 
     broker_id: int
@@ -161,7 +160,8 @@ class BrokerHeartbeat(
 ):
     """A broker is alive and has applied the metadata log up to `metadata_offset`.
 
-    With `wants_fence` it does not want to serve yet, with `wants_shut_down` it wants to leave.
+    With `wants_fence` it does not want to serve, with `wants_shut_down` it wants a controlled
+    shutdown.
     """
 
     broker_id: int
@@ -178,7 +178,7 @@ class UnregisterBroker(
     array_like=True,
     tag="UnregisterBroker",
 ):
-    """A broker is gone for good."""
+    """Unregister a broker."""
 
     broker_id: int
 
@@ -191,7 +191,7 @@ class InSyncReplica(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class InSyncChange(msgspec.Struct, frozen=True, array_like=True):
-    """The ISR that the leader of one partition wants, and the state upon which it wants it."""
+    """The ISR that the leader of one partition wants, and the epochs that it knows."""
 
     topic_id: Uuid
     partition: int
@@ -213,8 +213,8 @@ class AlterPartition(
 class ResignReplicas(
     msgspec.Struct, Request["PartitionsReply"], frozen=True, array_like=True, tag="ResignReplicas"
 ):
-    """A broker's disk does not take the records of these partitions (topic id, number): others
-    shall lead them and not wait for it, until it has caught up."""
+    """The disk of a broker is full for these partitions (topic id, number): other replicas lead,
+    and it leaves their ISRs until it has caught up."""
 
     broker_id: int
     broker_epoch: int
@@ -231,14 +231,14 @@ class PartitionReference(msgspec.Struct, frozen=True, array_like=True):
 class ElectLeaders(
     msgspec.Struct, Request["PartitionsReply"], frozen=True, array_like=True, tag="ElectLeaders"
 ):
-    """Elect: type 0 the preferred leaders, 1 anybody if it must be (KIP-460); null: everywhere."""
+    """Elect leaders: type 0 preferred, 1 unclean (KIP-460); null: of all partitions."""
 
     election_type: int
     partitions: tuple[PartitionReference, ...] | None
 
 
 class Reassignment(msgspec.Struct, frozen=True, array_like=True):
-    """Where the replicas of a partition shall be; null cancels what is under way."""
+    """The target replicas of a partition; null cancels the reassignment in progress."""
 
     topic: str
     partition: int
@@ -259,7 +259,7 @@ class AlterPartitionReassignments(
 
 
 class FeatureUpdate(msgspec.Struct, frozen=True, array_like=True):
-    """The level that a feature shall have; type 1 upgrade, 2 safe downgrade, 3 unsafe downgrade."""
+    """The new level of a feature; type 1 upgrade, 2 safe downgrade, 3 unsafe downgrade."""
 
     name: str
     level: int
@@ -278,9 +278,9 @@ class UpdateFeatures(
 class AddRaftVoter(
     msgspec.Struct, Request["VotersReply"], frozen=True, array_like=True, tag="AddRaftVoter"
 ):
-    """A node that follows the metadata shall vote, with the data folder of this id (KIP-853).
+    """Make an observer a voter, with the data folder of this id (KIP-853).
 
-    Without `waits` it is answered when the step is in the leader's log, committed or not.
+    Without `waits` the reply comes when the change is in the leader's log, committed or not.
     """
 
     voter_id: int
@@ -291,15 +291,15 @@ class AddRaftVoter(
 class RemoveRaftVoter(
     msgspec.Struct, Request["VotersReply"], frozen=True, array_like=True, tag="RemoveRaftVoter"
 ):
-    """The node shall not vote any more with the data folder of this id (KIP-853)."""
+    """Remove a voter with the data folder of this id (KIP-853)."""
 
     voter_id: int
     voter_directory_id: Uuid
 
 
 VoterChangeCommand: TypeAlias = AddRaftVoter | RemoveRaftVoter
-"""Who votes is said by the quorum's own entries of the log, and decided by whoever drives it; no
-record of the metadata says it."""
+"""The quorum's own entries of the log have the voters, and its driver changes them: no record of
+the metadata does."""
 
 MetadataCommand: TypeAlias = (
     CreateTopics
@@ -322,7 +322,7 @@ Command: TypeAlias = MetadataCommand | VoterChangeCommand
 
 
 class TopicResult(msgspec.Struct, frozen=True, array_like=True):
-    """What became of one topic. Counts are -1 where the command failed or changes none."""
+    """The result for one topic. Counts are -1 if the command failed or changes none."""
 
     name: str | None
     error_code: int = 0
@@ -339,7 +339,7 @@ class TopicsReply(msgspec.Struct, frozen=True, array_like=True, tag="Topics"):
 
 
 class ResourceResult(msgspec.Struct, frozen=True, array_like=True):
-    """What became of one resource's configs."""
+    """The result for one resource."""
 
     resource_type: int
     resource_name: str
@@ -354,23 +354,23 @@ class ConfigsReply(msgspec.Struct, frozen=True, array_like=True, tag="Configs"):
 
 
 class ProducerIdsReply(msgspec.Struct, frozen=True, array_like=True, tag="ProducerIds"):
-    """The producer ids of [first, first + count) are the broker's to give out."""
+    """The producer ids [first, first + count) are allocated to the broker."""
 
     first: int
     count: int
 
 
 class BrokerReply(msgspec.Struct, frozen=True, array_like=True, tag="Broker"):
-    """The broker is registered; commands that it sends as itself carry this epoch."""
+    """The broker is registered with this epoch; its commands carry it."""
 
     broker_epoch: int
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, tag="Heartbeat"):
-    """How a broker stands. It serves while it is not fenced, and goes when it should shut down.
+    """The state of a broker. It serves while it is not fenced, and stops when it should shut down.
 
-    `is_caught_up`: its metadata has its own registration. `next_heartbeat_ms`: after how many
-    milliseconds it is expected to be heard of again.
+    `is_caught_up`: its metadata has its own registration. `next_heartbeat_ms`: the time until its
+    next heartbeat, in milliseconds.
     """
 
     is_caught_up: bool
@@ -387,7 +387,7 @@ class UnregisteredReply(msgspec.Struct, frozen=True, array_like=True, tag="Unreg
 
 
 class InSyncResult(msgspec.Struct, frozen=True, array_like=True):
-    """What became of one InSyncChange; the partition's state from now on if it was accepted."""
+    """The result of one InSyncChange, with the partition's new state if it was accepted."""
 
     topic_id: Uuid
     partition: int
@@ -402,7 +402,7 @@ class InSyncReply(msgspec.Struct, frozen=True, array_like=True, tag="InSync"):
 
 
 class PartitionChangeResult(msgspec.Struct, frozen=True, array_like=True):
-    """What became of one partition."""
+    """The result for one partition."""
 
     topic: str
     partition: int
@@ -417,7 +417,7 @@ class PartitionsReply(msgspec.Struct, frozen=True, array_like=True, tag="Partiti
 
 
 class FeatureResult(msgspec.Struct, frozen=True, array_like=True):
-    """What became of one feature's update."""
+    """The result of one feature's update."""
 
     name: str
     error_code: int = 0
@@ -425,7 +425,7 @@ class FeatureResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FeaturesReply(msgspec.Struct, frozen=True, array_like=True, tag="Features"):
-    """Answers UpdateFeatures: all results are good, or `error_code` says why nothing was done."""
+    """Answers UpdateFeatures: all updates were done, or `error_code` says why none was."""
 
     results: tuple[FeatureResult, ...]
     error_code: int = 0
@@ -433,7 +433,7 @@ class FeaturesReply(msgspec.Struct, frozen=True, array_like=True, tag="Features"
 
 
 class VotersReply(msgspec.Struct, frozen=True, array_like=True, tag="Voters"):
-    """The node votes, or does not vote any more."""
+    """The node has become a voter, or is none any more."""
 
     voter_id: int
 

@@ -1,7 +1,7 @@
-"""Whether configs may be set on a resource: keys, values, scopes, and what must fit together.
+"""Checks of the configs of a resource: keys, values, scopes, and constraints between values.
 
-Errors carry Kafka's codes: what is wrong with a topic's or a group's config is INVALID_CONFIG,
-what is wrong with a broker's or a client metrics subscription's is INVALID_REQUEST.
+Errors have Kafka's codes: INVALID_CONFIG for configs of topics and groups, INVALID_REQUEST for
+those of brokers and client metrics subscriptions.
 """
 
 from collections.abc import Mapping
@@ -104,7 +104,7 @@ def check_topic_configs(state: ControllerState, configs: Mapping[str, str]) -> N
 
 
 def check_topic_constraints(state: ControllerState, configs: Mapping[str, str]) -> None:
-    """ApiError if the values, each good by itself, do not fit each other."""
+    """ApiError if the values, each valid by itself, contradict each other."""
     lags: dict[str, int] = {}
     for key, default in (
         ("min.compaction.lag.ms", state.topic_defaults.min_compaction_lag_ms),
@@ -148,7 +148,7 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
 
 
 def check_broker_bounds(state: ControllerState, name: str, wanted: Mapping[str, str]) -> None:
-    """ApiError if what one broker, or all of them, shall have does not fit what else it has."""
+    """ApiError if the new configs of a broker, or of all, contradict its other configs."""
     configs = state.image.configs
     before = configs.of(ConfigResourceType.BROKER, name)
     changed = {key for key in {*before, *wanted} if before.get(key) != wanted.get(key)}
@@ -194,8 +194,8 @@ def check_min_insync_replicas(
     name: str,
     wanted: Mapping[str, str],
 ) -> None:
-    """ApiError if `wanted` lacks what the cluster must have: with eligible leader replicas the
-    default of min.insync.replicas may be another one, but not each node's own (KIP-966)."""
+    """ApiError if the cluster-level min.insync.replicas would be removed while eligible leader
+    replicas are on: they depend on one value for all brokers (KIP-966)."""
     key = "min.insync.replicas"
     image = state.image
     is_of_all = resource_type is ConfigResourceType.BROKER and name == CLUSTER_DEFAULT_BROKER

@@ -1,4 +1,4 @@
-"""Where new replicas go: spread over the racks first, then over the brokers.
+"""Places new replicas: balanced over the racks first, then over the brokers.
 
 Each replica is placed on the broker that has the least of the topic, by these criteria in order:
 
@@ -81,7 +81,7 @@ def _rack_by_rack(brokers: Sequence[int], racks: Mapping[int, str | None]) -> li
 
 
 class _ReplicaCounts:
-    """How much of one topic every broker has; brokers are numbered with their racks in turn."""
+    """The replicas of one topic on each broker; the broker numbers alternate between racks."""
 
     __slots__ = (
         "_brokers",
@@ -138,7 +138,7 @@ class _ReplicaCounts:
         return tuple(self._brokers[number] for number in chosen)
 
     def count(self, replicas: Sequence[int]) -> None:
-        """These are the replicas of a partition; brokers that are not asked now count not."""
+        """Count the replicas of an existing partition; other brokers are ignored."""
         leader = self._numbers.get(replicas[0])
         for broker in replicas:
             number = self._numbers.get(broker)

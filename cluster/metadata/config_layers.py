@@ -1,9 +1,8 @@
-"""Which values a key has, in order of precedence: the layers of configuration laid over each other.
+"""The layers of configuration, and the values that they give a key, in order of precedence.
 
-A topic's own value comes first, then what its synonyms say in the broker's layers (this broker, all
-brokers, the broker's own configuration), at last the defaults. The first of these is the effective
-value, all of them are the key's synonyms in DescribeConfigs. Called by `settings` and
-`config_description`; both see the same order because it is only written down here.
+The topic's own value comes first, then those of its synonyms in the broker's layers (this broker,
+all brokers, the static configuration), then the defaults. The first is the effective value; all are
+the key's synonyms in DescribeConfigs. Called by `settings` and `config_description`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,7 +64,7 @@ def broker_candidates(
 def resource_candidates(
     definition: ConfigDefinition, own: ConfigLayer, layers: tuple[ConfigLayer, ...]
 ) -> Iterator[ConfigCandidate]:
-    """The values of a topic's key, or of any resource's whose defaults are keys of the broker."""
+    """The values of a key of a topic or group, whose defaults are keys of the broker."""
     text = own.configs.get(definition.name)
     if text is not None:
         yield ConfigCandidate(definition.name, text, own.source, 1)
@@ -80,9 +79,8 @@ def effective_value(
 ) -> tuple[ConfigValue | None, ConfigSource]:
     """The first of the values that is valid, typed, in the key's unit, and where it comes from.
 
-    Values are checked when they are set; one that has become invalid since, by an older release
-    or a file written by hand, must not take the process down, so that the next layer speaks
-    instead.
+    Values are checked when they are set. A value that is not valid any more, from another release
+    or an edited file, is skipped: it must not stop the process.
     """
     for candidate in candidates:
         try:

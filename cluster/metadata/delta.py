@@ -1,8 +1,8 @@
-"""From one image to the next: records are collected, then applied in one go.
+"""From one image to the next: records are collected, then applied together.
 
 The cost of `replay` is that of the record; the cost of `apply` is one copy of each mapping that was
-touched, however many records touched it. So a batch of a thousand new topics copies the table of
-topics once. What no record touched is shared with the old image, object for object.
+touched, however many records touched it. A thousand new topics copy the
+table of topics once. Parts without changes are the same objects as in the old image.
 
 Records are not checked again: the controller that wrote them has done that. One that cannot be
 applied (a partition of an unknown topic) breaks the invariant that all nodes read the same log, and
@@ -41,7 +41,7 @@ from odradek.protocol.types import Uuid
 
 
 class MetadataInvariantError(AssertionError):
-    """The metadata log contradicts itself: a fault of ours, not of any client."""
+    """The metadata log contradicts itself: a bug of ours, not of a client."""
 
 
 class _TopicDelta:
@@ -69,7 +69,7 @@ class MetadataDelta:
         self._configs: dict[ConfigResource, dict[str, str]] = {}
 
     def replay(self, record: Record) -> None:
-        """Take one record in."""
+        """Apply one record."""
         match record:
             case PartitionChanged(topic_id, partition, state):
                 self._topic(topic_id).partitions[partition] = state

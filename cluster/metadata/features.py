@@ -1,8 +1,8 @@
-"""The feature levels that this release understands, and what a finalised one means here.
+"""The feature levels that this release supports, and what a finalized level means here.
 
-A level that matters to all nodes is finalised by a record once every broker understands it
-(KIP-584); a feature without a finalised level is at level 0, that is off. Brokers tell the ranges
-when they register, the controller checks updates against them.
+A level that matters to all nodes is finalized by a record once every broker supports it (KIP-584).
+A feature without a finalized level is at level 0: it is off. Brokers send their ranges when they
+register, and the controller checks updates against them.
 """
 
 from collections.abc import Mapping
@@ -33,17 +33,17 @@ SUPPORTED_FEATURES: Final = (
     # 1: records that remember changes of producer id; 2: an epoch for each transaction (KIP-890).
     FeatureRange(TRANSACTION_VERSION, 0, 2),
 )
-"""By name. What is not here cannot be finalised."""
+"""By name. Other features cannot be finalized."""
 
 
 INITIAL_LEVELS: Final[Mapping[str, int]] = MappingProxyType(
     {feature.name: feature.max_level for feature in SUPPORTED_FEATURES}
 )
-"""What a new cluster begins with, as Kafka's does: all that the release can."""
+"""The levels of a new cluster: as in Kafka, the highest that the release supports."""
 
 
 def supported_range(name: str) -> FeatureRange | None:
-    """The levels of a feature that this release understands, or None if it knows no such one."""
+    """The levels of a feature that this release supports, or None if there is no such feature."""
     for feature in SUPPORTED_FEATURES:
         if feature.name == name:
             return feature

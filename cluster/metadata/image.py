@@ -1,10 +1,10 @@
-"""What the cluster's metadata says at one point of its log: brokers, topics, partitions, configs.
+"""The cluster's metadata at one offset of its log: brokers, topics, partitions, configs.
 
 A `MetadataImage` never changes. Every process of a node holds one and replaces it when further
-records are committed, so that whoever reads an image for the length of a request sees one
-consistent state, and "what changed" is a comparison by identity: what two images share is the
-same object in both. Images are made by `delta.MetadataDelta` and written out by `snapshot`;
-nothing else constructs them but tests. `offset` counts the applied entries of the metadata log.
+records are committed: a request that keeps an image sees one consistent state. Parts that two
+images share are the same object in both, so that changes are found by identity. Only
+`delta.MetadataDelta` and tests construct images; `snapshot` writes them out. `offset` is that of
+the last applied entry.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ import msgspec
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 NO_LEADER: Final = -1
-"""The leader of a partition that has none just now."""
+"""The leader of a partition without one."""
 
 
 class ConfigResourceType(IntEnum):
@@ -31,20 +31,20 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """One configured thing. The broker named "" stands for all brokers of the cluster."""
+    """A resource with configs. The broker named "" stands for all brokers of the cluster."""
 
     type: int
     name: str
 
 
 class PartitionImage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One partition: who holds it, who leads it, and who may.
+    """The state of one partition.
 
     `replicas` is in order of preference; the first is the preferred leader. `elr` are the
     eligible leader replicas: those that left the ISR when it was smaller than
     min.insync.replicas and therefore have all that was committed. `last_known_elr` holds the
     last leader once the ISR is empty (KIP-966). `adding_replicas` and `removing_replicas` are
-    the parts of `replicas` that a reassignment brings and takes. `partition_epoch` grows with
+    the parts of `replicas` that a reassignment adds and removes. `partition_epoch` grows with
     every change, `leader_epoch` with every change of leader. The struct travels inside records:
     fields may only be added at the end, with a default.
     """
@@ -71,8 +71,8 @@ class TopicImage(msgspec.Struct, frozen=True, gc=False):
 class BrokerListener(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An address at which clients reach a broker. Fields may only be added at the end.
 
-    An empty host or port 0 means that nothing was advertised: whoever answers a client puts the
-    address at which that client reached it.
+    An empty host or port 0 means that nothing is advertised: the client gets the address at which
+    it reached the broker.
     """
 
     name: str
@@ -92,9 +92,9 @@ class FeatureRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class BrokerImage(msgspec.Struct, frozen=True):
     """One registered broker. `broker_epoch` is that of its latest registration.
 
-    `incarnation_id` is made anew by each start of the broker, so that a second broker of the
-    same id can be told from the first one restarted. A fenced broker leads nothing and is shown
-    to no client. `log_dirs` are the ids of its data folders: a wiped disk has a new one.
+    `incarnation_id` is new with each start of the broker: it tells a second broker with the same
+    id from the first one after a restart. A fenced broker leads nothing, and clients do not see it.
+    `log_dirs` are the ids of its data folders: a wiped disk has a new one.
     """
 
     broker_id: int
@@ -119,7 +119,7 @@ _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
-    """What was configured dynamically, by resource: texts as they were given, without defaults.
+    """The dynamic configs by resource: the texts as they were set, without defaults.
 
     `cache` holds what is computed from these configs and nothing else that changes: key -> (what it
     was computed from besides, value). `broker_cache` holds what is computed from the brokers'
@@ -156,7 +156,7 @@ class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
 
 
 class MetadataImage(msgspec.Struct, frozen=True, eq=False):
-    """All of it. Mappings are never written to, also not by whoever made the image."""
+    """The whole metadata. Its mappings are never modified."""
 
     offset: int
     cluster_id: str

@@ -1,10 +1,9 @@
 """The records of the metadata log: the only thing that changes an image, and their bytes.
 
-A record says what is true from now on, never what to do. The log's entry is a msgpack list of
-records, all of one command, so that a command takes effect whole or not at all. Each record is
-an array that starts with its tag. An older release skips a tag that it does not know and fields
-that it does not know at the end of a record; therefore a new record that matters to all may only
-be written once a feature level says that every node understands it. Tags are never reused.
+A record is a new state, never an instruction. An entry of the log is a msgpack list of all records
+of one command: the command takes effect as a whole or not at all. Each record is an array that
+starts with its tag. An older release skips unknown tags, and unknown fields at the end of a record.
+A new record that all nodes must understand therefore needs a feature level. Tags are never reused.
 """
 
 from collections.abc import Sequence
@@ -23,14 +22,14 @@ class ClusterCreated(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class FeatureLevelChanged(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The finalized level of a feature; level 0 takes it away."""
+    """The finalized level of a feature; level 0 removes it."""
 
     name: str
     level: int
 
 
 class BrokerRegistered(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """A broker has started and said who it is; replaces its former registration."""
+    """A broker has registered; replaces its previous registration."""
 
     broker_id: int
     broker_epoch: int
@@ -56,7 +55,7 @@ class BrokerChanged(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class BrokerUnregistered(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """A broker is gone for good."""
+    """A broker was unregistered."""
 
     broker_id: int
 
@@ -85,13 +84,13 @@ class PartitionChanged(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class TopicDeleted(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """The topic is gone, with its partitions and its configs."""
+    """The topic was deleted, with its partitions and its configs."""
 
     topic_id: Uuid
 
 
 class ConfigChanged(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """A dynamic config was set, or taken away where the value is null."""
+    """A dynamic config was set, or removed if the value is null."""
 
     resource_type: int
     resource_name: str
@@ -100,7 +99,7 @@ class ConfigChanged(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Producer ids below `next_producer_id` belong to somebody."""
+    """Producer ids below `next_producer_id` are allocated."""
 
     broker_id: int
     broker_epoch: int

@@ -97,8 +97,8 @@ def own_values(
 ) -> dict[str, Any]:
     """The fields of a settings class that a resource's own configs set.
 
-    Values were checked when they were set. One that is not valid any more is passed over, one
-    outside of the bounds of its key is brought within them.
+    Values were checked when they were set. One that is not valid any more is skipped; one outside
+    of the bounds of its key is replaced by the bound.
     """
     values: dict[str, Any] = {}
     fields = fields_by_key(kind)
@@ -118,11 +118,10 @@ def own_values(
 
 
 def static_config_errors(static: Mapping[str, str]) -> list[str]:
-    """What is wrong with a broker's own configuration, one sentence for each fault; empty if
-    nothing is.
+    """The errors of a broker's static configuration, one sentence each; empty without any.
 
-    Every sentence names the key, its value and what would be right. Unknown keys are faults as
-    well: a misspelled key must not be ignored.
+    Each has the key, its value and what would be valid. Unknown keys are errors too: a misspelled
+    key must not be ignored.
     """
     errors = []
     for name, text in static.items():
@@ -170,7 +169,7 @@ def _filled(kind: type[S], layers: tuple[ConfigLayer, ...]) -> S:
 
 
 def _group_bounds(layers: tuple[ConfigLayer, ...]) -> dict[str, tuple[int, int]]:
-    """Between what a group may set each of the keys that have bounds."""
+    """The bounds of the groups' keys that have them, both included."""
     bounds = {}
     for name, definition in GROUP_CONFIGS.items():
         low, high = definition.bounds

@@ -1,8 +1,6 @@
-"""An image as records: what replaces the metadata log's beginning once it has grown long.
+"""An image as records: the snapshot that replaces the beginning of a long metadata log.
 
-Replaying the records upon the empty image gives an image of the same content; nothing of the
-history that led to it is kept. Called by the controller's driver, which writes them, and by
-nodes that follow from nothing.
+Applied to the empty image the records give an image of the same content, without its history.
 """
 
 import msgspec

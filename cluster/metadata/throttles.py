@@ -1,9 +1,8 @@
-"""Which replicas are throttled while they are moved, and how far (KIP-73).
+"""Replication throttles: which replicas they are for, and their rates (KIP-73).
 
-Two rates hold for a broker, in bytes per second: what it sends as a leader to throttled followers,
-and what it fetches as a follower of throttled replicas. A topic names the replicas that count on
-either side. Whoever replicates asks here upon the image it has, so that a change of a throttle
-takes effect with the image that brings it.
+A broker has two rates, in bytes per second: one for what it sends as a leader to throttled
+followers, one for what it fetches as a follower of throttled replicas. A topic lists the replicas
+for either. A change takes effect with the image that has it.
 """
 
 from collections.abc import Sequence
@@ -19,8 +18,8 @@ def leader_throttle_rate(
 ) -> int | None:
     """The bytes per second that `node` may send of this partition to followers out of sync.
 
-    It is one budget for all throttled partitions that the node leads; null: as fast as it goes.
-    A follower in sync is never slowed down, or the throttle would take it out of the ISR.
+    The rate is for all throttled partitions that the node leads together; null: not throttled.
+    In-sync followers are not throttled, or they would leave the ISR.
     """
     is_throttled = _names_replica(topic.leader_replication_throttled_replicas, partition, node)
     return broker.leader_replication_throttled_rate if is_throttled else None

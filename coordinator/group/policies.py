@@ -1,7 +1,7 @@
-"""Who may join a group, and how long it stays when it is Empty: what was configured, as values.
+"""The configured policies of groups: protocols of members, and the lifetime of an empty group.
 
-The keys are those of cluster/metadata/group_settings.py. The shell makes a new
-`GroupPolicies` whenever a config changes. Called by `admission` and `ephemeral`.
+`GroupPolicySettings` of cluster/metadata has the keys. Called by `admission` and
+`ephemeral_groups`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from odradek.cluster.metadata.group_settings import matches_any
 
 
 class GroupPolicyOverrides(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What was set for one group; None where nothing was."""
+    """The keys that are set for one group; None for others."""
 
     is_ephemeral: bool | None = None
     ttl_ms: int | None = None
@@ -22,16 +22,16 @@ class GroupPolicyOverrides(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class GroupPolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """What was set for all groups, and for some."""
+    """The policies of all groups, and those of single groups."""
 
     ephemeral_patterns: tuple[str, ...] = ()
     ephemeral_ttl_ms: int = 0
     own: Mapping[str, GroupPolicyOverrides] = {}
-    """By group id; groups of which nothing was set are missing."""
+    """By group id, of groups that set something."""
     has_ephemeral: bool = False
-    """Whether any group may be ephemeral; follows from the others."""
+    """Whether any group may be ephemeral; derived from the other fields."""
     has_protocol_limits: bool = False
-    """Whether any group does not take all protocols; follows from the others."""
+    """Whether any group does not take all protocols; derived from the other fields."""
 
     def __post_init__(self) -> None:
         has_any = bool(self.ephemeral_patterns) or any(o.is_ephemeral for o in self.own.values())
@@ -42,7 +42,7 @@ class GroupPolicies(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "has_protocol_limits", is_any_closed)
 
     def ttl_ms(self, group_id: str) -> int | None:
-        """How long the group stays when its last member has gone; None for as long as others do."""
+        """How long the group stays after its last member has left; None if it is not ephemeral."""
         own = self.own.get(group_id, _NO_OVERRIDES)
         is_ephemeral = own.is_ephemeral
         if is_ephemeral is None:
