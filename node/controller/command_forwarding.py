@@ -237,7 +237,7 @@ class CommandForwarding:
         pending.state = _State.REPLIED
         pending.response, pending.entry_index = message, message.offset
 
-    def answer(self, committed: int, applied: int, now_ms: int) -> None:
+    def answer(self, now_ms: int, *, committed: int, applied: int) -> None:
         """Answer what can be answered, retry what is due. `committed` is the offset of this
         process's image, `applied` the least offset of the other processes of this node."""
         for pending in list(self._pending.values()):

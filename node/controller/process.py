@@ -262,7 +262,9 @@ class ControllerProcess:
             is_reported = self._driver.process_ready(self._listener, waits=waits)
             now_ms, image = _clock_ms(), self._loader.image
             self._tick_lifecycle(image, now_ms)
-            self._forwarding.answer(image.offset, self._publisher.applied_offset(image), now_ms)
+            self._forwarding.answer(
+                now_ms, committed=image.offset, applied=self._publisher.applied_offset(image)
+            )
             self._quorum.settle(now_ms)
             self._serve(image)
             self._leadership.resign_if_full()

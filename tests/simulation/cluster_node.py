@@ -263,7 +263,9 @@ class ClusterNode(RaftHost):
             for event in events:
                 self._on_event(event)
             self._present()
-            self.forwarding.answer(self.image.offset, self._everybody_reached(), self.clock_ms())
+            self.forwarding.answer(
+                self.clock_ms(), committed=self.image.offset, applied=self._everybody_reached()
+            )
             has_news = bool(events) or self.is_asked
         if self.image.offset != self._published:
             self._publish()

@@ -61,7 +61,9 @@ class Office:
 
     def settle(self, applied: int = 0, reached: int | None = None) -> list[int]:
         """The error codes of the answers that have been given by now."""
-        self.forwarding.answer(applied, applied if reached is None else reached, self.now_ms)
+        self.forwarding.answer(
+            self.now_ms, committed=applied, applied=applied if reached is None else reached
+        )
         return [answer.error_code for _, answer in self.told]
 
 

@@ -74,7 +74,7 @@ class Controller:
 
     def answer(self) -> list[int]:
         offset = self.image.offset
-        self.forwarding.answer(offset, offset, self.member.harness.now_ms)
+        self.forwarding.answer(self.member.harness.now_ms, committed=offset, applied=offset)
         return [response.error_code for response in self.responses]
 
 
