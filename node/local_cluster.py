@@ -40,14 +40,14 @@ class ClusterLayout(msgspec.Struct, frozen=True):
     """How many of the first nodes bootstrapped the cluster; the others joined. 0: all."""
 
     @property
-    def founders(self) -> tuple[LocalNode, ...]:
+    def bootstrap_nodes(self) -> tuple[LocalNode, ...]:
         """The bootstrap voters."""
         return self.nodes[: self.founder_count or None]
 
     @property
     def joined(self) -> tuple[LocalNode, ...]:
         """The nodes that joined."""
-        return self.nodes[len(self.founders) :]
+        return self.nodes[len(self.bootstrap_nodes) :]
 
 
 def new_layout(node_count: int, first_port: int) -> ClusterLayout:
@@ -72,7 +72,7 @@ def extended_layout(layout: ClusterLayout, node_count: int) -> ClusterLayout:
     first = layout.nodes[0]
     more = new_layout(node_count, first.port).nodes[len(layout.nodes) :]
     return msgspec.structs.replace(
-        layout, nodes=(*layout.nodes, *more), founder_count=len(layout.founders)
+        layout, nodes=(*layout.nodes, *more), founder_count=len(layout.bootstrap_nodes)
     )
 
 
@@ -113,8 +113,8 @@ class LocalCluster:
         self._settings = settings or {}
         self._timeout_s = timeout_s
         self._replicas = str(min(REPLICAS_MAX, len(layout.nodes)))
-        peers = ",".join(f"{n.node_id}@127.0.0.1:{n.peer_port}" for n in layout.founders)
-        for node in layout.founders:
+        peers = ",".join(f"{n.node_id}@127.0.0.1:{n.peer_port}" for n in layout.bootstrap_nodes)
+        for node in layout.bootstrap_nodes:
             self._add(node, {"peers": peers})
         for node in layout.joined:
             self._join(node)
@@ -149,7 +149,7 @@ class LocalCluster:
         self.layout = msgspec.structs.replace(
             self.layout,
             nodes=(*self.layout.nodes, node),
-            founder_count=len(self.layout.founders),
+            founder_count=len(self.layout.bootstrap_nodes),
         )
         self._join(node)
         return self.nodes[node.node_id]

@@ -1,11 +1,12 @@
-"""What this worker asks of its partitions' leaders: the fetching side of replication.
+"""Replica fetchers: fetch the partitions that other nodes lead, and append them here.
 
-One link to each worker of another node that leads partitions of ours, on it one conversation for
-each store (cluster/replication/follower.py decides). What comes is appended in the worker's next
-turn together with everything else; cutting a log back happens between turns, for all partitions of
-an answer at once. Then the conversation goes on: what was appended is told with the next request.
+There is one link to each worker of another node that leads partitions of ours, and on it one fetch
+session for each store (decided by cluster/replication/follower.py). Fetched batches are appended in
+the worker's next turn with everything else; truncation happens between turns, for all partitions of
+a response at once. The next request reports the new positions.
 
-Order of duties: receive (cut), the turn (append, commit), after_turn (report, watermarks), ask.
+Order of duties: receive (truncate), the turn (append, commit), after_turn (report, watermarks),
+ask.
 """
 
 import logging
@@ -41,17 +42,17 @@ Addresses = Callable[[int, int], str | None]
 class _LeaderConnection:
     """One worker of another node."""
 
-    __slots__ = ("conversations", "is_connected", "link")
+    __slots__ = ("sessions", "is_connected", "link")
 
     def __init__(self, link: ReplicaLink) -> None:
         self.link = link
         self.is_connected = False
-        self.conversations: dict[int, ReplicaFetchSession] = {}
+        self.sessions: dict[int, ReplicaFetchSession] = {}
 
 
 class ReplicaFetchers:
-    """All conversations of one worker. `notify(store, numbers)` tells routers that offsets moved;
-    `watch(socket)` has the worker's loop wake up for a socket."""
+    """The fetch sessions of one worker. `notify(store, numbers)` tells routers of new offsets;
+    `watch(socket)` adds a socket to the worker's poller."""
 
     def __init__(
         self,
@@ -95,17 +96,17 @@ class ReplicaFetchers:
         broker = image.brokers.get(self._node_id)
         self._broker_epoch = broker.broker_epoch if broker is not None else -1
         for leader in self._leaders.values():
-            for conversation in leader.conversations.values():
-                conversation.broker_epoch = self._broker_epoch
+            for session in leader.sessions.values():
+                session.broker_epoch = self._broker_epoch
         for location in locations:
             replicated = self._partitions.replicated.get(location)
             wanted: ReplicaFetchSession | None = None
             if replicated is not None and replicated.image.leader not in (NO_LEADER, self._node_id):
-                wanted = self._conversation(replicated.image.leader, location[0])
+                wanted = self._session(replicated.image.leader, location[0])
             known = self._followed.get(location)
             if known is not None and known[0] is not wanted:
-                conversation, followed = self._followed.pop(location)
-                conversation.remove_partition(followed.topic_id, followed.partition)
+                session, followed = self._followed.pop(location)
+                session.remove_partition(followed.topic_id, followed.partition)
                 del self._locations[followed]
             if wanted is None or replicated is None:
                 continue
@@ -133,13 +134,13 @@ class ReplicaFetchers:
     def misplaced(self) -> list[PartitionLocation]:
         """What is asked for where it is not any more: their leader's node has other workers."""
         found = []
-        for location, (conversation, _) in self._followed.items():
+        for location, (session, _) in self._followed.items():
             replicated = self._partitions.replicated.get(location)
             if replicated is None:
                 continue
             address = self._addresses(replicated.image.leader, location[0])
             leader = self._leaders.get(address) if address is not None else None
-            if leader is None or leader.conversations.get(location[0]) is not conversation:
+            if leader is None or leader.sessions.get(location[0]) is not session:
                 found.append(location)
         return found
 
@@ -150,10 +151,10 @@ class ReplicaFetchers:
             link = leader.link
             if link.take_connected():
                 leader.is_connected = True
-                for conversation in leader.conversations.values():
-                    conversation.connected()
+                for session in leader.sessions.values():
+                    session.connected()
             for fetched, payload in link.responses():
-                known = leader.conversations.get(fetched.store)
+                known = leader.sessions.get(fetched.store)
                 if known is not None:
                     self._apply_decision(
                         known, known.handle_response(fetched, now_ms), payload, now_ms
@@ -164,16 +165,16 @@ class ReplicaFetchers:
         """What `receive` returned was carried out."""
         if self._appends:
             appends, self._appends = self._appends, []
-            for conversation, followed, append in appends:
+            for session, followed, append in appends:
                 result = append.result
                 if result is None or result.error_code:
                     if not followed.failures:
                         # A full disk refuses all of them, many times a second.
                         log.warning("cannot append batches fetched from a leader: %s", result)
-                    conversation.failed(followed, now_ms)
+                    session.failed(followed, now_ms)
                     continue
                 self.fetched_bytes += append.length
-                self._report_position(conversation, followed)
+                self._report_position(session, followed)
         if self._watermarks:
             watermarks, self._watermarks = self._watermarks, []
             self._apply_watermarks(watermarks)
@@ -181,19 +182,19 @@ class ReplicaFetchers:
     def ask(self, now_ms: int) -> None:
         """Send what there is to ask."""
         for leader in self._leaders.values():
-            for conversation in leader.conversations.values():
-                request = conversation.next_request(now_ms)
+            for session in leader.sessions.values():
+                request = session.next_request(now_ms)
                 if request is not None and not leader.link.send(request):
                     leader.is_connected = False
-                    conversation.disconnected()
+                    session.disconnected()
 
     def next_ms(self, now_ms: int) -> int:
         """When `ask` must be called again if nothing else happens."""
         return min(
             (
-                conversation.next_ms(now_ms)
+                session.next_ms(now_ms)
                 for leader in self._leaders.values()
-                for conversation in leader.conversations.values()
+                for session in leader.sessions.values()
             ),
             default=NEVER,
         )
@@ -207,7 +208,7 @@ class ReplicaFetchers:
 
     def _apply_decision(
         self,
-        conversation: ReplicaFetchSession,
+        session: ReplicaFetchSession,
         decision: FetchEffects,
         payload: memoryview,
         now_ms: int,
@@ -217,15 +218,15 @@ class ReplicaFetchers:
             append = ReplicaAppend(
                 store, number, payload, start=PAYLOAD_HEAD + start, length=byte_count
             )
-            self._appends.append((conversation, followed, append))
+            self._appends.append((session, followed, append))
         if decision.divergences:
-            self._truncate(conversation, decision.divergences, now_ms)
+            self._truncate(session, decision.divergences, now_ms)
         for restart in decision.restarts:
-            self._restart(conversation, restart, now_ms)
+            self._restart(session, restart, now_ms)
         self._watermarks += decision.watermarks
 
     def _truncate(
-        self, conversation: ReplicaFetchSession, divergences: tuple[Divergence, ...], now_ms: int
+        self, session: ReplicaFetchSession, divergences: tuple[Divergence, ...], now_ms: int
     ) -> None:
         ends: dict[int, dict[int, int]] = {}
         for divergence in divergences:
@@ -250,12 +251,12 @@ class ReplicaFetchers:
         except StorageError as error:
             log.error("cannot truncate a log: %s", error)
             for divergence in divergences:
-                conversation.failed(divergence.followed, now_ms)
+                session.failed(divergence.followed, now_ms)
             return
         for divergence in divergences:
-            self._report_position(conversation, divergence.followed)
+            self._report_position(session, divergence.followed)
 
-    def _restart(self, conversation: ReplicaFetchSession, restart: LogRestart, now_ms: int) -> None:
+    def _restart(self, session: ReplicaFetchSession, restart: LogRestart, now_ms: int) -> None:
         followed, start_offset = restart
         store, number = self._locations[followed]
         state = self._log((store, number))
@@ -270,18 +271,16 @@ class ReplicaFetchers:
             self._partitions.stores[store].truncate_fully_and_start_at(number, start_offset, now_ms)
         except StorageError as error:
             log.error("cannot restart a log: %s", error)
-            conversation.failed(followed, now_ms)
+            session.failed(followed, now_ms)
             return
-        self._report_position(conversation, followed)
+        self._report_position(session, followed)
 
-    def _report_position(
-        self, conversation: ReplicaFetchSession, followed: FetchedPartition
-    ) -> None:
+    def _report_position(self, session: ReplicaFetchSession, followed: FetchedPartition) -> None:
         location = self._locations.get(followed)
         if location is not None:
             state = self._log(location)
-            conversation.position_changed(followed, state.log_end_offset, last_epoch(state))
-            conversation.log_start_changed(followed, state.log_start_offset)
+            session.position_changed(followed, state.log_end_offset, last_epoch(state))
+            session.log_start_changed(followed, state.log_start_offset)
 
     def _apply_watermarks(self, watermarks: list[LeaderWatermarks]) -> None:
         starts: dict[int, dict[int, int]] = {}
@@ -310,9 +309,9 @@ class ReplicaFetchers:
                 followed, self._log(location).log_start_offset
             )
 
-    # -- conversations -----------------------------------------------------------------------------
+    # -- sessions -----------------------------------------------------------------------------
 
-    def _conversation(self, node_id: int, store: int) -> ReplicaFetchSession | None:
+    def _session(self, node_id: int, store: int) -> ReplicaFetchSession | None:
         address = self._addresses(node_id, store)
         if address is None:
             log.warning("node %d has not registered an address for replication", node_id)
@@ -323,18 +322,18 @@ class ReplicaFetchers:
             leader = self._leaders[address] = _LeaderConnection(link)
             self._watch(link.socket)
             self._watch(link.monitor)
-        conversation = leader.conversations.get(store)
-        if conversation is None:
-            conversation = leader.conversations[store] = ReplicaFetchSession(
+        session = leader.sessions.get(store)
+        if session is None:
+            session = leader.sessions[store] = ReplicaFetchSession(
                 cluster_id=self._cluster_id,
                 broker_id=self._node_id,
                 store=store,
                 budget=self._budget,
             )
-            conversation.broker_epoch = self._broker_epoch
+            session.broker_epoch = self._broker_epoch
             if leader.is_connected:
-                conversation.connected()
-        return conversation
+                session.connected()
+        return session
 
     def _log(self, location: PartitionLocation) -> PartitionLog:
         return self._partitions.stores[location[0]].partitions()[location[1]]

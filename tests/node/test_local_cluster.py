@@ -59,8 +59,8 @@ def test_a_layout_grows_at_its_end_and_keeps_its_founders_and_its_secret(tmp_pat
     assert read_layout(tmp_path) == more
     assert (tmp_path / SECRET_NAME).read_text() == secret
     assert more.nodes == new_layout(4, 9092).nodes
-    assert (more.founders, more.joined) == (more.nodes[:1], more.nodes[1:])
-    assert (layout.founders, layout.joined) == (layout.nodes, ())
+    assert (more.bootstrap_nodes, more.joined) == (more.nodes[:1], more.nodes[1:])
+    assert (layout.bootstrap_nodes, layout.joined) == (layout.nodes, ())
 
 
 def test_nodes_that_came_later_join_the_others_and_are_no_peers(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_nodes_that_came_later_join_the_others_and_are_no_peers(tmp_path: Path) 
     assert second["peer.listen"] == f"127.0.0.1:{layout.nodes[1].peer_port}"
     assert {"peers", "join"} - first.keys() == {"join"}
     assert added.settings["join"].count(",") == 1
-    assert nodes.layout.founders == layout.founders
+    assert nodes.layout.bootstrap_nodes == layout.bootstrap_nodes
     assert nodes.bootstrap_servers.endswith(":9094")
 
 
