@@ -42,7 +42,7 @@ Addresses = Callable[[int, int], str | None]
 class _LeaderConnection:
     """One worker of another node."""
 
-    __slots__ = ("sessions", "is_connected", "link")
+    __slots__ = ("is_connected", "link", "sessions")
 
     def __init__(self, link: ReplicaLink) -> None:
         self.link = link
