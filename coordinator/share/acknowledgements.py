@@ -1,8 +1,8 @@
-"""Acknowledgements as members send them, and whether they make sense at all.
+"""Acknowledgement batches of members, and their validation.
 
-A batch says what became of a range of offsets: one type for all of them or one for each. What is
-malformed is refused before any state is looked at (KIP-932, ShareAcknowledge). Pure functions,
-called by the handlers and by `partition`.
+A batch has a range of offsets and one acknowledge type for all of them or one for each. Malformed
+batches are refused before any state is read (KIP-932, ShareAcknowledge). Pure functions, called by
+the handlers and by `partition`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,21 +12,21 @@ from typing import NamedTuple, Protocol
 
 
 class AcknowledgeType(IntEnum):
-    """What a member says of a record."""
+    """Kafka's AcknowledgeType."""
 
     GAP = 0
-    """There is none: compaction took it, or it is a marker."""
+    """There is no record: it was compacted, or it is a control record."""
     ACCEPT = 1
     RELEASE = 2
-    """Deliver it again, to whomever."""
+    """Deliver it again, to any member."""
     REJECT = 3
     """Never deliver it again."""
     RENEW = 4
-    """Still at it: lock it anew (KIP-1222)."""
+    """Still being processed: extend the acquisition lock (KIP-1222)."""
 
 
 class OffsetBatch(Protocol):
-    """The wire's batch: `[first_offset, last_offset]`, both included."""
+    """A batch of the protocol: `[first_offset, last_offset]`, both inclusive."""
 
     first_offset: int
     last_offset: int
@@ -34,7 +34,7 @@ class OffsetBatch(Protocol):
 
 
 class AcknowledgedRange(NamedTuple):
-    """What became of the offsets [start, end)."""
+    """The acknowledge type of the offsets [start, end)."""
 
     start: int
     end: int
@@ -42,8 +42,8 @@ class AcknowledgedRange(NamedTuple):
 
 
 def batches_error(batches: Sequence[OffsetBatch], *, may_renew: bool) -> str | None:
-    """What is wrong with the batches of one partition, None if nothing is: they must rise without
-    an overlap, and each must have one type or one for each offset."""
+    """The error of the batches of one partition, None if they are valid: sorted, without overlap,
+    and each with one type or one for each offset."""
     end = 0
     for batch in batches:
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
@@ -57,13 +57,13 @@ def batches_error(batches: Sequence[OffsetBatch], *, may_renew: bool) -> str | N
             if not AcknowledgeType.GAP <= number <= AcknowledgeType.RENEW:
                 return f"{number} is not a type of acknowledgement."
             if number == AcknowledgeType.RENEW and not may_renew:
-                return "Locks are renewed only by a request that says so, in a group that may."
+                return "RENEW needs IsRenewAck and share.renew.acknowledge.enable."
         end = last + 1
     return None
 
 
 def acknowledged_ranges(batches: Sequence[OffsetBatch]) -> Iterator[AcknowledgedRange]:
-    """The batches in order, with neighbours of one type together."""
+    """The batches in order, with adjacent offsets of one type joined."""
     for batch in batches:
         types = batch.acknowledge_types
         if len(types) == 1:

@@ -1,9 +1,9 @@
-"""How much of what lies there a member gets: values, and the rules that need no state.
+"""The limits of an acquisition: values and rules without state.
 
 In batch-optimized mode the limit is soft: a batch of the log is acquired as a whole, so that fewer
-bytes are sent twice; in record-limit mode it is exact (KIP-1206). Records that have been delivered
-often are suspect: fewer of them go together each time, and the last attempt of a record is made
-alone, so that one bad record does not spend the attempts of its neighbours. Called by `partition`.
+bytes are sent twice; in record-limit mode it is exact (KIP-1206). Records with many deliveries are
+throttled: fewer of them are acquired together each time, and the last attempt of a record is made
+alone, so that one bad record does not use up the attempts of the others. Called by `partition`.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from odradek.cluster.metadata.group_settings import ShareGroupSettings
 
 class LogBatch(NamedTuple):
     """The offsets [start, end) of one batch of the log. One that `is_void` (markers, aborted
-    transactions) has nothing for members."""
+    transactions) has no records for members."""
 
     start: int
     end: int
@@ -22,8 +22,7 @@ class LogBatch(NamedTuple):
 
 
 class AcquiredRange(NamedTuple):
-    """Offsets [start, end) that a member holds now; how often they have been delivered with this
-    delivery."""
+    """Acquired offsets [start, end), with their delivery count including this delivery."""
 
     start: int
     end: int
@@ -31,7 +30,7 @@ class AcquiredRange(NamedTuple):
 
 
 class ReadPosition(NamedTuple):
-    """Where to read, and where at the latest what is wanted ends (None: as far as the log goes)."""
+    """Where to read, and the end of the wanted offsets (None: the end of the log)."""
 
     offset: int
     end_offset: int | None
@@ -39,18 +38,18 @@ class ReadPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquireOptions:
-    """What a member asks for."""
+    """The limits of a ShareFetch."""
 
     records_max: int
     batch_size: int = 2**31 - 1
-    """Ranges are told in pieces of about that many records, so that they can be acknowledged in
-    such; a batch of the log is not torn for it."""
+    """Acquired ranges have about that many records, so that they can be acknowledged separately; a
+    batch of the log is not split for it."""
     is_exact: bool = False
-    """Whether `records_max` is a limit and not a wish."""
+    """Whether `records_max` is exact (record-limit mode)."""
 
 
 class Acquisition:
-    """The ranges of one acquisition as they come together, in order."""
+    """Collects the ranges of one acquisition, in order."""
 
     __slots__ = ("_options", "count", "ranges")
 
@@ -61,15 +60,15 @@ class Acquisition:
 
     @property
     def is_full(self) -> bool:
-        """Whether the member has what it asked for."""
+        """Whether `records_max` is reached."""
         return self.count >= self._options.records_max
 
     def room(self, size: int) -> int:
-        """How many of `size` records that belong together may still be acquired."""
+        """How many of `size` records of one batch may still be acquired."""
         return min(size, self._options.records_max - self.count) if self._options.is_exact else size
 
     def add(self, start: int, end: int, delivery_count: int) -> None:
-        """Take [start, end) in."""
+        """Add [start, end)."""
         self.count += end - start
         if self.ranges:
             last = self.ranges[-1]
@@ -83,9 +82,8 @@ class Acquisition:
 def throttled_records_max(
     group_settings: ShareGroupSettings, delivery_count: int, batch_size: int
 ) -> int | None:
-    """How many records of a batch may go together that have been delivered `delivery_count` times
-    already; None if they are above suspicion. Half of the batch at first, half of that next time,
-    and one by one at the last attempt."""
+    """How many records of a batch with this delivery count may be acquired together; None for no
+    limit. Half of the batch at first, half of that next time, one at the last attempt."""
     if delivery_count < group_settings.throttle_from:
         return None
     if is_last_attempt(group_settings, delivery_count):
@@ -94,8 +92,8 @@ def throttled_records_max(
 
 
 def is_last_attempt(group_settings: ShareGroupSettings, delivery_count: int) -> bool:
-    """Whether the next delivery is the last one, and to be made alone. With a limit of two every
-    redelivery would be the last."""
+    """Whether the next delivery is the last one, which is made alone. Not with a limit of two,
+    where every redelivery would be the last."""
     return (
         group_settings.delivery_count_limit > 2
         and delivery_count == group_settings.delivery_count_limit - 1

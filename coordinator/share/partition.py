@@ -1,4 +1,4 @@
-"""One partition of one share group on the partition's leader: who holds which records (KIP-932).
+"""One partition of one share group on the partition's leader: Kafka's SharePartition (KIP-932).
 
                   acquire       accept, gap     release         reject         lock ends
     AVAILABLE     ACQUIRED      refused         refused         refused        -
@@ -8,18 +8,17 @@
     ARCHIVING     -             refused         refused         refused        -
     ARCHIVED      -             refused         refused         refused        -
 
-Given up is ARCHIVING in a group with a dead-letter topic, until `on_dead_lettered`, and else
-ARCHIVED. The start offset passes what is ACKNOWLEDGED or ARCHIVED.
+Given up means ARCHIVING in a group with a dead-letter topic, until `on_dead_lettered`, and ARCHIVED
+in others. The start offset moves past ACKNOWLEDGED and ARCHIVED records.
 
-What members acknowledge counts when it is written: such records are in transition, and nothing
-else happens to them until `on_written` says how it went; after a failure they are as before. Locks
-that end and members that leave take effect at once and are written along, because a record that
-nobody holds must not wait for anything. At most one write is under way; what comes meanwhile goes
-together in the next one. Invariant: a record is ACQUIRED by one member, and no acknowledged record
-is acquired again.
+An acknowledgement takes effect when its state is written: until `on_written` such records are in
+transition and do not change; after a failed write they are as before. Expired locks and leaving
+members take effect at once and are written with the next write, because a record without a holder
+must not wait. There is at most one write in flight; later changes go together in the next one.
+Invariant: a record is ACQUIRED by one member, and no acknowledged record is acquired again.
 
-The host (node/router/share/partitions.py) calls a method with the time, and then asks what is to be
-written, what is to be given to the dead-letter topic and when to call again.
+The host (node/router/share/partitions.py) calls a method with the time, and then asks for the next
+write, the dead letters and the next deadline.
 """
 
 from collections.abc import Iterable, Sequence
@@ -60,8 +59,8 @@ _Range: TypeAlias = tuple[int, int]
 
 
 class AcknowledgeResult(NamedTuple):
-    """The fate of acknowledgements: refused, or good once the write of that id is durable; at once
-    with NOTHING_TO_WRITE."""
+    """The result of acknowledgements: an error, or valid once the write of that id is durable; at
+    once with NOTHING_TO_WRITE."""
 
     error_code: ErrorCode
     write_id: int = NOTHING_TO_WRITE
@@ -69,8 +68,8 @@ class AcknowledgeResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """What is to be made durable. `delivery_complete_count` of the records from `start_offset` on
-    are done with (KIP-1226)."""
+    """A state to persist. `delivery_complete_count` is the number of records after `start_offset`
+    in a final state (KIP-1226)."""
 
     write_id: int
     start_offset: int
@@ -121,17 +120,17 @@ class SharePartition:
 
     @property
     def start_offset(self) -> int:
-        """Everything below is done with."""
+        """All records below are in a final state."""
         return self._runs.start_offset
 
     @property
     def end_offset(self) -> int:
-        """Nothing from here on has been acquired yet."""
+        """No record from here on was acquired yet."""
         return self._runs.end_offset
 
     @property
     def open_count(self) -> int:
-        """Records between start and end that are not done with."""
+        """The number of records between start and end that are not in a final state."""
         return self.end_offset - self.start_offset - self._complete_count
 
     @property
@@ -140,14 +139,13 @@ class SharePartition:
         return not (self._is_writing or self._has_unwritten)
 
     def runs(self) -> Iterable[Run]:
-        """The runs in order; to be looked at only."""
+        """The runs in order; read-only."""
         return iter(self._runs)
 
     def position(
         self, now_ms: int, records_max: int, group_settings: ShareGroupSettings
     ) -> ReadPosition | None:
-        """Where a member that wants so many records should read; None while there is nothing that
-        it may have."""
+        """Where to read for a member that wants so many records; None if none are available."""
         offset = None
         count = 0
         end = self.start_offset
@@ -180,8 +178,8 @@ class SharePartition:
         now_ms: int,
         group_settings: ShareGroupSettings,
     ) -> list[AcquiredRange]:
-        """Lock records for a member. `batches` are what the log has from `offset` on, where
-        `position` said to read, in order; offsets between them exist no more."""
+        """Acquire records for a member. `batches` are those of the log from `offset` on, the result
+        of `position`, in order; offsets between them have no records."""
         assert member_id != NOBODY
         acquisition = Acquisition(options)
         at = offset
@@ -212,10 +210,10 @@ class SharePartition:
         now_ms: int,
         group_settings: ShareGroupSettings,
     ) -> AcknowledgeResult:
-        """Take acknowledgements, and say which write makes them count.
+        """Apply acknowledgements, and return the write that makes them durable.
 
-        All of them or none: INVALID_RECORD_STATE if the member does not hold one of the records, or
-        holds it no more; INVALID_REQUEST behind what anybody has acquired. What lies below the
+        All of them or none: INVALID_RECORD_STATE if the member does not hold one of the records any
+        more; INVALID_REQUEST beyond the acquired records. What lies below the
         start offset has gone meanwhile, and is passed over. The batches must have no
         `batches_error`.
         """
@@ -245,8 +243,8 @@ class SharePartition:
         now_ms: int,
         group_settings: ShareGroupSettings,
     ) -> None:
-        """The member has gone: others may have what it holds. If it says itself that it goes, what
-        it still holds never reached its application, and that delivery does not count."""
+        """Release the records of a member that has left. If it left by itself (`was_delivered` is
+        False), its application has not seen them, and the delivery does not count."""
         for run in list(self._runs):
             if run.member_id == member_id and run.state is RecordState.ACQUIRED:
                 if run.target is not None:
@@ -263,7 +261,7 @@ class SharePartition:
     # -- time, log and writes ---------------------------------------------------------------------
 
     def on_deadline(self, now_ms: int, group_settings: ShareGroupSettings) -> bool:
-        """End the locks that are due; whether some records have become available."""
+        """Release expired locks; returns whether records have become available."""
         self._deadline_ms = None
         is_any = False
         for run in list(self._runs):
@@ -282,7 +280,7 @@ class SharePartition:
         return is_any
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """The log begins here now: what lies below is archived, whoever holds it."""
+        """The log start offset has moved: records below it are archived, acquired or not."""
         if log_start_offset <= self.start_offset:
             return
         for run in self._runs.drop_before(log_start_offset):
@@ -291,8 +289,8 @@ class SharePartition:
         self._advance()
 
     def next_write(self) -> StateWrite | None:
-        """What is to be made durable now; None if nothing is or a write is under way. The host
-        calls `on_written` when it knows how it went."""
+        """The state to persist now; None if there is none, or a write is in flight. The host calls
+        `on_written` with the result."""
         if self._is_writing or not self._has_unwritten:
             return None
         self._is_writing = True
@@ -314,8 +312,8 @@ class SharePartition:
         return StateWrite(self._write_id, start, complete, tuple(batches))
 
     def on_written(self, *, is_done: bool, now_ms: int, group_settings: ShareGroupSettings) -> None:
-        """The write under way is durable, or failed: then what was acknowledged is held as before,
-        and what was written along is to be written again."""
+        """The write in flight is durable, or failed: then acknowledged records are acquired as
+        before, and the other changes are written again."""
         self._is_writing = False
         if is_done:
             self._written_start = self._writing_start
@@ -341,8 +339,8 @@ class SharePartition:
         self._advance()
 
     def take_dead_letters(self) -> list[DeadLetterRange]:
-        """What is to be written to the dead-letter topic and has not been taken yet. It is durable
-        that nobody gets these records any more."""
+        """New records for the dead-letter topic. Their state is durable: no member gets them
+        again."""
         if not self._has_dead_letters:
             return []
         taken = []
@@ -360,7 +358,7 @@ class SharePartition:
         return taken
 
     def on_dead_lettered(self, start: int, end: int) -> None:
-        """These records are in the dead-letter topic, or cannot be put there."""
+        """These records are in the dead-letter topic, or cannot be written to it."""
         for run in self._runs.split_out(start, end):
             if run.state is RecordState.ARCHIVING:
                 self._archive(run)
@@ -378,7 +376,7 @@ class SharePartition:
         now_ms: int,
         group_settings: ShareGroupSettings,
     ) -> bool:
-        """Acquire what may be had of a batch; whether to go on with the next one."""
+        """Acquire the available records of a batch; returns whether to continue with the next."""
         throttled_left: int | None = None
         for run in self._runs.overlapping(start, batch.end):
             if not is_available(run, now_ms):
@@ -429,7 +427,7 @@ class SharePartition:
         self._runs.join(start, end)
 
     def _archive_gap(self, start: int, end: int) -> None:
-        """There is nothing for anybody at [start, end): archive what nobody holds of it."""
+        """There are no records at [start, end): archive what is available there."""
         if start >= end:
             return
         if end > self.end_offset:
@@ -440,7 +438,7 @@ class SharePartition:
         self._runs.join(start, end)
 
     def _extend(self, end: int, group_settings: ShareGroupSettings) -> None:
-        """Take records from behind the end in, as far as they may be under way together."""
+        """Move the end offset up to `end`, within the limit of records in flight."""
         room = group_settings.record_locks_max - self.open_count
         end = min(end, self.end_offset + room)
         if end > self.end_offset:
@@ -451,7 +449,7 @@ class SharePartition:
     def _apply(
         self, verdict: AcknowledgedRange, now_ms: int, group_settings: ShareGroupSettings
     ) -> bool:
-        """Whether it has to be written."""
+        """Apply one range; returns whether it has to be written."""
         for run in self._runs.split_out(verdict.start, verdict.end):
             match verdict.type:
                 case AcknowledgeType.RENEW:
@@ -487,7 +485,7 @@ class SharePartition:
             self._complete_count += run.end - run.start
 
     def _release(self, run: Run, now_ms: int, group_settings: ShareGroupSettings) -> None:
-        """The lock has ended without a word from its holder."""
+        """The lock has expired, or its member has left."""
         if run.delivery_count >= group_settings.delivery_count_limit:
             self._give_up(run, is_rejected=False, group_settings=group_settings)
         else:
@@ -523,7 +521,7 @@ class SharePartition:
         self._mark_dirty(run, is_urgent=is_urgent)
 
     def _mark_dirty(self, run: Run, *, is_urgent: bool = True) -> None:
-        """To be written; soon, or else along with what is."""
+        """Mark the run as to be written: soon, or with the next write."""
         if not run.is_dirty:
             run.is_dirty = True
             (self._dirty if is_urgent else self._lazy).append((run.start, run.end))
@@ -551,7 +549,7 @@ class SharePartition:
         self._runs.join(start, end)
 
     def _advance(self) -> None:
-        """Let the start offset pass what is done with, and the hint what is not available."""
+        """Move the start offset past final states, and the hint past what is not available."""
         done = self.start_offset
         for run in self._runs:
             if run.state not in TERMINAL:
@@ -577,7 +575,7 @@ class SharePartition:
         return bool(self._queued or self._dirty) or self.start_offset > self._written_start
 
     def _state_after_write(self) -> tuple[int, int]:
-        """The start offset and the count of what is done with behind it, once it is written."""
+        """The start offset and the delivery complete count after the write."""
         start, complete = self.start_offset, self._complete_count
         for first, last in self._writing:
             for run in self._runs.overlapping(first, last):

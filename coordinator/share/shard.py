@@ -1,31 +1,31 @@
-"""All share-partitions of one shard: who may change what, and what is written about it.
+"""The durable states of the share partitions of one shard.
 
-The log holds for each key a snapshot and updates of it, and after so many updates a new snapshot.
+The log has a snapshot and updates for each key; after a number of updates, a new snapshot.
 
-| Asked | Of a key | Is done |
+| Request | Key | Result |
 |---|---|---|
-| Initialize | unknown, or of a lower state epoch | snapshot: begin anew |
+| Initialize | unknown, or of a lower state epoch | snapshot: restart |
 | | of the same state epoch | nothing; FENCED_STATE_EPOCH for another start offset |
 | | of a higher state epoch | FENCED_STATE_EPOCH |
 | Read | unknown | INVALID_REQUEST |
 | | with a higher leader epoch | FENCED_LEADER_EPOCH |
-| | with a lower leader epoch | update: who led before is fenced |
-| | with the same leader epoch, or for nobody | nothing |
+| | with a lower leader epoch | update: former leaders are fenced |
+| | with the same leader epoch, or without one | nothing |
 | Write | unknown | INVALID_REQUEST |
 | | with a higher leader epoch | FENCED_LEADER_EPOCH |
-| | of another state epoch, also a lower one: it was deleted since | FENCED_STATE_EPOCH |
+| | of another state epoch, also a lower one after a deletion | FENCED_STATE_EPOCH |
 | | else | update, or snapshot |
 | Delete | known | tombstone |
 | | unknown | nothing |
 
-Keys of topics, or partitions, that the image does not have are UNKNOWN_TOPIC_OR_PARTITION, but for
-Delete; those of deleted topics are forgotten.
+Topics and partitions that are not in the image are UNKNOWN_TOPIC_OR_PARTITION, except for Delete;
+keys of deleted topics are removed.
 
-Nothing in the log is ever compacted: of the updates of a key all are needed. Instead, when the log
-has grown by enough records, the shell is asked where it ends; everything known is then written
-once more behind that place, and when that is committed the shell drops what lies before (ADR 10).
+The log is not compacted, because all updates of a key are needed. Instead, when the log has grown
+by enough records, the host measures its end; then all keys are written again behind it, and when
+that is committed the host deletes the records before (ADR 10).
 
-Invariant: a log from which its first part was dropped ends in the same table as the whole one.
+Invariant: without its first part the log gives the same table as the whole log.
 Called by coordinator.runtime, with one shard per partition of `__share_group_state`.
 """
 
@@ -123,7 +123,7 @@ class ShareStateShard:
         return Outcome(effects=self._measure())
 
     def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
-        """There are no timers."""
+        """A shard of share states has no timers."""
         raise AssertionError(f"a timer of an unknown kind: {key}")
 
     def on_append_failed(self, records: tuple[ShareStateRecord, ...], now_ms: int) -> _Outcome:

@@ -1,7 +1,6 @@
-"""What a rewind says of partitions: where each goes, whose they are, who is fenced off them; and
-what is known of a group's rewinds when one ends.
+"""The moves of a rewind: targets, owners and fences of partitions; and the rewind state at its end.
 
-Pure functions over values and tables. Called by `rewinding`.
+Pure functions. Called by `live_rewinder`.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,7 +28,7 @@ from odradek.protocol.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
 
 
 def move_to(at: RewindPosition, before: CommittedOffset | None) -> OffsetMove:
-    """Where the partition goes, within what its log holds."""
+    """The move of a partition, bounded by its log."""
     wanted = at.offset
     if wanted is None:
         wanted = at.shift + (NO_OFFSET if before is None else before.offset)
@@ -48,7 +47,7 @@ def move_to(at: RewindPosition, before: CommittedOffset | None) -> OffsetMove:
 
 
 def with_previous(move: OffsetMove, before: CommittedOffset | None) -> OffsetMove:
-    """The move, from where the group is now."""
+    """The move, with the currently committed offset as the previous one."""
     return OffsetMove(
         move.topic,
         move.topic_id,
@@ -63,7 +62,7 @@ def with_previous(move: OffsetMove, before: CommittedOffset | None) -> OffsetMov
 
 
 def target_offset(move: OffsetMove, now_ms: int) -> tuple[str, int, CommittedOffset | None]:
-    """The offset to be committed, with its topic and partition."""
+    """The topic, the partition and the offset to commit."""
     if move.offset == NO_OFFSET:
         return move.topic, move.partition, None
     committed = CommittedOffset(
@@ -78,7 +77,7 @@ def target_offset(move: OffsetMove, now_ms: int) -> tuple[str, int, CommittedOff
 
 
 def is_leader_sync(request: SyncGroupRequest, group: ClassicGroup) -> bool:
-    """Whether the sync is the one that ends the rebalance."""
+    """Whether it is the leader's SyncGroup, which ends the rebalance."""
     return (
         group.state is GroupState.COMPLETING_REBALANCE
         and request.generation_id == group.generation_id
@@ -88,7 +87,7 @@ def is_leader_sync(request: SyncGroupRequest, group: ClassicGroup) -> bool:
 
 
 def partitions_of(moves: Iterable[OffsetMove]) -> Partitions:
-    """The partitions that are moved."""
+    """The moved partitions by topic id."""
     found: dict[Uuid, set[int]] = {}
     for move in moves:
         found.setdefault(move.topic_id, set()).add(move.partition)
@@ -96,7 +95,7 @@ def partitions_of(moves: Iterable[OffsetMove]) -> Partitions:
 
 
 def is_targeted(consumers: ConsumerGroup, moves: Iterable[OffsetMove]) -> bool:
-    """Whether any of the partitions is, or is to become, somebody's."""
+    """Whether any of the partitions is in a member's target."""
     partitions = partitions_of(moves)
     return any(
         not partitions.get(topic_id, frozenset()).isdisjoint(indexes)
@@ -117,7 +116,7 @@ def is_assigned(consumers: ConsumerGroup, moves: Collection[OffsetMove]) -> bool
 def fences_of(
     known: Iterable[CommitFence], consumers: ConsumerGroup, moves: Iterable[OffsetMove], epoch: int
 ) -> tuple[CommitFence, ...]:
-    """Fences that somebody is still outside of, and those of this rewind."""
+    """The fences that some member has not passed yet, and those of this rewind."""
     lowest = min(consumers.current(member_id).member_epoch for member_id, _ in consumers.members())
     keys = {key_of(move) for move in moves}
     kept = [
@@ -129,18 +128,18 @@ def fences_of(
 
 
 def after(state: RewindState, done: Rewind) -> RewindState:
-    """The state with one more rewind done; the id of the one before is known for a while."""
+    """The state with a complete rewind; the id of the one before is kept."""
     last_id = ZERO_UUID if state.last is None else state.last.rewind_id
     return msgspec.structs.replace(state, last=done, done_ids=_with(state.done_ids, last_id))
 
 
 def without_pending(state: RewindState) -> RewindState:
-    """The state with what was under way given up."""
+    """The state with the pending rewind cancelled."""
     assert state.pending is not None
     given_up_ids = _with(state.given_up_ids, state.pending.rewind_id)
     return msgspec.structs.replace(state, pending=None, given_up_ids=given_up_ids)
 
 
 def _with(ids: tuple[Uuid, ...], one: Uuid) -> tuple[Uuid, ...]:
-    """The newest of them; who is nobody in particular asks but once."""
+    """The newest ids; a rewind without an id is not retried."""
     return ids if one == ZERO_UUID else (*ids, one)[-KNOWN_ID_COUNT_MAX:]

@@ -1,10 +1,10 @@
-"""Which members of a classic group go on with partitions that they had: what a rewind must know.
+"""The owned partitions of members of classic groups, for rewinds.
 
-A member that has given up everything before it joined (the eager protocol) says so in its
-subscription, and reads committed offsets anew. One that keeps what it had (cooperative, KIP-429)
-names it there, and does not. In subscriptions of version 0 neither can be said. So partitions that
-are rewound are first left out of everybody's assignment: their owners give them up, as the protocol
-wants it, and join again without them. Called by `rewind.rounds`.
+A member that revokes all partitions before it joins (eager) has no owned partitions in its
+subscription, and fetches committed offsets again. A cooperative member (KIP-429) keeps its
+partitions, names them there, and does not. Subscriptions of version 0 cannot tell. So rewound
+partitions are first left out of the assignment: their owners revoke them, as the protocol requires,
+and join again without them. Called by `revocation_rounds`.
 """
 
 from collections.abc import Set as AbstractSet
@@ -28,7 +28,7 @@ PartitionKeys: TypeAlias = AbstractSet[tuple[str, int]]
 
 
 def owners(group: ClassicGroup, keys: PartitionKeys) -> frozenset[str]:
-    """The members that keep one of these partitions, by what they joined with."""
+    """The members whose subscriptions own one of these partitions."""
     found = set()
     for member in group.members:
         try:
@@ -46,10 +46,10 @@ def owners(group: ClassicGroup, keys: PartitionKeys) -> frozenset[str]:
 
 
 def members_without_owned_field(group: ClassicGroup) -> frozenset[str]:
-    """The members whose subscriptions have no place for partitions that are kept (version 0).
+    """The members whose subscriptions have no field for owned partitions (version 0).
 
-    Most have given up everything, as all members did when that version was new. But from 3.0 on
-    kafka-python goes on where it was in a partition that it is given again.
+    Most have revoked all partitions. But kafka-python, from 3.0 on, keeps its position in a
+    partition that is assigned to it again.
     """
     return frozenset(
         member.member_id
@@ -61,11 +61,11 @@ def members_without_owned_field(group: ClassicGroup) -> frozenset[str]:
 def without_partitions(
     group: ClassicGroup, request: SyncGroupRequest, keys: PartitionKeys
 ) -> SyncGroupRequest | None:
-    """The leader's assignments with these partitions left to nobody.
+    """The leader's assignments without these partitions.
 
-    None if they cannot be left out: an assignment that cannot be read, or one with data of the
-    assignor's own, which may count on them (Kafka Streams'). librdkafka gives members back what
-    they said of themselves; that counts on nothing.
+    None if they cannot be left out: if an assignment cannot be decoded, or has user data of the
+    assignor, which may depend on them (Kafka Streams). librdkafka returns the user data of the
+    subscriptions, which does not.
     """
     assignments = []
     for given in request.assignments:

@@ -1,13 +1,11 @@
-"""The records by which a group's rewinds stand in `__consumer_offsets`: Odradek's own.
+"""The records of live rewinds in `__consumer_offsets`, which are Odradek's own.
 
-Their types are far from Kafka's, whose tools pass over types that they do not know. A key begins
-with the type, as all keys there; a value is an int16 version and one MessagePack array.
+Kafka's tools ignore types that they do not know. A value is an int16 version and one MessagePack
+array.
 
-    key 20001    group               what of a rewind is under way, and what came of the last one
-    key 20002    group, number       where the group was before one of its last rewinds
-    key 20003    group, name         where the group was when somebody took a snapshot
-
-A null value removes the key. Called by `records`.
+    type 20001   group               the pending and the last rewind
+    type 20002   group, number       an undo point: the offsets before a rewind
+    type 20003   group, name         a snapshot of the offsets
 """
 
 from typing import Final, TypeAlias
@@ -20,7 +18,7 @@ from odradek.protocol.types import NO_OFFSET, Uuid
 
 
 class OffsetMove(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One partition that is rewound: to which offset and, as `previous`, from which."""
+    """The move of one partition to `offset` from `previous`."""
 
     topic: str
     topic_id: Uuid
@@ -34,7 +32,7 @@ class OffsetMove(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CommitFence(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Commits of this partition count from that member epoch on (KIP-848)."""
+    """Commits of this partition are valid from that member epoch on (KIP-848)."""
 
     topic: str
     partition: int
@@ -42,9 +40,10 @@ class CommitFence(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Rewind(msgspec.Struct, frozen=True, array_like=True):
-    """A rewind that members stand in the way of, or that is done.
+    """A rewind, pending or complete.
 
-    `rewind_id` is the asker's. `undoes` is the number of the undo point that it uses up, 0 if none.
+    `rewind_id` is the client's. `undoes` is the number of the undo point that it removes, 0 if
+    none.
     """
 
     rewind_id: Uuid
@@ -54,9 +53,9 @@ class Rewind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RewindState(msgspec.Struct, frozen=True, array_like=True):
-    """A group's rewinds: what is under way, the last that was done, who is still fenced, and the
-    largest number that an undo point ever had. Of those before the last, and of those that were
-    given up, the ids are known for a while, the newest last: nobody who asks again starts them."""
+    """A group's rewinds: the pending one, the last complete one, the fences, and the largest number
+    of an undo point. The ids of earlier complete rewinds and of cancelled ones are kept, the newest
+    last, so that a retry does not start them again."""
 
     pending: Rewind | None = None
     last: Rewind | None = None
@@ -67,28 +66,28 @@ class RewindState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UndoPoint(msgspec.Struct, frozen=True, array_like=True):
-    """A rewind that can be undone: its moves, backwards."""
+    """The moves of a rewind that can be undone."""
 
     at_ms: int
     moves: tuple[OffsetMove, ...]
 
 
 class OffsetSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """A group's offsets as they were once."""
+    """A group's offsets at a point in time."""
 
     at_ms: int
     moves: tuple[OffsetMove, ...]
 
 
 class RewindStateRecord(msgspec.Struct, frozen=True):
-    """What is to be known of a group's rewinds; without it, that there is nothing."""
+    """The rewind state of a group."""
 
     group_id: str
     state: RewindState | None
 
 
 class UndoPointRecord(msgspec.Struct, frozen=True):
-    """A rewind can be undone, or (without a point) not any more. Numbers grow, from 1."""
+    """An undo point. Numbers increase from 1."""
 
     group_id: str
     number: int
@@ -96,7 +95,7 @@ class UndoPointRecord(msgspec.Struct, frozen=True):
 
 
 class OffsetSnapshotRecord(msgspec.Struct, frozen=True):
-    """A named snapshot, or that it is gone."""
+    """A named snapshot."""
 
     group_id: str
     name: str
