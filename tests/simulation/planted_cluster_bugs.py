@@ -26,7 +26,7 @@ from odradek.coordinator.group.rewind.records import Rewind
 from odradek.coordinator.group.step import (
     GroupStep,
 )
-from odradek.coordinator.outcome import Outcome, ShardReply
+from odradek.coordinator.outcome import Outcome, ShardReply, TransactionMarker
 from odradek.coordinator.runtime import ShardRuntime
 from odradek.coordinator.transaction.records import TransactionRecord
 from odradek.coordinator.transaction.requests import WriteMarkers
@@ -203,9 +203,12 @@ def _forgets_what_is_open(_self: TransactionShard, _now_ms: int) -> Outcome[Tran
 
 
 async def _takes_one_marker_for_all(
-    self: MarkerWriter, asked: WriteMarkers, partitions: frozenset[Partition], epoch: int
+    self: MarkerWriter,
+    effect: WriteMarkers,
+    partitions: frozenset[Partition],
+    marker: TransactionMarker,
 ) -> frozenset[Partition]:
-    left = await _try(self, asked, partitions, epoch)
+    left = await _try(self, effect, partitions, marker)
     return frozenset() if len(left) < len(partitions) else left
 
 

@@ -1,11 +1,11 @@
-"""Ends transactions in partitions: on this node through the workers and the group coordinator, on
-others through their routers.
+"""Writes the markers that end a transaction, into partitions on any broker.
 
-A decision of a transaction coordinator is carried out for ever: a partition without a leader, a
-node that is away, a full disk are tried again with growing pauses, until all is done or the shard
-that asked has moved, whose new host asks again. A partition that was deleted meanwhile counts as
-done. The markers of `__consumer_offsets` are written by the group shard that owns the partition,
-because they change what groups have committed.
+Partitions led here get them through the workers, those of `__consumer_offsets` through the group
+shard, because a marker changes what groups have committed. Other leaders get WriteTxnMarkers.
+
+The decision of a transaction coordinator is final: a partition without a leader, an unreachable
+broker or a full disk are retried with growing pauses, until all markers are written or the shard
+has moved, whose new host starts again. A partition that was deleted needs no marker.
 """
 
 import asyncio
@@ -18,9 +18,10 @@ from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
 from odradek.coordinator.group.requests import EndProducerTransaction
 from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.outcome import TransactionMarker
+from odradek.coordinator.transaction.records import by_topic
 from odradek.coordinator.transaction.requests import MarkersWritten, WriteMarkers
 from odradek.coordinator.transaction.transaction_metadata import Partition
-from odradek.node.bus.reply import Reply, drive, start_coroutine
+from odradek.node.bus.reply import drive, start_coroutine
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
@@ -46,11 +47,11 @@ _PARTITIONS_PER_REQUEST: Final = 1_000
 FINAL_ERROR_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
-        # The producer has gone on with a higher epoch: its transaction has ended there before.
+        # The producer has a higher epoch: its transaction has ended there before.
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-"""Answers after which a partition needs no further marker of this transaction."""
+"""After these codes a partition needs no marker of this transaction any more."""
 
 
 class MarkerWriter:
@@ -77,10 +78,10 @@ class MarkerWriter:
         self.pending_count = 0
         """Transactions whose markers are being written."""
 
-    def write(self, asked: WriteMarkers, context: EffectContext) -> None:
-        """Write the markers and tell the shard that asked."""
+    def write(self, effect: WriteMarkers, context: EffectContext) -> None:
+        """Write the markers, and report MarkersWritten to the shard."""
         self.pending_count += 1
-        drive(self._write(asked, context), self._on_written)
+        drive(self._write(effect, context), self._on_written)
 
     async def append(
         self,
@@ -91,10 +92,10 @@ class MarkerWriter:
         *,
         expected_transaction: tuple[int, int] | None = None,
     ) -> int:
-        """The error code of one marker in a partition that this node leads. `expected_transaction`
-        as in WriteMarker; the shards of groups do not look at it."""
+        """Write one marker into a partition that this broker leads; returns the error code.
+        `expected_transaction` as in WriteMarker; shards of groups ignore it."""
         if topic == CONSUMER_OFFSETS:
-            self._partition_verification.ended(marker.producer_id)
+            self._partition_verification.on_marker(marker.producer_id)
             try:
                 return await self._group_coordinator.call_shard(
                     partition, EndProducerTransaction(marker)
@@ -105,7 +106,7 @@ class MarkerWriter:
         place = self._logs.locate(known.topic_id, partition) if known is not None else None
         if place is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        self._partition_verification.ended(marker.producer_id)
+        self._partition_verification.on_marker(marker.producer_id)
         answer = await self._worker_client.write_marker(
             store=place[0],
             number=place[1],
@@ -120,68 +121,67 @@ class MarkerWriter:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _write(self, asked: WriteMarkers, context: EffectContext) -> None:
-        left = asked.partitions
+    async def _write(self, effect: WriteMarkers, context: EffectContext) -> None:
+        marker = TransactionMarker(
+            effect.producer_id, effect.producer_epoch, context.coordinator_epoch, effect.is_commit
+        )
+        left = effect.partitions
         pause_s = _RETRY_S_MIN
-        while left := await self._try(asked, left, context.coordinator_epoch):
+        while left := await self._try(effect, left, marker):
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, _RETRY_S_MAX)
             if not context.is_current():
                 return
-        done = MarkersWritten(asked.transactional_id, asked.producer_id, asked.producer_epoch)
+        done = MarkersWritten(effect.transactional_id, effect.producer_id, effect.producer_epoch)
         await context.report(done, self._pause)
 
     async def _try(
-        self, asked: WriteMarkers, partitions: frozenset[Partition], coordinator_epoch: int
+        self, effect: WriteMarkers, partitions: frozenset[Partition], marker: TransactionMarker
     ) -> frozenset[Partition]:
-        """Write all markers at once; what is left to be done."""
-        image = self._metadata.image
-        marker = TransactionMarker(
-            asked.producer_id, asked.producer_epoch, coordinator_epoch, asked.is_commit
-        )
-        waiting: list[tuple[Partition, Reply[int]]] = []
+        """Write all markers at once; returns the partitions that still need theirs."""
         by_leader: dict[int, list[Partition]] = {}
-        left: set[Partition] = set()
         for partition in sorted(partitions):
-            name, index = partition
-            topic = image.topics_by_name.get(name)
-            if topic is None or index >= len(topic.partitions):
-                continue
-            leader = topic.partitions[index].leader
-            if leader == self._metadata.node_id:
-                begun = start_coroutine(self.append(name, index, marker, asked.transaction_version))
-                waiting.append((partition, begun))
-            elif leader == NO_LEADER:
-                left.add(partition)
-            else:
-                by_leader.setdefault(leader, []).append(partition)
+            known = self._metadata.partition(*partition)
+            if known is not None:
+                by_leader.setdefault(known.leader, []).append(partition)
+        left = set(by_leader.pop(NO_LEADER, ()))
+        version = effect.transaction_version
+        local = by_leader.pop(self._metadata.node_id, [])
+        calls = [start_coroutine(self._append_all(local, marker, version))]
         for node_id, theirs in by_leader.items():
             for start in range(0, len(theirs), _PARTITIONS_PER_REQUEST):
                 part = theirs[start : start + _PARTITIONS_PER_REQUEST]
-                waiting += self._send_to_leader(node_id, part, marker, asked.transaction_version)
-        for partition, written in waiting:
-            code = await written
-            if code not in FINAL_ERROR_CODES:
-                left.add(partition)
-                log.info(
-                    "the marker of %s is not in %s-%d yet: %s",
-                    asked.transactional_id,
-                    *partition,
-                    ErrorCode(code).name,
-                )
+                calls.append(start_coroutine(self._send(node_id, part, marker, version)))
+        for call in calls:
+            for partition, code in (await call).items():
+                if code not in FINAL_ERROR_CODES:
+                    left.add(partition)
+                    log.info(
+                        "the marker of %s is not written to %s-%d yet: %s",
+                        effect.transactional_id,
+                        *partition,
+                        ErrorCode(code).name,
+                    )
         return frozenset(left)
 
-    def _send_to_leader(
+    async def _append_all(
+        self, partitions: list[Partition], marker: TransactionMarker, transaction_version: int
+    ) -> dict[Partition, int]:
+        """The error codes of partitions that this broker leads."""
+        written = {
+            (name, index): start_coroutine(self.append(name, index, marker, transaction_version))
+            for name, index in partitions
+        }
+        return {partition: await reply for partition, reply in written.items()}
+
+    async def _send(
         self,
         node_id: int,
         partitions: list[Partition],
         marker: TransactionMarker,
         transaction_version: int,
-    ) -> list[tuple[Partition, Reply[int]]]:
-        """Have another node write its markers: a reply for each."""
-        topics: dict[str, list[int]] = {}
-        for name, index in partitions:
-            topics.setdefault(name, []).append(index)
+    ) -> dict[Partition, int]:
+        """The error codes of partitions that another broker leads."""
         request = WriteTxnMarkersRequest(
             markers=[
                 WritableTxnMarker(
@@ -190,33 +190,23 @@ class MarkerWriter:
                     transaction_result=marker.is_commit,
                     topics=[
                         WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
-                        for name, indexes in topics.items()
+                        for name, indexes in by_topic(frozenset(partitions)).items()
                     ],
                     coordinator_epoch=marker.coordinator_epoch,
                     transaction_version=transaction_version,
                 )
             ]
         )
-        replies: dict[Partition, Reply[int]] = {partition: Reply() for partition in partitions}
-        asked = self._inter_broker_client.send(node_id, request)
-
-        def settle() -> None:
-            codes: dict[Partition, int] = {}
-            try:
-                response = asked.result()
-            except ApiError as error:
-                otherwise = error.code
-            else:
-                otherwise = ErrorCode.REQUEST_TIMED_OUT
-                for result in response.markers:
-                    for topic in result.topics:
-                        for found in topic.partitions:
-                            codes[topic.name, found.partition_index] = found.error_code
-            for partition, reply in replies.items():
-                reply.resolve(codes.get(partition, otherwise))
-
-        asked.on_done(settle)
-        return list(replies.items())
+        try:
+            response = await self._inter_broker_client.send(node_id, request)
+        except ApiError as error:
+            return dict.fromkeys(partitions, error.code)
+        codes: dict[Partition, int] = dict.fromkeys(partitions, ErrorCode.REQUEST_TIMED_OUT)
+        for result in response.markers:
+            for topic in result.topics:
+                for found in topic.partitions:
+                    codes[topic.name, found.partition_index] = found.error_code
+        return codes
 
     def _on_written(self, _result: None, error: BaseException | None) -> None:
         self.pending_count -= 1

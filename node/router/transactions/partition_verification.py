@@ -1,19 +1,19 @@
-"""Which partitions take part in which transactions: asks their coordinators, wherever they are.
+"""Adds partitions to transactions, or verifies that they were added (KIP-890).
 
-A client of transaction version 2 enlists nothing itself (KIP-890): the first batch that comes for a
-partition does, and is held until the coordinator has recorded it. Older clients enlist by
-themselves; here it is only verified, because a batch that came after its transaction's end would
-open one that nobody ends, and hold the last stable offset back for ever.
+The transaction's coordinator is called, on whichever broker it is. Clients of transaction version
+2 add no partitions themselves: the first batch for a partition does, and waits until the
+coordinator has recorded it. Older clients add partitions themselves; here that is only verified,
+because a batch that comes after its transaction's end would open a transaction that nobody ends,
+and hold back the last stable offset for ever.
 
-What a coordinator has said of a producer holds until a marker of that producer passes by. As long
-as the partition is led here, markers and batches go to it through this one router, in the order in
-which it sends them; so a batch that was vouched for is there before the marker that ends its
-transaction. What was asked before a marker and answered behind it counts for nothing, and neither
-does what was said in another leader epoch.
+A verification holds until a marker of the producer is written. While the partition is led here,
+markers and batches go to it through this one router, in the order in which it sends them: a
+verified batch is appended before the marker that ends its transaction. A verification that was
+requested before a marker and answered after it is void, and so is one of another leader epoch.
 
-A batch that an older client shall send again, because its coordinator could not be asked, comes
-before those behind it: they are refused until it is there. Otherwise the first of them could
-become the first that the partition knows of its producer, and leave no place for the one before.
+An older client retries a batch whose coordinator was not available. The batches after it are
+refused until it comes: otherwise the first of them could become the producer's first batch in the
+partition, and the retried one would be out of order.
 """
 
 import asyncio
@@ -44,11 +44,10 @@ from odradek.storage.producer_state import SEQUENCE_MAX
 R = TypeVar("R")
 
 VERIFIED_PRODUCERS_MAX: Final = 10_000
-"""Transactions whose partitions are remembered; of others the coordinator is asked once more."""
-
+"""Verified producers that are cached; for others the coordinator is called again."""
 
 TRANSACTION_V2_MIN_VERSION: Final = 12
-"""The version of Produce whose clients leave it to us to enlist partitions."""
+"""From this version of Produce on, the broker adds partitions to transactions."""
 _ABORTABLE_ERROR_MIN_VERSION: Final = 11
 _NO_EPOCH: Final = -1
 _RETRIABLE: Final = frozenset(
@@ -65,7 +64,7 @@ Append = Callable[[int], Reply[AppendReply]]
 
 
 class _PendingAppend(NamedTuple):
-    """A batch that waits for its coordinator's word."""
+    """A batch that waits for the coordinator."""
 
     append: Append
     reply: Reply[AppendReply]
@@ -75,8 +74,8 @@ class _PendingAppend(NamedTuple):
 
 @dataclass(slots=True)
 class _Verification:
-    """A question that is under way, and the batches that wait for the answer. It is void if a
-    transaction of the producer has ended since it was asked."""
+    """A pending request and the batches that wait for it. It is void if a transaction of the
+    producer has ended since."""
 
     entries: list[_PendingAppend]
     leader_epoch: int
@@ -84,15 +83,14 @@ class _Verification:
 
 
 class _VerifiedPartitions(NamedTuple):
-    """What coordinators have vouched for in the newest epoch of a producer, and in which leader
-    epochs that was."""
+    """The verified partitions of a producer in its newest epoch, with the leader epoch of each."""
 
     producer_epoch: int
     partitions: dict[Partition, int]
 
 
 class TransactionalProducer(NamedTuple):
-    """Whose transaction it is."""
+    """The owner of a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -117,13 +115,13 @@ class PartitionVerification:
         self._adding: dict[tuple[TransactionalProducer, Partition], list[_PendingAppend]] = {}
         self._verifying: dict[tuple[TransactionalProducer, Partition], _Verification] = {}
         self._verified: OrderedDict[int, _VerifiedPartitions] = OrderedDict()
-        # The base sequence of the first batch that is to be sent again.
+        # The base sequence of the first batch that the client retries.
         self._next_retried_sequence: OrderedDict[tuple[TransactionalProducer, Partition], int] = (
             OrderedDict()
         )
 
     def is_verified(self, producer: TransactionalProducer, partition: Partition) -> bool:
-        """Whether its coordinator has vouched for it, and its transaction has not ended since."""
+        """Whether the coordinator has verified the partition, and no marker was written since."""
         verified = self._verified.get(producer.producer_id)
         return (
             verified is not None
@@ -131,8 +129,8 @@ class PartitionVerification:
             and verified.partitions.get(partition) == self._leader_epoch(partition)
         )
 
-    def ended(self, producer_id: int) -> None:
-        """A marker of the producer is about to be sent to a partition."""
+    def on_marker(self, producer_id: int) -> None:
+        """A marker of the producer is about to be written to a partition."""
         self._verified.pop(producer_id, None)
         for key in [
             key for key in self._next_retried_sequence if key[0].producer_id == producer_id
@@ -145,7 +143,7 @@ class PartitionVerification:
     async def add_partitions(
         self, producer: TransactionalProducer, partitions: frozenset[Partition]
     ) -> ErrorCode:
-        """Have partitions take part in the transaction of a client of version 2."""
+        """Add partitions to the transaction of a client of transaction version 2."""
         leader_epochs = self._leader_epochs(partitions)
         codes = await self._query_coordinator(producer, partitions, verify_only=False)
         code = next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
@@ -156,11 +154,10 @@ class PartitionVerification:
     async def add(
         self, producer: TransactionalProducer, partitions: frozenset[Partition], client_version: int
     ) -> dict[Partition, ErrorCode]:
-        """Have partitions take part whose client asks for it at the coordinator, which is here.
-        Raises ApiError if it is not.
+        """AddPartitionsToTxn of a client. ApiError if the transaction is not coordinated here.
 
-        The answer leaves the shard before the markers of the transaction's end are asked for, and
-        those to partitions led here pass by here: what it says holds until they do.
+        The shard replies before it asks for the markers of the transaction's end, and markers to
+        partitions led here call `on_marker`: the verification holds until then.
         """
         leader_epochs = self._leader_epochs(partitions)
         codes = await self.decide_locally(producer, partitions, client_version, verify_only=False)
@@ -169,7 +166,7 @@ class PartitionVerification:
         return codes
 
     async def verify(self, producer: TransactionalProducer, partition: Partition) -> ErrorCode:
-        """NONE if the partition takes part in the transaction, TRANSACTION_ABORTABLE if not."""
+        """NONE if the partition is part of the transaction, TRANSACTION_ABORTABLE if not."""
         codes = await self._query_coordinator(producer, frozenset((partition,)), verify_only=True)
         return codes[partition]
 
@@ -181,9 +178,9 @@ class PartitionVerification:
         version: int,
         sequence: int,
     ) -> Reply[AppendReply]:
-        """Append a transactional batch of Produce `version` once its transaction's coordinator
-        knows of the partition. Batches for one partition are appended in the order of the calls.
-        `sequence` is the batch's first."""
+        """Append a transactional batch of Produce `version` once the coordinator has the partition.
+        The batches of one partition are appended in the order of the calls. `sequence` is the
+        batch's base sequence."""
         if self._next_retried_sequence and self._is_out_of_order(producer, partition, sequence):
             refused: Reply[AppendReply] = Reply()
             refused.resolve(RequestFailed(0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
@@ -217,7 +214,7 @@ class PartitionVerification:
         while len(self._verified) > VERIFIED_PRODUCERS_MAX:
             self._verified.popitem(last=False)
 
-    # -- clients of version 2: enlist --------------------------------------------------------------
+    # -- clients of version 2: add -----------------------------------------------------------------
 
     def _append_once_added(
         self, producer: TransactionalProducer, partition: Partition, entry: _PendingAppend
@@ -227,7 +224,7 @@ class PartitionVerification:
             pending.append(entry)
             return
         if not self._to_add:
-            # What comes in the same turn is asked for together.
+            # The batches of one turn share a request.
             self._loop.call_soon(self._add_all)
         self._to_add.setdefault(producer, {}).setdefault(partition, []).append(entry)
 
@@ -266,7 +263,7 @@ class PartitionVerification:
     def _is_out_of_order(
         self, producer: TransactionalProducer, partition: Partition, sequence: int
     ) -> bool:
-        """Whether a batch before it is to be sent again first; that one is waited for no longer."""
+        """Whether the client must retry an earlier batch first. Ends the wait for that one."""
         expected = self._next_retried_sequence.get((producer, partition))
         if expected is None:
             return False
@@ -282,20 +279,20 @@ class PartitionVerification:
         error: BaseException | None,
     ) -> None:
         verification = self._verifying.pop(key)
-        told = _checked_code(code, error)
+        result = _checked_code(code, error)
         if verification.is_void:
-            # A transaction of the producer has ended while its coordinator was asked.
-            told = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        elif told is ErrorCode.NONE:
+            # A transaction of the producer has ended meanwhile.
+            result = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif result is ErrorCode.NONE:
             producer, partition = key
             self._record_verified(producer, {partition: verification.leader_epoch})
-        if told in _RETRIABLE and not verification.is_void:
+        if result in _RETRIABLE and not verification.is_void:
             self._next_retried_sequence[key] = verification.entries[0].sequence
             while len(self._next_retried_sequence) > VERIFIED_PRODUCERS_MAX:
                 self._next_retried_sequence.popitem(last=False)
-        _finish_appends(verification.entries, verification.leader_epoch, told)
+        _finish_appends(verification.entries, verification.leader_epoch, result)
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- the coordinator ---------------------------------------------------------------------------
 
     async def _query_coordinator(
         self,
@@ -324,7 +321,7 @@ class PartitionVerification:
         *,
         verify_only: bool,
     ) -> dict[Partition, ErrorCode]:
-        """What the coordinator on this node says. Raises ApiError if it is not here."""
+        """The answer of the coordinator on this broker. ApiError if it is not here."""
         if not producer.transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         request = (
@@ -389,7 +386,7 @@ def _checked_code(code: ErrorCode | None, error: BaseException | None) -> ErrorC
 
 
 def _finish_appends(entries: Iterable[_PendingAppend], leader_epoch: int, code: ErrorCode) -> None:
-    """Append what has waited, or tell why not."""
+    """Append the waiting batches, or refuse them."""
     for entry in entries:
         if code is ErrorCode.NONE:
             appended = entry.append(leader_epoch)
@@ -403,7 +400,7 @@ def _resolve(entry: _PendingAppend, appended: Reply[AppendReply]) -> None:
 
 
 def produce_error(code: ErrorCode, version: int) -> ErrorCode:
-    """What Produce `version` answers if the coordinator does not vouch for a partition."""
+    """The error code of Produce `version` for an error of the coordinator."""
     if code in _RETRIABLE:
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if code is ErrorCode.PRODUCER_FENCED:

@@ -87,7 +87,7 @@ def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing
     client.init()
     client.add(0)
     partition_verification = harness.services.partition_verification
-    partition_verification.ended(client.producer_id)
+    partition_verification.on_marker(client.producer_id)
     producer = TransactionalProducer("tx", client.producer_id, client.producer_epoch)
     appended: list[int] = []
 
@@ -101,7 +101,7 @@ def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing
     harness.transactions.call("tx", adding)
     answers = [partition_verification.append(producer, ("t", 0), append, 9, 0)]
     assert not answers[0].is_done
-    partition_verification.ended(client.producer_id)
+    partition_verification.on_marker(client.producer_id)
     answers.append(partition_verification.append(producer, ("t", 0), append, 9, 1))
     harness.bus.come_back()
 
@@ -117,7 +117,7 @@ def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing
 def produce_without_a_coordinator(client: TransactionalClient) -> None:
     """The transaction's coordinator is elsewhere when a batch comes, and returns."""
     harness = client.harness
-    harness.services.partition_verification.ended(client.producer_id)
+    harness.services.partition_verification.on_marker(client.producer_id)
     shard = harness.transactions.shard_of("tx")
     harness.lead(TRANSACTION_STATE, epoch=5, leader=9, partition=shard)
     assert client.produce(0) == [ErrorCode.NOT_ENOUGH_REPLICAS]
