@@ -1,10 +1,9 @@
-"""What a worker wants of ISRs, on its way to the controller and back: those that its leaders want,
-and those that its replicas leave because the disk takes nothing more.
+"""Sends ISR changes to the controller: those that leaders propose (AlterPartition), and those of
+replicas that leave because their disk is full (ResignReplicas).
 
-What was sent is answered, or given up after a while with REQUEST_TIMED_OUT; what could not be sent
-as well: then nobody knows whether it was carried out, and the leader asks again. A replica resigns
-again and again for as long as its disk refuses its records, and waits for no answer.
-"""
+A proposal is answered, or ends with REQUEST_TIMED_OUT, also if it could not be sent. Its outcome is
+unknown then, and the leader proposes again. A replica resigns once per RESIGN_MS as long as its
+disk is full, and does not wait for an answer."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -37,8 +36,8 @@ class _Sent(NamedTuple):
 
 
 class AlterPartitionSender:
-    """Those of one worker. `tell(message)` brings a message to the controller, if it can. Times are
-    of the machine's steady clock, in milliseconds."""
+    """The ISR changes of one worker. `tell(message)` sends a message to the controller if it is
+    connected. Times are milliseconds of the monotonic clock."""
 
     def __init__(self, node_id: int, tell: Callable[[SubmitCommand], None]) -> None:
         self._node_id = node_id
@@ -49,7 +48,7 @@ class AlterPartitionSender:
         self._sent: dict[int, _Sent] = {}
 
     def send(self, proposals: Sequence[IsrProposal], image: MetadataImage, now_ms: int) -> None:
-        """Ask for all of these in one command."""
+        """Send these proposals in one command."""
         changes = tuple(
             InSyncChange(
                 proposal.topic_id,
@@ -66,8 +65,8 @@ class AlterPartitionSender:
     def resign(
         self, refused: Iterable[TopicIdPartition], image: MetadataImage, now_ms: int
     ) -> None:
-        """Ask others to go on without these replicas of ours, and without those that have been
-        `refused` since this was last asked for: that is not more often than once in RESIGN_MS."""
+        """Remove these replicas of this node from their ISRs, and those that failed since the last
+        command. Sends at most one command per RESIGN_MS."""
         self._refused.update(dict.fromkeys(refused))
         if not self._refused or now_ms < self._resign_ms:
             return
@@ -84,7 +83,7 @@ class AlterPartitionSender:
         self._tell(SubmitCommand(self._next_id, encode_command(command), now_ms + TIMEOUT_MS))
 
     def on_response(self, message: CommandSubmitted) -> Iterator[ProposalResult]:
-        """What the controller said of each proposal."""
+        """The controller's result for each proposal."""
         sent = self._sent.pop(message.request_id, None)
         if sent is None:
             return
@@ -98,7 +97,7 @@ class AlterPartitionSender:
             yield proposal, ErrorCode(result.error_code)
 
     def expired(self, now_ms: int) -> Iterator[ProposalResult]:
-        """Proposals of which nothing was heard in time."""
+        """Proposals without an answer in time."""
         for request_id, sent in list(self._sent.items()):
             if sent.deadline_ms <= now_ms:
                 del self._sent[request_id]

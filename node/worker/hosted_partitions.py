@@ -1,10 +1,8 @@
-"""What a worker owns, kept in step with the metadata: its stores, and the partitions in them.
+"""The stores and partitions of a worker, kept in step with the metadata image.
 
-The image says which partitions this node has and with which configs; the stores follow. A partition
-that the image does not know is deleted, one that the store does not know is created, so that it
-does not matter where a worker was when it died. What one image brings costs one synced change per
-store.
-"""
+The image has the partitions of this node and their configs. Partitions that are not in the image
+are deleted, those that are not in the store are created, so that a worker may be killed at any
+point. Applying an image costs one synced change per store."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,8 +32,8 @@ PartitionLocation = tuple[int, int]
 
 
 class AppendAdmission(NamedTuple):
-    """What an append meets before it is looked at: refusal, or the epoch to write; and whether
-    others must have it before it is committed."""
+    """Whether a partition takes appends: the error code if it does not (which may differ for
+    acks=all), the leader epoch for its batches, and whether it is replicated."""
 
     leader_epoch: int
     error_code: ErrorCode
@@ -44,8 +42,8 @@ class AppendAdmission(NamedTuple):
 
 
 class ReplicatedPartition(NamedTuple):
-    """A replica that is not the only one of its partition. Rates are bytes per second, None where
-    the replica is not throttled (KIP-73)."""
+    """A partition with more than one replica. Rates are in bytes per second, None if the replica is
+    not throttled (KIP-73)."""
 
     topic_id: bytes
     partition: int
@@ -61,7 +59,7 @@ _NOT_LEADER = AppendAdmission(
 
 
 class HostedPartitions:
-    """The stores of one worker: those whose index modulo the worker count is the worker's."""
+    """The stores of one worker: those whose index modulo the worker count is its own."""
 
     def __init__(
         self,
@@ -92,14 +90,13 @@ class HostedPartitions:
         it."""
 
     def admission(self, store: int, number: int) -> AppendAdmission:
-        """Whether and in which epoch a partition takes appends."""
+        """Whether the partition takes appends, and in which leader epoch."""
         return self._admissions.get((store, number), _NOT_LEADER)
 
     def follow(self, image: MetadataImage) -> set[PartitionLocation]:
-        """Carry out what changed since the last image. Returns the places that vanished.
+        """Apply the changes since the last image. Returns the deleted partitions.
 
-        Raises StorageError when the disk does not take it (it is full); then the same image can be
-        followed again later, and what had been done already is found done.
+        Raises StorageError if the disk is full. The same image can be applied again then.
         """
         old = self._image
         vanished = (
@@ -127,7 +124,7 @@ class HostedPartitions:
             store.close()
 
     def _take(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
-        """Create the partitions of these topics that are new, and renew those that are not."""
+        """Create the new partitions of these topics, and update the others."""
         new: dict[int, list[NewPartition]] = {}
         states: dict[int, list[tuple[AppendAdmission, ReplicatedPartition]]] = {}
         broker = broker_settings(image, self._node_id, self._static_configs)
@@ -171,7 +168,7 @@ class HostedPartitions:
                 self._replicate(store, (index, number), replicated)
 
     def _rate_per_worker(self, rate: int | None) -> int | None:
-        """This worker's part of a rate that holds for the whole node; null: as fast as it goes."""
+        """This worker's share of a rate for the whole node. None: not limited."""
         return None if rate is None else max(1, rate // self._worker_count)
 
     def _replicate(
@@ -186,7 +183,7 @@ class HostedPartitions:
                 self.replicated[location] = replicated
                 self.changed.add(location)
         else:
-            # What is here is all there is; perhaps since the others were taken away.
+            # This is the only replica, or it has become the only one.
             if known is not None:
                 del self.replicated[location]
                 self.changed.add(location)
@@ -204,7 +201,7 @@ class HostedPartitions:
         )
 
     def _removed_locations(self, topics: Iterable[TopicImage]) -> set[PartitionLocation]:
-        """Those whose replica here is none any more: it was moved to another node."""
+        """Partitions that have been moved away from this node."""
         locations: set[PartitionLocation] = set()
         for topic in topics:
             for partition, state in enumerate(topic.partitions):
@@ -215,7 +212,7 @@ class HostedPartitions:
         return locations
 
     def location_of(self, topic_id: bytes, partition: int) -> PartitionLocation | None:
-        """Where a partition lies; None if it does not lie in a store of ours."""
+        """The location of a partition. None if it is not in a store of this worker."""
         index = store_index(topic_id, partition, self._store_count)
         store = self.stores.get(index)
         number = store.number_of(topic_id, partition) if store is not None else None
@@ -231,7 +228,7 @@ class HostedPartitions:
         return locations
 
     def _unknown_locations(self, image: MetadataImage) -> set[PartitionLocation]:
-        """What the stores hold and the first image does not: deleted while this worker was away."""
+        """Partitions in the stores that are not in the first image: deleted in the meantime."""
         locations: set[PartitionLocation] = set()
         for index, store in self.stores.items():
             for number, held in store.partitions().items():
@@ -254,7 +251,7 @@ def _deleted_topics(old: MetadataImage, new: MetadataImage) -> Iterator[TopicIma
 
 
 def _changed_topics(old: MetadataImage, new: MetadataImage) -> Iterator[TopicImage]:
-    """Topics that are new or different, or whose configs are."""
+    """Topics that are new or changed, or whose configs have changed."""
     if _has_new_defaults(old, new):
         yield from new.topics_by_id.values()
         return
@@ -269,7 +266,7 @@ def _changed_topics(old: MetadataImage, new: MetadataImage) -> Iterator[TopicIma
 
 
 def _has_new_defaults(old: MetadataImage, new: MetadataImage) -> bool:
-    """Whether a broker config changed, which may be the default of any topic's."""
+    """Whether a broker config changed, which may be the default of a topic config."""
     if old.offset == 0:
         return True
     if old.configs is new.configs:
@@ -282,7 +279,7 @@ def _has_new_defaults(old: MetadataImage, new: MetadataImage) -> bool:
 
 
 def log_settings_of(settings: TopicSettings) -> LogSettings:
-    """The part of a topic's configs that storage acts on: the fields that both have, and three."""
+    """The topic configs that apply to storage: the fields that both have, and three."""
     return LogSettings(
         cleanup_delete="delete" in settings.cleanup_policy,
         cleanup_compact="compact" in settings.cleanup_policy,

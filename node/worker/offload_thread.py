@@ -1,8 +1,7 @@
-"""One helper thread that does a piece of work beside its owner, hand over and back.
+"""A second thread that runs one callable at a time for its owner.
 
-An executor with futures does the same for several times the price, and a turn hands work over
-thousands of times a second. The thread is started with the first piece and is a daemon: a worker
-leaves by `os._exit` anyway.
+It costs a fraction of an executor with futures, and a turn uses it thousands of times a second. The
+thread is a daemon and is started with the first callable.
 """
 
 import threading
@@ -11,9 +10,9 @@ from queue import SimpleQueue
 
 
 class OffloadThread:
-    """`start` a piece of work, do something else, `wait`: strictly in turns, by one owner.
+    """`start` a callable, then `wait` for it. For one owner.
 
-    `settle` is called once, first, in the thread.
+    `settle` is called once in the thread, before the first callable.
     """
 
     def __init__(self, settle: Callable[[], None]) -> None:
@@ -23,14 +22,14 @@ class OffloadThread:
         self._thread: threading.Thread | None = None
 
     def start(self, work: Callable[[], None]) -> None:
-        """Have it done. `wait` must follow before the next."""
+        """Run `work` in the thread. `wait` must be called before the next `start`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="helper", daemon=True)
             self._thread.start()
         self._work.put(work)
 
     def wait(self) -> None:
-        """Return when it is done; raises what it raised."""
+        """Return when `work` is done. Raises its exception."""
         outcome = self._outcomes.get()
         if outcome is not None:
             raise outcome

@@ -1,10 +1,9 @@
-"""The worker's end of the bus to the routers: requests in, replies out, and when to sleep.
+"""The worker's side of the bus to the routers: requests in, replies out, and when to sleep.
 
-Each router has a ring in either direction in its arena (node/bus/ring.py), a bell on either side,
-and a ZeroMQ link over which the two find each other and learn when the other has started anew. A
-worker that has just answered a single request looks for the next one for a moment before it
-sleeps, if that has paid lately (node/bus/adaptive_spin.py).
-"""
+Each router has a ring per direction in its arena (node/bus/ring.py), a wakeup pipe on each side,
+and a ZeroMQ link, over which the two exchange greetings after each start. After a turn with a
+single request the worker spins for a moment before it sleeps, if that has paid off lately
+(node/bus/adaptive_spin.py)."""
 
 import logging
 import time
@@ -36,8 +35,7 @@ _MESSAGES_PER_TURN = 64
 
 
 class _RouterLink:
-    """One router as the worker reaches it. Without rings until the router has answered the
-    greeting."""
+    """The link to one router. It has no rings until the router has answered the greeting."""
 
     __slots__ = ("arena", "link", "replies", "requests", "state", "wakeup_writer")
 
@@ -66,7 +64,7 @@ class RouterLinks:
         identity = f"worker-{worker}".encode()
         wakeup_path = run_folder / f"worker-{worker}.bell"
         self.wakeup_pipe = WakeupPipe(wakeup_path)
-        """Rung by routers while we sleep; to be waited on like the sockets."""
+        """Written by routers while the worker sleeps. To be polled like the sockets."""
         self._greeting = encode(
             [WorkerGreeting(worker, incarnation, str(wakeup_path), worker_count=worker_count)]
         )
@@ -77,22 +75,22 @@ class RouterLinks:
         self._decode = msgspec.msgpack.Decoder(list[ToWorker]).decode
         self._spin = AdaptiveSpin()
         self.on_relayed: Callable[[bytes, bytes], None] = lambda _identity, _payload: None
-        """Gets (identity, payload) of what our router answers another node's."""
+        """Called with (identity, payload) of this node's router's response to another node's."""
 
     @property
     def sockets(self) -> "Iterator[zmq.Socket[bytes]]":
-        """What to wait on while asleep."""
+        """The sockets to poll while asleep."""
         for router in self._routers:
             yield router.link.socket
             yield router.link.monitor
 
     @property
     def are_open(self) -> bool:
-        """Whether every router has answered our greeting: none writes to a former worker's ring."""
+        """Whether all routers have answered the greeting, so that none uses an old ring."""
         return all(router.requests is not None for router in self._routers)
 
     def read(self) -> list[tuple[RouterState, Request]]:
-        """The requests that the rings hold, a bounded number of messages at a time."""
+        """The requests in the rings, up to a bounded number of messages."""
         requests: list[tuple[RouterState, Request]] = []
         for router in self._routers:
             ring = router.requests
@@ -111,8 +109,8 @@ class RouterLinks:
         return requests
 
     def read_or_spin(self, last_count: int) -> list[tuple[RouterState, Request]]:
-        """What is there; after a turn of a single request, also what comes in the next moment if
-        looking for it pays. Nothing when it is time to sleep."""
+        """The requests in the rings. After a turn with a single request, spins for the next one, if
+        that pays off. Empty when it is time to sleep."""
         requests = self.read()
         if requests or last_count != 1 or not self._spin.should_spin():
             return requests
@@ -124,19 +122,19 @@ class RouterLinks:
         return requests
 
     def fall_asleep(self) -> bool:
-        """Ask every router to ring. False when one has put something into its ring meanwhile."""
+        """Ask every router to wake this worker. False if a request has come in the meantime."""
         return all(
             router.requests is None or router.requests.fall_asleep() for router in self._routers
         )
 
     def wake_up(self) -> None:
-        """Take the wish to be rung back."""
+        """Withdraw the request to be woken."""
         for router in self._routers:
             if router.requests is not None:
                 router.requests.wake_up()
 
     def receive(self) -> None:
-        """Take in what woke us up besides requests: the bell, and greetings."""
+        """Receive what woke the worker besides requests: the wakeup pipe and greetings."""
         self.wakeup_pipe.quiet()
         for router in self._routers:
             if router.link.take_connected():
@@ -147,7 +145,7 @@ class RouterLinks:
                         self._open(router, message)
 
     def send_replies(self) -> None:
-        """Deliver what each router is owed, and ring for those that sleep."""
+        """Send the replies, and wake the routers that sleep."""
         for router in self._routers:
             replies = router.state.replies
             if not replies:
@@ -155,20 +153,20 @@ class RouterLinks:
             ring = router.replies
             if ring is not None:
                 self._write(router, ring, replies)
-            # A router without a ring has forgotten what it asked for.
+            # A router without a ring has restarted, and does not expect these replies.
             replies.clear()
 
     def relay(self, identity: bytes, payload: bytes) -> None:
-        """Owe the first router what another node's asks; it leaves with the next replies."""
+        """Pass a request of another node's router to the first router, with the next replies."""
         self._routers[0].state.replies.append(RelayRequest(identity, payload))
 
     def broadcast(self, message: ToRouter) -> None:
-        """Owe every router this message; it leaves with the next replies."""
+        """Send a message to all routers, with the next replies."""
         for router in self._routers:
             router.state.replies.append(message)
 
     def close(self) -> None:
-        """Give the sockets up."""
+        """Close the sockets."""
         for router in self._routers:
             router.link.close()
 
@@ -180,8 +178,7 @@ class RouterLinks:
             self._write(router, ring, replies[middle:])
             return
         while not ring.write(payload):
-            # The router is slow or gone. What is answered here lies in its ring of requests no
-            # more, so it has a bounded number of answers to take.
+            # The router is slow or gone. The number of outstanding answers is bounded.
             if router.wakeup_writer is None or not router.wakeup_writer.ring():
                 return
             time.sleep(0.0001)
@@ -210,7 +207,7 @@ class RouterLinks:
         router.wakeup_writer = WakeupWriter.open(Path(greeting.wakeup_path))
 
     def _close_arena(self, router: _RouterLink) -> None:
-        """Let go of the memory of a router that is gone; nothing refers to it between two turns."""
+        """Release the memory of a router that is gone. Nothing refers to it between turns."""
         arena, router.arena = router.arena, None
         router.requests = router.replies = router.state.arena = None
         if arena is not None:

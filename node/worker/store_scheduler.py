@@ -1,25 +1,23 @@
-"""What a worker does between turns: due syncs, and maintenance in slices of a few milliseconds.
+"""Schedules the work of stores between turns: due syncs, and maintenance in slices of milliseconds.
 
-Maintenance of a store (retention, rewriting, compaction) is a generator that yields often; one runs
-at a time, and every turn of requests comes before its next slice. When nothing is due the worker
-sleeps.
-"""
+The maintenance of a store (retention, rewriting, compaction) is a generator. One runs at a time,
+and requests come before its next slice."""
 
 from collections.abc import Iterator, Mapping
 
 from odradek.storage.store import Store
 
 CHECK_INTERVAL_MS = 1_000
-"""How often a store is asked whether anything is due; the answer costs a few comparisons."""
+"""How often each store is asked for due maintenance."""
 _WAIT_FOR_DISK_MS = 10
 _SET_BACK_MS = 1_000
-"""By which a clock must go back to have been set: less than that is waited for."""
+"""A clock that goes back by more than this has been set. Smaller steps are waited for."""
 _SYNCED_WITHIN_MS = 60_000
-"""What was due so soon after the clock was set back is done at once."""
+"""When the clock was set back, tasks that were due within this time run at once."""
 
 
 class StoreScheduler:
-    """The duties of all stores of a worker, one slice at a time."""
+    """Runs the tasks of all stores of a worker, one slice at a time."""
 
     def __init__(self, stores: Mapping[int, Store], now_ms: int) -> None:
         self._stores = stores
@@ -29,7 +27,7 @@ class StoreScheduler:
         self._resume_ms = self._seen_ms = now_ms
 
     def run_slice(self, now_ms: int) -> None:
-        """Do what is due now, for a few milliseconds at most."""
+        """Run what is due now, for a few milliseconds at most."""
         if now_ms < self._seen_ms - _SET_BACK_MS:
             self._begin_anew(now_ms)
         self._seen_ms = now_ms
@@ -45,19 +43,19 @@ class StoreScheduler:
                 self._resume_ms = now_ms + _WAIT_FOR_DISK_MS
 
     def _begin_anew(self, now_ms: int) -> None:
-        """The clock was set back: what was due soon must not wait until it is as late again."""
+        """The clock was set back: tasks must not wait until the old time is reached again."""
         for store in self._stores.values():
             store.run_due_tasks(self._seen_ms + _SYNCED_WITHIN_MS)
         self._next_check_ms = self._resume_ms = now_ms
 
     def next_ms(self, now_ms: int) -> int:
-        """When `run_slice` should be called next, at the latest; at or before `now_ms`: at once."""
+        """When `run_slice` must be called next. At or before `now_ms`: at once."""
         if self._running is not None:
             return self._resume_ms
         if self._queue:
             return now_ms
         due_ms = min(store.next_deadline_ms() for store in self._stores.values())
-        # What is overdue after a slice waits for a sync in its thread.
+        # A task that is still due after a slice waits for the sync thread.
         return min(self._next_check_ms, max(due_ms, now_ms + _WAIT_FOR_DISK_MS))
 
     def _start(self, now_ms: int) -> None:

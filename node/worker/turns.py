@@ -1,15 +1,13 @@
-"""One turn of a worker: everything that has arrived is decided, written with one commit a store,
-then answered.
+"""One turn of a worker: it carries out all requests that have arrived, commits once per store, and
+then answers.
 
-Appends of all partitions of a store share a transaction; a turn whose bytes pass the bound is
-committed in the middle and goes on. Nothing is answered before its commit. If a commit fails (disk
-full), every append of it is answered KAFKA_STORAGE_ERROR and the store is as it was before the
-turn.
+Appends to all partitions of a store share a transaction. A turn with more than COMMIT_BYTES_MAX is
+committed in between. Nothing is answered before its commit. If a commit fails (disk full), all its
+appends are answered with KAFKA_STORAGE_ERROR, and the store has the state before the turn.
 
-A turn with many bytes for several stores is carried out by two threads: copying into the page
-cache is most of its cost, and LMDB lets go of the interpreter for that. Each store is one thread's
-alone for the length of the turn, and the turn ends when both have.
-"""
+A turn with many bytes for several stores runs in two threads: most of the time is spent copying
+into the page cache, for which LMDB releases the interpreter lock. During the turn each store
+belongs to one thread. The turn ends when both threads are done."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -45,23 +43,23 @@ from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
 
 COMMIT_BYTES_MAX = 2 << 20
-"""Above this a commit's dirty pages no longer fit the caches, and each byte costs more."""
+"""The dirty pages of larger commits do not fit into the CPU caches."""
 
 OFFLOADED_BYTES_MIN = 64 << 10
-"""What the helper must have to do at least: waking it costs as much as a few dozen KiB."""
+"""The least work for the offload thread: waking it costs as much as a few dozen KiB."""
 
 EPOCH_BUMPS_SINCE = 2
 """The transaction version from which each transaction has a producer epoch of its own (KIP-890)."""
 
 
 class ReplicaAppend:
-    """A leader's batches, at [start, start + length) of a view that nobody else has. `result` is
-    what the turn made of it."""
+    """Batches fetched from a leader, at [start, start + length) of a view that belongs to this
+    request. The turn sets `result`."""
 
     __slots__ = ("length", "number", "result", "start", "store", "view")
 
     request_id = 0
-    """No router's: the result is looked at where the batches came from."""
+    """Not a router's request: ReplicaFetchers reads the result."""
 
     def __init__(
         self, store: int, number: int, view: memoryview, *, start: int, length: int
@@ -78,8 +76,8 @@ Request = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
 
 
 class DelayedProduce(NamedTuple):
-    """The answer to an append that waits for followers: for those to have all below `end_offset`,
-    `timeout_ms` at most."""
+    """The answer to an append with acks=all: it waits until the in-sync replicas have everything
+    below `end_offset`, for `timeout_ms` at most."""
 
     store: int
     number: int
@@ -90,8 +88,8 @@ class DelayedProduce(NamedTuple):
 
 
 class DelayedDeleteRecords(NamedTuple):
-    """The answer to a deletion that waits until the other replicas' logs start at or above
-    `offset`, `timeout_ms` at most."""
+    """The answer to DeleteRecords: it waits until the logs of the other replicas start at or above
+    `offset`, for `timeout_ms` at most."""
 
     store: int
     number: int
@@ -103,7 +101,7 @@ class DelayedDeleteRecords(NamedTuple):
 
 @dataclass(slots=True)
 class RouterState:
-    """One router as the worker knows it: its arena, and what it is owed at the end of the turn."""
+    """A router's arena, and the replies for it, which are sent at the end of the turn."""
 
     arena: memoryview | None = None
     replies: list[ToRouter] = field(default_factory=list)
@@ -111,7 +109,7 @@ class RouterState:
 
 @dataclass(slots=True)
 class _OpenTurn:
-    """A store's open transaction and the answers that wait for its commit."""
+    """A store's turn, and the requests whose answers wait for its commit."""
 
     turn: Turn
     byte_count: int = 0
@@ -119,14 +117,14 @@ class _OpenTurn:
     delayed: list[tuple[RouterState, Append | AppendBytes | WriteMarker, AppendResult]] = field(
         default_factory=list
     )
-    """Appends that others must have before they are answered."""
+    """Appends whose answers wait for followers."""
     fetched: list[ReplicaAppend] = field(default_factory=list)
     replicated: set[int] = field(default_factory=set)
-    """Numbers of partitions whose log end is not their high watermark."""
+    """Numbers of the replicated partitions in the turn."""
 
 
 class TurnExecutor:
-    """Carries requests out against the stores. `broadcast(message)` reaches every router.
+    """Carries out requests. `broadcast(message)` sends a message to all routers.
 
     `pin_offload_thread` is called once in the helper thread, to choose its processors; without it
     there is no helper.
@@ -156,11 +154,11 @@ class TurnExecutor:
 
     @property
     def failed_count(self) -> int:
-        """Appends that the disk did not take."""
+        """Appends that failed with a storage error."""
         return self._writer.failed_count + self._offload_writer.failed_count
 
     def take_failed_partitions(self) -> set[PartitionLocation]:
-        """The replicated partitions that the disk has refused, since this was last asked."""
+        """The replicated partitions with failed commits since the last call."""
         writers = self._writer, self._offload_writer
         failed_partitions = self._writer.failed_partitions | self._offload_writer.failed_partitions
         if failed_partitions:
@@ -169,7 +167,7 @@ class TurnExecutor:
         return failed_partitions
 
     def take_delayed_produces(self) -> list[DelayedProduce]:
-        """The answers that wait for followers, since this was last asked; none is made twice."""
+        """The answers that wait for followers, new since the last call."""
         writers = self._writer, self._offload_writer
         delayed = self._writer.delayed + self._offload_writer.delayed
         if delayed:
@@ -178,7 +176,7 @@ class TurnExecutor:
         return delayed
 
     def take_delayed_deletes(self) -> list[DelayedDeleteRecords]:
-        """The deletions that wait for followers, since this was last asked; none is made twice."""
+        """The deletions that wait for followers, new since the last call."""
         writers = self._writer, self._offload_writer
         deletions = self._writer.deletions + self._offload_writer.deletions
         if deletions:
@@ -187,14 +185,14 @@ class TurnExecutor:
         return deletions
 
     def take_grown(self) -> set[PartitionLocation]:
-        """The replicated partitions that have grown since this was last asked."""
+        """The replicated partitions that were appended to since the last call."""
         grown = self._writer.grown | self._offload_writer.grown
         if grown:
             self._writer.grown, self._offload_writer.grown = set(), set()
         return grown
 
     def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
-        """Carry the requests out, commit, and leave the replies with their routers."""
+        """Carry out the requests, commit, and add the replies to their routers."""
         offload_thread = self._offload_thread
         if offload_thread is None or len(requests) == 1:
             self._writer.run(requests, now_ms)
@@ -212,12 +210,12 @@ class TurnExecutor:
             offload_thread.wait()
 
     def notify(self, index: int, numbers: Iterable[int]) -> None:
-        """Tell the routers of those partitions that somebody watches; the watch is taken."""
+        """Notify the routers that watch these partitions, and clear the watches."""
         self._writer.notify(index, numbers)
 
 
 def _stores_to_offload(requests: Iterable[tuple[RouterState, Request]]) -> set[int]:
-    """The stores whose requests the helper takes: about half of the bytes, or none."""
+    """The stores for the offload thread: about half of the bytes, or none."""
     sizes: dict[int, int] = {}
     for _, request in requests:
         if type(request) is Append or type(request) is ReplicaAppend:
@@ -251,7 +249,7 @@ def _origin_of(request: Append | AppendBytes) -> AppendOrigin:
 
 
 class _StoreWriter:
-    """One thread's part of a turn: requests in order, each store's commit at the end."""
+    """One thread's part of a turn: the requests in order, then a commit per store."""
 
     def __init__(self, partitions: HostedPartitions, broadcast: Callable[[ToRouter], None]) -> None:
         self._partitions = partitions
@@ -425,12 +423,12 @@ class _StoreWriter:
                 )
             return
         if opened.replicated:
-            # Whoever reads these waits for the high watermark.
+            # Readers of replicated partitions wait for the high watermark.
             grown = opened.replicated & advanced
             self.grown.update((index, number) for number in grown)
             advanced = advanced - grown
             self._delay(index, opened)
-        # First those who wait for records: who appended waits less for having been told second.
+        # Notify waiting consumers before the producers are answered.
         self.notify(index, advanced)
         for router, request_id, result in opened.waiting:
             router.replies.append(_appended(request_id, result))
@@ -452,7 +450,7 @@ class _StoreWriter:
 
     def _delete_records(self, router: RouterState, store: Store, request: DeleteRecords) -> None:
         if request.store in self._open:
-            # The high watermark that -1 stands for includes what came before in this turn.
+            # An offset of -1 means the high watermark after the appends of this turn.
             self._commit(request.store)
         admission = self._partitions.admission(request.store, request.number)
         code, low_watermark = admission.error_code, -1
@@ -486,7 +484,7 @@ class _StoreWriter:
         router.replies.append(ProducersDescribed(request.request_id, error_code, producers))
 
     def notify(self, index: int, numbers: Iterable[int]) -> None:
-        """Tell the routers of those partitions that somebody watches; the watch is taken."""
+        """Notify the routers that watch these partitions, and clear the watches."""
         status = self._partitions.stores[index].status
         # `take_watch` is a bit per router; with a shared bus message all of them hear of it, and
         # those that did not ask find nobody waiting.
