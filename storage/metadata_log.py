@@ -191,14 +191,12 @@ class MetadataLog:
         hard_state: StoredHardState | None = None,
         may_use_reserve: bool = False,
     ) -> int:
-        """Writes consecutive entries and the hard state in one durable commit; returns the last
-        index. On a full disk entries are refused (MetadataLogFullError) but those that
-        `may_use_reserve` the room kept back, which is for what gives room back: some hundred
-        commits.
+        """Write consecutive entries and the hard state in one synced commit. Returns the last
+        index. On a full disk entries fail with MetadataLogFullError, unless they `may_use_reserve`:
+        for commands that free space, some hundred commits.
 
-        An entry at or below `last_index` replaces the whole suffix from there (Raft 5.3). Whoever
-        calls has compared terms: an entry that is already here must not be sent again, or what
-        follows it is lost.
+        An entry at or below `last_index` replaces all entries from there on (Raft 5.3). The caller
+        has compared terms: it must not write an entry that the log already has.
         """
         if entries:
             first = entries[0].index

@@ -1,8 +1,8 @@
 """A worker: the process that owns stores and writes them. The composition root of the write path.
 
-One thread, one loop, no event loop library: wait for requests, drain what has arrived, carry it out
-in one turn (turns.py), send the replies, and between turns do a slice of housekeeping. Order of
-duties in a turn: write, commit, publish in the status table, reply. Started as `python -m
+One thread, one loop, no event loop library: wait for requests, carry out all that have arrived in
+one turn (turns.py), send the replies, and between turns run a slice of the stores' tasks. Order of
+steps in a turn: write, commit, publish in the status table, reply. Started as `python -m
 node.worker.process CONFIG INDEX`.
 """
 
@@ -53,14 +53,14 @@ from odradek.storage.settings import StoreOptions
 log = logging.getLogger(__name__)
 
 GC_ALLOCATIONS = 50_000
-"""Objects made and not yet freed between two looks of the garbage collector at the youngest."""
+"""Allocations minus deallocations between two collections of the youngest generation."""
 
 _IDLE_POLL_MS = 1_000
 _RETRY_MS = 1_000
 _FINISH_S = 0.05
-"""How long routers are given to hear that a worker ends and to send it nothing more."""
+"""How long a stopping worker still answers, until the routers know that it stops."""
 _DUTIES_INTERVAL_S = 0.005
-"""How long a busy worker leaves the controller, the supervisor and its stores' duties alone."""
+"""How often a busy worker serves the controller, the supervisor and its stores' tasks."""
 
 
 class WorkerProcess:
@@ -77,8 +77,8 @@ class WorkerProcess:
         self._index = index
         self._supervisor = supervisor
         self._incarnation = time.time_ns()
-        # Replication's time is the wall clock at the start plus what the steady clock has counted
-        # since: a clock that is set makes nobody lag.
+        # Replication uses the wall clock at the start plus the monotonic clock, so that setting the
+        # wall clock does not make replicas lag.
         self._clock_offset_ms = _now_ms() - _steady_ms()
         self._name = f"worker-{index}"
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
@@ -115,7 +115,7 @@ class WorkerProcess:
         self._poller = zmq.Poller()
         self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()
         self._data_sockets: set[object] = {self._wakeup_descriptor}
-        """What wakes us for the data's sake alone: routers' bell and other nodes."""
+        """The sockets that only wake for data: the wakeup pipe, and other nodes."""
         self._has_peer_requests = False
         self._replication = self._make_replication()
         self._routers.on_relayed = self._replication.send_relayed_response
@@ -162,7 +162,7 @@ class WorkerProcess:
         return ReplicaNetwork(listen, self._address_of, keys, _lag_max_ms(config))
 
     def _address_of(self, node_id: int, store: int) -> str | None:
-        """Where the worker that owns a store of another node listens, as that node has said."""
+        """The registered address of the worker that owns a store of another node."""
         broker = self._image.brokers.get(node_id)
         if broker is None:
             return None
@@ -178,7 +178,7 @@ class WorkerProcess:
         return f"tcp://{host}:{worker.port}"
 
     def run(self) -> None:
-        """Serve until the supervisor says stop; then sync and close the stores."""
+        """Serve until the supervisor stops this process. Then sync and close the stores."""
         try:
             while not self._is_stopping:
                 self._serve_while_busy()
@@ -190,8 +190,8 @@ class WorkerProcess:
             log.info("the stores are closed")
 
     def _finish(self) -> None:
-        """Answer what routers have sent. What they have not, having heard, waits for whoever is
-        next to own these stores, so that nobody is refused for a worker's orderly end."""
+        """Answer the requests that routers have sent. Later ones wait in the routers for the next
+        owner of the stores, so that an orderly stop fails no request."""
         self._routers.broadcast(WorkerLeaving())
         self._routers.send_replies()
         until = time.perf_counter() + _FINISH_S
@@ -247,7 +247,7 @@ class WorkerProcess:
         )
 
     def _serve_while_busy(self) -> None:
-        """Turns of requests, until there are none or it is time to look around."""
+        """Run turns until there are no requests, or until the other tasks are due."""
         until = time.perf_counter() + _DUTIES_INTERVAL_S
         count = 0
         replication = self._replication
@@ -256,7 +256,7 @@ class WorkerProcess:
             count = len(requests)
             if replication.is_active or self._has_peer_requests:
                 self._has_peer_requests = False
-                # Other nodes wait for us as routers do, and in the same turn.
+                # Requests of other nodes run in the same turn.
                 replication_ms = self._replication_ms()
                 requests += replication.receive(replication_ms)
                 if requests:
@@ -270,7 +270,7 @@ class WorkerProcess:
                 return
 
     def _run_duties(self) -> None:
-        """Everything but requests; sleeps when nothing at all is due."""
+        """Run everything but requests. Sleeps if nothing is due."""
         now_ms, replication_ms = _now_ms(), self._replication_ms()
         self._store_scheduler.run_slice(now_ms)
         self._replication.tick(replication_ms)
@@ -284,14 +284,14 @@ class WorkerProcess:
         is_only_wakeup = len(ready) == 1 and ready[0][0] == self._wakeup_descriptor
         data_sockets = self._data_sockets
         if not is_only_wakeup and not self._replication.is_active:
-            # A follower that knows more than we do must be told so, or it would wake us for ever.
+            # An early follower must be answered, or it would wake this worker again and again.
             self._has_peer_requests = any(
                 at in data_sockets and at != self._wakeup_descriptor for at, _ in ready
             )
         if time.monotonic() < self._duties_due and (
             is_only_wakeup or (ready and all(at in data_sockets for at, _ in ready))
         ):
-            # Requests and nothing else: they have waited for us to wake up already.
+            # Only requests: run them at once.
             self._routers.wakeup_pipe.quiet()
             return
         self._duties_due = time.monotonic() + _DUTIES_INTERVAL_S
@@ -321,7 +321,7 @@ class WorkerProcess:
         self._proposals.send(proposals, self._image, _steady_ms())
 
     def _resign_failed_replicas(self, now_ms: int) -> None:
-        """Others shall not wait for replicas whose records this node's disk does not take."""
+        """Remove replicas from their ISRs whose records cannot be written to this node's disk."""
         known = self._partitions.replicated
         refused = [
             known[location]
@@ -357,7 +357,7 @@ class WorkerProcess:
             self._follow_image()
 
     def _follow_image(self) -> None:
-        """Bring the stores in step with the newest image; on a full disk again a second later."""
+        """Apply the newest image to the stores. On a full disk it is retried after a second."""
         try:
             vanished = self._partitions.follow(self._image)
         except StorageError as error:
@@ -376,15 +376,14 @@ class WorkerProcess:
         self._tell_if_ready()
 
     def _tell_if_ready(self) -> None:
-        """Tell the supervisor once: the stores are open, and every router sends its requests here
-        and not to the worker that was before."""
+        """Tell the supervisor once that the stores are open and all routers are connected."""
         if not self._is_ready and self._has_followed and self._routers.are_open:
             self._is_ready = True
             self._supervisor.ready()
 
 
 def _store_options(config: NodeConfig) -> StoreOptions:
-    """The static broker configs that stores act on."""
+    """The static broker configs that apply to stores."""
     settings = broker_settings(MetadataImage.empty(), config.node_id, config.broker_configs)
     return StoreOptions(
         durability=config.durability,
@@ -414,11 +413,11 @@ def main() -> None:
     pin_offload_thread = None
     placement = config.placement()
     if placement is not None:
-        # Large turns are helped where the router waits for their answers.
+        # The offload thread runs on the routers' processors: they wait for the answers.
         pin_offload_thread = partial(set_affinity, placement.routers)
         set_affinity(placement.workers)
-    # What was imported stays, and requests leave no circles behind: the collector need not look
-    # at thousands of waiting requests again and again (a third of all CPU with 2,000 long polls).
+    # Requests leave no reference cycles. The collector must not scan thousands of waiting requests
+    # again and again (a third of all CPU with 2,000 long polls).
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
     with SupervisorLink.connect(config, f"worker-{index}") as supervisor:

@@ -1,14 +1,14 @@
-"""What this worker's followers are told: the serving side of replication.
+"""The serving side of replication: responses to followers of other nodes.
 
-A follower node has one session for each store, which remembers what it follows and from where. Its
-request is answered when there are records for it, an error or a divergence; when a high watermark
-has moved and nothing else came within a few milliseconds; or when its wait is over. What one answer
-brought of a partition is followed by nothing more of it until the follower says how far it is now.
-A follower that knows of a leader epoch before we do is not sent away: it is looked at again when we
-know, because whoever writes waits for it meanwhile.
+A follower node has one fetch session per store, with its partitions and positions. A request is
+answered when there are records, an error or a divergence for it; when a high watermark has moved
+and nothing else came within a few milliseconds; or when its wait time is over. After records of a
+partition were sent, nothing more is sent of it until the follower reports its new position. A
+follower may know a leader epoch before this node does. It gets no error: it is checked again with
+the next image, because producers wait for it.
 
-Nothing is looked at but what has changed: a partition is marked when its follower moved or its log
-grew. Batches are read as consumers' are, without being looked into.
+Only changed partitions are processed: those whose follower reported, and those that were appended
+to. Batches are read like a consumer's, without decoding them.
 """
 
 import logging
@@ -38,16 +38,16 @@ from odradek.storage.reader import StoreReader
 log = logging.getLogger(__name__)
 
 WATERMARK_LINGER_MS = 5
-"""How long a high watermark may wait for records to travel with."""
+"""How long a new high watermark may wait for records to be sent with it."""
 SESSION_TIMEOUT_MS = 60_000
-"""A follower that was silent for so long must introduce itself again."""
+"""A session without requests for this long is removed."""
 _HEAD = bytes(PAYLOAD_HEAD)
 
 Leaders = Mapping[PartitionLocation, LeaderPartition[DelayedProduce]]
 
 
 class OnFollowerLogStart(Protocol):
-    """Hears where a follower's log starts."""
+    """Called with a follower's log start offset."""
 
     def __call__(
         self, location: PartitionLocation, broker_id: int, log_start_offset: int
@@ -55,7 +55,7 @@ class OnFollowerLogStart(Protocol):
 
 
 class OnFollowerProgress(Protocol):
-    """Hears what a follower's progress brought."""
+    """Called with the outcome of a follower's progress."""
 
     def __call__(
         self, location: PartitionLocation, outcome: LeaderEffects[DelayedProduce]
@@ -83,11 +83,11 @@ class _CachedPartition:
         self.offset = wanted.fetch_offset
         self.last_epoch = wanted.last_epoch
         self.sent_high_watermark = -1
-        """The high watermark that the follower was told last."""
+        """The high watermark that was sent last."""
         self.awaits_position = False
-        """For the follower to say how far it is: it was told something that moves it."""
+        """Whether the follower must report its position before more is sent."""
         self.is_early = False
-        """Its leader epoch has not begun here; then it is waiting as well."""
+        """Whether the follower's leader epoch is newer than the image of this node."""
 
 
 class _FetchSession:
@@ -107,9 +107,9 @@ class _FetchSession:
         self.contact = contact
         self.cached: dict[int, _CachedPartition] = {}
         self.ready: dict[int, None] = {}
-        """Handles of which there may be records to send, in the order in which it is their turn."""
+        """Handles of partitions that may have records to send, in the order of sending."""
         self.told: dict[int, ReplicaPartitionData] = {}
-        """Errors and divergences to be told."""
+        """Errors and divergences to send."""
         self.moved_watermarks: dict[int, None] = {}
         """Handles whose high watermark has moved."""
         self.watermark_deadline_ms = NEVER
@@ -117,7 +117,7 @@ class _FetchSession:
 
 
 class _DelayedFetch(NamedTuple):
-    """A request that waits."""
+    """A request that waits for data."""
 
     fetch: ReplicaFetchRequest
     deadline_ms: int
@@ -136,7 +136,7 @@ class _Response:
 
 
 class ReplicaFetchServer:
-    """The sessions of all followers with one worker, and the socket they come in by."""
+    """The sessions of all followers with one worker, and their socket."""
 
     def __init__(
         self,
@@ -167,10 +167,10 @@ class ReplicaFetchServer:
         ] = {}
         self.sent_bytes = 0
         self.on_relay: Callable[[bytes, bytes], None] = lambda _identity, _payload: None
-        """Gets (identity, payload) of what another node's router asks ours."""
+        """Called with (identity, payload) of a request of another node's router."""
 
     def receive(self, now_ms: int) -> bool:
-        """Take in what followers ask; answers leave with `answer`. Whether there was anything."""
+        """Receive requests, which `answer` answers. Whether there were any."""
         is_any = False
         for identity, fetch in requests(self.socket, on_relay=self.on_relay):
             is_any = True
@@ -178,25 +178,25 @@ class ReplicaFetchServer:
         return is_any
 
     def grown(self, locations: Iterable[PartitionLocation]) -> None:
-        """These logs are longer now."""
+        """These partitions were appended to."""
         for location in locations:
             for session, cached in self._by_location.get(location, ()):
                 if not cached.awaits_position:
                     session.ready[cached.handle] = None
 
     def moved(self, location: PartitionLocation, now_ms: int) -> None:
-        """The high watermark of this partition, or its log start, is another now."""
+        """The high watermark or the log start of this partition has changed."""
         for session, cached in self._by_location.get(location, ()):
             if cached.awaits_position:
-                # Of who diverges, or has just been sent records, nobody knows what its log holds:
-                # it is told when it says how far it is.
+                # The follower's log end is not known: it diverges, or was just sent records. It
+                # gets the high watermark after it has reported its position.
                 cached.sent_high_watermark = -1
             else:
                 self._note_moved_watermark(session, cached, now_ms)
 
     def stop_leading(self, location: PartitionLocation) -> None:
-        """This partition is not led here any more, or in another epoch: its followers must ask
-        anew, but for those who have done so already."""
+        """This partition is not led here any more, or in another epoch. Its followers must
+        subscribe again, except those that have done so for the new epoch."""
         served_here = self._by_location.pop(location, [])
         early = [(session, cached) for session, cached in served_here if cached.is_early]
         if early:
@@ -209,13 +209,13 @@ class ReplicaFetchServer:
                 session.told[cached.handle] = self._error(cached, location)
 
     def recheck_early_followers(self, location: PartitionLocation, now_ms: int) -> None:
-        """There is another state of this partition: is it what early followers wait for?"""
+        """Check the early followers of this partition again, after a new image."""
         for session, cached in list(self._by_location.get(location, ())):
             if cached.is_early:
                 self._on_position(session, cached, now_ms)
 
     def answer(self, now_ms: int) -> None:
-        """Answer those to whom there is something to say, or whose wait is over."""
+        """Answer the requests that have data or whose wait time is over."""
         for key, session in list(self._sessions.items()):
             delayed_fetch = session.delayed_fetch
             if delayed_fetch is None:
@@ -236,7 +236,7 @@ class ReplicaFetchServer:
                     self._drop(key)
 
     def next_ms(self, now_ms: int) -> int:
-        """When `answer` must be called again if nothing else happens."""
+        """When `answer` must be called next."""
         due = NEVER
         for session in self._sessions.values():
             if session.delayed_fetch is not None:
@@ -248,7 +248,7 @@ class ReplicaFetchServer:
         return due
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Close the socket and the readers."""
         self.socket.close(0)
         for reader in self._readers.values():
             reader.close()
@@ -337,7 +337,7 @@ class ReplicaFetchServer:
             self._note_moved_watermark(session, cached, now_ms)
 
     def _check(self, cached: _CachedPartition) -> ReplicaPartitionData | None:
-        """What to tell instead of records; None if the follower's log is a part of ours."""
+        """The error or divergence of the follower. None if its log is a prefix of this log."""
         location = cached.location
         replicated = self._partitions.replicated.get(location) if location is not None else None
         if location is None or replicated is None:
@@ -365,7 +365,7 @@ class ReplicaFetchServer:
                 )
         if offset > known.log_end_offset or offset < known.log_start_offset:
             told = self._out_of_range(cached, location)
-            # A log start may lie inside a batch, which a follower takes as a whole.
+            # A log start may be inside a batch, which a follower fetches as a whole.
             if offset > known.log_end_offset or offset < told.log_start_offset:
                 return told
         return None
@@ -497,7 +497,7 @@ class ReplicaFetchServer:
         session: _FetchSession,
         leader: LeaderPartition[DelayedProduce],
     ) -> bool:
-        """In sync nobody is slowed down, or the throttle would take it out of the ISR."""
+        """In-sync replicas are not throttled, because they would fall out of the ISR."""
         replicated = self._partitions.replicated.get(location)
         return (
             replicated is not None

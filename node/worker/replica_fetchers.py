@@ -36,11 +36,11 @@ from odradek.storage.partition_log import PartitionLog
 log = logging.getLogger(__name__)
 
 Addresses = Callable[[int, int], str | None]
-"""(node id, store) to the address of the worker there that has the store; None: not known."""
+"""Maps (node id, store) to the address of the worker with this store. None: not known."""
 
 
 class _LeaderConnection:
-    """One worker of another node."""
+    """The connection to one worker of another node."""
 
     __slots__ = ("is_connected", "link", "sessions")
 
@@ -88,11 +88,11 @@ class ReplicaFetchers:
 
     @property
     def lag(self) -> int:
-        """Records that the leaders have and we have not, as far as we were told."""
+        """Records by which the followers lag behind their leaders, as of the last responses."""
         return sum(max(0, f.leader_end - f.fetch_offset) for _, f in self._followed.values())
 
     def follow(self, locations: Iterable[PartitionLocation], image: MetadataImage) -> None:
-        """Follow whoever leads these partitions now, or nobody."""
+        """Fetch these partitions from their current leaders, or stop fetching them."""
         broker = image.brokers.get(self._node_id)
         self._broker_epoch = broker.broker_epoch if broker is not None else -1
         for leader in self._leaders.values():
@@ -132,7 +132,8 @@ class ReplicaFetchers:
             self._locations[followed] = location
 
     def misplaced(self) -> list[PartitionLocation]:
-        """What is asked for where it is not any more: their leader's node has other workers."""
+        """Partitions that are fetched from the wrong worker: the leader's node has other
+        workers."""
         found = []
         for location, (session, _) in self._followed.items():
             replicated = self._partitions.replicated.get(location)
@@ -145,8 +146,8 @@ class ReplicaFetchers:
         return found
 
     def receive(self, now_ms: int) -> list[ReplicaAppend]:
-        """Take in what leaders answered; logs that part from theirs are cut. Returns what is to be
-        appended in the next turn."""
+        """Receive responses, and truncate diverged logs. Returns the batches that the next turn
+        must append."""
         for leader in self._leaders.values():
             link = leader.link
             if link.take_connected():
@@ -162,14 +163,14 @@ class ReplicaFetchers:
         return [append for _, _, append in self._appends]
 
     def after_turn(self, now_ms: int) -> None:
-        """What `receive` returned was carried out."""
+        """The turn has appended the batches of `receive`."""
         if self._appends:
             appends, self._appends = self._appends, []
             for session, followed, append in appends:
                 result = append.result
                 if result is None or result.error_code:
                     if not followed.failures:
-                        # A full disk refuses all of them, many times a second.
+                        # A full disk fails all of them, many times a second.
                         log.warning("cannot append batches fetched from a leader: %s", result)
                     session.failed(followed, now_ms)
                     continue
@@ -180,7 +181,7 @@ class ReplicaFetchers:
             self._apply_watermarks(watermarks)
 
     def ask(self, now_ms: int) -> None:
-        """Send what there is to ask."""
+        """Send the requests that are due."""
         for leader in self._leaders.values():
             for session in leader.sessions.values():
                 request = session.next_request(now_ms)
@@ -189,7 +190,7 @@ class ReplicaFetchers:
                     session.disconnected()
 
     def next_ms(self, now_ms: int) -> int:
-        """When `ask` must be called again if nothing else happens."""
+        """When `ask` must be called next."""
         return min(
             (
                 session.next_ms(now_ms)
@@ -200,7 +201,7 @@ class ReplicaFetchers:
         )
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Close the links."""
         for leader in self._leaders.values():
             leader.link.close()
 
@@ -340,7 +341,7 @@ class ReplicaFetchers:
 
 
 def last_epoch(log: PartitionLog) -> int:
-    """The leader epoch of a log's last record, -1 if it has none."""
+    """The leader epoch of a log's last record, -1 if the log is empty."""
     if log.log_end_offset <= log.log_start_offset:
         return -1
     return log.epochs.epoch_at(log.log_end_offset - 1)

@@ -1,12 +1,12 @@
-"""Replication as the worker's loop sees it: leaders, followers, and appends that wait for them.
+"""Replication in a worker (Kafka's ReplicaManager): leaders, followers, and delayed answers.
 
-Everything here is called by the loop of process.py, between turns; nothing is done for a partition
-that has one replica only. The rules are in cluster/replication; here they meet stores and sockets.
+Called by the loop of process.py between turns, for partitions with more than one replica. The rules
+are in cluster/replication. This module connects them to stores and sockets.
 
-    receive      what came from other nodes; gives the turn what it has to append
-    after_turn   logs have grown: high watermarks, answers that were held back, followers
-    tick         time: requests that waited long enough, replicas that lag
-    follow       a new image: who leads what, in which epoch
+    receive      messages of other nodes; returns the batches that the turn appends
+    after_turn   after appends: high watermarks, delayed answers, followers
+    tick         timeouts, lagging replicas
+    follow       a new image: leaders and leader epochs
 
 A replica's high watermark moves in this order: LeaderPartition, status table, routers that watch,
 answers to producers, followers.
@@ -59,8 +59,8 @@ TICK_MS = 100
 
 
 class ReplicaNetwork(NamedTuple):
-    """How workers of different nodes reach each other. `listen` is this worker's own address; None
-    keeps it from serving anybody. Without keys nothing is encrypted: for tests."""
+    """Addresses and keys of replication. `listen` is this worker's own address. With None it does
+    not serve followers. Without keys nothing is encrypted: for tests."""
 
     listen: str | None
     addresses: Addresses
@@ -69,9 +69,9 @@ class ReplicaNetwork(NamedTuple):
 
 
 class Replication:
-    """See the module's docstring. `propose(proposals)` brings ISR changes to the controller, which
-    is answered with `settled`; `relay(identity, payload)` brings what another node's router asks to
-    ours, which is answered with `send_relayed_response`."""
+    """See the module's docstring. `propose(proposals)` sends ISR changes to the controller; the
+    results come back with `settled`. `relay(identity, payload)` passes requests of another node's
+    router to this node's router; the responses come back with `send_relayed_response`."""
 
     def __init__(
         self,
@@ -98,14 +98,14 @@ class Replication:
         self._proposals: list[IsrProposal] = []
         self._leaders: dict[PartitionLocation, LeaderPartition[DelayedProduce]] = {}
         self._known_locations: set[PartitionLocation] = set()
-        """What this process has led or followed: it knows what it has proposed itself."""
+        """Partitions that this process has led or followed: it knows their proposals."""
         self._waiting: set[PartitionLocation] = set()
-        """Partitions that hold answers back."""
+        """Partitions with delayed answers."""
         self._deletions: dict[PartitionLocation, DelayedDeletes[DelayedDeleteRecords]] = {}
         self._alive: frozenset[int] = frozenset()
         """The brokers that are not fenced."""
         self._ineligible: set[int] = set()
-        """The brokers that are fenced or about to stop: they come into no ISR (KIP-903)."""
+        """The brokers that are fenced or shutting down: they may not join an ISR (KIP-903)."""
         self._now_ms = now_ms
         self._tick_ms = now_ms
         self._lag_check_ms = now_ms
@@ -165,17 +165,17 @@ class Replication:
 
     @property
     def fetched_bytes(self) -> int:
-        """Bytes of batches appended that came from leaders."""
+        """Bytes of batches fetched from leaders."""
         return self._fetchers.fetched_bytes
 
     @property
     def lag(self) -> int:
-        """Records that leaders have and this worker's followers have not."""
+        """Records by which this worker's followers lag behind their leaders."""
         return self._fetchers.lag
 
     @property
     def under_replicated_count(self) -> int:
-        """Partitions led here whose ISR is not complete."""
+        """Partitions led here with fewer in-sync replicas than replicas."""
         images = [leader.replica.image for leader in self._leaders.values()]
         return sum(len(image.in_sync_replicas) < len(image.replicas) for image in images)
 
@@ -215,14 +215,14 @@ class Replication:
             if broker.is_fenced or broker.is_in_controlled_shutdown
         }
         if self._ineligible - ineligible:
-            # Who serves again may have caught up already.
+            # A broker that is eligible again may have caught up already.
             self._lag_check_ms = now_ms
         self._ineligible.clear()
         self._ineligible |= ineligible
 
     def receive(self, now_ms: int) -> list[tuple[RouterState, Request]]:
-        """What came from other nodes; what of it the next turn must append. `after_turn` must
-        follow, also if there is nothing."""
+        """Receive from other nodes. Returns the batches that the next turn must append.
+        `after_turn` must follow, even if there are none."""
         self._now_ms = now_ms
         if self._server is not None:
             self._server.receive(now_ms)
@@ -253,7 +253,7 @@ class Replication:
         self._send_proposals()
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Run what is due."""
         if now_ms < min(self._tick_ms, self._lag_check_ms):
             return
         self._now_ms = now_ms
@@ -266,7 +266,7 @@ class Replication:
             leader = self._leaders[location]
             self._apply_outcome(location, leader.tick(now_ms))
         for location, deletions in list(self._deletions.items()):
-            # The last that was waited for may be alive no more.
+            # The last replica that was waited for may be fenced now.
             self._settle_deletions(location)
             self._answer_deletions(
                 location, deletions.expired(now_ms, self._low_watermark(location))
@@ -274,7 +274,7 @@ class Replication:
         self._send_proposals()
 
     def next_ms(self, now_ms: int) -> int:
-        """When to come back if nothing else happens."""
+        """When `tick` must be called next."""
         if not self.is_active:
             return NEVER
         is_waited_for = self._waiting or self._deletions
@@ -283,18 +283,18 @@ class Replication:
         return min(due, self._server.next_ms(now_ms)) if self._server is not None else due
 
     def settled(self, proposal: IsrProposal, code: ErrorCode, now_ms: int) -> None:
-        """What the controller said of a proposal, or that it said nothing in time."""
+        """The controller's result for a proposal, or REQUEST_TIMED_OUT."""
         for leader in self._leaders.values():
             if leader.pending == proposal:
                 leader.on_proposal_response(proposal, code, now_ms)
 
     def send_relayed_response(self, identity: bytes, payload: bytes) -> None:
-        """What our router answers another node's, which `relay` has passed on."""
+        """Send this router's response to a relayed request."""
         if self._server is not None:
             send_relayed(self._server.socket, identity, payload)
 
     def close(self) -> None:
-        """Give the sockets up."""
+        """Close the sockets."""
         if self._server is not None:
             self._server.close()
         self._fetchers.close()
@@ -360,7 +360,7 @@ class Replication:
     def _apply_outcome(
         self, location: PartitionLocation, outcome: LeaderEffects[DelayedProduce]
     ) -> None:
-        """What an event brought for a partition that is led here."""
+        """Apply the outcome of an event to a partition led here."""
         leader = self._leaders[location]
         if outcome.has_high_watermark_moved:
             store, number = location
@@ -397,7 +397,7 @@ class Replication:
     # -- deleting ----------------------------------------------------------------------------------
 
     def _tell_starts(self, now_ms: int) -> None:
-        """Logs start elsewhere, by deletion or by retention: followers are told."""
+        """Tell followers the log starts that deletion or retention moved."""
         for index, store in self._partitions.stores.items():
             for number in store.take_moved_starts():
                 if self._server is not None and (index, number) in self._leaders:
@@ -413,8 +413,8 @@ class Replication:
             self._answer_deletions(location, deletions.resigned())
 
     def _started(self, location: PartitionLocation, broker_id: int, log_start_offset: int) -> None:
-        """A follower's log starts there. If it is in sync and its start lies ahead of ours, it took
-        it over from a leader before us: then this is our start as well, so that none is ahead."""
+        """A follower reported its log start. If it is in sync and its log start is larger, it is
+        that of an earlier leader. Then it is taken over."""
         leader = self._leaders[location]
         leader.log_start_changed(broker_id, log_start_offset)
         store, number = self._partitions.stores[location[0]], location[1]

@@ -126,8 +126,8 @@ class _OpenTurn:
 class TurnExecutor:
     """Carries out requests. `broadcast(message)` sends a message to all routers.
 
-    `pin_offload_thread` is called once in the helper thread, to choose its processors; without it
-    there is no helper.
+    `pin_offload_thread` is called once in the offload thread, to choose its processors. Without it
+    there is no offload thread.
     """
 
     def __init__(
