@@ -8,6 +8,7 @@ from odradek.node.cli import configs
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import ClusterConnection
 from odradek.protocol.errors import ErrorCode
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -19,25 +20,31 @@ def client(bootstrap: str) -> Iterator[ClusterClient]:
         yield client
 
 
+def retention(client: ClusterClient, topic: str) -> tuple[str | None, int]:
+    """Value and source of the topic's retention.ms, once the broker knows the topic."""
+
+    def found() -> list[tuple[str | None, int]]:
+        [result] = configs.describe(client, configs.TOPIC, [topic], ["retention.ms"])
+        return [(entry.value, entry.config_source) for entry in result.configs]
+
+    return wait_until(found)[0]
+
+
 def test_what_is_set_on_a_topic_is_described_with_its_source(
     client: ClusterClient, topic: str
 ) -> None:
     [done] = configs.alter(client, configs.TOPIC, {topic: {"retention.ms": "5"}})
     assert done.error_code == ErrorCode.NONE
-    [found] = configs.describe(client, configs.TOPIC, [topic], ["retention.ms"])
-    [entry] = found.configs
-    assert (entry.value, entry.config_source) == ("5", configs.DYNAMIC_TOPIC)
+    wait_until(lambda: retention(client, topic) == ("5", configs.DYNAMIC_TOPIC))
     configs.alter(client, configs.TOPIC, {topic: {"retention.ms": None}})
-    [found] = configs.describe(client, configs.TOPIC, [topic], ["retention.ms"])
-    assert configs.SOURCES[found.configs[0].config_source] == "default_config"
+    wait_until(lambda: configs.SOURCES[retention(client, topic)[1]] == "default_config")
 
 
 def test_a_dry_run_changes_nothing_and_a_topic_that_is_gone_is_an_error(
     client: ClusterClient, topic: str
 ) -> None:
     configs.alter(client, configs.TOPIC, {topic: {"retention.ms": "5"}}, is_dry_run=True)
-    [found] = configs.describe(client, configs.TOPIC, [topic], ["retention.ms"])
-    assert found.configs[0].config_source != configs.DYNAMIC_TOPIC
+    assert retention(client, topic)[1] != configs.DYNAMIC_TOPIC
     [refused] = configs.alter(client, configs.TOPIC, {"no-such-topic": {"retention.ms": "5"}})
     assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
