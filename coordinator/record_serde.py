@@ -59,18 +59,6 @@ class SchemaValue:
     is the one to write, or tells it of a value.
     """
 
-    __slots__ = (
-        "_declared",
-        "_decoders",
-        "_encoders",
-        "_flexible_since",
-        "_make",
-        "_name",
-        "_to_struct",
-        "_version",
-        "_version_max",
-    )
-
     def __init__(
         self,
         name: str,
@@ -133,17 +121,6 @@ class RecordFormat:
     format by.
     """
 
-    __slots__ = (
-        "_decode_key",
-        "_key",
-        "_key_fields",
-        "_key_of",
-        "_make",
-        "kinds",
-        "types",
-        "value",
-    )
-
     def __init__(
         self,
         record_type: int,
@@ -186,8 +163,6 @@ class RecordSerde:
     A record is written in the format of its class, or of what `kind_of` says of it. The value of a
     record is the last field of its class.
     """
-
-    __slots__ = ("_by_kind", "_by_type", "_encoders", "_kind_of", "_topic")
 
     def __init__(
         self,

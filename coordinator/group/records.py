@@ -5,6 +5,7 @@ Types 0 and 1 are committed offsets, 2 classic groups, 3 to 23 the newer types o
 Called by `shard`.
 """
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from odradek.coordinator.group.classic.records import CLASSIC_FORMATS, GroupMetadataRecord
@@ -37,12 +38,5 @@ _SERDE: Final = RecordSerde(
 )
 
 
-def encode(record: OwnRecord) -> Entry:
-    """Key and value as they stand in the log. ProtocolError if a text is too long for its place."""
-    return _SERDE.encode(record)
-
-
-def decode(key: bytes, value: bytes | None) -> OwnRecord | None:
-    """The inverse of `encode`, for all versions; None for types that are not in the table."""
-    record: OwnRecord | None = _SERDE.decode(key, value)
-    return record
+encode: Final[Callable[[OwnRecord], Entry]] = _SERDE.encode
+decode: Final[Callable[[bytes, bytes | None], OwnRecord | None]] = _SERDE.decode

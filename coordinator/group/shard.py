@@ -40,9 +40,7 @@ from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder
 from odradek.coordinator.group.rewind.rewind_tables import RewindTables
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import ShareGroups
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams.groups import StreamsGroups
 from odradek.coordinator.group.topics import NO_TOPICS, TopicCatalog
 from odradek.coordinator.outcome import (

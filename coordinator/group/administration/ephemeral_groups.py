@@ -27,14 +27,8 @@ from odradek.coordinator.group.administration.group_directory import GroupDirect
 from odradek.coordinator.group.group_record import GroupRecord, group_ids_of
 from odradek.coordinator.group.policies import GroupPolicies
 from odradek.coordinator.group.share.groups import STATE_RETRY_MS
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
-from odradek.coordinator.outcome import (
-    Outcome,
-    Timer,
-    TimerKey,
-)
+from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.outcome import Outcome, Timer, TimerKey
 
 CHECK: Final = "ephemeral-look"
 EXPIRATION: Final = "ephemeral-end"

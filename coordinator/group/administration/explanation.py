@@ -16,16 +16,10 @@ from odradek.coordinator.group.events import GroupEvent
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import RebalanceTimings
 from odradek.coordinator.group.modern.group import ModernGroup, ModernGroupState
-from odradek.coordinator.group.modern.heartbeats import (
-    LEAVE_GROUP_STATIC_EPOCH,
-)
-from odradek.coordinator.group.modern.records import (
-    MemberState,
-)
+from odradek.coordinator.group.modern.heartbeats import LEAVE_GROUP_STATIC_EPOCH
+from odradek.coordinator.group.modern.records import MemberState
 from odradek.coordinator.group.requests import ExplainGroup
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.records import TasksTupleWithEpochs
 from odradek.coordinator.group.streams.responses import ASSIGNOR_NAME, partitions_read_by

@@ -12,9 +12,7 @@ from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration
 from odradek.coordinator.group.offsets.records import OffsetCommitRecord
 from odradek.coordinator.group.requests import DeleteGroup
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, Outcome, TimerKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_TIMESTAMP

@@ -5,6 +5,7 @@ directory holds the tables of the shard for this package; nothing is changed her
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from odradek.coordinator.group.administration.responses import (
@@ -34,27 +35,24 @@ from odradek.protocol.messages.groups import (
 )
 
 
+@dataclass(eq=False)
 class GroupDirectory:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        classic: ClassicGroups,
-        consumers: ConsumerGroups,
-        shares: ShareGroups,
-        streams: StreamsGroups,
-        offsets: CommittedOffsets,
-        pending_offsets: PendingTransactionalOffsets,
-        rewinds: RewindTables,
-    ) -> None:
-        self.classic = classic
-        self.consumers = consumers
-        self.shares = shares
-        self.streams = streams
-        self.offsets = offsets
-        self.pending_offsets = pending_offsets
-        self.rewinds = rewinds
-        self._group_types: tuple[GroupType[Any], ...] = (consumers, shares, streams)
+    classic: ClassicGroups
+    consumers: ConsumerGroups
+    shares: ShareGroups
+    streams: StreamsGroups
+    offsets: CommittedOffsets
+    pending_offsets: PendingTransactionalOffsets
+    rewinds: RewindTables
+
+    def __post_init__(self) -> None:
+        self._group_types: tuple[GroupType[Any], ...] = (
+            self.consumers,
+            self.shares,
+            self.streams,
+        )
         self.handlers: Mapping[type, Callable[[Command, Any, GroupStep], Outcome[GroupRecord]]] = {
             DescribeGroup: self.describe,
             DescribeConsumerGroup: self.describe_consumers,

@@ -47,11 +47,7 @@ from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_subscription
 from odradek.protocol.errors import ErrorCode, ProtocolError
-from odradek.protocol.messages.groups import (
-    JoinGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
+from odradek.protocol.messages.groups import JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
 from odradek.protocol.types import NO_TIMESTAMP
 
 NO_GENERATION: Final = -1

@@ -11,17 +11,13 @@ Invariant: a `ClassicGroup` is Stable or Empty only in the generation of the tab
 from collections.abc import Callable, Collection
 from typing import Final
 
-from odradek.coordinator.group.classic.group import (
-    ClassicGroup,
-)
+from odradek.coordinator.group.classic.group import ClassicGroup
 from odradek.coordinator.group.classic.join_group import generated_member_id, join
 from odradek.coordinator.group.classic.leave_group import leave
 from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
 from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, Outcome, ShardReply, Timer, TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
 from odradek.protocol.errors import ErrorCode

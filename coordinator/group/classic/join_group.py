@@ -4,18 +4,12 @@ The checks are in Kafka's order, because clients depend on the error that they g
 membership. This is the row "join" of the table in `group`. Called by `groups`.
 """
 
-from odradek.coordinator.group.classic.group import (
-    ClassicGroup,
-    GroupState,
-    join_error,
-)
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, join_error
 from odradek.coordinator.group.classic.members import ClassicGroupMember, protocols_of
 from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED, EventKind
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ErrorCode

@@ -4,15 +4,10 @@ Each member of the request has its own error; the group rebalances once for all.
 names static members by instance id only (KIP-345); v5 has reasons (KIP-800). Called by `groups`.
 """
 
-from odradek.coordinator.group.classic.group import (
-    ClassicGroup,
-    GroupState,
-)
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED, EventKind
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (

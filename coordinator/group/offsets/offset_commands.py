@@ -6,6 +6,7 @@ Live rewinds stand above this package; what they need of a commit is `CommitGuar
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from odradek.coordinator.group.classic.groups import ClassicGroups
@@ -24,9 +25,7 @@ from odradek.coordinator.group.requests import (
 )
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import ShareGroups
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import (
     Command,
     Outcome,
@@ -66,27 +65,20 @@ class CommitGuard(Protocol):
         """The error of a commit of records that were read before a rewind."""
 
 
+@dataclass(eq=False)
 class OffsetCommands:
     """See the module's docstring. `exists` says whether there is a group of any type,
     `modern_type_of` which of the newer types it has."""
 
-    def __init__(
-        self,
-        exists: Callable[[str], bool],
-        modern_type_of: Callable[[str], GroupType[Any] | None],
-        classic: ClassicGroups,
-        shares: ShareGroups,
-        offsets: CommittedOffsets,
-        pending_offsets: PendingTransactionalOffsets,
-        commit_guard: CommitGuard,
-    ) -> None:
-        self._exists = exists
-        self._modern_type_of = modern_type_of
-        self._classic = classic
-        self._shares = shares
-        self._offsets = offsets
-        self._pending_offsets = pending_offsets
-        self._commit_guard = commit_guard
+    _exists: Callable[[str], bool]
+    _modern_type_of: Callable[[str], GroupType[Any] | None]
+    _classic: ClassicGroups
+    _shares: ShareGroups
+    _offsets: CommittedOffsets
+    _pending_offsets: PendingTransactionalOffsets
+    _commit_guard: CommitGuard
+
+    def __post_init__(self) -> None:
         self.handlers: Mapping[type, OffsetHandler] = {
             OffsetCommitRequest: self.commit,
             FetchOffsets: self.fetch,

@@ -14,9 +14,7 @@ from odradek.coordinator.group.modern.group_type import GroupType
 from odradek.coordinator.group.requests import CommitInTransaction
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.transactions import (
-    TxnOffsetCommitRequest,
-)
+from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 
 _NEWEST_COMMIT: Final = APIS[ApiKey.OFFSET_COMMIT].max_version
 _MEMBER_EPOCHS_SINCE: Final = 6

@@ -22,9 +22,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from odradek.coordinator.group.classic.group import (
-    GroupState,
-)
+from odradek.coordinator.group.classic.group import GroupState
 from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.consumer.group import ConsumerGroup
@@ -71,13 +69,8 @@ from odradek.coordinator.group.rewind.rewind_tables import UNDO_COUNT_MAX, Rewin
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.share.requests import StatesRestarted
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
-from odradek.coordinator.group.topics import (
-    NO_PARTITIONS,
-    Partitions,
-)
+from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.group.topics import NO_PARTITIONS, Partitions
 from odradek.coordinator.outcome import (
     Command,
     Outcome,

@@ -19,9 +19,7 @@ from odradek.coordinator.group.rewind.records import (
 )
 from odradek.coordinator.group.rewind.requests import RewindPosition
 from odradek.coordinator.group.rewind.rewind_tables import KNOWN_ID_COUNT_MAX
-from odradek.coordinator.group.topics import (
-    Partitions,
-)
+from odradek.coordinator.group.topics import Partitions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import SyncGroupRequest
 from odradek.protocol.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid

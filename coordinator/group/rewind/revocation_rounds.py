@@ -19,16 +19,11 @@ All of this is soft: whoever loads the shard begins anew. Called by `rewinding`.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from odradek.coordinator.group.classic.group import (
-    ClassicGroup,
-    GroupState,
-)
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.rewind import owned_partitions
 from odradek.coordinator.group.rewind.owned_partitions import PartitionKeys
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
 
 REASON: Final = "live rewind"

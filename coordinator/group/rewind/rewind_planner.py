@@ -4,12 +4,11 @@ Called by `live_rewinder`.
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from odradek.coordinator.group.classic.groups import ClassicGroups
-from odradek.coordinator.group.modern.group import (
-    GROUP_TYPE_STREAMS,
-)
+from odradek.coordinator.group.modern.group import GROUP_TYPE_STREAMS
 from odradek.coordinator.group.modern.group_type import GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
@@ -32,26 +31,17 @@ _STOP_IT_FIRST: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class RewindPlanner:
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        rewinds: RewindTables,
-        classic: ClassicGroups,
-        shares: ShareGroups,
-        offsets: CommittedOffsets,
-        pending_offsets: PendingTransactionalOffsets,
-        group_type_of: GroupTypeOf,
-        is_empty: Callable[[str], bool],
-    ) -> None:
-        self._rewinds = rewinds
-        self._classic = classic
-        self._shares = shares
-        self._offsets = offsets
-        self._pending_offsets = pending_offsets
-        self._group_type_of = group_type_of
-        self._is_empty = is_empty
+    _rewinds: RewindTables
+    _classic: ClassicGroups
+    _shares: ShareGroups
+    _offsets: CommittedOffsets
+    _pending_offsets: PendingTransactionalOffsets
+    _group_type_of: GroupTypeOf
+    _is_empty: Callable[[str], bool]
 
     def refusal(
         self, request: RewindGroup, refused: Collection[tuple[str, int, ErrorCode]]

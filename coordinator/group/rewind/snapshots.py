@@ -7,9 +7,7 @@ offsets, not what it has acknowledged after them. Called by `live_rewinder`.
 import re
 from typing import Final
 
-from odradek.coordinator.group.modern.group import (
-    GROUP_TYPE_SHARE,
-)
+from odradek.coordinator.group.modern.group import GROUP_TYPE_SHARE
 from odradek.coordinator.group.modern.group_type import GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.rewind.records import (
@@ -28,9 +26,7 @@ from odradek.coordinator.group.rewind.rewind_tables import (
     SNAPSHOT_COUNT_MAX,
     RewindTables,
 )
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ErrorCode
 
