@@ -295,7 +295,7 @@ async def handle_describe_topic_partitions(
             )
         end = min(len(topic.partitions), first + room)
         room -= end - first
-        topics.append(_described(topic, first, end, context, services))
+        topics.append(_described(topic, context, services, first=first, end=end))
         if end < len(topic.partitions):
             return DescribeTopicPartitionsResponse(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=end)
@@ -310,7 +310,7 @@ def _failed_description(name: str, code: ErrorCode) -> DescribeTopicPartitionsRe
 
 
 def _described(
-    topic: TopicImage, first: int, end: int, context: RequestContext, services: Services
+    topic: TopicImage, context: RequestContext, services: Services, *, first: int, end: int
 ) -> DescribeTopicPartitionsResponseTopic:
     image = services.image
     return DescribeTopicPartitionsResponseTopic(

@@ -109,7 +109,7 @@ def _list(
     start = status.log_start_offset(number)
     timestamp = wanted.timestamp
     if version == 0:
-        return _list_old(answer, wanted, reader, number, start, end)
+        return _list_old(answer, wanted, reader, number, start=start, end=end)
     if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, 2**15):
         return ErrorCode.UNSUPPORTED_VERSION
     answer.leader_epoch = partition.leader_epoch
@@ -159,6 +159,7 @@ def _list_old(
     wanted: ListOffsetsPartition,
     reader: StoreReader,
     number: int,
+    *,
     start: int,
     end: int,
 ) -> ErrorCode:

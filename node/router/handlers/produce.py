@@ -150,7 +150,7 @@ def _append(
         return ErrorCode.INVALID_RECORD if version >= 3 else ErrorCode.CORRUPT_MESSAGE
     _, store, number = log
     if records[MAGIC_AT] < MAGIC or context.principal == CLUSTER_PRINCIPAL:
-        return _append_copy(records, store, number, request, context, services)
+        return _append_copy(records, request, context, services, store=store, number=number)
     # The bytes before this batch may be the tail of the previous partition's: then the worker that
     # appends that one must append this one too. A store belongs to one worker and thread.
     has_headroom = not stores or store == stores[-1]
@@ -198,11 +198,12 @@ def _append(
 
 def _append_copy(
     records: memoryview,
-    store: int,
-    number: int,
     request: ProduceRequest,
     context: RequestContext,
     services: Services,
+    *,
+    store: int,
+    number: int,
 ) -> Reply[AppendReply] | ErrorCode:
     """Append batches that are not in the arena: message sets, which are converted here, and what
     another node's router sends."""
