@@ -18,8 +18,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from odradek.cluster.metadata.broker_settings import BrokerSettings
-from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import (
     BrokerChanged,
     ConfigChanged,
@@ -41,7 +40,6 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.bus.peer_messages import PeerHeader, PeerRejected
 from odradek.node.config import NodeConfig
-from odradek.node.controller.bootstrap import min_insync_warning
 from odradek.node.controller.bootstrap_voters import drop_bootstrap_voters, quorum_identity
 from odradek.node.controller.broker_lifecycle import BrokerLifecycle, incarnation_of
 from odradek.node.controller.clean_shutdown import boot_id, previous_broker_epoch, record_run
@@ -49,6 +47,7 @@ from odradek.node.controller.command_forwarding import CommandForwarding
 from odradek.node.controller.failure_detector import FailureDetector
 from odradek.node.controller.metadata_loader import MetadataLoader, image_of_snapshot
 from odradek.node.controller.metadata_publisher import MetadataPublisher
+from odradek.node.controller.node_readiness import NodeReadiness, node_processes
 from odradek.node.controller.peer_directory import PeerDirectory
 from odradek.node.controller.peer_dispatch import PeerDispatch
 from odradek.node.controller.process_liveness import PATIENCE_SESSIONS, ProcessLiveness
@@ -73,11 +72,6 @@ class ControllerProcess:
         self._poller = zmq.Poller()
         self._log = MetadataLog.open(config.metadata_folder)
         image = _load_image(self._log)
-        self._is_ready = False
-        self._is_complete = False
-        self._has_released = False
-        self._applied_configs: object = None
-        self._worker_count = config.worker_count
         self._wire_quorum()
         self._wire_node(image)
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
@@ -139,17 +133,16 @@ class ControllerProcess:
     def _wire_node(self, image: MetadataImage) -> None:
         """The image, the processes that get it, and this node's registration as a broker."""
         config = self._config
-        self._expected = _processes(config, config.worker_count)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        session_ms = self._settings(image).broker_session_timeout_ms
+        settings = broker_settings(image, config.node_id, config.broker_configs)
         self._publisher = MetadataPublisher(
             context,
             ipc_address(config.run_folder, "controller"),
             self._driver,
             sets_back=not config.is_clustered,
             liveness=ProcessLiveness(
-                self._expected if config.is_clustered else (),
-                patience_ms=PATIENCE_SESSIONS * session_ms,
+                node_processes(config, config.worker_count) if config.is_clustered else (),
+                patience_ms=PATIENCE_SESSIONS * settings.broker_session_timeout_ms,
             ),
         )
         self._loader = MetadataLoader(image, self._driver, self._publisher, self._leadership)
@@ -169,6 +162,9 @@ class ControllerProcess:
                 config.data_folder, boot_id(), config.durability
             ),
             on_registered=lambda epoch: record_run(config.data_folder, epoch, boot_id()),
+        )
+        self._readiness = NodeReadiness(
+            config, self._supervisor, lifecycle=self._lifecycle, publisher=self._publisher
         )
 
     def _register_metrics(self) -> None:
@@ -261,71 +257,18 @@ class ControllerProcess:
         while is_busy:
             is_reported = self._driver.process_ready(self._listener, waits=waits)
             now_ms, image = _clock_ms(), self._loader.image
-            self._tick_lifecycle(image, now_ms)
+            self._readiness.tick(image, now_ms)
             self._forwarding.answer(
                 now_ms, committed=image.offset, applied=self._publisher.applied_offset(image)
             )
             self._quorum.settle(now_ms)
-            self._serve(image)
+            self._readiness.serve(image)
             self._leadership.resign_if_full()
             # What was proposed meanwhile is sent before the next poll.
             is_busy = is_reported or self._driver.has_work
         if self._directory.bus is not None:
             self._directory.bus.flush()
         self._loader.snapshot_if_due()
-
-    def _tick_lifecycle(self, image: MetadataImage, now_ms: int) -> None:
-        lifecycle, publisher = self._lifecycle, self._publisher
-        # Once: a process that restarts quickly does not make the node ask to be fenced.
-        self._is_complete |= self._expected <= publisher.names
-        publisher.tick(now_ms)
-        applied = publisher.applied_offset(image)
-        is_complete = self._is_complete and not publisher.unresponsive
-        lifecycle.tick(now_ms, offset=applied, is_complete=is_complete)
-        offset = lifecycle.shutdown_offset
-        if (
-            offset is not None
-            and publisher.applied_offset(image) >= offset
-            and not self._has_released
-        ):
-            self._has_released = True
-            self._supervisor.released()
-
-    def _serve(self, image: MetadataImage) -> None:
-        """Once this node is registered: publish to its processes, report ready, apply configs."""
-        broker = self._registration(image)
-        self._publisher.is_serving |= broker is not None
-        self._publisher.serve_waiting(image)
-        if broker is not None and not broker.is_fenced and not self._is_ready:
-            self._is_ready = True
-            if (warning := min_insync_warning(self._config, image)) is not None:
-                log.warning("%s", warning)
-            self._supervisor.ready()
-        if self._is_ready and image.configs is not self._applied_configs:
-            self._applied_configs = image.configs
-            self._resize_workers(image)
-
-    def _registration(self, image: MetadataImage) -> BrokerImage | None:
-        broker = self._lifecycle.broker(image)
-        if broker is None and self._lifecycle.is_refused and not self._config.is_clustered:
-            # The disk is full. An earlier start's registration is enough for clients to read.
-            return image.brokers.get(self._config.node_id)
-        return broker
-
-    def _resize_workers(self, image: MetadataImage) -> None:
-        """Have as many workers as `workers` says, if that has changed."""
-        config = self._config
-        count = min(self._settings(image).workers or config.worker_count, config.store_count)
-        if count != self._worker_count:
-            self._publisher.forget({f"worker-{n}" for n in range(count, self._worker_count)})
-            self._worker_count = count
-            if config.is_clustered:
-                self._publisher.set_expected(_processes(config, count))
-            self._lifecycle.resize_workers(count)
-            self._supervisor.resize_workers(count)
-
-    def _settings(self, image: MetadataImage) -> BrokerSettings:
-        return broker_settings(image, self._config.node_id, self._config.broker_configs)
 
     # -- peers -------------------------------------------------------------------------------------
 
@@ -349,12 +292,6 @@ class ControllerProcess:
         log.warning("This node restarts as an observer without a vote. The reason is logged above.")
         self._close()
         raise SystemExit(0)
-
-
-def _processes(config: NodeConfig, worker_count: int) -> set[str]:
-    """The processes of this node that apply the metadata."""
-    workers = {f"worker-{index}" for index in range(worker_count)}
-    return workers | {f"router-{index}" for index in range(config.router_count)}
 
 
 def _load_image(metadata_log: MetadataLog) -> MetadataImage:

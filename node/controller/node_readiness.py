@@ -1,0 +1,101 @@
+"""When this node serves, is ready, may stop, and how many workers it has.
+
+    condition                                              follows
+    ---------------------------------------------------------------------------------------------
+    this broker is registered                              its processes get the metadata
+    and not fenced                                         ready is reported to the supervisor
+    the controlled shutdown is done, and all processes
+    have applied its last offset                           the supervisor may stop the node
+    the config `workers` has changed                       the supervisor changes their number
+
+Called by the controller's process in every turn.
+"""
+
+import logging
+from collections.abc import Set
+
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.node.config import NodeConfig
+from odradek.node.controller.bootstrap import min_insync_warning
+from odradek.node.controller.broker_lifecycle import BrokerLifecycle
+from odradek.node.controller.metadata_publisher import MetadataPublisher
+from odradek.node.observability import SupervisorLink
+
+log = logging.getLogger(__name__)
+
+
+class NodeReadiness:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        supervisor: SupervisorLink,
+        *,
+        lifecycle: BrokerLifecycle,
+        publisher: MetadataPublisher,
+    ) -> None:
+        self._config = config
+        self._supervisor = supervisor
+        self._lifecycle = lifecycle
+        self._publisher = publisher
+        self._expected = node_processes(config, config.worker_count)
+        self._worker_count = config.worker_count
+        self._is_complete = False
+        self._is_ready = False
+        self._has_released = False
+        self._applied_configs: object = None
+
+    def tick(self, image: MetadataImage, now_ms: int) -> None:
+        """Send heartbeats and liveness checks that are due; report that the node may stop."""
+        lifecycle, publisher = self._lifecycle, self._publisher
+        # Once: a process that restarts quickly does not make the node ask to be fenced.
+        self._is_complete |= self._expected <= publisher.names
+        publisher.tick(now_ms)
+        applied = publisher.applied_offset(image)
+        is_complete = self._is_complete and not publisher.unresponsive
+        lifecycle.tick(now_ms, offset=applied, is_complete=is_complete)
+        offset = lifecycle.shutdown_offset
+        if offset is not None and applied >= offset and not self._has_released:
+            self._has_released = True
+            self._supervisor.released()
+
+    def serve(self, image: MetadataImage) -> None:
+        """Serve if this broker is registered in `image`; apply its configs."""
+        broker = self._registration(image)
+        self._publisher.is_serving |= broker is not None
+        self._publisher.serve_waiting(image)
+        if broker is not None and not broker.is_fenced and not self._is_ready:
+            self._is_ready = True
+            if (warning := min_insync_warning(self._config, image)) is not None:
+                log.warning("%s", warning)
+            self._supervisor.ready()
+        if self._is_ready and image.configs is not self._applied_configs:
+            self._applied_configs = image.configs
+            self._resize_workers(image)
+
+    def _registration(self, image: MetadataImage) -> BrokerImage | None:
+        broker = self._lifecycle.broker(image)
+        if broker is None and self._lifecycle.is_refused and not self._config.is_clustered:
+            # The disk is full. An earlier start's registration is enough for clients to read.
+            return image.brokers.get(self._config.node_id)
+        return broker
+
+    def _resize_workers(self, image: MetadataImage) -> None:
+        config = self._config
+        workers = broker_settings(image, config.node_id, config.broker_configs).workers
+        count = min(workers or config.worker_count, config.store_count)
+        if count != self._worker_count:
+            self._publisher.forget({f"worker-{n}" for n in range(count, self._worker_count)})
+            self._worker_count = count
+            if config.is_clustered:
+                self._publisher.set_expected(node_processes(config, count))
+            self._lifecycle.resize_workers(count)
+            self._supervisor.resize_workers(count)
+
+
+def node_processes(config: NodeConfig, worker_count: int) -> Set[str]:
+    """The processes of this node that apply the metadata."""
+    workers = {f"worker-{index}" for index in range(worker_count)}
+    return workers | {f"router-{index}" for index in range(config.router_count)}
