@@ -92,6 +92,10 @@ def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, v
         (BROKER, "", "message.max.bytes", "x", ErrorCode.INVALID_REQUEST, "whole number"),
         (GROUP, "g", "nope", "1", ErrorCode.INVALID_CONFIG, "group config"),
         (METRICS, "m", "nope", "1", ErrorCode.INVALID_REQUEST, "client metrics config"),
+        (TOPIC, "aa", "remote.storage.enable", "true", ErrorCode.INVALID_CONFIG, "no tiered"),
+        (BROKER, "", "num.io.threads", "0", ErrorCode.INVALID_REQUEST, "1 or more"),
+        (BROKER, "", "ssl.keystore.type", "PEM", ErrorCode.INVALID_REQUEST, "default cluster"),
+        (BROKER, "1", "process.roles", "broker", ErrorCode.INVALID_REQUEST, "dynamically"),
     ],
 )
 def test_wrong_values_are_refused_with_a_reason(
@@ -101,6 +105,23 @@ def test_wrong_values_are_refused_with_a_reason(
         check_value(kind, name, key, value)
     assert caught.value.code is code
     assert says in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value"),
+    [
+        (TOPIC, "aa", "remote.storage.enable", "false"),
+        (TOPIC, "aa", "message.format.version", "3.0-IV1"),
+        (BROKER, "", "num.io.threads", "16"),
+        (BROKER, "1", "log.cleaner.threads", "2"),
+        (BROKER, "1", "ssl.keystore.password", "secret"),
+        (BROKER, "1", "listener.name.internal.ssl.keystore.type", "PEM"),
+    ],
+)
+def test_kafkas_keys_without_effect_may_be_set_where_kafka_takes_them(
+    kind: ConfigResourceType, name: str, key: str, value: str
+) -> None:
+    check_value(kind, name, key, value)
 
 
 def test_the_clusters_min_insync_replicas_stays_while_there_are_eligible_leaders() -> None:
