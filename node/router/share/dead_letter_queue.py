@@ -1,14 +1,12 @@
-"""Dead letters: what becomes of records that a share group rejects or gives up (KIP-1191).
+"""Writes records that share groups reject or give up to their dead-letter topics (KIP-1191).
 
-They are told to the group's dead-letter topic: a record for each, with headers that say where it
-came from and why, and with its key, value and own headers if the group copies them. A topic takes
-them only if its configuration says so, if its name begins as dead-letter topics' names must, and
-if it is there; it may be created when it is first needed.
+One record is written for each, with headers that say where it came from and why, and with its key,
+value and headers if the group copies them. The topic must allow it in its configuration, have the
+required prefix in its name, and exist; it can be created on first use.
 
-A record waits for that in the state Archiving, which is durable: whoever leads the partition next
-tells it anew, so that it may be told twice but is not forgotten. It does not wait for ever: after
-GIVE_UP_S, or at once where nobody can help, it is archived all the same, which is counted and
-logged.
+The record stays in the state Archiving meanwhile, which is persisted: the next leader of the
+partition writes it again, so that it may be written twice but is not lost. After GIVE_UP_S, or at
+once if a retry cannot help, it is archived without being written; that is counted and logged.
 """
 
 import asyncio
@@ -44,7 +42,7 @@ log = logging.getLogger(__name__)
 
 ENABLE_CONFIG: Final = "errors.deadletterqueue.group.enable"
 GIVE_UP_S: Final = 20.0
-"""How long is tried where trying again may help: a node's failure takes about one second."""
+"""How long retriable errors are retried: the failover of a node takes about one second."""
 RETRY_S_MIN: Final = 0.05
 RETRY_S_MAX: Final = 1.0
 _CREATE_TIMEOUT_MS: Final = 5_000
@@ -52,7 +50,7 @@ _APPEND_TIMEOUT_MS: Final = 5_000
 _READ_BYTES: Final = 1 << 20
 _BATCH_RECORDS_MAX: Final = 1_000
 _RECORD_OVERHEAD: Final = 64
-"""More than a record and its headers' lengths take beside the bytes in them."""
+"""An upper bound of a record's size without the bytes of key, value and headers."""
 _BATCH_OVERHEAD: Final = 128
 
 TOPIC: Final = "__dlq.errors.topic"
@@ -67,7 +65,7 @@ GIVEN_UP: Final = b"The record was delivered as often as the group allows."
 
 
 class _UndeliverableError(Exception):
-    """Nobody can help but an operator; the message says how."""
+    """An operator has to act; the message says how."""
 
 
 class DeadLetterQueue:
@@ -89,9 +87,9 @@ class DeadLetterQueue:
         self._inter_broker_client = inter_broker_client
         self._loop = loop
         self.written_count = 0
-        """Records that have been written to dead-letter topics."""
+        """Records that were written to dead-letter topics."""
         self.dropped_count = 0
-        """Records that could not be."""
+        """Records that could not be written."""
 
     async def write_records(
         self,
@@ -100,8 +98,8 @@ class DeadLetterQueue:
         letters: DeadLetterRange,
         group_settings: ShareGroupSettings,
     ) -> None:
-        """Tell the group's dead-letter topic of records of a partition. Ends when that is done, or
-        cannot be done."""
+        """Write records of a partition to the group's dead-letter topic. Returns when they are
+        written, or given up."""
         source = self._metadata.image.topics_by_id.get(place.topic_id)
         if source is None:
             return
@@ -127,7 +125,7 @@ class DeadLetterQueue:
                 if isinstance(error, _UndeliverableError) or self._loop.time() >= deadline:
                     self.dropped_count += letters.end - at
                     log.warning(
-                        "%s-%d: the offsets %d to %d of group %s are not told to %s: %s",
+                        "%s-%d: offsets %d to %d of group %s were not written to topic %s: %s",
                         *(source.name, place.partition, at, letters.end - 1, group_id),
                         *(group_settings.dead_letter_topic, error),
                     )
@@ -142,21 +140,25 @@ class DeadLetterQueue:
         settings = metadata.broker_settings()
         prefix = settings.errors_deadletterqueue_topic_name_prefix
         if not name:
-            raise _UndeliverableError("the group has no dead-letter topic any more")
+            raise _UndeliverableError("The group has no dead-letter topic any more.")
         if not name.startswith(prefix):
-            raise _UndeliverableError(f"the names of dead-letter topics begin with {prefix!r}")
+            raise _UndeliverableError(
+                f"The names of dead-letter topics must start with {prefix!r}."
+            )
         topic = metadata.image.topics_by_name.get(name)
         if topic is None:
             if not settings.errors_deadletterqueue_auto_create_topics_enable:
                 raise _UndeliverableError(
-                    f"there is no such topic: create it, with {ENABLE_CONFIG}=true"
+                    f"The topic does not exist. Create it with {ENABLE_CONFIG}=true."
                 )
             await self._create(name)
             topic = metadata.image.topics_by_name.get(name)
             if topic is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not metadata.topic_settings(name).errors_deadletterqueue_group_enable:
-            raise _UndeliverableError(f"the topic does not allow it: set its {ENABLE_CONFIG}=true")
+            raise _UndeliverableError(
+                f"The topic does not allow it. Set {ENABLE_CONFIG}=true on it."
+            )
         return topic
 
     async def _create(self, name: str) -> None:
@@ -176,8 +178,8 @@ class DeadLetterQueue:
         topic: TopicImage,
         group_settings: ShareGroupSettings,
     ) -> tuple[bytes, int, int]:
-        """A batch for the offsets from `start` on, the first offset that is not in it any more,
-        and how many records it has."""
+        """A batch for the offsets from `start` on, the first offset after it, and its record
+        count."""
         settings = self._metadata.topic_settings(topic.name)
         remaining_bytes = settings.max_message_bytes - _BATCH_OVERHEAD
         now_ms = self._now_ms()
@@ -203,7 +205,7 @@ class DeadLetterQueue:
             copy = Record(len(records), now_ms, found.key, found.value, headers)
             size = _record_size(copy)
             if size > remaining_bytes and not records:
-                # Too large to be copied whole; where it is can be said all the same.
+                # Too large for a copy: write where it is.
                 copy = Record(0, now_ms, None, None, headers[:6])
                 size = _record_size(copy)
             remaining_bytes -= size
@@ -215,8 +217,8 @@ class DeadLetterQueue:
     def _source_records(
         self, place: TopicIdPartition, start: int, end: int, *, copies: bool
     ) -> Iterator[Record]:
-        """The records [start, end), bare unless they are copied. What the log has no more was
-        deleted or compacted meanwhile: only a record that is copied can tell that."""
+        """The records [start, end), with their content if it is copied. Records that were deleted
+        or compacted meanwhile are left out of copies."""
         if not copies:
             for offset in range(start, end):
                 yield Record(offset, 0, None, None)
@@ -240,7 +242,10 @@ class DeadLetterQueue:
                             if offset <= record.offset < end:
                                 yield record
                     except ProtocolError:
-                        log.warning("a batch at %d cannot be unfolded", header.base_offset)
+                        log.warning(
+                            "the records of the batch at offset %d could not be read",
+                            header.base_offset,
+                        )
             offset = result.next_offset
 
     async def _append(self, topic: TopicImage, partition: int, batch: bytes) -> None:

@@ -1,13 +1,12 @@
-"""The share partitions that this node leads: machines (coordinator/share), their state and clock.
+"""Hosts the share partitions that this broker leads: their machines (coordinator/share) and timers.
 
-A machine lives from a group's first fetch from a partition until the partition is led by another,
-or the group has no share session here any more; its state is read from, and written to, wherever
-the group's state is kept (persister.py), and never from a machine of another leader. All that
-changes a machine ends in `_advance`: what it wants written is written, one write at a time, its
-next deadline is set, and fetches that wait for its partition look again, one after the other, while
-there is something for them.
+A share partition is loaded at a group's first fetch, and dropped when another broker leads it or
+the group has no share session here any more. Its state is read and written through the persister,
+never from the machine of another leader. Every change of a machine ends in `_advance`: it writes
+the state, one write at a time, sets the timer, and wakes the fetches that wait for the partition,
+one after the other, while there are records for them.
 
-Locks are measured by the loop's clock, which nobody sets.
+Locks are measured by the loop's clock.
 """
 
 import asyncio
@@ -36,12 +35,12 @@ from odradek.protocol.errors import ApiError, ErrorCode
 log = logging.getLogger(__name__)
 
 WRITE_RETRY_S: Final = 0.5
-"""Between attempts to write a state that cannot be written."""
+"""Between attempts to write the state."""
 LOAD_RETRY_S: Final = 0.1
-"""Between attempts to read it: members may come before their group's coordinator has begun it."""
+"""Between attempts to load: a member may fetch before its coordinator has initialized the state."""
 _RECORD_BYTES_AT_FIRST: Final = 1_024
 _NO_NEWS: Final = ReadPosition(-1, None)
-"""Before every place where anybody could read."""
+"""Before every position."""
 
 _LEADER_MOVED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 _STATE_REPLACED: Final = frozenset(
@@ -52,7 +51,7 @@ _STATE_REPLACED: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""What this machine knows is not the state of the group any more."""
+"""Errors of a write that say that the persisted state was replaced."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -64,23 +63,23 @@ class SharePartitionKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class HostedSharePartition:
-    """A machine and what is under way for it; the machine is there once its state is read."""
+    """A share partition with its pending writes; `machine` is set once the state is loaded."""
 
     key: SharePartitionKey
     leader_epoch: int
     machine: SharePartition | None = None
     state_epoch: int = 0
     error_code: ErrorCode = ErrorCode.NONE
-    """Why there is no machine, where clients can do something about it."""
+    """Why there is no machine, if clients have to know."""
     waiting: dict[int, list[Reply[ErrorCode]]] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     timer_ms: int = 0
     dead_letter_write_count: int = 0
     is_paused: bool = False
-    """A write has failed a moment ago."""
+    """A write has failed and is retried soon."""
     is_dropped: bool = False
     record_bytes: float = _RECORD_BYTES_AT_FIRST
-    """How large records here are."""
+    """The average size of records, for the next read."""
 
 
 class SharePartitions:
@@ -110,26 +109,26 @@ class SharePartitions:
 
     @property
     def count(self) -> int:
-        """Machines there are."""
+        """The number of share partitions."""
         return sum(len(hosted) for hosted in self._by_group.values())
 
     def group_settings(self, group_id: str) -> ShareGroupSettings:
-        """What holds for the group now."""
+        """The settings of a group."""
         metadata = self._metadata
         return share_group_settings(
             metadata.image, metadata.node_id, metadata.static_configs, group_id
         )
 
     def now_ms(self) -> int:
-        """The clock of locks."""
+        """The clock of record locks."""
         return int(self._loop.time() * 1000)
 
     def hosted(self, group_id: str) -> Mapping[TopicIdPartition, HostedSharePartition]:
-        """What there is of a group; to be looked at only."""
+        """The share partitions of a group, to be read only."""
         return self._by_group.get(group_id, {})
 
     def at(self, place: TopicIdPartition) -> Iterator[tuple[str, SharePartition]]:
-        """The groups that read a partition, with their machines; to be looked at only."""
+        """The groups that read a partition, with their machines, to be read only."""
         for group_id, places in self._by_group.items():
             hosted = places.get(place)
             if hosted is not None and hosted.machine is not None:
@@ -140,8 +139,8 @@ class SharePartitions:
     def get(
         self, group_id: str, place: TopicIdPartition, state: PartitionImage
     ) -> HostedSharePartition:
-        """The share partition, which this node leads. One that is new is being read: fetches that
-        wait for its partition are woken when it is there."""
+        """The share partition, which this broker leads. A new one is loaded; waiting fetches are
+        woken when that is done."""
         group_partitions = self._by_group.setdefault(group_id, {})
         hosted = group_partitions.get(place)
         if hosted is None:
@@ -154,7 +153,7 @@ class SharePartitions:
     def read(
         self, hosted: HostedSharePartition, records_max: int, bytes_max: int, *, min_one_batch: bool
     ) -> SharePartitionRead | None:
-        """What there may be for a member, bounded by both; None if nothing is."""
+        """Records that a member may acquire, up to both limits; None if there are none."""
         machine, group_log = hosted.machine, self._log(hosted)
         if machine is None or group_log is None:
             return None
@@ -169,10 +168,10 @@ class SharePartitions:
         return reading
 
     def has_acquirable_records(self, key: SharePartitionKey) -> bool:
-        """Whether whoever looks next may find something, be it that there is nothing to be had."""
+        """Whether a waiting fetch must look again: for records, or for an error."""
         hosted = self._by_group.get(key.group_id, {}).get(key.place)
         if hosted is None:
-            return True  # whoever looks has its state read
+            return True  # the fetch loads it
         machine, group_log = hosted.machine, self._log(hosted)
         if machine is None:
             return bool(hosted.error_code)
@@ -189,9 +188,9 @@ class SharePartitions:
         member_id: str,
         options: AcquireOptions,
     ) -> list[AcquiredRange]:
-        """Lock what was read just now for a member."""
+        """Lock the records that were just read for a member."""
         machine = hosted.machine
-        assert machine is not None, "something was read for it"
+        assert machine is not None, "records were read for it"
         group_settings = self.group_settings(hosted.key.group_id)
         acquired = machine.acquire(
             member_id,
@@ -207,8 +206,8 @@ class SharePartitions:
     def acknowledge(
         self, group_id: str, member_id: str, place: TopicIdPartition, batches: Sequence[OffsetBatch]
     ) -> ErrorCode | Reply[ErrorCode]:
-        """The fate of acknowledgements of one partition, which this node leads; a reply comes when
-        they are durable. What no machine knows of, nobody holds."""
+        """Acknowledge records of one partition, which this broker leads: an error code, or a reply
+        when the state is persisted. INVALID_RECORD_STATE if the share partition is not loaded."""
         hosted = self._by_group.get(group_id, {}).get(place)
         if hosted is None or hosted.machine is None:
             return ErrorCode.INVALID_RECORD_STATE
@@ -225,8 +224,8 @@ class SharePartitions:
         return reply
 
     def release(self, session: ShareSession, *, was_delivered: bool) -> None:
-        """A session has ended: others get what its member holds. With the last session of a group
-        its machines go, as soon as everything is written."""
+        """Release the records that a member holds, because its session has ended. With the last
+        session of a group its share partitions are dropped, once their state is written."""
         group_settings = self.group_settings(session.group_id)
         for hosted in list(self._by_group.get(session.group_id, {}).values()):
             machine = hosted.machine
@@ -240,17 +239,17 @@ class SharePartitions:
                 )
                 self._advance(hosted, machine, before)
 
-    # -- from outside -----------------------------------------------------------------------------
+    # -- for the router ---------------------------------------------------------------------------
 
     def on_disconnected(self, connection_id: int) -> None:
-        """The sessions of a connection that is gone end. Whether their members have seen what they
-        hold, nobody knows: it counts as delivered."""
+        """End the sessions of a closed connection. Records that their members hold count as
+        delivered, because the members may have seen them."""
         for session in self._sessions.of_connection(connection_id):
             self._sessions.close(session)
             self.release(session, was_delivered=True)
 
     def on_image(self, old: MetadataImage, image: MetadataImage) -> None:
-        """Let go of what is led by others, or in another epoch."""
+        """Drop partitions that others lead, or that this broker leads in another epoch."""
         if old.topics_by_id is image.topics_by_id:
             return
         for group_partitions in list(self._by_group.values()):
@@ -265,8 +264,8 @@ class SharePartitions:
                 self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def forget(self, group_id: str, places: Iterable[TopicIdPartition] | None = None) -> None:
-        """The state of the group was changed by somebody else: read it again. Locks end, and late
-        acknowledgements are refused."""
+        """Load the state again, because it was replaced. Locks end, and late acknowledgements are
+        refused."""
         group_partitions = self._by_group.get(group_id, {})
         for place in list(group_partitions if places is None else places):
             hosted = group_partitions.get(place)
@@ -275,12 +274,12 @@ class SharePartitions:
                 self._wake(hosted)
 
     def close(self) -> None:
-        """The router ends: nothing is due any more."""
+        """Drop everything: the router stops."""
         for group_partitions in list(self._by_group.values()):
             for hosted in list(group_partitions.values()):
                 self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    # -- inside: reading the state ----------------------------------------------------------------
+    # -- loading ----------------------------------------------------------------------------------
 
     async def _load(self, hosted: HostedSharePartition) -> None:
         group_id, place = hosted.key
@@ -294,7 +293,7 @@ class SharePartitions:
             if group_log is None:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             start_offset = group_log.initial_offset(hosted.leader_epoch, self._time_of_day_ms())
-            # Written before anybody reads: a leader that comes next must not begin elsewhere.
+            # Persisted before the first fetch: the next leader must start at the same offset.
             await states.write(
                 group_id, *place, hosted.state_epoch, hosted.leader_epoch, start_offset, 0, ()
             )
@@ -313,9 +312,9 @@ class SharePartitions:
             self._wake(hosted)
             return
         if not isinstance(error, ApiError):
-            log.error("share partition %s cannot be read", hosted.key, exc_info=error)
+            log.error("share partition %s could not be loaded", hosted.key, exc_info=error)
         else:
-            log.info("share partition %s cannot be read yet: %s", hosted.key, error)
+            log.info("share partition %s could not be loaded yet: %s", hosted.key, error)
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 hosted.error_code = error.code
             elif error.code in _LEADER_MOVED:
@@ -325,11 +324,11 @@ class SharePartitions:
             self._wake(hosted)
 
     def _reload(self, hosted: HostedSharePartition) -> None:
-        """Whoever still wants it asks for it again."""
+        """The next fetch loads it again."""
         self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._wake(hosted)
 
-    # -- inside: going on -------------------------------------------------------------------------
+    # -- active -----------------------------------------------------------------------------------
 
     def _advance(
         self,
@@ -337,7 +336,7 @@ class SharePartitions:
         machine: SharePartition,
         before: ReadPosition | None = _NO_NEWS,
     ) -> None:
-        """Something has changed; `before` is where a member would have read."""
+        """After a change. `before` is the position of the next fetch before it."""
         if hosted.is_dropped:
             return
         if before is not _NO_NEWS:
@@ -358,7 +357,7 @@ class SharePartitions:
         self._set_timer(hosted, machine)
         is_read = self._sessions.has_any(hosted.key.group_id)
         if not is_read and machine.is_idle and not hosted.dead_letter_write_count:
-            # Nobody reads any more. The state may be changed by others now (KIP-932).
+            # Without sessions the state may be changed by administrators (KIP-932).
             self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _position(
@@ -391,7 +390,9 @@ class SharePartitions:
         code = ErrorCode.NONE
         if error is not None:
             code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
-            log.warning("share partition %s cannot be written: %s", hosted.key, error)
+            log.warning(
+                "the state of share partition %s could not be written: %s", hosted.key, error
+            )
             if code in _LEADER_MOVED:
                 self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 return
@@ -422,7 +423,11 @@ class SharePartitions:
     ) -> None:
         hosted.dead_letter_write_count -= 1
         if error is not None:
-            log.error("dead letters of %s are lost", hosted.key, exc_info=error)
+            log.error(
+                "records of %s could not be written to the dead-letter queue",
+                hosted.key,
+                exc_info=error,
+            )
         if hosted.is_dropped:
             return
         before = self._position(hosted, machine)
@@ -433,7 +438,7 @@ class SharePartitions:
         deadline_ms = machine.next_deadline_ms()
         if hosted.timer is not None:
             if deadline_ms is not None and hosted.timer_ms <= deadline_ms:
-                return  # it looks again then
+                return  # the timer fires earlier
             hosted.timer.cancel()
             hosted.timer = None
         if deadline_ms is not None:
@@ -442,14 +447,14 @@ class SharePartitions:
 
     def _on_timer(self, hosted: HostedSharePartition, machine: SharePartition) -> None:
         hosted.timer = None
-        # The loop may call a hair too early.
+        # The loop's timers may fire up to its clock's resolution early.
         now_ms = max(self.now_ms(), hosted.timer_ms)
         if machine.on_deadline(now_ms, self.group_settings(hosted.key.group_id)):
             self._wake(hosted)
         self._advance(hosted, machine)
 
     def _drop(self, hosted: HostedSharePartition, code: ErrorCode) -> None:
-        """Forget the machine; whoever waits for it is answered `code`."""
+        """Drop the share partition; pending acknowledgements get `code`."""
         if hosted.is_dropped:
             return
         hosted.is_dropped = True
@@ -466,11 +471,11 @@ class SharePartitions:
                 reply.resolve(code)
 
     def _wake(self, hosted: HostedSharePartition) -> None:
-        """Have the group's fetches look again, as many as `has_acquirable_records` is true for."""
+        """Wake the group's waiting fetches, as many as `has_acquirable_records` is true for."""
         self._fetch_purgatory.on_available(hosted.key)
 
     def _log(self, hosted: HostedSharePartition) -> SharePartitionLog | None:
-        """The partition's log; None if it is not here."""
+        """The partition's log; None if this broker has no replica."""
         group_id, place = hosted.key
         located = self._logs.open(*place)
         if located is None:

@@ -1,10 +1,9 @@
-"""Share sessions (KIP-932): which partitions a member of a share group fetches from this broker.
+"""Share sessions (KIP-932): the partitions that a member of a share group fetches from this broker.
 
-A session belongs to a group, a member and this broker, and to the connection that spoke last: what
-the member holds is let go of when that connection ends. Epoch 0 opens one and takes the place of
-an earlier one, -1 closes it, any other must be the next. There are no more of them than
-`group.share.max.share.sessions`: unlike a fetch session, one that is refused cannot be done
-without.
+A session belongs to a group, a member and this broker, and to the connection of its last request:
+the member's records are released when that connection closes. Epoch 0 opens a session and replaces
+an earlier one, -1 closes it, any other epoch must be the next. `group.share.max.share.sessions`
+limits them; unlike a fetch session, a share session is required.
 """
 
 from collections import OrderedDict
@@ -20,11 +19,11 @@ INITIAL_EPOCH = 0
 _EPOCH_MAX = 2**31 - 1
 
 PARTITIONS_MAX = 10_000
-"""Of one session. Each fetch looks at all of them, however small the request is."""
+"""Of one session. Each fetch looks at all of them, even if its request names few."""
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by its topic's id."""
+    """A partition by topic id."""
 
     topic_id: bytes
     partition: int
@@ -32,7 +31,7 @@ class TopicIdPartition(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ShareSession:
-    """One member's partitions in the order in which they are served: those just served go last."""
+    """One member's partitions in the order of service: those served last are at the end."""
 
     group_id: str
     member_id: str
@@ -42,7 +41,7 @@ class ShareSession:
     is_open: bool = True
 
     def advance(self) -> None:
-        """The next request must have the next epoch, which is never 0 again."""
+        """Move to the next epoch, which is never 0 again."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
 
@@ -59,14 +58,14 @@ class ShareSessions:
         return len(self._sessions)
 
     def has_any(self, group_id: str) -> bool:
-        """Whether some member of the group has a session."""
+        """Whether a member of the group has a session."""
         return group_id in self._counts
 
     def for_fetch(
         self, request: ShareFetchRequest, group_id: str, member_id: str, connection_id: int
     ) -> ShareSession:
-        """The session of a request: opened, advanced, or about to be closed, with the partitions
-        that it wants from now on. ApiError with the code that the whole request is answered."""
+        """The session of a ShareFetch request: opened, advanced, or to be closed; its partitions
+        are updated. ApiError if the whole request fails."""
         epoch = request.share_session_epoch
         named = dict.fromkeys(
             TopicIdPartition(topic.topic_id, asked.partition_index)
@@ -90,14 +89,14 @@ class ShareSessions:
     def for_acknowledge(
         self, request: ShareAcknowledgeRequest, group_id: str, member_id: str, connection_id: int
     ) -> ShareSession:
-        """The session of a request, advanced or about to be closed. ApiError as for a fetch; there
-        is nothing to acknowledge in a new session."""
+        """The session of a ShareAcknowledge request, advanced or to be closed. ApiError as for a
+        fetch; a new session has nothing to acknowledge."""
         if request.share_session_epoch == INITIAL_EPOCH:
             raise ApiError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         return self._next(group_id, member_id, connection_id, request.share_session_epoch)
 
     def close(self, session: ShareSession) -> None:
-        """The session ends; closing it twice does nothing."""
+        """Close a session. Closing it again does nothing."""
         if not session.is_open:
             return
         session.is_open = False
@@ -110,7 +109,7 @@ class ShareSessions:
             del self._counts[session.group_id]
 
     def of_connection(self, connection_id: int) -> Iterable[ShareSession]:
-        """The sessions that end with the connection."""
+        """The sessions of a connection."""
         return tuple(self._by_connection.get(connection_id, ()))
 
     # -- inside -----------------------------------------------------------------------------------
@@ -125,7 +124,7 @@ class ShareSessions:
             self._by_connection.setdefault(connection_id, set()).add(session)
             self._counts[group_id] = self._counts.get(group_id, 0) + 1
         else:
-            # The client has lost count. What it holds it still holds.
+            # The client has lost its epoch. Its member keeps its records.
             session.epoch = INITIAL_EPOCH
             session.partitions.clear()
             self._bind_to_connection(session, connection_id)
@@ -157,12 +156,12 @@ class ShareSessions:
 
 
 def _check_size(session: ShareSession | None, named: Mapping[TopicIdPartition, None]) -> None:
-    """ApiError if the session had too many partitions with these."""
+    """ApiError if the session would have too many partitions."""
     count = len(named)
     if session is not None:
         count += len(session.partitions)
         if count > PARTITIONS_MAX:
-            # Acknowledgements name partitions that the session has.
+            # Acknowledgements name partitions that are in the session already.
             count -= sum(place in session.partitions for place in named)
     if count > PARTITIONS_MAX:
         raise ApiError(

@@ -1,7 +1,7 @@
-"""The log of a share partition as its group may read it: where it begins, what comes next, how far.
+"""The log of a share partition as its group may read it: start, next records, end.
 
-Values over the store's reader and the group's terms; nothing is kept and nothing is acquired. Made
-anew by `partitions` for each look, because the terms change with the configs.
+Created for each use from the store's reader and the group's settings, which may change. It keeps no
+state and acquires nothing. Used by partitions.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.storage.reader import ReadResult, StoreReader
 
 READ_BYTES_MIN: Final = 65_536
-"""Read at the least, where there is as much: less saves nothing."""
+"""Read at least this much."""
 _READ_AHEAD_FACTOR: Final = 1.25
-"""How much more is read than records of the usual size would take, so that one read is enough."""
+"""Read this much more than records of average size take, so that one read is enough."""
 
 
 class SharePartitionRead(NamedTuple):
-    """What was read for a member, and is not acquired yet."""
+    """Records that were read for a member, before they are acquired."""
 
     offset: int
     result: ReadResult
@@ -30,7 +30,7 @@ class SharePartitionRead(NamedTuple):
 
     @property
     def record_bytes(self) -> float | None:
-        """How large its records are on average; None if there are none."""
+        """The average size of the records; None if there are none."""
         result = self.result
         if not result.buffers:
             return None
@@ -46,7 +46,7 @@ class SharePartitionLog(NamedTuple):
 
     @property
     def start_offset(self) -> int:
-        """Where the log begins."""
+        """The log start offset."""
         return self.reader.status.log_start_offset(self.number)
 
     @property
@@ -59,9 +59,9 @@ class SharePartitionLog(NamedTuple):
         return end
 
     def initial_offset(self, leader_epoch: int, now_ms: int) -> int:
-        """Where a group begins that has read nothing here; `now_ms` is the time of day.
+        """The start offset of a group that has read nothing here; `now_ms` is the time of day.
 
-        ApiError(OFFSET_NOT_AVAILABLE) while a new leader cannot know it.
+        ApiError(OFFSET_NOT_AVAILABLE) while a new leader does not know it.
         """
         if self.group_settings.begins_earliest:
             return self.start_offset
@@ -74,17 +74,17 @@ class SharePartitionLog(NamedTuple):
         end = reader.status.high_watermark(number)
         is_end = end == reader.status.log_end_offset(number)
         if not is_end and end < reader.epoch_start(number, leader_epoch):
-            # A new leader has not heard yet how much of what others wrote is committed (KIP-207):
-            # a group that begins here now would get records of long ago.
+            # The high watermark of a new leader may be behind (KIP-207): a group that starts there
+            # would get old records.
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return end
 
     def read(
         self, position: ReadPosition, wanted_bytes: float, bytes_max: int, *, min_one_batch: bool
     ) -> SharePartitionRead | None:
-        """What there is at a position, about `wanted_bytes` of it; None if there is nothing.
+        """About `wanted_bytes` of records at a position; None if there are none.
 
-        `bytes_max` is a limit, but for one batch with `min_one_batch`.
+        `bytes_max` is a limit, except for one batch with `min_one_batch`.
         """
         reader, number, limit = self.reader, self.number, self.end_offset
         if position.end_offset is not None:
@@ -117,15 +117,15 @@ class SharePartitionLog(NamedTuple):
         return SharePartitionRead(position.offset, result, spans, batches)
 
     def _is_hole(self, start: int, end: int) -> bool:
-        """Whether compaction has left nothing of [start, end): the log goes on behind it. What is
-        merely not found must not be archived."""
+        """Whether compaction has removed all of [start, end): a later batch follows. Records that
+        were only not found must not be archived."""
         log_end = self.reader.status.log_end_offset(self.number)
         following = self.reader.read(self.number, start, max_bytes=0, end_offset=log_end)
         return bool(following.buffers) and following.first_offset >= end
 
     def _aborted(self, start: int, end: int) -> dict[int, list[tuple[int, int]]]:
-        """By producer id, the first and last offsets of transactions in [start, end) that the group
-        is spared."""
+        """By producer id, the first and last offsets of aborted transactions in [start, end), for
+        groups that read committed records only."""
         aborted: dict[int, list[tuple[int, int]]] = {}
         if self.group_settings.is_read_committed:
             for each in self.reader.aborted_transactions(self.number, start, end):

@@ -1,14 +1,14 @@
-"""Watches the partitions that this node leads for transactions that hang, and ends them if it may.
+"""Finds hanging transactions in partitions that this broker leads, and aborts them if configured.
 
-A round looks at words of shared memory only, unless a partition's last stable offset has stood
-still since the round before; then its worker is asked who has what open there, and, if that is
-late, the coordinators of all nodes. What counts as proof is in
-coordinator.transaction.hanging_transactions. A round in which a coordinator does not answer, or in
-which one moves, proves nothing.
+A round reads shared memory only, unless the last stable offset of a partition has not moved since
+the round before. Then its worker is asked for the open transactions, and if one is late, the
+transaction coordinators of all brokers. What counts as proof is in
+coordinator.transaction.hanging_transactions. A round proves nothing if a coordinator does not
+answer or moves.
 
-A transaction is ended by a marker that the worker only writes if the transaction is still as it was
-seen; so a producer that has gone on meanwhile loses nothing. In `__consumer_offsets`, where the
-group's shard writes markers, that is looked up right before.
+A transaction is aborted by a marker that the worker writes only if the transaction is unchanged, so
+that an active producer loses nothing. In `__consumer_offsets`, where the group's shard writes
+markers, the transaction is looked up right before.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from odradek.protocol.messages.transactions import (
 log = logging.getLogger(__name__)
 
 _SLICE_COUNT: Final = 500
-"""Partitions looked at before others may take their turn: half a millisecond."""
+"""Partitions checked before the loop runs other tasks: half a millisecond."""
 _PAUSE_S: Final = 0.001
 _UNFINISHED: Final = [
     state.label
@@ -54,7 +54,7 @@ _UNFINISHED: Final = [
 
 
 class Watchdog:
-    """See the module's docstring. `start` it; `follow` it up with every change of the settings."""
+    """See the module's docstring. Call `follow` after every change of the settings."""
 
     def __init__(
         self,
@@ -78,25 +78,25 @@ class Watchdog:
         self._interval_s = 0.0
         self._is_closed = False
         self.ended_count = 0
-        """Transactions that it has ended."""
+        """Transactions that were aborted."""
 
     @property
     def hanging_count(self) -> int:
-        """Transactions that hang in partitions that this node leads."""
+        """Hanging transactions in partitions that this broker leads."""
         return len(self._watch.hanging)
 
     def start(self) -> None:
-        """Begin the first pause."""
+        """Schedule the first round."""
         self._schedule()
 
     def follow(self) -> None:
-        """A new interval holds from now on."""
+        """Use a new interval from now on."""
         if self._timer is not None and self._interval_s != self._interval():
             self._timer.cancel()
             self._schedule()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -123,8 +123,8 @@ class Watchdog:
             return
         for found in watch.end_round(examined, late, unfinished):
             log.warning(
-                "a transaction of producer %d (epoch %d) hangs in %s-%d from offset %d on: nothing"
-                " came for %d s, and no coordinator knows of it; read_committed consumers wait%s",
+                "a transaction of producer %d (epoch %d) hangs in %s-%d from offset %d on: no batch"
+                " for %d s, and no coordinator knows it; read_committed consumers wait%s",
                 found.producer_id,
                 found.producer_epoch,
                 *found.partition,
@@ -132,7 +132,7 @@ class Watchdog:
                 (now_ms - found.last_timestamp_ms) // 1000,
                 ""
                 if settings.transaction_watchdog_abort_enable
-                else f"; end it with: odradek txn abort {found.partition[0]} {found.partition[1]}"
+                else f"; abort it with: odradek txn abort {found.partition[0]} {found.partition[1]}"
                 f" --start-offset {found.start_offset}",
             )
         if settings.transaction_watchdog_abort_enable:
@@ -154,7 +154,7 @@ class Watchdog:
 
     def _on_round_done(self, _result: None, error: BaseException | None) -> None:
         if error is not None:
-            log.error("hanging transactions could not be looked for", exc_info=error)
+            log.error("the search for hanging transactions failed", exc_info=error)
         if not self._is_closed:
             self._schedule()
 
@@ -179,7 +179,7 @@ class Watchdog:
         return stalled
 
     async def _open_transactions(self, partition: Partition) -> list[OpenPartitionTransaction]:
-        """What the worker knows of a partition; nothing if it is led elsewhere by now."""
+        """The open transactions of a partition; none if it is led elsewhere by now."""
         name, index = partition
         topic = self._metadata.image.topics_by_name.get(name)
         location = self._logs.locate(topic.topic_id, index) if topic is not None else None
@@ -206,7 +206,7 @@ class Watchdog:
         ]
 
     async def _known_to_coordinators(self, producer_ids: set[int]) -> Unfinished | None:
-        """What the coordinators have of these producers; None if not all of them can tell."""
+        """The partitions of the producers' transactions; None if a coordinator does not answer."""
         before = self._coordinators()
         node_ids = sorted({node_id for node_id, _ in before})
         if NO_LEADER in node_ids:
@@ -229,12 +229,12 @@ class Watchdog:
                     for topic in state.topics:
                         partitions.update((topic.topic, index) for index in topic.partitions)
             except ApiError as error:
-                log.info("node %d does not tell of its transactions: %s", node_id, error)
+                log.info("node %d did not list its transactions: %s", node_id, error)
                 return None
         return unfinished if self._coordinators() == before else None
 
     def _coordinators(self) -> list[tuple[int, int]]:
-        """Node and epoch of each shard."""
+        """The broker and leader epoch of each shard."""
         topic = self._metadata.image.topics_by_name.get(TRANSACTION_STATE)
         partitions = topic.partitions if topic is not None else ()
         return [(known.leader, known.leader_epoch) for known in partitions]
@@ -250,7 +250,7 @@ class Watchdog:
         return await self._inter_broker_client.send(node_id, request)
 
     async def _abort(self, found: OpenPartitionTransaction) -> None:
-        """Abort it, unless it has changed."""
+        """Abort a transaction, unless it has changed."""
         if found not in await self._open_transactions(found.partition):
             return
         marker = TransactionMarker(
@@ -267,7 +267,7 @@ class Watchdog:
         )
         if code:
             log.warning(
-                "the transaction that hangs in %s-%d could not be ended: %s",
+                "the hanging transaction in %s-%d could not be aborted: %s",
                 *found.partition,
                 ErrorCode(code).name,
             )
@@ -275,7 +275,7 @@ class Watchdog:
         self.ended_count += 1
         self._watch.ended(found)
         log.warning(
-            "aborted the transaction of producer %d that hung in %s-%d from offset %d on",
+            "aborted the hanging transaction of producer %d in %s-%d from offset %d on",
             found.producer_id,
             *found.partition,
             found.start_offset,
