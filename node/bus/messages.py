@@ -1,4 +1,4 @@
-"""What our own processes say to each other over ZeroMQ: versioned msgspec structs, many to a frame.
+"""The messages between the processes of a node: versioned msgspec structs, many in a frame.
 
 Every message is one msgpack array of these structs, so that a turn's worth of requests costs one
 message. Between routers and workers, what is not a greeting travels through rings in shared memory
@@ -24,7 +24,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
-    """A worker (re)connected to a router. `wakeup_path` is what wakes it (wakeup_pipe.py)."""
+    """A worker (re)connected to a router. `wakeup_path` is its wakeup pipe."""
 
     worker: int
     incarnation: int
@@ -36,11 +36,11 @@ class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
 
 
 class WorkerLeaving(_Message, frozen=True, array_like=True, tag=16, gc=False):
-    """The worker is told to stop: what it has been sent it answers, nothing else is to be sent."""
+    """The worker stops. It answers the requests that it has, and must get no more."""
 
 
 class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):
-    """The router's answer: what wakes it, where its arena is, and in it this worker's two rings."""
+    """The router's answer: its wakeup pipe, its arena, and this worker's two rings in it."""
 
     wakeup_path: str
     arena_path: str
@@ -125,14 +125,14 @@ class RecordsDeleted(_Message, frozen=True, array_like=True, tag=7, gc=False):
 
 
 class PartitionsAdvanced(_Message, frozen=True, array_like=True, tag=8, gc=False):
-    """Watched partitions of one store whose end offsets moved (or that vanished)."""
+    """Watched partitions of one store whose offsets changed (or that were deleted)."""
 
     store: int
     numbers: tuple[int, ...]
 
 
 class RequestFailed(_Message, frozen=True, array_like=True, tag=9, gc=False):
-    """A request of any kind that could not be carried out."""
+    """A request failed."""
 
     request_id: int
     error_code: int
@@ -278,7 +278,7 @@ class CommandSubmitted(_Message, frozen=True, array_like=True, tag=25, gc=False)
 
 
 class DescribeQuorum(_Message, frozen=True, array_like=True, tag=26, gc=False):
-    """Ask the controller how the quorum stands."""
+    """Ask the controller for the state of the quorum."""
 
     request_id: int
 
@@ -315,18 +315,18 @@ class QuorumDescribed(_Message, frozen=True, array_like=True, tag=27, gc=False):
 
 
 class NodesUnreachable(_Message, frozen=True, array_like=True, tag=28, gc=False):
-    """The nodes to which the connection has just broken. What has become of them the metadata will
-    say within the session timeout; until then clients had better not be sent there."""
+    """Nodes whose connection has just broken. Clients should not be sent there, until the metadata
+    says within the session timeout whether they are fenced."""
 
     node_ids: tuple[int, ...]
 
 
 class LivenessCheck(_Message, frozen=True, array_like=True, tag=29, gc=False):
-    """Asked again and again; answered by a process that does its work."""
+    """Sent regularly. A process that does its work answers it."""
 
 
 class LivenessReply(_Message, frozen=True, array_like=True, tag=30, gc=False):
-    """The answer to LivenessCheck: says nothing of how far the process has come."""
+    """The answer to LivenessCheck."""
 
     process: str
 

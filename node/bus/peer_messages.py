@@ -1,10 +1,9 @@
-"""What the controllers of different nodes say to each other, over TCP.
+"""The messages between the controllers of different nodes, over TCP.
 
-A frame is two parts: a header that says who speaks, the same bytes in every frame of a process,
-and a msgpack list of messages. Raft's own messages travel as cluster.raft has them. Every struct
-has a tag and may only grow at its end, with defaults; a frame that a release does not understand
-is dropped as a whole, which Raft takes for a loss.
-"""
+A frame has two parts: a header that identifies the sender, the same bytes in every frame of a
+process, and a msgpack list of messages. Raft's own messages travel as cluster.raft has them. Every
+struct has a tag and may only grow at its end, with defaults; a frame that a release does not
+understand is dropped as a whole, which Raft takes for a loss."""
 
 from typing import TypeAlias
 
@@ -28,7 +27,7 @@ PEER_VERSION = 2
 
 
 class PeerHeader(msgspec.Struct, frozen=True, array_like=True):
-    """Who speaks. `directory_id` is that of its data folder, empty if the folder has none;
+    """The sender. `directory_id` is that of its data folder, empty if the folder has none;
     `incarnation` is new with every start of the process. `store_count` is how many stores the node
     was formatted with: workers find a partition on another node by the place it has on theirs.
     `member` is its replica of the metadata, as the quorum knows it (cluster.raft.configuration),
@@ -67,20 +66,20 @@ class ForwardResponse(msgspec.Struct, frozen=True, array_like=True, tag="Carried
 
 
 class QuorumStateRequest(msgspec.Struct, frozen=True, array_like=True, tag="AskQuorum", gc=False):
-    """How does the quorum stand? A question for its leader."""
+    """Ask the leader for the state of the quorum."""
 
     request_id: int
 
 
 class QuorumStateResponse(msgspec.Struct, frozen=True, array_like=True, tag="TellQuorum", gc=False):
-    """The answer; null from somebody who does not lead."""
+    """The answer. Null if the receiver is not the leader."""
 
     request_id: int
     state: QuorumState | None
 
 
 class MemberAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A member and where it listens for the others."""
+    """A member and its peer address."""
 
     member: int
     host: str
@@ -88,14 +87,14 @@ class MemberAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PeerDirectoryUpdate(msgspec.Struct, frozen=True, array_like=True, tag="Acquaint", gc=False):
-    """Members that the sender knows, for somebody whom it has just met. Hearsay: it helps to find
-    them, and what they say of themselves counts for more."""
+    """The members that the sender knows, for a newly connected peer. Their own addresses, from
+    their headers, take precedence."""
 
     members: tuple[MemberAddress, ...]
 
 
 class PeerRejected(msgspec.Struct, frozen=True, array_like=True, tag="Refused", gc=False):
-    """Nothing that you say is listened to, and why. Comes back on the connection it is about.
+    """The receiver's messages are rejected, and why. Sent back on the same connection.
 
     `is_replaced`: the quorum has no founder of this id any more, or one with another data folder;
     who says so may come back as a replica that names its folder, and without a vote.

@@ -1,15 +1,14 @@
-"""A one-way ring of messages in shared memory between two processes of a node: the bus's fast lane.
+"""A one-way ring of messages in shared memory between two processes of a node.
 
-ZeroMQ hands every message to an I/O thread on each side; two processes that are both awake need
-neither. The writer puts a message into the ring and looks whether the reader sleeps; only then it
-rings (wakeup_pipe.py). A reader that finds nothing for a while says that it will sleep, looks once
-more, and waits for its bell. One invariant: a reader that sleeps with messages in the ring has been
-rung for.
+ZeroMQ passes every message to an I/O thread on each side, which two running processes do not need.
+The writer puts a message into the ring, and wakes the reader only if it sleeps (wakeup_pipe.py). A
+reader without messages sets its sleep flag, checks the ring once more, and sleeps. One invariant: a
+reader that sleeps with messages in the ring is being woken.
 
 Layout, native byte order: word 0 the reader's position, word 8 the writer's, word 16 whether the
 reader sleeps (each on a cache line of its own), then from byte 192 on the messages: u32 length,
-bytes, padding to eight. A length of 0xFFFFFFFF says that the message stands at the beginning again.
-Positions only grow.
+bytes, padding to eight. A length of 0xFFFFFFFF means that the message is at the start of the ring.
+Positions only increase.
 """
 
 import threading
@@ -27,7 +26,7 @@ def ring_capacity(memory: memoryview) -> int:
 
 
 class RingWriter:
-    """The writing end. `memory` must be zeroed when the ring is made, before either end uses it."""
+    """The writing end. `memory` must be zeroed before either end uses it."""
 
     __slots__ = ("_barrier", "_capacity", "_data", "_read", "_words", "_written")
 
@@ -41,11 +40,11 @@ class RingWriter:
 
     @property
     def message_bytes_max(self) -> int:
-        """The longest message that always fits into an empty ring."""
+        """The largest message that fits into an empty ring."""
         return self._capacity // 2 - 16
 
     def write(self, payload: bytes) -> bool:
-        """Put a message into the ring; False when there is no room for it now."""
+        """Write a message. False if there is no room for it now."""
         capacity = self._capacity
         at = self._written % capacity
         size = (len(payload) + 11) & ~7
@@ -66,7 +65,7 @@ class RingWriter:
         return True
 
     def must_wake(self) -> bool:
-        """Whether the reader sleeps. To be asked after `write`; true once per sleep."""
+        """Whether the reader sleeps. To be called after `write`. True once per sleep."""
         with self._barrier:
             pass
         if self._words[_ASLEEP]:
@@ -88,7 +87,7 @@ class RingReader:
         self._read = self._words[_READ]
 
     def read(self) -> bytes | None:
-        """The next message, or None when there is none."""
+        """The next message, None if there is none."""
         read = self._read
         if self._words[_WRITTEN] == read:
             return None
@@ -108,7 +107,7 @@ class RingReader:
         return payload
 
     def fall_asleep(self) -> bool:
-        """Ask to be rung for. False when a message has come meanwhile: read it instead."""
+        """Set the sleep flag. False if a message has come in the meantime."""
         self._words[_ASLEEP] = 1
         with self._barrier:
             pass
@@ -118,5 +117,5 @@ class RingReader:
         return True
 
     def wake_up(self) -> None:
-        """Take the wish to be rung for back."""
+        """Clear the sleep flag."""
         self._words[_ASLEEP] = 0

@@ -1,8 +1,8 @@
-"""A bell: how a process that put something into a ring wakes the one that sleeps before it.
+"""Wakeup pipes: how a process that wrote to a ring wakes the sleeping reader.
 
-A named pipe in the run folder. Its reader watches the descriptor like any other; ringing is one
-write of one byte, straight to the thread that sleeps. A full pipe has been rung enough. A pipe
-without a reader says that the process is gone.
+A named pipe in the run folder. The sleeping process polls the descriptor like any other. Waking it
+is a write of one byte. A full pipe wakes it anyway. A pipe without a reader means that the process
+is gone.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from typing import Self
 
 
 class WakeupPipe:
-    """The end of the one who sleeps. There is one reader per path, and it makes the pipe anew."""
+    """The reading end, of the sleeping process. It creates the pipe anew."""
 
     __slots__ = ("_file",)
 
@@ -24,21 +24,21 @@ class WakeupPipe:
         self._file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def fileno(self) -> int:
-        """Readable when the bell was rung; level-triggered."""
+        """Readable after a write. Level-triggered."""
         return self._file
 
-    def quiet(self) -> None:
-        """Take the ringing in."""
+    def clear(self) -> None:
+        """Clear the pipe."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._file, 4096)
 
     def close(self) -> None:
-        """Be gone: whoever rings is told."""
+        """Close the pipe. Writers are told."""
         os.close(self._file)
 
 
 class WakeupWriter:
-    """The end of one who rings."""
+    """The writing end, of a process that wakes another."""
 
     __slots__ = ("_file",)
 
@@ -47,14 +47,14 @@ class WakeupWriter:
 
     @classmethod
     def open(cls, path: Path) -> Self | None:
-        """The ringer of a bell; None when nobody would hear it."""
+        """Open the writing end. None if there is no reader."""
         try:
             return cls(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except OSError:
             return None
 
-    def ring(self) -> bool:
-        """Wake the sleeper; False when it is gone."""
+    def wake(self) -> bool:
+        """Wake the process. False if it is gone."""
         try:
             os.write(self._file, b"!")
         except BlockingIOError:
@@ -64,5 +64,5 @@ class WakeupWriter:
         return True
 
     def close(self) -> None:
-        """Ring no more."""
+        """Close the writing end."""
         os.close(self._file)

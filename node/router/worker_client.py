@@ -335,7 +335,7 @@ class WorkerClient:
                 break
             del queue[:count]
         wakeup_writer = worker.wakeup_writer
-        if wakeup_writer is not None and worker.requests.must_wake() and not wakeup_writer.ring():
+        if wakeup_writer is not None and worker.requests.must_wake() and not wakeup_writer.wake():
             # The requests in the ring are lost with the worker; the next greeting fails them.
             worker.is_reachable = False
             log.warning("%s is unreachable", worker.identity.decode())
@@ -389,7 +389,7 @@ class WorkerClient:
         return is_any
 
     def _on_wakeup(self) -> None:
-        self._wakeup_pipe.quiet()
+        self._wakeup_pipe.clear()
         self._read_replies()
         if not self._is_spinning:
             self._arm_wakeups()

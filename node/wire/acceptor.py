@@ -1,4 +1,4 @@
-"""The doors of a router: listening sockets, and the rounds that put out who overstays.
+"""The listening sockets of a router, and the reaper of overdue connections.
 
 A router has one `SocketServer` and one `Acceptor` per configured listener. Whoever builds them (the
 router's process) starts them when requests can be answered, and at the end stops accepting and
@@ -15,7 +15,7 @@ from odradek.node.wire.connection import Connection, SocketServer
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-"""Connections that the kernel holds while we are busy; a reconnect storm must not be refused."""
+"""Connections that the kernel queues. A reconnect storm must not be refused."""
 
 
 class Acceptor:
@@ -28,7 +28,7 @@ class Acceptor:
         self.name = name
         self.host = host
         self.port = port
-        """The port asked for; after `start` the port that is bound (they differ for port 0)."""
+        """The configured port. After `start` the bound port (they differ for port 0)."""
         self._server: asyncio.Server | None = None
 
     async def start(self, *, reuse_port: bool = False) -> None:
@@ -50,7 +50,7 @@ class Acceptor:
         )
 
     def stop(self) -> None:
-        """Accept no more clients; those that are there stay."""
+        """Accept no more clients. Existing connections stay."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -99,13 +99,13 @@ class ConnectionReaper:
         self._timer = wire.loop.call_later(period_s, self._reap)
 
     def stop(self) -> None:
-        """No more rounds."""
+        """Stop the timer."""
         self._timer.cancel()
 
     def _reap(self) -> None:
         wire = self._wire
-        # Whatever has happened since the last round bears that round's time, so that is when we
-        # judge it from: nobody is called idle for having been busy between two rounds.
+        # Events since the last round have that round's time. Compare with it, so that a connection
+        # that was active between two rounds is not taken for idle.
         last_ms = wire.now_ms
         for connection in list(wire.connections.values()):
             reason = connection.overdue(last_ms)
@@ -130,7 +130,8 @@ class ConnectionReaper:
 
 
 async def drain(wire: SocketServer, *, timeout_s: float) -> int:
-    """Let every connection finish what is in flight, then end it; how many had to be cut off."""
+    """Let every connection finish its requests in flight, then close it. Returns how many had to be
+    aborted."""
     for connection in list(wire.connections.values()):
         connection.close()
     with contextlib.suppress(TimeoutError):

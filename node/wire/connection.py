@@ -1,14 +1,14 @@
-"""One client connection: requests are admitted in order and answered in order, however they finish.
+"""One client connection: requests are handled concurrently, responses leave in request order.
 
-Every frame takes a `Slot` in the connection's queue before it is handed up. Slots are completed in
-any order; what leaves is always the completed head of the queue, all of it in one write. The
-buffers of a response are not copied when they are large: the transport refers to them until the
-kernel has taken them, and what they refer to is held (`hold`) just as long.
+Every frame gets a `Slot` in the connection's queue before it is handed to the dispatcher. Slots are
+completed in any order. The completed head of the queue is written at once. Large response buffers
+are not copied: the transport refers to them until the kernel has taken them, and `hold` keeps their
+memory as long.
 
-Reading stops while there is a reason to and goes on when the last one has gone: too many requests
-in flight, responses that the client does not take, a throttle, no room in the arena, or simply too
-many requests in one turn of the loop. One invariant: `Stop`s are only set and lifted here, and the
-transport is reading exactly if there are none.
+Reading is paused while there is a reason: too many requests in flight, responses that the client
+does not read, a throttle, no room in the arena, or too many requests in one iteration of the loop.
+One invariant: the reasons (`_stops`) are only set and cleared here, and the transport reads if and
+only if there are none.
 
 Called by the event loop (get_buffer, buffer_updated, pause_writing...) and by whoever completes
 slots.
@@ -36,9 +36,9 @@ from odradek.protocol.errors import ProtocolError
 log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN_MAX = 128
-"""Requests cut for one connection before others get their turn."""
+"""Requests of one connection in one iteration of the loop."""
 TURN_S_MAX = 0.002
-"""Nor for longer than this, or as long as one request takes."""
+"""Time for one connection in one iteration of the loop, but at least one request."""
 
 _JOINED_BYTES_MAX = 32 * 1024
 _WRITE_BYTES_MAX = 8 << 20
@@ -135,7 +135,7 @@ class SocketServer:
         self.connection_quotas = ConnectionQuotas(self.settings)
         self.next_connection_id = 1
         self.now_ms = int(loop.time() * 1000)
-        """The loop's time at the last sweep: precise enough for what is measured in minutes."""
+        """The loop's time at the last round of the reaper. For timeouts of minutes."""
         self.starved: list[Connection] = []
         self._empty: asyncio.Event | None = None
         arena.on_freed = self._on_freed
@@ -146,7 +146,7 @@ class SocketServer:
         self.receive_buffer.close()
 
     def admit(self, connection: "Connection") -> str | None:
-        """Count a new connection in, or say why it is one too many."""
+        """Count a new connection, or return why it is refused."""
         refusal = self.connection_quotas.admit(connection.client_host)
         if refusal is not None:
             self.counters.connections_refused += 1
@@ -156,7 +156,7 @@ class SocketServer:
         return None
 
     def forget(self, connection: "Connection") -> None:
-        """Count a connection out that is gone, if it was counted in."""
+        """Remove a closed connection, if it was counted."""
         if self.connections.pop(connection.id, None) is None:
             return
         self.connection_quotas.leave(connection.client_host)
@@ -285,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
     # -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The client is there; it is turned away if it is one too many."""
+        """A client connected. It is refused if a connection limit is reached."""
         # uvloop's transports have the methods without the base class.
         self._transport = transport = cast("asyncio.Transport", transport)
         self.client_host, self.client_port = _address(transport.get_extra_info("peername"))
@@ -313,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         self._advance(start, end)
 
     def eof_received(self) -> bool:
-        """The client sends no more: what is in flight is of no interest to it."""
+        """The client closed its side: its requests in flight need no response."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -328,13 +328,13 @@ class Connection(asyncio.BufferedProtocol):
         self.wire.forget(self)
 
     def pause_writing(self) -> None:
-        """The kernel did not take everything: nothing is read or written until it has."""
+        """The kernel's buffer is full: pause reading and writing."""
         self._congested_since_ms = self.wire.now_ms
         self._congestion_bytes = self._transport.get_write_buffer_size()
         self._stops |= CONGESTED
 
     def resume_writing(self) -> None:
-        """The kernel has everything."""
+        """The kernel has taken everything."""
         self._holds = None
         self._stops &= ~CONGESTED
         self._flush_soon()

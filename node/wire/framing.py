@@ -1,8 +1,7 @@
 """The outermost layer of the Kafka protocol: an int32 length and that many bytes.
 
-Also knows what other protocols look like when they knock at the wrong door, so that the log can
-say so. Pure functions; called by receive_buffer.py and connection.py.
-"""
+Also recognises other protocols on the wrong port, for the log. Pure functions; called by
+receive_buffer.py and connection.py."""
 
 import struct
 from collections.abc import Sequence
@@ -20,9 +19,7 @@ _TLS_HANDSHAKE = b"\x16\x03"
 
 
 def describe_foreign_protocol(start: bytes) -> str | None:
-    """What a client speaks whose first bytes make no Kafka frame, with what to do; None if
-    unknown.
-    """
+    """The protocol that these first bytes belong to, and what to do. None if unknown."""
     if start[:4] in _HTTP_STARTS:
         return (
             "received an HTTP request on a Kafka listener. Probes and metrics have a port of"
@@ -39,7 +36,7 @@ def describe_foreign_protocol(start: bytes) -> str | None:
 
 
 def explain_bad_frame(start: bytes, length: int) -> str:
-    """Why no frame can begin with these bytes, which say that it has `length`."""
+    """Why these bytes, with this length, are not a valid frame."""
     foreign = describe_foreign_protocol(start)
     if foreign is not None:
         return foreign

@@ -1,8 +1,7 @@
-"""The limits of the wire, and the counts of what happened on it.
+"""The limits of client connections, and their counters.
 
-`WireSettings` may change at run time: connections look a limit up when they need it. One
-invariant: a client that stays within them is never disturbed, one that does not costs bounded
-memory.
+`WireSettings` may change at run time. A client within the limits is not disturbed. One beyond them
+takes bounded memory.
 """
 
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ class WireSettings:
 
 @dataclass(slots=True)
 class WireCounters:
-    """What happened on the wire since the process began; read by the metrics."""
+    """Counters since the process started, for the metrics."""
 
     connections_accepted: int = 0
     connections_refused: int = 0
@@ -44,7 +43,7 @@ class WireCounters:
 
 
 class ConnectionQuotas:
-    """How many clients are there, in all and by address, and whether one more may come in."""
+    """Counts connections, in total and by address, and limits them (Kafka's ConnectionQuotas)."""
 
     __slots__ = ("_settings", "count", "count_of_host")
 
@@ -54,7 +53,7 @@ class ConnectionQuotas:
         self.count_of_host: dict[str, int] = {}
 
     def admit(self, host: str) -> str | None:
-        """Count a client of this address in, or say why it is one too many."""
+        """Count a new client of this address, or return why it is refused."""
         settings = self._settings
         if self.count >= settings.connections_max:
             return f"max.connections is {settings.connections_max}"
@@ -69,7 +68,7 @@ class ConnectionQuotas:
         return None
 
     def leave(self, host: str) -> None:
-        """Count a client out that was counted in."""
+        """A counted client has disconnected."""
         self.count -= 1
         left = self.count_of_host[host] - 1
         if left:

@@ -292,7 +292,7 @@ class WorkerProcess:
             is_only_wakeup or (ready and all(at in data_sockets for at, _ in ready))
         ):
             # Only requests: run them at once.
-            self._routers.wakeup_pipe.quiet()
+            self._routers.wakeup_pipe.clear()
             return
         self._duties_due = time.monotonic() + _DUTIES_INTERVAL_S
         self._routers.receive()

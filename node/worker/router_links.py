@@ -135,7 +135,7 @@ class RouterLinks:
 
     def receive(self) -> None:
         """Receive what woke the worker besides requests: the wakeup pipe and greetings."""
-        self.wakeup_pipe.quiet()
+        self.wakeup_pipe.clear()
         for router in self._routers:
             if router.link.take_connected():
                 self._greet(router)
@@ -179,11 +179,11 @@ class RouterLinks:
             return
         while not ring.write(payload):
             # The router is slow or gone. The number of outstanding answers is bounded.
-            if router.wakeup_writer is None or not router.wakeup_writer.ring():
+            if router.wakeup_writer is None or not router.wakeup_writer.wake():
                 return
             time.sleep(0.0001)
         if ring.must_wake() and router.wakeup_writer is not None:
-            router.wakeup_writer.ring()
+            router.wakeup_writer.wake()
 
     def _greet(self, router: _RouterLink) -> None:
         try:

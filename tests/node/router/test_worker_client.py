@@ -44,7 +44,7 @@ class _Peer:
         self._arena: Arena | None = None
         self._requests: RingReader | None = None
         self._replies: RingWriter | None = None
-        self._ringer: WakeupWriter | None = None
+        self._writer: WakeupWriter | None = None
         self._bell_path = Path(address.removeprefix("ipc://")).parent / f"{index}-{id(self)}.bell"
         self._wakeup_pipe = WakeupPipe(self._bell_path)
 
@@ -62,7 +62,7 @@ class _Peer:
         first, second = answer.requests_ring_offset, answer.replies_ring_offset
         self._requests = RingReader(view[first : first + answer.ring_bytes])
         self._replies = RingWriter(view[second : second + answer.ring_bytes])
-        self._ringer = WakeupWriter.open(Path(answer.wakeup_path))
+        self._writer = WakeupWriter.open(Path(answer.wakeup_path))
         return answer
 
     async def greet_again(self, incarnation: int) -> None:
@@ -90,8 +90,8 @@ class _Peer:
         assert self._replies is not None
         assert self._replies.write(encode(list(messages)))
         if self._replies.must_wake():
-            assert self._ringer is not None
-            assert self._ringer.ring()
+            assert self._writer is not None
+            assert self._writer.wake()
 
     def bytes_at(self, start: int, length: int) -> bytes:
         assert self._arena is not None

@@ -197,7 +197,7 @@ def test_a_sleeping_worker_is_rung_for(bus: Bus) -> None:
     router.ask(request(1))
     assert router.requests.must_wake()
     assert router.wakeup_writer is not None
-    assert router.wakeup_writer.ring()
+    assert router.wakeup_writer.wake()
     assert is_woken(bus.links)
     bus.links.wake_up()
     bus.links.receive()
