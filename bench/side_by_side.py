@@ -48,12 +48,7 @@ def main(
     kafka_jars: Path, rounds: int, seconds: float, warm_up: float, only: str | None, page: Path
 ) -> None:
     """Measure Odradek beside Kafka and write a page of ratios."""
-    load_average = os.getloadavg()[0]
-    cores = len(os.sched_getaffinity(0))
-    if load_average > QUIET_LOAD_PER_CORE * cores:
-        log_progress(
-            f"the machine is not quiet (load average {load_average:.1f}): do not believe this run"
-        )
+    load_average = _load_average()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-bench-")))
         bench = Bench(directory, seconds=seconds)
@@ -97,14 +92,24 @@ def main(
         )
     page.write_text(text)
     log_progress(f"written to {page}")
-    ratios = {
-        case.name: report.ratio(
-            case, results[case.name, kafka.name], results[case.name, odradek.name]
-        )
-        for case in cases
-    }
     footprint = (odradek.start_seconds, *footprints[odradek.name])
-    promises.check({**ratios, **dict(zip(FOOTPRINT_ROWS, footprint, strict=True))})
+    promises.check(
+        {
+            case.name: report.ratio(
+                case, results[case.name, kafka.name], results[case.name, odradek.name]
+            )
+            for case in cases
+        }
+        | dict(zip(FOOTPRINT_ROWS, footprint, strict=True))
+    )
+
+
+def _load_average() -> float:
+    """The machine's, with a warning if it is too high for a benchmark."""
+    load_average = os.getloadavg()[0]
+    if load_average > QUIET_LOAD_PER_CORE * len(os.sched_getaffinity(0)):
+        log_progress(f"load average {load_average:.1f}: the figures of this run are not reliable")
+    return load_average
 
 
 def _cases(bench: Bench) -> tuple[BenchmarkCase, ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -195,10 +196,8 @@ def consume(
         }
     )
     state = ConsumeState(limit=max_messages, is_following=follow)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, state.stop)
     total = None
-    try:
+    with _stopped_by_signals(state), closing(consumer):
         if group is None:
             state.assigned = set(partition_ids)
             consumer.assign([TopicPartition(*each, begins[each]) for each in partition_ids])
@@ -206,16 +205,22 @@ def consume(
         else:
             topics = [selection.topic for selection in selections]
             consumer.subscribe(topics, on_assign=state.on_assign, on_revoke=state.on_revoke)
-        if follow or output.is_terminal:
-            total = None
         show = _printer(columns, template, output)
-        if total is None:
+        if total is None or follow or output.is_terminal:
             _read_all(consumer, state, show, _ignore)
         else:
             with output.progress("consumed", total) as advance:
                 _read_all(consumer, state, show, advance)
+
+
+@contextmanager
+def _stopped_by_signals(state: ConsumeState) -> Iterator[None]:
+    """SIGINT and SIGTERM stop the reading in order."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, state.stop)
+    try:
+        yield
     finally:
-        consumer.close()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
 

@@ -254,11 +254,7 @@ def reset_offsets(
     with ClusterClient(connection) as client:
         coordinator, described = find_group(client, name)
         is_share = isinstance(described, ShareGroupDescribedGroup)
-        if is_share:
-            positions = share_positions(client, coordinator, name)
-            committed = {each: start for each, (start, _) in positions.items() if start >= 0}
-        else:
-            committed = committed_offsets(client, name)
+        committed = _present_offsets(client, coordinator, name, is_share=is_share)
         if selections:
             known = offsets.partitions_of(client, [selection.topic for selection in selections])
             partition_ids = [each for each in known if any(s.has(*each) for s in selections)]
@@ -297,6 +293,16 @@ def reset_offsets(
     output.rows(rows, ["topic", "partition", "committed", "new_offset", "end_offset", "lag"])
     if dry_run:
         output.hint("Nothing was changed (--dry-run).")
+
+
+def _present_offsets(
+    client: ClusterClient, coordinator: int, name: str, *, is_share: bool
+) -> dict[PartitionId, int]:
+    """Committed offsets, or the start offsets of a share group."""
+    if not is_share:
+        return committed_offsets(client, name)
+    positions = share_positions(client, coordinator, name)
+    return {each: start for each, (start, _) in positions.items() if start >= 0}
 
 
 def _wanted_offsets(

@@ -20,7 +20,7 @@ from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.group_lag import lag_row, partition_lags, sum_lags
 from odradek.node.cli.group_queries import GroupQueries, configured_groups
 from odradek.node.cli.group_types import remove_members
-from odradek.node.cli.output import Json, Output, with_output
+from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import duration, pair
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import DeleteGroupsRequest
@@ -134,40 +134,22 @@ def print_groups(
                 map(lag_row, partition_lags(facts, groups, waits_for_leaders=False)), ("group",)
             )
         }
-    rows: list[dict[str, Json]] = [
-        {
-            "group": group.name,
-            "state": group.told.group_state,
-            "type": group.told.group_type,
-            "members": len(group.told.members),
-            "topics": group.topics(),
-            "lag": lags.get(group.name, {}).get("lag", 0),
-            "seconds": lags.get(group.name, {}).get("seconds", 0.0),
-            "bytes": lags.get(group.name, {}).get("bytes", 0),
-            "coordinator": group.coordinator,
-            "simple": group.told.epoch < 0 and not group.told.members,
-            "ephemeral": group.told.ttl_ms >= 0,
-            "configured": group.name in configured,
-        }
+    rows = [
+        _row(
+            group.name,
+            group.coordinator,
+            {key: value for key, value in lags.get(group.name, {}).items() if key != "group"},
+            state=group.told.group_state,
+            type=group.told.group_type,
+            members=len(group.told.members),
+            topics=group.topics(),
+            simple=group.told.epoch < 0 and not group.told.members,
+            ephemeral=group.told.ttl_ms >= 0,
+            configured=group.name in configured,
+        )
         for group in groups
     ]
-    rows += (
-        {
-            "group": name,
-            "state": "Empty",
-            "type": None,
-            "members": 0,
-            "topics": [],
-            "lag": 0,
-            "seconds": 0.0,
-            "bytes": 0,
-            "coordinator": coordinators[name],
-            "simple": False,
-            "ephemeral": None,
-            "configured": True,
-        }
-        for name in unused
-    )
+    rows += (_row(name, coordinators[name], {}, configured=True) for name in unused)
     shown = [
         row
         for row in sorted(rows, key=lambda row: str(row["group"]))
@@ -181,6 +163,25 @@ def print_groups(
             " groups"
             " in them are not shown"
         )
+
+
+def _row(name: str, coordinator: int, lag: Row, **known: Json) -> dict[str, Json]:
+    """A group's line; what is not given is as of a group that nobody has used."""
+    return {
+        "group": name,
+        "state": "Empty",
+        "type": None,
+        "members": 0,
+        "topics": [],
+        "lag": 0,
+        "seconds": 0.0,
+        "bytes": 0,
+        "coordinator": coordinator,
+        "simple": False,
+        "ephemeral": None,
+        **lag,
+        **known,
+    }
 
 
 # -- delete ---------------------------------------------------------------------------------------

@@ -152,13 +152,17 @@ def produce(
             _send(producer, topic, chunk, deliveries)
             advance(len(chunk))
         left = producer.flush(connection.timeout_s)
+    _print_result(topic, deliveries, left, output)
+
+
+def _print_result(topic: str, deliveries: DeliveryCounts, left: int, output: Output) -> None:
+    """ClickException if `left` records had no answer in time, or some were refused."""
+    count = deliveries.sent
     if left or deliveries.failed:
         raise click.ClickException(
-            f"{left + deliveries.failed} of {deliveries.sent} records were not delivered to {topic}"
-            ": "
+            f"{left + deliveries.failed} of {count} records were not delivered to {topic}: "
             f"{deliveries.first_failure or 'no answer in time'}"
         )
-    count = deliveries.sent
     if output.is_json:
         output.document(
             {
