@@ -367,7 +367,7 @@ class ShardRuntime(Generic[R]):
     ) -> list[Answer]:
         """The batch was refused by the log, or its outcome is unknown.
 
-        Afterwards the state tells how to go on: ACTIVE again, DRAINING until the other batches are
+        The state is then: ACTIVE again, DRAINING until the other batches are
         settled, or FAILED.
         """
         if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):

@@ -20,7 +20,7 @@ class KeyedGroupRecord(Protocol):
 GroupRecord: TypeAlias = (
     KeyedGroupRecord | TransactionalRecord[KeyedGroupRecord] | TransactionMarker
 )
-"""Offsets inside a transaction and its end are told apart by their batches."""
+"""Offsets of transactions and markers have batches of their own."""
 
 
 def group_ids_of(records: Iterable[GroupRecord]) -> dict[str, None]:

@@ -98,7 +98,8 @@ class SharePartition:
         now_ms: int,
         group_settings: ShareGroupSettings,
     ) -> None:
-        """As it was last written. What rested before rests anew: nobody has written since when."""
+        """The state as it was last written. Redelivery delays restart: their start is not
+        stored."""
         self._runs = Runs(start_offset)
         self._complete_count = 0
         self._available_from = start_offset
@@ -248,7 +249,7 @@ class SharePartition:
         for run in list(self._runs):
             if run.member_id == member_id and run.state is RecordState.ACQUIRED:
                 if run.target is not None:
-                    # If the write fails nobody is there to try again: the lock ends with it.
+                    # If the write fails the lock ends: there is no member to retry.
                     run.deadline_ms = now_ms
                 elif was_delivered:
                     self._release(run, now_ms, group_settings)

@@ -69,7 +69,7 @@ class InitializeShareState(msgspec.Struct, Request[ShareStateError | None], froz
 class ReadShareState(
     msgspec.Struct, Request[PersistedShareState | ShareStateError], frozen=True, gc=False
 ):
-    """All that is known, for the leader of `leader_epoch` (-1: for somebody who only looks);
+    """All that is known, for the leader of `leader_epoch` (-1: for a reader that is no leader);
     leaders of lower epochs are fenced from then on. Answered by `PersistedShareState`."""
 
     key: ShareKey

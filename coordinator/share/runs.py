@@ -32,7 +32,7 @@ class Target:
 
 @dataclass(slots=True)
 class Run:
-    """Records [start, end) that fare alike.
+    """Records [start, end) in the same state.
 
     `deadline_ms` is when the lock of an acquired run ends, and before when an available one is not
     delivered again. A run with a `target` waits for a write: nothing else happens to it till then.
@@ -50,7 +50,7 @@ class Run:
     is_rejected: bool = False
     """Of an archiving run: a member rejected it, rather than that it was delivered too often."""
     is_dead_letter_taken: bool = False
-    """Of an archiving run: somebody is writing it to the dead-letter topic."""
+    """Of an archiving run: it is being written to the dead-letter topic."""
 
     def is_like(self, other: "Run") -> bool:
         """Whether the two can be one run."""

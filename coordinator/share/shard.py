@@ -85,7 +85,7 @@ class ShareStateShard:
         self.topics = topics
         self.timeline = Timeline()
         self.states: TimelineTable[ShareKey, ShareState] = TimelineTable(self.timeline)
-        # Records since the log was last written anew, or asked to be measured for that.
+        # Records since the log was last rewritten or measured.
         self._log_count = 0
         self._key_count = 0
         self._handlers: dict[type, _Handler] = {
@@ -127,8 +127,8 @@ class ShareStateShard:
         raise AssertionError(f"a timer of an unknown kind: {key}")
 
     def on_append_failed(self, records: tuple[ShareStateRecord, ...], now_ms: int) -> _Outcome:
-        """The table is back where it was. What was to be written anew may be among the records:
-        measure again with the next change."""
+        """The table was reverted. A rewrite may be among the records: measure with the next
+        change."""
         self._log_count = self._log_count_max
         return Outcome()
 

@@ -15,7 +15,7 @@ NO_COUNT = -1
 class ShareState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The state of a share-partition: what a snapshot holds, and how many updates came since.
 
-    `state_epoch` changes when somebody begins anew, `leader_epoch` with the partition's leader; who
+    `state_epoch` changes with a restart, `leader_epoch` with the partition's leader; who
     writes with an older one of either is fenced. `batches` are in normal form, none below
     `start_offset`. Times are Unix times in milliseconds.
     """

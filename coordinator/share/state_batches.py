@@ -19,7 +19,7 @@ from odradek.protocol.types import NO_OFFSET
 class RecordState(IntEnum):
     """What became of a record, with the numbers of the durable state (KIP-932, KIP-1191).
 
-    ACQUIRED is never written: whoever loads the state lets others have the record.
+    ACQUIRED is never written: after a load the record is available.
     """
 
     AVAILABLE = 0

@@ -77,7 +77,7 @@ JOIN_REQUESTS: Final[Mapping[type, JoinRequestKind]] = {
 
 
 def protocol_refusal(command: Command, policies: GroupPolicies) -> object | None:
-    """What somebody is told who comes by a protocol that the group does not take; else None."""
+    """The response to a member whose protocol the group does not allow; None if it does."""
     joining = JOIN_REQUESTS.get(type(command.request))
     if joining is None:
         return None

@@ -199,7 +199,7 @@ def _owned_by_classic(member: ClassicGroupMember) -> list[ExplainedTopic]:
     try:
         partitions = decode_assignment(member.assignment).assigned_partitions
     except ProtocolError:
-        return []  # of a protocol that is not consumers': nobody here can read it
+        return []  # of another protocol type
     return [
         ExplainedTopic(name=topic.topic, partitions=sorted(topic.partitions))
         for topic in partitions
@@ -211,7 +211,7 @@ def _owned_by_classic(member: ClassicGroupMember) -> list[ExplainedTopic]:
 
 
 class _ModernProgress(NamedTuple):
-    """What is told of one newer type of group: how its members' waits are called, and the topics of
+    """How one newer type of group is described: the names of its members' waits, and the topics of
     what a member has (`assigned` or `pending_revocation` of its current assignment)."""
 
     revoking: MemberProgress

@@ -551,7 +551,7 @@ class ClassicGroup:
         """Refuse the parked requests of a member."""
         command = self.members.park_join(member, None)
         if command is not None:
-            # A client that is told so joins afresh, if there still is one.
+            # The client joins as a new member then.
             member_id = "" if error_code is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
             step.reply(command.request_id, join_error(command, error_code, member_id))
         self._answer_sync(member, error_code, step)

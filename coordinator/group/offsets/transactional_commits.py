@@ -44,7 +44,7 @@ def modern_error(known: GroupType[Any], request: TxnOffsetCommitRequest, version
     member epochs."""
     epoch, member_id = request.generation_id_or_member_epoch, request.member_id
     if epoch < 0 and not member_id and request.group_instance_id is None:
-        # A producer that knows no groups, which is nobody.
+        # A producer without group metadata, which is no member.
         return known.fetch_error(request.group_id, None, epoch)
     error = known.commit_error(request, _NEWEST_COMMIT)
     if error is ErrorCode.STALE_MEMBER_EPOCH and version < _MEMBER_EPOCHS_SINCE:

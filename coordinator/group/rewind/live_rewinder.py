@@ -125,7 +125,7 @@ class LiveRewinder:
         self._waiters: dict[str, list[RewindWaiter]] = {}
         self._rounds = RevocationRounds()
         self._failure_counts: dict[str, int] = {}
-        # The state epochs in which share groups have been told to begin anew.
+        # The state epochs of the restarts of share groups.
         self._restart_epochs: dict[str, int] = {}
         self.handlers: Mapping[type, GroupTypeHandler] = MappingProxyType(
             {
@@ -493,7 +493,7 @@ class LiveRewinder:
         if rewind is not None and group_id in self._shares and is_newest:
             self._shares.restarted(group_id, report.outcomes, step)
             codes = {code for found in report.outcomes.values() for code in found.values()}
-            # What is no more needs not begin anew.
+            # Deleted partitions need no restart.
             if codes <= {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
                 self._restart_epochs.pop(group_id)
                 self._finish(group_id, rewind, step)

@@ -103,7 +103,7 @@ def is_targeted(consumers: ConsumerGroup, moves: Iterable[OffsetMove]) -> bool:
 
 
 def is_assigned(consumers: ConsumerGroup, moves: Collection[OffsetMove]) -> bool:
-    """Whether a member has, or is to get, or has still to give up any of the partitions.
+    """Whether a member owns, will own or has to revoke any of the partitions.
 
     Who cannot say what it keeps has given nothing up before it has asked for what it is given.
     """

@@ -8,12 +8,12 @@ partitions are left out of one generation and assigned again in the next one:
 | say that they keep nothing (eager) | as it is: the rewind's end |
 | name partitions that are rewound as theirs (KIP-429) | without these, and there is another one |
 | cannot say (subscriptions of version 0) | the same, until each has been in such a generation |
-| and that fails | as it is, without those members: they are told to start from nothing |
+| and that fails | as it is, without those members: they are removed |
 
 Who cannot say anything is in a generation with its first heartbeat there: kafka-python passes over
 what a SyncGroup has told it, and joins again without a heartbeat, if that came between two polls.
 
-All of this is soft: whoever loads the shard begins anew. Called by `rewinding`.
+All of this is soft state: after a load the rounds start again. Called by `live_rewinder`.
 """
 
 from collections.abc import Iterable

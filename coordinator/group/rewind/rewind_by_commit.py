@@ -68,6 +68,6 @@ def response_to(request: OffsetCommitRequest, rewound: RewindResult) -> CommitRe
     """The commit's answer: all of its offsets are set, or none."""
     error = rewound.error_code
     if error is ErrorCode.REQUEST_TIMED_OUT:
-        # It goes on, and admin clients ask again.
+        # The rewind continues, and admin clients retry.
         error = ErrorCode.REBALANCE_IN_PROGRESS
     return refused_commit(request, error)

@@ -108,7 +108,7 @@ class RewindTables:
 
 
 def _put(table: TimelineTable[str, Mapping[K, V]], group_id: str, key: K, value: V | None) -> None:
-    """Tables hold immutable values: the mapping is made anew."""
+    """Replace the mapping: tables have immutable values."""
     known = dict(table.get(group_id) or {})
     if value is None:
         known.pop(key, None)
