@@ -119,7 +119,7 @@ class RouterProcess:
         self._metadata = metadata = MetadataCache(
             config.node_id, config.broker_configs, self._link.image
         )
-        self._inter_broker_client = client = ZmqInterBrokerClient(
+        self._inter_broker_client = ZmqInterBrokerClient(
             loop,
             context,
             identity=f"router-{config.node_id}-{index}-{incarnation}".encode(),
@@ -129,17 +129,8 @@ class RouterProcess:
             handler=self._handle_inter_broker,
         )
         self._services = services = self._build_services(logs, fetch_purgatory, worker_client)
-        shards = services.group_coordinator.shards
-        self._loop_delay = LoopDelayMonitor(
-            loop, lambda delay_ms: self._groups.set_loop_delay(shards(), delay_ms)
-        )
-        self._watchdog = Watchdog(
-            metadata, logs, worker_client, client, services.markers, now_ms, loop
-        )
-        self._group_lag = GroupLagMetrics(
-            metadata, client, loop, lambda: [shard.offsets for shard in shards()]
-        )
-        worker_client.on_relayed_request = client.answer
+        self._build_background_tasks(services)
+        worker_client.on_relayed_request = self._inter_broker_client.answer
         dispatcher = Dispatcher(services, self._arena.view)
         self._wire = SocketServer(
             loop=loop,
@@ -150,6 +141,38 @@ class RouterProcess:
         worker_client.on_replies_delivered = self._wire.flush_queue.flush
         self._register_counters(dispatcher)
         self._register_gauges()
+
+    def _build_background_tasks(self, services: Services) -> None:
+        loop, client, metadata = self._loop, self._inter_broker_client, self._metadata
+        shards = services.group_coordinator.shards
+        self._loop_delay = LoopDelayMonitor(
+            loop, lambda delay_ms: self._groups.set_loop_delay(shards(), delay_ms)
+        )
+        self._watchdog = Watchdog(
+            metadata,
+            services.logs,
+            services.worker_client,
+            client,
+            services.markers,
+            now_ms,
+            loop,
+        )
+        self._group_lag = GroupLagMetrics(
+            metadata, client, loop, lambda: [shard.offsets for shard in shards()]
+        )
+
+    def _build_share_partitions(
+        self, logs: Logs, fetch_purgatory: FetchPurgatory, persister: SharePersister
+    ) -> tuple[ShareSessions, DeadLetterQueue, SharePartitions]:
+        metadata, loop = self._metadata, self._loop
+        sessions = ShareSessions(lambda: metadata.broker_settings().group_share_max_share_sessions)
+        dead_letter_queue = DeadLetterQueue(
+            metadata, self._link, logs, self._inter_broker_client, now_ms, loop
+        )
+        share_partitions = SharePartitions(
+            metadata, logs, fetch_purgatory, persister, sessions, dead_letter_queue, now_ms, loop
+        )
+        return sessions, dead_letter_queue, share_partitions
 
     def _build_services(
         self, logs: Logs, fetch_purgatory: FetchPurgatory, worker_client: WorkerClient
@@ -166,19 +189,8 @@ class RouterProcess:
         )
         share_coordinator = new_coordinator(ShareCoordinatorType(metadata, logs, worker_client))
         persister = SharePersister(metadata, share_coordinator, client, loop)
-        share_sessions = ShareSessions(
-            lambda: metadata.broker_settings().group_share_max_share_sessions
-        )
-        dead_letter_queue = DeadLetterQueue(metadata, self._link, logs, client, now_ms, loop)
-        share_partitions = SharePartitions(
-            metadata,
-            logs,
-            fetch_purgatory,
-            persister,
-            share_sessions,
-            dead_letter_queue,
-            now_ms,
-            loop,
+        share_sessions, dead_letter_queue, share_partitions = self._build_share_partitions(
+            logs, fetch_purgatory, persister
         )
         reloader = ShareStateReloader(metadata, client, share_partitions)
         patterns = TopicPatterns()
