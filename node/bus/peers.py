@@ -1,18 +1,16 @@
 """Node to node: ZeroMQ over TCP between the controllers of one cluster.
 
-Each node binds one ROUTER socket, on which it only listens, and connects one DEALER socket to every
-other member that it knows, on which it only speaks; what comes back on a DEALER is a refusal. Who
-they are and where is the owner's business (`connect`, `disconnect`), and every frame says where its
-sender listens. Queues are short and whatever does not fit is dropped: Raft sends it again, and
-commands are sent again by whoever waits.
+Each node binds one ROUTER socket, which only receives, and connects one DEALER socket to every
+other known member, which only sends. A DEALER receives only rejections. The owner decides on the
+members (`connect`, `disconnect`). Every frame has its sender's address. Queues are short, and
+messages that do not fit are dropped: Raft and callers with a deadline send them again.
 
-With a cluster secret the traffic is encrypted by CURVE (curvezmq.org, RFC 26). Both keys of the
-pair are made from the secret, and all nodes have the same one: who does not know the secret cannot
-make the first message of a handshake, and a client that shows another key is turned away (ZAP, RFC
-27). So a stranger costs a connection for as long as a handshake may take, and hears nothing.
+With a cluster secret the traffic is encrypted by CURVE (curvezmq.org, RFC 26). All nodes have the
+same key pair, which is derived from the secret. A client without the secret cannot begin a
+handshake, and one with another key is rejected (ZAP, RFC 27).
 
-Every frame says who speaks. A node of another cluster, of a version that is not understood, or one
-whom the owner refuses is told a reason that both sides log.
+Every frame has a header of its sender. A node of another cluster, with an incompatible version, or
+rejected by the owner gets a reason, which both sides log.
 """
 
 import contextlib
@@ -43,10 +41,10 @@ _RECONNECT_MS_MAX = 200
 _CONNECT_TIMEOUT_MS = 1_000
 _HANDSHAKE_MS = 3_000
 _PING_MS = 500
-"""A peer whose machine is gone is noticed by this, and connected to anew when it is back."""
+"""Detects a peer whose machine is gone."""
 _PING_TIMEOUT_MS = 2_000
 _LINGER_MS = 100
-"""At the end a last word may leave: the leader's that asks a successor to take over."""
+"""At close, for the leader's last message, which asks a successor to take over."""
 _FRAMES_PER_TURN = 1_000
 _HEADERS_MAX = 256
 _REFUSAL_S = 1.0
@@ -72,7 +70,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class PeerBusError(Exception):
-    """The peer address cannot be listened on."""
+    """The peer address cannot be bound."""
 
 
 class PeerAddress(NamedTuple):
@@ -155,12 +153,12 @@ class PeerBus:
 
     @property
     def others(self) -> Mapping[int, PeerAddress]:
-        """Who is connected to, or will be when it is there."""
+        """The members to connect to, and their addresses."""
         return self._others
 
     @property
     def sockets(self) -> Sequence[Socket]:
-        """What to wait for; then `receive` and `poll_events` are to be called."""
+        """The sockets to poll. Then call `receive` and `poll_events`."""
         found = [self._router, self._router_monitor, *self._monitors.values()]
         found += self._dealers.values()
         return found if self._zap is None else [*found, self._zap]
@@ -168,7 +166,7 @@ class PeerBus:
     # -- who is spoken to --------------------------------------------------------------------------
 
     def connect(self, member: int, address: PeerAddress) -> None:
-        """Speak to this member, at this address from now on."""
+        """Connect to this member, at this address from now on."""
         if self._others.get(member) == address:
             return
         self.disconnect(member)
@@ -181,7 +179,7 @@ class PeerBus:
         self._watch(monitor, True)
 
     def disconnect(self, member: int) -> None:
-        """Speak to this member no more."""
+        """Disconnect from this member."""
         if self._others.pop(member, None) is None:
             return
         dealer, monitor = self._dealers.pop(member), self._monitors.pop(member)
@@ -198,12 +196,12 @@ class PeerBus:
     # -- speaking ----------------------------------------------------------------------------------
 
     def send(self, member: int, message: PeerMessage) -> None:
-        """Say it with the next `flush`. Who is not known hears nothing."""
+        """Send a message with the next `flush`. Dropped if the member is not known."""
         if member in self._dealers:
             self._outgoing.setdefault(member, []).append(message)
 
     def flush(self) -> None:
-        """Let everything leave that was said, a frame for each peer; or drop it."""
+        """Send one frame to each peer. Frames that do not fit into the queue are dropped."""
         if not self._outgoing:
             return
         outgoing, self._outgoing = self._outgoing, {}
@@ -217,7 +215,7 @@ class PeerBus:
     # -- listening ---------------------------------------------------------------------------------
 
     def receive(self) -> Iterator[tuple[PeerHeader, list[PeerMessage]]]:
-        """What peers have said, in the order in which each of them said it."""
+        """The received messages, of each peer in the order of sending."""
         for _ in range(_FRAMES_PER_TURN):
             try:
                 parts = self._router.recv_multipart(zmq.NOBLOCK)
@@ -243,7 +241,7 @@ class PeerBus:
             yield header, messages
 
     def poll_events(self) -> list[int]:
-        """Heed what is not a message; the peers to which a connection was made."""
+        """Process connection events and rejections. Returns the newly connected peers."""
         if self._zap is not None:
             self._answer_zap(self._zap)
         for event, _, address in _events(self._router_monitor):
@@ -314,12 +312,13 @@ class PeerBus:
             )
 
     def take_stopped(self) -> list[int]:
-        """The peers whose process has ended since the last call, as far as that shows."""
+        """The peers that have refused a reconnection since the last call: their process has
+        ended."""
         stopped, self._stopped = self._stopped, []
         return stopped
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Close all sockets."""
         for dealer in self._dealers.values():
             dealer.disable_monitor()
             dealer.close(_LINGER_MS)

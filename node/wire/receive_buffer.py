@@ -1,7 +1,7 @@
-"""Where a connection's bytes land, and what it keeps of them until they are whole frames.
+"""Receives the bytes of connections into the arena, until they are whole frames.
 
-All connections of a router read into one shared *landing block* of the arena: a connection that has
-nothing half received owns no memory, so ten thousand idle ones cost nothing. `FrameReceiver` is the
+All connections of a router read into one shared *receive block* of the arena. A connection without
+a partial frame owns no memory, so that ten thousand idle ones cost nothing. `FrameReceiver` is the
 receiving half of one connection. What it keeps between two reads is, by size: nothing; up to 4 KiB
 in a bytes object of its own; or a block of the arena, where the rest of the frame is received
 behind what is there. Bytes are copied only when a frame does not fit behind its start.
@@ -15,13 +15,14 @@ from odradek.node.bus.arena import NO_BLOCK, UNIT_BYTES, Arena
 from odradek.node.wire.framing import LENGTH_BYTES, read_length
 
 KEPT_BYTES_MAX = 4096
-"""Half a frame up to this size is kept outside the arena: half-open connections hold no blocks."""
+"""A partial frame up to this size is kept outside the arena."""
 
 LARGE_FRAME_BYTES = 256 * 1024
-"""From here on the buffer ends where the frame ends, so that no start of the next must be moved."""
+"""The buffer of a larger frame ends with the frame, so that nothing of the next one must be
+moved."""
 
 HUGE_FRAME_BYTES = 4 << 20
-"""A longer frame gets its block only when `HUGE_FRAME_PROOF_BYTES` of it were really sent."""
+"""A larger frame gets its block only after `HUGE_FRAME_PROOF_BYTES` of it have arrived."""
 
 HUGE_FRAME_PROOF_BYTES = 128 * 1024
 
@@ -30,7 +31,7 @@ _SPILL_BYTES = 16 * 1024
 
 
 class ReceiveBuffer:
-    """The block that all connections read into, one after the other.
+    """The block that all connections read into, one at a time.
 
     `[position, end)` is free; `tail` is a view of it. When nobody holds a frame in the block any
     more the position goes back to the start, so that the same cache lines are written again. While
@@ -60,7 +61,7 @@ class ReceiveBuffer:
         self._replace()
 
     def rewind(self) -> None:
-        """Start again at the beginning if no frame in the block is held."""
+        """Restart at the beginning if no frame in the block is retained."""
         if self.is_spilling:
             self._replace()
         elif self.position != self._base and self.arena.references(self.block) == 1:
@@ -80,7 +81,8 @@ class ReceiveBuffer:
             self.tail = self.arena.view[position : self.end]
 
     def make_room(self, size: int) -> bool:
-        """See to it that `size` bytes and a useful read fit behind the position, if possible."""
+        """Make room for `size` bytes and a useful read after the position. False if there is
+        none."""
         self.rewind()
         if self.is_spilling:
             return False
@@ -93,7 +95,7 @@ class ReceiveBuffer:
         return True
 
     def hand_over_block(self) -> bool:
-        """Leave the block and its reference to the caller, if there is another to land in."""
+        """Leave the block and its reference to the caller, if a new block can be allocated."""
         fresh = self.arena.allocate()
         if fresh is None:
             return False
@@ -101,7 +103,7 @@ class ReceiveBuffer:
         return True
 
     def close(self) -> None:
-        """Give the block back."""
+        """Release the block."""
         if not self.is_spilling:
             self.arena.release(self.block)
             self.block = NO_BLOCK
@@ -156,16 +158,16 @@ class FrameReceiver:
 
     @property
     def block_in_use(self) -> int:
-        """The block that holds the frames being cut: what must be retained to keep them."""
+        """The block of the frames that are being parsed. Retain it to keep them."""
         return self._receive_buffer.block if self.block == NO_BLOCK else self.block
 
     @property
     def unparsed_bytes(self) -> int:
-        """Bytes that wait here: half a frame, or whole ones if the connection was stopped."""
+        """Bytes not parsed yet: a partial frame, or whole ones if reading is paused."""
         return len(self._kept) if self.block == NO_BLOCK else self._end - self._start
 
     def next_buffer(self) -> memoryview:
-        """Where the next bytes go. Never empty."""
+        """The buffer for the next bytes. Never empty."""
         receive_buffer = self._receive_buffer
         if self.block != NO_BLOCK:
             return receive_buffer.arena.view[self._end : self._limit]
@@ -185,7 +187,7 @@ class FrameReceiver:
         return receive_buffer.tail
 
     def arrived(self, count: int) -> tuple[int, int]:
-        """`count` bytes were received: `[start, end)` of the arena is what can be cut now."""
+        """`count` bytes were received. `[start, end)` of the arena can be parsed now."""
         if self.block != NO_BLOCK:
             self._end += count
             return self._start, self._end
@@ -242,13 +244,13 @@ class FrameReceiver:
             self._receive_buffer.advance(start)
 
     def discard(self, end: int) -> None:
-        """The connection ends: nothing before `end` is cut any more. Retained frames stay."""
+        """The connection ends: nothing before `end` is parsed any more. Retained frames stay."""
         if self.block == NO_BLOCK and end:
             self._receive_buffer.advance(end)
         self.release()
 
     def release(self) -> None:
-        """Give up everything that is kept."""
+        """Release all memory."""
         self._kept = b""
         if self.block != NO_BLOCK:
             block, self.block = self.block, NO_BLOCK
@@ -282,7 +284,7 @@ class FrameReceiver:
             self.is_starved = True
 
     def _keep_if_small(self, start: int, end: int, size: int) -> bool:
-        """Keep the bytes outside the arena if they are few for the frame that they begin."""
+        """Keep the bytes outside the arena if they are few."""
         if end - start > (HUGE_FRAME_PROOF_BYTES if size > HUGE_FRAME_BYTES else KEPT_BYTES_MAX):
             return False
         self._kept = bytes(self._receive_buffer.arena.view[start:end])
