@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.connection import DEFAULT_BOOTSTRAP, ClusterConnection
+from odradek.node.cli.connection import DEFAULT_BOOTSTRAP, ClusterConnection, make_connection
 from odradek.protocol.messages.groups import ListGroupsRequest
 
 COMPLETION_TIMEOUT_S = 1.0
@@ -61,8 +62,12 @@ def completion(shell: str) -> None:
 
 def _connection(ctx: click.Context) -> ClusterConnection:
     bootstrap = ctx.params.get("bootstrap") or os.environ.get("ODRADEK_BOOTSTRAP")
-    return ClusterConnection(
-        bootstrap=bootstrap or DEFAULT_BOOTSTRAP, timeout_s=COMPLETION_TIMEOUT_S
+    file = ctx.params.get("client_config") or os.environ.get("ODRADEK_CLIENT_CONFIG")
+    return make_connection(
+        bootstrap or DEFAULT_BOOTSTRAP,
+        COMPLETION_TIMEOUT_S,
+        None if file is None else Path(file),
+        ctx.params.get("properties") or (),
     )
 
 
