@@ -10,6 +10,8 @@ Transactional batches wait until the transaction coordinator has added or verifi
 add it, for others it is verified.
 """
 
+from collections.abc import Callable
+
 from odradek.cluster.metadata.image import TopicImage
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.cluster.replication.partition import ANY_EPOCH
@@ -184,15 +186,27 @@ def _append(
             leader_epoch=leader_epoch,
         )
 
+    partition = topic.name, data.index
+    return _append_in_transaction(
+        append, request.transactional_id, partition, records, version, services
+    )
+
+
+def _append_in_transaction(
+    append: Callable[[int], Reply[AppendReply]],
+    transactional_id: str,
+    partition: tuple[str, int],
+    records: memoryview,
+    version: int,
+    services: Services,
+) -> Reply[AppendReply]:
+    """Append once the partition is known to be part of the transaction (KIP-890)."""
     if version < TRANSACTION_V2_MIN_VERSION and not _is_verification_enabled(services):
         return append(ANY_EPOCH)
     header = unpack_header(records)
+    producer = TransactionalProducer(transactional_id, header.producer_id, header.producer_epoch)
     return services.partition_verification.append(
-        TransactionalProducer(request.transactional_id, header.producer_id, header.producer_epoch),
-        (topic.name, data.index),
-        append,
-        version,
-        header.base_sequence,
+        producer, partition, append, version, header.base_sequence
     )
 
 
