@@ -8,7 +8,7 @@ other key is refused as unknown. Values are texts until `parse` has typed them.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple, TypeAlias
@@ -138,15 +138,6 @@ class ConfigDefinition:
 
 
 Definitions: TypeAlias = Mapping[str, ConfigDefinition]
-
-
-def definitions_by_name(definitions: Iterable[ConfigDefinition]) -> Definitions:
-    """Definitions by name."""
-    by_name: dict[str, ConfigDefinition] = {}
-    for definition in definitions:
-        assert definition.name not in by_name, definition.name
-        by_name[definition.name] = definition
-    return by_name
 
 
 # -- validators -------------------------------------------------------------------------------
