@@ -106,9 +106,7 @@ class Replication:
         """The brokers that are not fenced."""
         self._ineligible: set[int] = set()
         """The brokers that are fenced or shutting down: they may not join an ISR (KIP-903)."""
-        self._now_ms = now_ms
-        self._tick_ms = now_ms
-        self._lag_check_ms = now_ms
+        self._now_ms = self._tick_ms = self._lag_check_ms = now_ms
         self._leader_budget = TokenBudget(now_ms)
         self._no_router = RouterState()
         self._brokers: Mapping[int, BrokerImage] = {}
