@@ -1,4 +1,4 @@
-"""Server-side assignors of consumer groups (KIP-848): who of the members shall own which partition.
+"""Server-side assignors of consumer groups (KIP-848).
 
 `uniform` gives every member as many partitions as any other, as far as subscriptions allow, and
 moves as few as that takes. `range` gives each member one run of every topic, the same run of
@@ -64,7 +64,7 @@ def _uniform(specs: Sequence[MemberSpec], topics: Topics) -> Mapping[str, Iterab
 def _retain_current(
     specs: Sequence[MemberSpec], topics: Topics
 ) -> tuple[dict[str, list[TopicPartition]], list[TopicPartition]]:
-    """What members keep if nothing is balanced, and what nobody has, in order."""
+    """The partitions that members keep before balancing, and the unassigned ones, sorted."""
     taken: dict[Uuid, set[int]] = {}
     kept: dict[str, list[TopicPartition]] = {}
     subscribed: set[Uuid] = set()
@@ -95,10 +95,10 @@ def _racks_of(topics: Topics, partition: TopicPartition) -> frozenset[str]:
 
 
 class _HomogeneousAssignment:
-    """Members that all want the same: everybody gets the quota, the first few one more.
+    """Members with equal subscriptions: each gets the quota, the first few one more.
 
-    Every member keeps what it has up to its quota, and those who have more than the quota are the
-    ones who keep one more: so nothing moves but what has to.
+    Every member keeps its partitions up to the quota. Members with more than the quota are those
+    that keep one more, so that as few partitions as possible move.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class _HomogeneousAssignment:
         mine.append(partition)
 
     def _assign_rack_local(self, partition: TopicPartition, by_rack: dict[str, deque[str]]) -> bool:
-        """Give it to somebody on a rack of its replicas who is below the quota."""
+        """Assign it to a member on a rack of its replicas that is below the quota."""
         for rack in sorted(_racks_of(self._topics, partition)):
             members = by_rack.get(rack)
             while members:
@@ -171,7 +171,7 @@ class _HomogeneousAssignment:
     def _assign_to_next(self, partition: TopicPartition, below_quota: deque[str]) -> None:
         while not self._is_below_quota(below_quota[0]):
             below_quota.popleft()
-        # Who is below the quota comes before who gets one more: the quotas must be met.
+        # Members below the quota come first, before those that get one more.
         for _ in range(len(below_quota)):
             member_id = below_quota[0]
             below_quota.rotate(-1)

@@ -1,6 +1,6 @@
 """Members of a consumer group that speak the classic protocol (KIP-848, online migration).
 
-To them the group looks like a classic one whose leader is somebody else: JoinGroup takes the next
+To them the group looks like a classic one with another leader: JoinGroup takes the next
 step of reconciliation and answers with the member's epoch as generation, SyncGroup tells what the
 member may own, Heartbeat says REBALANCE_IN_PROGRESS when there is a step to take, and LeaveGroup
 is leaving.
@@ -12,8 +12,8 @@ is leaving.
 | its missing partitions free by now | REBALANCE_IN_PROGRESS |
 | else | NONE |
 
-Who is told so must join within its rebalance timeout, and sync within it after that; else it is
-removed. Called by `consumer.groups`.
+A member that gets REBALANCE_IN_PROGRESS must join within its rebalance timeout, and sync within
+that time again; else it is removed. Called by `consumer.groups`.
 """
 
 from typing import Final
@@ -61,7 +61,7 @@ _REQUIRES_KNOWN_ID_SINCE: Final = 4
 def join(
     group: ConsumerGroup, command: Command, request: JoinGroupRequest, step: GroupStep
 ) -> Resolved | None:
-    """JoinGroup; returns who has joined, or None if it is told an id to join with first."""
+    """JoinGroup; returns the member that joined, None if it got MEMBER_ID_REQUIRED."""
     member_id = request.member_id
     instance_id = request.group_instance_id
     protocols = protocols_of(request.protocols)
@@ -132,7 +132,7 @@ def _find(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> Re
     if instance_id is not None and not request.member_id:
         holder = group.static_member_id(instance_id)
         if holder is not None:
-            # A restart; who used the id before is fenced, whichever protocol it speaks.
+            # A restart: the previous holder of the instance id is fenced.
             return replacement(group, member_id, holder)
     elif instance_id is not None:
         check_instance_id(group, member_id, instance_id)
@@ -181,7 +181,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, step: GroupStep) -> Sy
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.protocol_name not in (None, protocol_name):
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    # Who is to revoke has joined already: it comes again when it has.
+    # A member that has to revoke has joined already, and joins again when it has revoked.
     is_behind = group.epoch > current.member_epoch
     if is_behind and current.state is not MemberState.UNREVOKED:
         _schedule_rejoin_timeout(group, member_id, member, step)

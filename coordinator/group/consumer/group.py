@@ -28,7 +28,7 @@ MemberAttribute: TypeAlias = tuple[str, str]
 CLASSIC: Final[MemberAttribute] = ("protocol", "classic")
 """They speak the classic protocol."""
 RACK: Final[MemberAttribute] = ("rack", "")
-"""They have told their rack, whichever it is."""
+"""They have sent a rack."""
 
 
 UNKNOWN_CONNECTION: Final = -1
@@ -96,7 +96,7 @@ class ConsumerGroup(
         owners = self._owners
         owned = frozenset(() if current is None else _partitions_of(current))
         for partition in () if old is None else _partitions_of(old):
-            # A log that has been compacted may tell of the new owner first.
+            # In a compacted log the record of the new owner may come first.
             if partition not in owned and owners.get(partition) == member_id:
                 owners.remove(partition)
         for partition in owned:
@@ -183,16 +183,16 @@ class ConsumerGroup(
         return names
 
     def owner(self, topic_id: Uuid, index: int) -> str | None:
-        """Who owns the partition, or has still to give it up."""
+        """The member that owns the partition or still has to revoke it."""
         return self._owners.get((topic_id, index))
 
     def is_free_for(self, member_id: str, topic_id: Uuid, index: int) -> bool:
-        """Whether nobody but the member owns the partition or has still to give it up."""
+        """Whether no other member owns the partition or still has to revoke it."""
         owner = self._owners.get((topic_id, index))
         return owner is None or owner == member_id
 
     def is_waiting_for_partitions(self, member_id: str) -> bool:
-        """Whether a partition of the member's target still belongs to somebody else."""
+        """Whether a partition of the member's target still belongs to another member."""
         return any(
             not self.is_free_for(member_id, topic_id, index)
             for topic_id, indexes in self.target(member_id).items()

@@ -100,7 +100,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         for group in self:
             known = (id_ for id_, member in group.members() if member.classic is not None)
             self._unstored.note(known, step.now_ms)
-            # What the coordinator before has told last may have been lost.
+            # The last responses of the previous coordinator may have been lost.
             others = (id_ for id_, member in group.members() if member.classic is None)
             group.unconfirmed_connections.update(dict.fromkeys(others, UNKNOWN_CONNECTION))
 
@@ -346,7 +346,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         return choose_assignor((member for _, member in group.members()), step.settings)
 
     def describe(self, group: ConsumerGroup, step: GroupStep) -> ConsumerGroupDescribedGroup:
-        """The group with what every member owns, also while it has to give it up, and shall own."""
+        """ConsumerGroupDescribe. The assignment includes partitions that are to be revoked."""
         return ConsumerGroupDescribedGroup(
             group_id=group.group_id,
             group_state=group.state,

@@ -7,14 +7,14 @@ of the message itself gets INVALID_REQUEST or UNSUPPORTED_ASSIGNOR before):
 |---|---|---|
 | 0 | unknown, room | new member, group epoch + 1 |
 | 0 | unknown, no room | GROUP_MAX_SIZE_REACHED |
-| 0 | known | goes on where it was, and is told its whole assignment |
+| 0 | known | continues, and gets its full assignment |
 | 0 | static, its instance id free | new member |
 | 0 | static, the id's holder stepped out (-2) or is classic | takes its place over |
 | 0 | static, the id's holder is there | UNRELEASED_INSTANCE_ID |
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
 | > 0 | static, the id is another's | FENCED_INSTANCE_ID |
 | > 0 | epoch is its own | goes on |
-| > 0 | epoch is its previous one, owns nothing it should not | an answer was lost: told again |
+| > 0 | epoch is its previous one, owns nothing else | a response was lost: sent again |
 | > 0 | any other epoch | FENCED_MEMBER_EPOCH |
 | -1 | known | gone, group epoch + 1 |
 | -2 | static | its place is kept until its session ends |
@@ -219,7 +219,7 @@ def update_member(
 
 
 def _subscription_of(member: ConsumerGroupMember) -> tuple[object, ...]:
-    """What the group must be assigned anew for when it changes."""
+    """A change of these starts a group epoch."""
     return (member.topic_names, member.topic_regex, member.server_assignor, member.rack_id)
 
 
@@ -282,7 +282,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
 def _updated(
     member: ConsumerGroupMember | None, command: Command, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupMember:
-    """The member with what it says anew; null says that nothing has changed."""
+    """The member with the fields of the request; null stands for no change."""
     if member is not None and _is_unchanged(member, command, request):
         return member
     known = member or ConsumerGroupMember()

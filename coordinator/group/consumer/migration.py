@@ -104,7 +104,7 @@ def _assigned(member: ClassicGroupMember, topics: TopicCatalog) -> Partitions:
 
 
 def by_id(partitions: Collection[ConsumerProtocolPartitions], topics: TopicCatalog) -> Partitions:
-    """Partitions that were told by topic name; topics that are gone are left out."""
+    """Partitions by topic id, of those named by topic; deleted topics are left out."""
     found: dict[Uuid, frozenset[int]] = {}
     for named in partitions:
         topic = topics.topic(named.topic)
@@ -115,7 +115,7 @@ def by_id(partitions: Collection[ConsumerProtocolPartitions], topics: TopicCatal
 
 
 def assignment_bytes(current: ConsumerCurrentAssignment, topics: TopicCatalog) -> bytes:
-    """What a classic member is told by SyncGroup that it may own."""
+    """The assignment that SyncGroup returns to a classic member."""
     named = []
     for topic_id, epochs in current.assigned.items():
         name = topics.name_of(topic_id)
@@ -129,9 +129,9 @@ def assignment_bytes(current: ConsumerCurrentAssignment, topics: TopicCatalog) -
 def classic_generation_of(
     group: ConsumerGroup, leaving: Collection[str], topics: TopicCatalog, now_ms: int
 ) -> GroupMetadata:
-    """The consumer group as a classic group's generation, without those who leave.
+    """The consumer group as a classic group's generation, without the leaving members.
 
-    All who stay must speak the classic protocol.
+    All remaining members must speak the classic protocol.
     """
     remaining = [(id_, member) for id_, member in group.members() if id_ not in leaving]
     protocol_name = _common_protocol([member for _, member in remaining])

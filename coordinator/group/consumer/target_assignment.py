@@ -52,7 +52,7 @@ class ConsumerTargetAssignmentBuilder(
 
     @property
     def has_racks(self) -> bool:
-        """Whether a member has told its rack."""
+        """Whether a member has sent a rack."""
         return self._has(RACK)
 
     def _has(self, attribute: MemberAttribute) -> bool:
@@ -94,7 +94,7 @@ class ConsumerTargetAssignmentBuilder(
         return GroupEpoch(self._group.epoch + 1, self.hash(step.topics))
 
     def targets(self, _epoch: GroupEpoch, step: GroupStep) -> Mapping[str, Partitions]:
-        """See TargetAssignmentBuilder. Partitions that are being rewound are nobody's."""
+        """See TargetAssignmentBuilder. Partitions that are being rewound are not assigned."""
         topics = self._topics(step.topics)
         by_id = {topic.topic_id: topic for topic in topics.values()}
         assignor = choose_assignor(self.members().values(), step.settings)
@@ -137,7 +137,7 @@ def without(partitions: Partitions, others: Partitions) -> Partitions:
 
 
 def choose_assignor(members: Iterable[ConsumerGroupMember], settings: GroupSettings) -> str:
-    """The assignor that most members ask for, of those offered; the default if nobody asks."""
+    """The configured assignor that most members request; the default if none does."""
     votes = Counter(
         member.server_assignor
         for member in members

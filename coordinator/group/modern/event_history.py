@@ -49,10 +49,10 @@ class RebalanceTimings:
         self.revoked_ms: dict[str, int] = {}
         """How long members took to give it up."""
         self.settled_ms: dict[str, int] = {}
-        """How long members took from the epoch's beginning until they had what they shall have."""
+        """The time from the start of the epoch until members reached their targets."""
 
     def start(self, now_ms: int) -> None:
-        """A new epoch: who is giving something up goes on."""
+        """A new epoch; revocations in progress continue."""
         self.started_ms = now_ms
         self.revoked_ms.clear()
         self.settled_ms.clear()

@@ -126,7 +126,7 @@ class ModernGroup(Generic[M, T, C, E]):
         self._members: TimelineTable[str, M] = TimelineTable(timeline)
         self._targets: TimelineTable[str, T] = TimelineTable(timeline)
         self._currents: TimelineTable[str, C] = TimelineTable(timeline)
-        # What follows: who holds an instance id, how many members are Stable at an epoch.
+        # Derived: the holders of instance ids, and the number of Stable members by epoch.
         self._static: TimelineTable[str, str] = TimelineTable(timeline)
         self._settled: TimelineTable[int, int] = TimelineTable(timeline)
 
@@ -279,11 +279,11 @@ class ModernGroup(Generic[M, T, C, E]):
         return member_id in self._targets
 
     def target(self, member_id: str) -> T:
-        """What the member shall own."""
+        """The target assignment of the member."""
         return self._targets.get(member_id) or self.no_target
 
     def current(self, member_id: str) -> C:
-        """What the member may own; nothing, at epoch 0, if it has just come."""
+        """The current assignment of the member; empty, at epoch 0, of a new member."""
         return self._currents.get(member_id) or self.new_current
 
     def is_classic(self, _member: M) -> bool:
@@ -329,6 +329,6 @@ class ModernGroup(Generic[M, T, C, E]):
 
 
 def _settled_at(current: CurrentAssignment | None) -> int | None:
-    """The epoch at which a member owns all that it shall own; None if it does not."""
+    """The epoch at which a member has reached its target; None if it has not."""
     is_settled = current is not None and current.state is MemberState.STABLE
     return current.member_epoch if current is not None and is_settled else None

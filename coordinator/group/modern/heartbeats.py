@@ -44,7 +44,7 @@ _INTERVAL_MS_MIN: Final = 200
 """Half of what "a member joins" and "a member leaves" may take to be known to all."""
 _INTERVAL_MS_MIN_RECONCILING: Final = 100
 _LOOP_DELAY_FACTOR: Final = 5
-"""Members are told to come again after so many times what a request waits here."""
+"""The heartbeat interval is at least so many times the delay of requests here."""
 
 M = TypeVar("M", bound=GroupMember)
 C = TypeVar("C", bound=CurrentAssignment)
@@ -125,7 +125,7 @@ def resolve_member(
         check_group_size(group, step)
     current = group.current(member_id)
     known = current.member_epoch
-    # A member that did not get the answer with its epoch tells the one that it had before.
+    # A member that did not get the response with its epoch sends its previous one.
     if epoch not in (JOIN_GROUP_EPOCH, known) and not (
         epoch == current.previous_member_epoch and epoch < known and is_retry(current)
     ):
@@ -157,7 +157,7 @@ def check_group_size(group: ModernGroup[Any, Any, Any, Any], step: GroupStep) ->
 
 
 def fenced(group: ModernGroup[Any, Any, Any, Any], why: str) -> ApiError:
-    """The member must begin anew."""
+    """The member must rejoin."""
     return fenced_epoch(group.group_type, group.unit, why)
 
 
@@ -220,7 +220,7 @@ def maybe_reconcile(
 def schedule_session_timeout(
     group: ModernGroup[M, Any, Any, Any], member_id: str, member: M, step: GroupStep
 ) -> None:
-    """The member has given a sign of life: its session starts anew."""
+    """Restart the member's session timeout."""
     timeout_ms = group.session_timeout_ms(member, step.settings)
     step.set_timer(group.session_key(member_id), step.now_ms + timeout_ms)
 
@@ -250,7 +250,7 @@ def heartbeat_interval_ms(
 
 
 def leave_static(group: ModernGroup[Any, Any, Any, Any], member_id: str, step: GroupStep) -> None:
-    """A static member leaves for a while (-2): it owns what it owned until its session ends."""
+    """A static member leaves temporarily (-2): it keeps its assignment until its session ends."""
     left = msgspec.structs.replace(
         group.current(member_id),
         member_epoch=LEAVE_GROUP_STATIC_EPOCH,
@@ -263,7 +263,7 @@ def leave_static(group: ModernGroup[Any, Any, Any, Any], member_id: str, step: G
 def remove_members(
     builder: TargetAssignmentBuilder[Any, Any, Any], member_ids: Collection[str], step: GroupStep
 ) -> None:
-    """Members are gone, whatever the reason: the others share what they had."""
+    """Remove members and assign their partitions or tasks to the others."""
     for member_id in member_ids:
         builder.remove(member_id)
         forget_member(builder.base, member_id, step)

@@ -49,7 +49,7 @@ def check_instance_id(group: MemberTable, member_id: str, instance_id: str | Non
 
 
 def fenced_epoch(kind: str, belongings: str, why: str) -> ApiError:
-    """A member that must begin anew; `kind` of group, and what members have there."""
+    """A member that must rejoin; the type of its group, and what members own there."""
     return ApiError(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The {kind} group member {why}. The member must abandon all its {belongings} and rejoin.",
@@ -65,7 +65,7 @@ def epoch_mismatch(epoch: int, known: int) -> str:
 
 
 def unknown_member(group_id: str, member_id: str) -> ApiError:
-    """Nobody of that id is in the group."""
+    """The group has no member of that id."""
     return ApiError(
         ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
     )

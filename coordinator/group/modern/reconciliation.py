@@ -1,4 +1,4 @@
-"""How one member gets from what it owns to what it shall own (KIP-848's CurrentAssignmentBuilder).
+"""How a member gets from its current to its target assignment (CurrentAssignmentBuilder).
 
 Nothing is given to a member before its owner has given it up. So a member first gives up what it
 shall not keep, then moves to the target's epoch, then gets what has become free:
@@ -62,7 +62,7 @@ class AssignmentUnit(Protocol, Generic[T_in, H]):
 
 
 def is_reconciled_to(current: CurrentAssignment, target_epoch: int) -> bool:
-    """Whether the member owns what it shall own: most do, most of the time."""
+    """Whether the member has reached its target."""
     return current.member_epoch == target_epoch and current.state is MemberState.STABLE
 
 

@@ -100,7 +100,7 @@ class MemberRecord(msgspec.Struct, Generic[M], frozen=True):
 
 
 class TargetRecord(msgspec.Struct, Generic[T], frozen=True):
-    """What a member shall own."""
+    """The target assignment of a member."""
 
     group_id: str
     member_id: str
@@ -108,7 +108,7 @@ class TargetRecord(msgspec.Struct, Generic[T], frozen=True):
 
 
 class CurrentRecord(msgspec.Struct, Generic[C], frozen=True):
-    """What a member may own."""
+    """The current assignment of a member."""
 
     group_id: str
     member_id: str

@@ -64,7 +64,7 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
         return members
 
     def target(self, member_id: str) -> T:
-        """What the member shall own so far."""
+        """The member's target so far."""
         return self.base.target(self._replaced.get(member_id, member_id))
 
     @abstractmethod

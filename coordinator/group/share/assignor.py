@@ -17,7 +17,7 @@ from odradek.coordinator.group.topics import Partitions
 from odradek.protocol.types import Uuid
 
 SIMPLE: Final = "simple"
-"""Its name, as Kafka's ShareGroupDescribe tells it."""
+"""Its name in ShareGroupDescribe."""
 
 TopicPartition: TypeAlias = tuple[Uuid, int]
 
@@ -33,7 +33,7 @@ class ShareMemberSpec(NamedTuple):
 def assign_shared(
     specs: Sequence[ShareMemberSpec], assignable: Partitions
 ) -> dict[str, dict[Uuid, frozenset[int]]]:
-    """The target of every member: of the assignable partitions, those that it shall read."""
+    """The target of every member, out of the assignable partitions."""
     if not specs:
         return {}
     plan = _SimpleAssignment(specs, assignable)
@@ -44,7 +44,7 @@ def assign_shared(
 
 
 class _SimpleAssignment:
-    """A target in the making: who holds which partition, and how much everybody holds."""
+    """The partitions of each member, and the members of each partition."""
 
     def __init__(self, specs: Sequence[ShareMemberSpec], assignable: Partitions) -> None:
         self._candidates = specs
@@ -67,7 +67,7 @@ class _SimpleAssignment:
         self._member_counts = self._desired_sharing()
 
     def _desired_sharing(self) -> dict[Uuid, int]:
-        """By how many members each partition of a topic shall be read."""
+        """The number of members that shall read each partition of a topic."""
         first = self._candidates[0].topics
         if all(spec.topics == first for spec in self._candidates):
             count = -(-len(self._candidates) // max(len(self._assignees), 1))
@@ -78,7 +78,7 @@ class _SimpleAssignment:
         }
 
     def keep(self) -> None:
-        """Everybody keeps what it has, as far as it may and as few shall read it."""
+        """Members keep their partitions, up to the desired number of members."""
         for at, spec in enumerate(self._candidates):
             for topic_id in sorted(spec.owned):
                 if topic_id not in spec.topics:
@@ -89,7 +89,7 @@ class _SimpleAssignment:
                         self._assign((topic_id, index), at)
 
     def fill(self) -> None:
-        """What too few read goes to those who have least."""
+        """Partitions with too few members go to the members with the fewest partitions."""
         for topic_id, members in self._subscribers.items():
             wanted = min(self._member_counts[topic_id], len(members))
             load_heap = [(len(self._assigned[at]), at) for at in members]
@@ -108,7 +108,7 @@ class _SimpleAssignment:
                     heapq.heappush(load_heap, entry)
 
     def balance(self) -> None:
-        """Who has two less than another takes one of the other's, as long as somebody can."""
+        """Move partitions from members to those with at least two less, while possible."""
         is_moving = True
         while is_moving:
             is_moving = False

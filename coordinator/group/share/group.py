@@ -89,7 +89,7 @@ class ShareGroup(ModernGroup[ShareGroupMember, Partitions, ShareCurrentAssignmen
 
     @property
     def state(self) -> ModernGroupState:
-        """Empty or Stable: nobody has to wait for what others give up."""
+        """Empty or Stable: no member waits for another's revocation."""
         return ModernGroupState.EMPTY if self.is_empty else ModernGroupState.STABLE
 
     def topic_names(self) -> frozenset[str]:

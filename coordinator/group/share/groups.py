@@ -153,7 +153,7 @@ class ShareGroups(GroupType[ShareGroup]):
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def _check_group_id_free(self, group_id: str) -> None:
-        """Whether the id is a share group's or nobody's; else ApiError."""
+        """Whether the id is a share group's or unused; else ApiError."""
         if self._group_type_of(group_id) not in (self.name, None):
             message = f"Group {group_id} is not a share group."
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)

@@ -7,16 +7,16 @@ of the message itself gets INVALID_REQUEST before):
 |---|---|---|
 | 0 | unknown, room | new member, group epoch + 1 |
 | 0 | unknown, no room | GROUP_MAX_SIZE_REACHED |
-| 0 | known | goes on where it was, and is told its whole assignment |
+| 0 | known | continues, and gets its full assignment |
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
 | > 0 | epoch is its own | goes on |
-| > 0 | epoch is its previous one | an answer was lost: told again |
+| > 0 | epoch is its previous one | a response was lost: sent again |
 | > 0 | any other epoch | FENCED_MEMBER_EPOCH |
 | -1 | known | gone, group epoch + 1 |
 | -1 | unknown | UNKNOWN_MEMBER_ID |
 
 "Goes on" is: store what has changed of the member, start a group epoch if its subscription changed,
-and give it its target: there is nothing that others would have to give up first. A member whose
+and assign its target: no member has to revoke anything first. A member whose
 session ends is removed as if it had left. Called by `share.groups`.
 """
 
@@ -141,7 +141,7 @@ def _update_member(
 def _updated(
     member: ShareGroupMember | None, command: Command, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupMember:
-    """The member with what it says anew; null says that nothing has changed."""
+    """The member with the fields of the request; null stands for no change."""
     if (
         member is not None
         and request.subscribed_topic_names is None

@@ -19,7 +19,7 @@ from odradek.protocol.messages.share import ShareGroupDescribedGroup
 from odradek.protocol.types import Request, Uuid
 
 UNKNOWN_OFFSET: Final = -1
-"""The start offset of a state whose first reader is to find it (share.auto.offset.reset)."""
+"""A start offset that the first fetch determines (share.auto.offset.reset)."""
 Outcomes: TypeAlias = Mapping[Uuid, Mapping[int, ErrorCode]]
 """How it went, by topic and partition."""
 

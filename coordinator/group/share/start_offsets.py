@@ -24,7 +24,7 @@ from odradek.protocol.messages.share import (
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 _NOT_DONE = ErrorCode.COORDINATOR_NOT_AVAILABLE
-"""Nobody has said how it went with that."""
+"""No result was reported for it."""
 
 
 class OffsetAlteration(NamedTuple):

@@ -2,9 +2,9 @@
 
 | Event | initializing | initialized | deleting |
 |---|---|---|---|
-| somebody subscribes to a partition without a state | + | | |
+| a member subscribes to a partition without a state | + | | |
 | its state has been made | - | + | |
-| where the group begins is set anew | - (when made) | + (when made) | |
+| the start offset is set | - (when made) | + (when made) | |
 | the state of a topic is to be deleted | - | - | + |
 | it has been deleted | | | - |
 | the topic is no more | - | - | - |

@@ -1,9 +1,9 @@
-"""The sticky task assignor of streams groups: who runs which task, and who stands by (KIP-1071).
+"""The sticky task assignor of streams groups (KIP-1071): active and standby tasks.
 
-Active tasks first: whoever had one keeps it while that is no more than a fair share of what is
-left, then whoever stood by for it takes it over, and what remains goes to the process that has the
+Active tasks first. A member keeps its tasks up to a fair share of what is left, then its standby
+takes a task over, and what remains goes to the process that has the
 least to do for each of its threads, there to the thread that has the least. Standby tasks follow
-the same way; no process has a task twice. Subtopologies that keep no state need nobody to stand by.
+the same way; no process has a task twice. Stateless subtopologies have no standby tasks.
 
 Pure, and the same for the same input. Called by `streams.heartbeats`.
 """
@@ -33,7 +33,7 @@ def assign(
     stateful: Collection[str],
     standby_count: int,
 ) -> dict[str, TasksTuple]:
-    """Everybody's tasks. `standby_count` members at most stand by for each task with state; fewer
+    """The tasks of every member. A stateful task has at most `standby_count` standby tasks, fewer
     where there are not as many processes."""
     if not specs:
         return {}
@@ -50,7 +50,7 @@ def assign(
 
 
 class _FairShare:
-    """A fair share of tasks: what is left for each of those who have not had theirs."""
+    """A fair share of tasks: what is left for each member that does not have its share yet."""
 
     def __init__(self, task_count: int, member_count: int) -> None:
         self._task_count = task_count
@@ -145,7 +145,7 @@ class _StickyAssignment:
     def _least_loaded_member(
         self, member_ids: Iterable[str], without: TaskId | None = None
     ) -> str | None:
-        """Who has the least to do, of those whose process does not have the task already."""
+        """The least loaded member whose process does not have the task already."""
         fit = [
             member_id
             for member_id in member_ids
@@ -163,7 +163,7 @@ class _StickyAssignment:
 
     def assign_standby(self, tasks: list[TaskId], count: int) -> None:
         rest: list[TaskId] = []
-        # The other way round, so that who was dealt active tasks last is dealt these first.
+        # In reverse order: members that got active tasks last get standby tasks first.
         for task in reversed(tasks):
             given = 0
             while given < count and self._assign_sticky_standby(task):
@@ -183,7 +183,7 @@ class _StickyAssignment:
                 heapq.heappush(heap, (self._process_load(process_id), process_id))
 
     def _assign_sticky_standby(self, task: TaskId) -> bool:
-        """Have somebody stand by who has the task's state already; whether there is anybody."""
+        """Assign the standby task to a member with the task's state; False if there is none."""
         runner = self._previous_active.get(task)
         for member_ids in (
             [] if runner is None else [runner],

@@ -77,7 +77,7 @@ class StreamsGroup(
         super()._replay_member(member_id, member)
         process_after = self._process_of(member_id)
         if current is not None and process_before != process_after:
-            # A log that has been compacted may tell of the tasks first.
+            # In a compacted log the record of the tasks may come first.
             self._count_held(current, process_before, -1)
             self._count_held(current, process_after, 1)
 
@@ -87,7 +87,7 @@ class StreamsGroup(
         if old is not None:
             self._count_held(old, process_id, -1)
             for task in _active_of(old):
-                # A log that has been compacted may tell of the new runner first.
+                # In a compacted log the record of the new runner may come first.
                 if self._runners.get(task) == member_id:
                     self._runners.remove(task)
         if current is not None:
@@ -152,7 +152,7 @@ class StreamsGroup(
         return sum(1 for _ in tasks_of(current.pending_revocation))
 
     def runner(self, subtopology: str, index: int) -> str | None:
-        """Who runs the task, or has still to give it up."""
+        """The member that runs the task or still has to revoke it."""
         return self._runners.get((subtopology, index))
 
     def held_count(self, subtopology: str, index: int, process_id: str) -> int:

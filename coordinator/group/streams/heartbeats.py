@@ -8,7 +8,7 @@ STREAMS_INVALID_TOPOLOGY):
 |---|---|---|
 | 0 | unknown, room | new member, group epoch + 1 |
 | 0 | unknown, no room | GROUP_MAX_SIZE_REACHED |
-| 0 | known | goes on where it was, and is told all its tasks |
+| 0 | known | continues, and gets all its tasks |
 | 0 | static, the id's holder stepped out (-2) | takes its place over |
 | 0 | static, the id's holder is there | UNRELEASED_INSTANCE_ID |
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
@@ -180,8 +180,8 @@ def heartbeat(
         _check_owned_tasks(owned, resolved.current, configured)
     is_changed = resolved.replaced_id is not None or (member is not before and member != before)
     epoch, target_epoch = group.stored_epoch, group.target_epoch
-    # Topics that were in order are looked at when they are said to have changed, and no sooner:
-    # a node that is still reading its metadata does not see all of them yet.
+    # Validated topics are validated again only when they are reported as changed: a node that
+    # is still loading its metadata does not see all of them yet.
     is_warm = has_caught_up(group.target(member_id).warmup, member_id, inputs.lags)
     needs_epoch = (
         is_changed
@@ -263,7 +263,7 @@ def _tasks(requested: list[TaskIds] | None) -> dict[str, frozenset[int]]:
 def _updated(
     member: StreamsGroupMember | None, command: Command, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupMember:
-    """The member with what it says anew; null says that nothing has changed."""
+    """The member with the fields of the request; null stands for no change."""
     if member is not None and _is_unchanged(member, command, request):
         return member
     known = member or StreamsGroupMember()

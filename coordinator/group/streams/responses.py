@@ -1,4 +1,4 @@
-"""What members of a streams group and those who look at it are told (KIP-1071).
+"""The responses of StreamsGroupHeartbeat and StreamsGroupDescribe (KIP-1071).
 
 Nothing is decided here. Called by `streams.groups`.
 """
@@ -118,7 +118,7 @@ def _task_ids(tasks: Mapping[str, Collection[int]]) -> list[TaskIds]:
 def _endpoints(
     group: StreamsGroup, result: StreamsHeartbeatOutcome, step: GroupStep
 ) -> Iterator[EndpointToPartitions]:
-    """Whose tasks are where, of all members that answer queries; the asker's come last."""
+    """The tasks of all members with an endpoint; the requesting member's come last."""
     gone = (result.resolved.member_id, result.resolved.replaced_id)
     held = [
         (member, group.current(member_id).assigned)
@@ -167,7 +167,7 @@ def partitions_read_by(
 def described(
     group: StreamsGroup, transient: TransientState, step: GroupStep
 ) -> StreamsGroupDescribedGroup:
-    """The group with its topology, and what every member has and shall have."""
+    """The group with its topology, and every member's assignment and target."""
     topology = group.topology
     return StreamsGroupDescribedGroup(
         group_id=group.group_id,
@@ -187,7 +187,7 @@ def described(
 
 
 def _topology(topology: Topology, configured: ConfiguredTopology) -> StreamsGroupDescribeTopology:
-    """Internal topics with their numbers of partitions, as soon as those can be told."""
+    """Internal topics with their numbers of partitions, if they are known."""
 
     def topic_infos(topics: tuple[InternalTopic, ...]) -> list[TopicInfo]:
         return [

@@ -77,7 +77,7 @@ class StreamsTargetAssignmentBuilder(
         return super().assign_if_due(epoch, step)
 
     def targets(self, epoch: StreamsGroupEpoch, step: GroupStep) -> Mapping[str, TasksTuple]:
-        """See TargetAssignmentBuilder. Without all topics nobody has tasks."""
+        """See TargetAssignmentBuilder. While topics are missing no member has tasks."""
         members = self.members()
         assert self._topology is not None
         configured = self._group.configured(self._topology, step.topics)
@@ -95,6 +95,6 @@ class StreamsTargetAssignmentBuilder(
 
 
 def assignment_configs(group_id: str, step: GroupStep) -> Pairs:
-    """What the assignor is told, as it is stored."""
+    """The assignor's configuration, as it is stored."""
     standby_count = step.settings.streams_of(group_id).num_standby_replicas
     return (StoredPair(_STANDBY_KEY, str(standby_count)),)

@@ -6,8 +6,8 @@ may be repartition topics again: counted until nothing is left to count. Topics 
 have equally many, so that what was left open is levelled, and what was not may not differ. A
 changelog has one partition for every task.
 
-Whether a topology makes sense by itself is checked once, when it is brought; `configure` then says
-what is the matter with the topics as they are now. Pure. Called by `streams` and
+A topology is validated once, when a member sends it; `configure` then validates the topics as they
+are now. Pure. Called by `streams` and
 `streams.heartbeats`.
 """
 
@@ -43,7 +43,7 @@ _NODE_TYPES: Final = frozenset({1, 2, 3})
 
 
 class StatusCode(IntEnum):
-    """What a member is told besides its tasks, with the numbers of the wire."""
+    """The status codes of StreamsGroupHeartbeat."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -56,9 +56,9 @@ class StatusCode(IntEnum):
 class ConfiguredTopology(msgspec.Struct, frozen=True, kw_only=True):
     """A topology beside the topics that there are.
 
-    `task_counts` has every subtopology, unless what is the matter keeps them from being counted;
+    `task_counts` has every subtopology, unless an error keeps them from being counted;
     `topics` are its internal topics with their numbers of partitions then, and `missing` those of
-    them that are not there. `topology_error` is None if all is in order.
+    them that are not there. `topology_error` is None if the topology is valid.
     """
 
     metadata_hash: int
@@ -208,7 +208,7 @@ def topic_names(topology: Topology) -> set[str]:
 
 
 def configure(topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
-    """What the topology needs, and what is the matter."""
+    """What the topology needs, and what is wrong with the topics."""
     present = [topics.topic(name) for name in topic_names(topology)]
     digest = metadata_hash((topic for topic in present if topic is not None), with_racks=False)
     try:
@@ -239,7 +239,7 @@ def configure(topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
 
 
 def summary(names: Iterable[str]) -> str:
-    """Some of the names, in order, and how many there are besides."""
+    """The first of the names, sorted, and the number of the others."""
     found = sorted(names)
     more = len(found) - _NAMED_MAX
     return ", ".join(found[:_NAMED_MAX]) + (f" and {more} additional topics" if more > 0 else "")
@@ -326,7 +326,7 @@ def _enforce_copartitioning(
     names = [part.source_topics[index] for index in group.source_topics]
     names += (part.repartition_sources[index].name for index in group.repartition_sources)
     ours = [name for name in names if name in fixed or name in flexible]
-    # Other people's topics cannot be changed, nor those whose number the application has set.
+    # Source topics cannot be changed, nor topics whose partition count the application has set.
     given = [name for name in names if name not in ours] or [name for name in ours if name in fixed]
     counts = {name: count_of(name) for name in given}
     if len(set(counts.values())) > 1:

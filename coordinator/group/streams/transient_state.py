@@ -20,7 +20,7 @@ from odradek.protocol.messages.streams import (
 )
 
 OFFSET_INTERVAL_MS: Final = 60_000
-"""How often members tell how far their tasks have come: Kafka's task.offset.interval.ms."""
+"""How often members report task offsets: Kafka's task.offset.interval.ms."""
 OFFSETS_MAX: Final = 10_000
 """Of one member that are kept: more tasks than a process has, and about a megabyte in memory."""
 DESCRIPTION_RETRY_MS: Final = 60_000
@@ -60,7 +60,7 @@ class TransientState:
         self.shutdown_requested_by = None
 
     def request_shutdown(self, member_id: str) -> None:
-        """A member wants the application to end; who was first is remembered."""
+        """A member requests the shutdown of the application; the first one is remembered."""
         if self.shutdown_requested_by is None:
             self.shutdown_requested_by = member_id
 
@@ -96,7 +96,7 @@ class TransientState:
             self.endpoint_epoch += 1
 
     def request_description(self, result: StreamsHeartbeatOutcome, now_ms: int) -> bool:
-        """Whether this member is to describe the topology; then nobody else is for a while."""
+        """Whether this member shall send the description; no other is asked for a while."""
         epoch = result.topology.epoch
         if (
             self.description(epoch) is not None
@@ -108,7 +108,7 @@ class TransientState:
         return True
 
     def store_description(self, epoch: int, description: TopologyDescription) -> None:
-        """What a member has told of the topology of this epoch."""
+        """Keep the description of the topology of this epoch."""
         self._description = (epoch, description)
 
     def description(self, epoch: int) -> TopologyDescription | None:

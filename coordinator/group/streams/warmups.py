@@ -21,7 +21,7 @@ WARMUPS_MAX: Final = 2
 """Kafka's default: max.warmup.replicas, of a whole group."""
 
 Lags: TypeAlias = Mapping[str, Mapping[TaskId, int]]
-"""By member: how many records each of its tasks is behind, of members that tell such things."""
+"""By member: the lag of each of its tasks in records, of members that report offsets."""
 NO_LAGS: Final[Lags] = {}
 
 
@@ -41,7 +41,7 @@ def insert_warmups(
     stateful: Collection[str],
     lags: Lags,
 ) -> dict[str, TasksTuple]:
-    """The targets, but that tasks whose state is not where they are to move stay for now."""
+    """The targets, with warm-up tasks in place of moves of stateful tasks that must catch up."""
     if not lags and not any(spec.before.warmup for spec in specs):
         return dict(targets)
     assignment = _WarmupAssignment(targets, specs, lags)
@@ -86,7 +86,7 @@ class _WarmupAssignment:
         self._members = list(targets)
 
     def moving_tasks(self) -> list[TaskId]:
-        """Tasks that are to go from one process to another, in order."""
+        """Tasks that are to move between processes, sorted."""
         return sorted(
             task
             for task, name in self._target_owner.items()
@@ -95,7 +95,7 @@ class _WarmupAssignment:
         )
 
     def can_move_now(self, task: TaskId) -> bool:
-        """Whether the task can move at once: its state is there, or nobody will ever say so."""
+        """Whether the task can move at once: its state is there, or never reported."""
         process_id = self._process_of[self._target_owner[task]]
         if (process_id, task) in self._caught_up:
             return True
