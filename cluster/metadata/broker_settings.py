@@ -283,7 +283,7 @@ class BrokerSettings:
         None,
         "How many processes own the partitions of a broker; at most one for each store. A change"
         " while it runs moves stores between them at once. Their data stay where they are.",
-        enforced_by="odradek.node.controller.process",
+        enforced_by="odradek.node.controller.node_readiness",
         validator=between(1, 64),
         scope=BROKER,
     )
