@@ -21,10 +21,7 @@ import msgspec
 from odradek.node.blocking_client import BlockingClient, NotABrokerError
 from odradek.node.supervisor import STATE_NAME, NodeState
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-)
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -18,12 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.protocol.control_records import ControlType, read_control_batch
-from odradek.protocol.record_spans import (
-    RecordSpan,
-    delete_horizon_of,
-    rebuild_batch,
-    record_spans,
-)
+from odradek.protocol.record_spans import RecordSpan, delete_horizon_of, rebuild_batch, record_spans
 from odradek.protocol.records import BatchHeader, decompress_records
 from odradek.storage.scratch_table import ScratchTable
 from odradek.storage.transactions import AbortedTransactionRow

@@ -21,11 +21,7 @@ from odradek.storage.cursors import batches_from
 from odradek.storage.layout import STAMP_SIZE
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.partition_log import PartitionLog
-from odradek.storage.producer_state import (
-    ProducerStateEntry,
-    entry_after_batch,
-    entry_after_marker,
-)
+from odradek.storage.producer_state import ProducerStateEntry, entry_after_batch, entry_after_marker
 from odradek.storage.rewrite import base_offset_at
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.segment_roll import current_row

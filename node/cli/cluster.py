@@ -23,9 +23,7 @@ from odradek.node.cli.output import Output, Row, with_output
 from odradek.node.cli.quorum import quorum_state
 from odradek.node.cli.rebalance import rebalance
 from odradek.node.cli.serve import with_settings
-from odradek.protocol.messages.cluster import (
-    DescribeQuorumResponsePartitionData,
-)
+from odradek.protocol.messages.cluster import DescribeQuorumResponsePartitionData
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,

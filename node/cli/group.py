@@ -12,12 +12,7 @@ from odradek.node.cli.cluster_client import ClusterClient, error_text
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.connection import ClusterConnection, raise_refusals, with_connection
 from odradek.node.cli.dead_letters import dead_letters
-from odradek.node.cli.group_admin import (
-    create,
-    delete_at_coordinator,
-    delete_groups,
-    print_groups,
-)
+from odradek.node.cli.group_admin import create, delete_at_coordinator, delete_groups, print_groups
 from odradek.node.cli.group_descriptions import describe_group, find_group
 from odradek.node.cli.group_explain import explain
 from odradek.node.cli.group_lag import add_lag_columns, lag, wait
@@ -36,10 +31,7 @@ from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
 from odradek.node.cli.rewind import rewind, snapshot, undo
-from odradek.protocol.messages.groups import (
-    ListedGroup,
-    ListGroupsRequest,
-)
+from odradek.protocol.messages.groups import ListedGroup, ListGroupsRequest
 from odradek.protocol.messages.share import ShareGroupDescribedGroup
 
 

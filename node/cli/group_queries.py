@@ -22,9 +22,7 @@ from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection
 from odradek.node.cli.group_offsets import share_positions
 from odradek.node.cli.group_types import SHARE
 from odradek.protocol.errors import ErrorCode, ProtocolError
-from odradek.protocol.messages.configs import (
-    ListConfigResourcesRequest,
-)
+from odradek.protocol.messages.configs import ListConfigResourcesRequest
 from odradek.protocol.messages.diagnostics import (
     DescribeLagRequest,
     DescribeLagRequestPartition,
@@ -34,9 +32,7 @@ from odradek.protocol.messages.diagnostics import (
     ExplainGroupRequest,
     ExplainGroupResponse,
 )
-from odradek.protocol.messages.metadata import (
-    MetadataResponsePartition,
-)
+from odradek.protocol.messages.metadata import MetadataResponsePartition
 
 PartitionId: TypeAlias = tuple[str, int]
 _GROUP: Final = ConfigResourceType.GROUP

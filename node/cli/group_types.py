@@ -13,12 +13,8 @@ from odradek.protocol.messages.groups import (
     LeaveGroupRequest,
     MemberIdentity,
 )
-from odradek.protocol.messages.share import (
-    ShareGroupHeartbeatRequest,
-)
-from odradek.protocol.messages.streams import (
-    StreamsGroupHeartbeatRequest,
-)
+from odradek.protocol.messages.share import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
 
 PartitionId = tuple[str, int]
 

@@ -23,10 +23,7 @@ from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Output, with_output
 from odradek.node.cli.quorum import Quorum, add_voter, describe, remove_voter
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.cluster import (
-    DescribeQuorumReplicaState,
-    UnregisterBrokerRequest,
-)
+from odradek.protocol.messages.cluster import DescribeQuorumReplicaState, UnregisterBrokerRequest
 from odradek.protocol.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -11,11 +11,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from odradek.node.blocking_client import (
-    ConnectionEndedError,
-    NotABrokerError,
-    TlsExpectedError,
-)
+from odradek.node.blocking_client import ConnectionEndedError, NotABrokerError, TlsExpectedError
 from odradek.node.cli.connection import ClusterConnection
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.metadata import MetadataRequest

@@ -27,10 +27,7 @@ import click
 
 from odradek.node.blocking_client import BlockingClient
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-)
+from odradek.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 Properties: TypeAlias = Mapping[str, str]
 Exchange: TypeAlias = Callable[[bytes], bytes]

@@ -27,11 +27,7 @@ import msgspec
 
 from odradek.node.bus.messages import CommandSubmitted, SubmitCommand
 from odradek.node.bus.peer_messages import ControlMessage, ForwardRequest, ForwardResponse
-from odradek.node.controller.active_controller import (
-    DISK_FULL,
-    ActiveController,
-    NotProposedError,
-)
+from odradek.node.controller.active_controller import DISK_FULL, ActiveController, NotProposedError
 from odradek.protocol.errors import ErrorCode
 
 RESEND_MS = 1_000

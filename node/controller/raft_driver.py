@@ -19,11 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from odradek.cluster.raft.configuration import (
-    MembershipChange,
-    ProposalRefusal,
-    configuration_of,
-)
+from odradek.cluster.raft.configuration import MembershipChange, ProposalRefusal, configuration_of
 from odradek.cluster.raft.messages import Entry, Message, SnapshotChunk, TimeoutNow
 from odradek.cluster.raft.node import RaftNode
 from odradek.cluster.raft.ready import Proposal, Ready, Role, SoftState

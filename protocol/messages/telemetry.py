@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.protocol.schema import (
-    array,
-    binary,
-    boolean,
-    int8,
-    int16,
-    int32,
-    string,
-    struct,
-    uuid,
-)
+from odradek.protocol.schema import array, binary, boolean, int8, int16, int32, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
 

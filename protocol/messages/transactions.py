@@ -5,17 +5,7 @@ DescribeProducers (61), DescribeTransactions (65), ListTransactions (66).
 
 from __future__ import annotations
 
-from odradek.protocol.schema import (
-    array,
-    boolean,
-    int8,
-    int16,
-    int32,
-    int64,
-    string,
-    struct,
-    uuid,
-)
+from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
 

@@ -24,10 +24,7 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
-from odradek.protocol.messages.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-)
+from odradek.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsPartitionResponse
 from odradek.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from odradek.protocol.records import MAGIC
 from tests.conformance.dialogue import (

@@ -3,12 +3,7 @@
 import msgspec
 import pytest
 
-from odradek.coordinator.record_serde import (
-    TEXT_LENGTH_MAX,
-    RecordFormat,
-    RecordSerde,
-    SchemaValue,
-)
+from odradek.coordinator.record_serde import TEXT_LENGTH_MAX, RecordFormat, RecordSerde, SchemaValue
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import array, int16, int32, string, struct
 

@@ -17,14 +17,7 @@ from functools import partial
 from typing import Final
 
 import pytest
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.e2e.cluster import WAIT_S
 from tests.e2e.load import watermarks

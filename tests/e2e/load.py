@@ -13,14 +13,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from odradek.protocol.errors import ErrorCode
 from tests.e2e.checker import UNKNOWN_OFFSET, Log, ObservedHistory, ObservedRead, Position, Value

@@ -24,12 +24,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 from click.testing import CliRunner
-from confluent_kafka import (
-    Consumer,
-    ConsumerGroupTopicPartitions,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 
@@ -37,10 +32,7 @@ from odradek.node.cli.main import cli
 from odradek.node.embedded import EmbeddedBroker
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from odradek.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-)
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
     ShareAcknowledgeRequest,

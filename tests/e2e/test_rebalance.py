@@ -12,10 +12,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from odradek.protocol.messages.topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-)
+from odradek.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report

@@ -4,13 +4,7 @@ import pytest
 
 from odradek.protocol.batch_spans import spans_of
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.records import (
-    CONTROL,
-    TRANSACTIONAL,
-    Record,
-    build_batch,
-    iter_batches,
-)
+from odradek.protocol.records import CONTROL, TRANSACTIONAL, Record, build_batch, iter_batches
 
 
 def batch(start: int, count: int, **options: int) -> bytes:

@@ -11,11 +11,7 @@ import pytest
 
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.record_spans import (
-    delete_horizon_of,
-    rebuild_batch,
-    record_spans,
-)
+from odradek.protocol.record_spans import delete_horizon_of, rebuild_batch, record_spans
 from odradek.protocol.records import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,

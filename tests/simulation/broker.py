@@ -46,13 +46,7 @@ from tests.simulation.node_parts import Channel, NodeSettings
 from tests.simulation.shards import PRODUCE_TIMEOUT_MS, Loop, SimulatedShards
 from tests.simulation.share_host import ShareHost, ShareWatcher
 from tests.simulation.simulation import Simulation
-from tests.simulation.store import (
-    Identity,
-    SimulatedBatch,
-    SimulatedStore,
-    StoreDisk,
-    StoreWatcher,
-)
+from tests.simulation.store import Identity, SimulatedBatch, SimulatedStore, StoreDisk, StoreWatcher
 from tests.simulation.transaction_ends import TransactionEnds
 from tests.simulation.wires import Wires
 

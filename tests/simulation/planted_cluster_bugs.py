@@ -23,9 +23,7 @@ from odradek.cluster.replication.leader import LeaderPartition
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.coordinator.group.rewind.live_rewinder import LiveRewinder, RewindWaiter
 from odradek.coordinator.group.rewind.records import Rewind
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Outcome, ShardReply, TransactionMarker
 from odradek.coordinator.runtime import ShardRuntime
 from odradek.coordinator.transaction.records import TransactionRecord

@@ -14,14 +14,7 @@ import pytest
 from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.ledger import Fate
 from tests.simulation.simulation import SimulationFailure
-from tests.simulation.trouble import (
-    CONSUMERS,
-    GROUPS,
-    POWER,
-    PROFILES,
-    SHARES,
-    TRANSACTIONS,
-)
+from tests.simulation.trouble import CONSUMERS, GROUPS, POWER, PROFILES, SHARES, TRANSACTIONS
 
 _DEFAULT_RUNS = 12 * len(PROFILES)
 _GROUP = len(PROFILES)

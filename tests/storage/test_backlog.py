@@ -17,15 +17,7 @@ from odradek.storage.backlog import BATCHES_WALKED_MAX, UNFOLDED_BYTES_MAX, Back
 from odradek.storage.reader import StoreReader
 from odradek.storage.store import Store
 from odradek.storage.validation import AppendOrigin
-from tests.support.stores import (
-    NOW_MS,
-    append,
-    append_now,
-    batch_of,
-    create,
-    open_store,
-    read_all,
-)
+from tests.support.stores import NOW_MS, append, append_now, batch_of, create, open_store, read_all
 
 
 @pytest.fixture

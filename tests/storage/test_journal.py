@@ -13,15 +13,7 @@ from odradek.storage.journal import Journal, frames, map_journal
 from odradek.storage.layout import STAMP, journal_ids, journal_path, segment_ids
 from odradek.storage.settings import Durability, StoreOptions
 from odradek.storage.store import Store
-from tests.support.stores import (
-    NOW_MS,
-    append,
-    append_now,
-    as_stored,
-    batch_of,
-    create,
-    open_store,
-)
+from tests.support.stores import NOW_MS, append, append_now, as_stored, batch_of, create, open_store
 
 INTERVAL = StoreOptions(status_slots=64, segment_map_bytes=64 << 20)
 COMMIT = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, durability=Durability.COMMIT)

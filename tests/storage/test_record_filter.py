@@ -13,13 +13,7 @@ from odradek.protocol.control_records import (
     build_end_transaction_batch,
 )
 from odradek.protocol.record_spans import delete_horizon_of
-from odradek.protocol.records import (
-    TRANSACTIONAL,
-    Record,
-    build_batch,
-    iter_records,
-    read_header,
-)
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
 from odradek.storage.record_filter import LastRecord, OffsetMap, RecordFilter, short_key
 from odradek.storage.transactions import AbortedTransactionRow
 

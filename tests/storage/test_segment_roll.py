@@ -5,14 +5,7 @@ from pathlib import Path
 from odradek.storage.catalog import SegmentState
 from odradek.storage.log_loader import load_logs
 from odradek.storage.segment_roll import roll_deadline_ms
-from tests.support.stores import (
-    NOW_MS,
-    TOPIC_ID,
-    append_now,
-    batch_of,
-    create,
-    open_store,
-)
+from tests.support.stores import NOW_MS, TOPIC_ID, append_now, batch_of, create, open_store
 
 
 def test_after_sealing_the_catalog_knows_ends_epochs_producers_and_extents(tmp_path: Path) -> None:

@@ -19,12 +19,7 @@ from odradek.protocol.records import (
     unpack_header,
 )
 from odradek.storage.settings import LogSettings, TimestampType
-from odradek.storage.validation import (
-    BatchRejectedError,
-    check_batch,
-    recompress,
-    split,
-)
+from odradek.storage.validation import BatchRejectedError, check_batch, recompress, split
 from tests.support.stores import NOW_MS, batch_of
 
 

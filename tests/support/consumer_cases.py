@@ -4,18 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from odradek.cluster.metadata.group_settings import ConsumerGroupSettings
-from odradek.coordinator.group.consumer.group import (
-    ConsumerGroup,
-)
-from odradek.coordinator.group.consumer.records import (
-    ConsumerCurrentAssignment,
-)
-from odradek.coordinator.group.modern.heartbeats import (
-    LEAVE_GROUP_STATIC_EPOCH,
-)
-from odradek.coordinator.group.modern.records import (
-    MemberState,
-)
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.records import ConsumerCurrentAssignment
+from odradek.coordinator.group.modern.heartbeats import LEAVE_GROUP_STATIC_EPOCH
+from odradek.coordinator.group.modern.records import MemberState
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse
 from odradek.protocol.types import Uuid

@@ -3,18 +3,11 @@
 from collections.abc import Callable, Iterator
 
 from odradek.cluster.metadata.group_settings import StreamsGroupSettings
-from odradek.coordinator.group.modern.heartbeats import (
-    LEAVE_GROUP_STATIC_EPOCH,
-)
-from odradek.coordinator.group.modern.records import (
-    MemberState,
-)
+from odradek.coordinator.group.modern.heartbeats import LEAVE_GROUP_STATIC_EPOCH
+from odradek.coordinator.group.modern.records import MemberState
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.group import StreamsGroup, tasks_by_role
-from odradek.coordinator.group.streams.records import (
-    StreamsCurrentAssignment,
-    TasksTuple,
-)
+from odradek.coordinator.group.streams.records import StreamsCurrentAssignment, TasksTuple
 from tests.support.group_cases import NONE, STRANGER, Told, TransitionCase, offsets_of
 from tests.support.group_playbook import GroupCall
 from tests.support.streams_playbook import (

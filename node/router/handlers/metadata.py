@@ -11,12 +11,7 @@ returns pages, with a cursor.
 from collections.abc import Iterable, Mapping, Sequence
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
-from odradek.cluster.metadata.image import (
-    BrokerImage,
-    MetadataImage,
-    PartitionImage,
-    TopicImage,
-)
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
 from odradek.node.router.addresses import address_of, leader_for_clients

@@ -12,9 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from odradek.cluster.metadata.image import TopicImage
-from odradek.coordinator.group.modern.group import (
-    GROUP_TYPE_SHARE,
-)
+from odradek.coordinator.group.modern.group import GROUP_TYPE_SHARE
 from odradek.coordinator.group.rewind.records import OffsetMove
 from odradek.coordinator.group.rewind.requests import (
     CANCEL,

@@ -11,11 +11,7 @@ from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
 from odradek.coordinator.group.requests import CommitInTransaction, VerificationRequired
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.group_offsets import (
-    Codes,
-    commit_offsets,
-    commit_responses,
-)
+from odradek.node.router.handlers.group_offsets import Codes, commit_offsets, commit_responses
 from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (

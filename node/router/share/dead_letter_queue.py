@@ -25,18 +25,8 @@ from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
-from odradek.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from odradek.protocol.records import (
-    Header,
-    Record,
-    build_batch,
-    iter_batches,
-    iter_records,
-)
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.records import Header, Record, build_batch, iter_batches, iter_records
 
 log = logging.getLogger(__name__)
 

@@ -2,17 +2,10 @@
 
 import pytest
 
-from odradek.cluster.raft.configuration import (
-    configuration_of,
-)
+from odradek.cluster.raft.configuration import configuration_of
 from odradek.cluster.raft.election import Election, ElectionResult, can_grant_vote
 from odradek.cluster.raft.log import RaftLog
-from odradek.cluster.raft.messages import (
-    AppendRequest,
-    Entry,
-    VoteRequest,
-    VoteResponse,
-)
+from odradek.cluster.raft.messages import AppendRequest, Entry, VoteRequest, VoteResponse
 from odradek.cluster.raft.ready import HardState, Role
 from tests.cluster.raft.quorum import (
     ELECTION_MS,

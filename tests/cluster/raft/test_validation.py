@@ -28,12 +28,7 @@ from odradek.cluster.raft.messages import (
 )
 from odradek.cluster.raft.ready import Role
 from odradek.cluster.raft.validation import NUMBER_MAX, is_plausible
-from tests.cluster.raft.quorum import (
-    candidate,
-    follower,
-    heartbeat,
-    leader,
-)
+from tests.cluster.raft.quorum import candidate, follower, heartbeat, leader
 
 MARK = SnapshotMetadata(9, 2, 10, 77, configuration_of([1, 2, 3]))
 EMPTY = SnapshotMetadata(9, 2, 0, 0, MARK.configuration)

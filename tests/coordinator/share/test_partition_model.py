@@ -6,10 +6,7 @@ import pytest
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.share.acquisition import AcquireOptions, LogBatch
-from odradek.coordinator.share.partition import (
-    SharePartition,
-    StateWrite,
-)
+from odradek.coordinator.share.partition import SharePartition, StateWrite
 from odradek.coordinator.share.requests import PersistedShareState
 from odradek.coordinator.share.state_batches import RecordState
 from odradek.protocol.errors import ErrorCode

@@ -7,17 +7,13 @@ import pytest
 
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import ClusterConnection, make_connection
-from odradek.protocol.messages.cluster import (
-    ListPartitionReassignmentsRequest,
-)
+from odradek.protocol.messages.cluster import ListPartitionReassignmentsRequest
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     MetadataRequest,
     MetadataResponse,
 )
-from odradek.protocol.messages.transactions import (
-    ListTransactionsRequest,
-)
+from odradek.protocol.messages.transactions import ListTransactionsRequest
 from tests.support.ports import free_port
 from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
 

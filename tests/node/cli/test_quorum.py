@@ -5,13 +5,7 @@ import pytest
 
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.node.cli.connection import ClusterConnection
-from odradek.node.cli.quorum import (
-    Quorum,
-    add_voter,
-    describe,
-    quorum_state,
-    remove_voter,
-)
+from odradek.node.cli.quorum import Quorum, add_voter, describe, quorum_state, remove_voter
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import DescribeQuorumReplicaState
 

@@ -19,11 +19,7 @@ from odradek.node.router.handlers.share_states import STATE_APIS, handle_share_g
 from odradek.node.wire.acceptor import Acceptor
 from odradek.node.wire.connection import SocketServer
 from odradek.protocol.apis import APIS, ApiKey
-from odradek.protocol.codec import (
-    decode_response,
-    decode_response_header,
-    encode_request_header,
-)
+from odradek.protocol.codec import decode_response, decode_response_header, encode_request_header
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 from odradek.protocol.messages.fetch import FetchResponse

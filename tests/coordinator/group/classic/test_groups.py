@@ -1,14 +1,10 @@
 """The classic groups of a shard: how they come, go, and are forgotten."""
 
-from odradek.coordinator.group.classic.group import (
-    ClassicGroup,
-)
+from odradek.coordinator.group.classic.group import ClassicGroup
 from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.timeline import Timeline
 
 

@@ -12,9 +12,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import ZERO_UUID
 from tests.support.consumer_playbook import id_of
 from tests.support.group_playbook import GroupCall
-from tests.support.rewind_playbook import (
-    END,
-)
+from tests.support.rewind_playbook import END
 from tests.support.share_group_playbook import ShareStage
 
 

@@ -4,18 +4,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from odradek.coordinator.group.classic.group import (
-    ClassicGroup,
-    GroupState,
-)
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.records import GroupMetadata, MemberMetadata
 from odradek.coordinator.group.rewind.revocation_rounds import (
     UNCHANGED_ROUNDS_MAX,
     RevocationRounds,
 )
-from odradek.coordinator.group.step import (
-    GroupStep,
-)
+from odradek.coordinator.group.step import GroupStep
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolPartitions,

@@ -16,10 +16,7 @@ from odradek.protocol.control_records import ControlType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.legacy_records import iter_messages
 from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
-from odradek.protocol.messages.fetch import (
-    AbortedTransaction,
-    FetchEpochEndOffset,
-)
+from odradek.protocol.messages.fetch import AbortedTransaction, FetchEpochEndOffset
 from tests.support.controller_harness import topic_id
 from tests.support.fetching import (
     NEWEST,

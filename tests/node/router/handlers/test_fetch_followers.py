@@ -13,9 +13,7 @@ from odradek.cluster.metadata.records import BrokerChanged, PartitionChanged
 from odradek.node.router.handlers.fetch import handle_fetch
 from odradek.protocol.control_records import ControlType
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.fetch import (
-    AbortedTransaction,
-)
+from odradek.protocol.messages.fetch import AbortedTransaction
 from tests.support.fetching import (
     NEWEST,
     answers,

@@ -10,10 +10,7 @@ from odradek.node.bus.messages import DeleteRecords
 from odradek.node.router.handlers.fetch import handle_fetch
 from odradek.node.worker.turns import RouterState
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.fetch import (
-    FetchResponse,
-    ForgottenTopic,
-)
+from odradek.protocol.messages.fetch import FetchResponse, ForgottenTopic
 from tests.support.controller_harness import topic_id
 from tests.support.fetching import (
     NEWEST,

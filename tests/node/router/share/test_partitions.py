@@ -12,13 +12,7 @@ from odradek.coordinator.share.partition import SharePartition
 from odradek.node.bus.reply import Reply
 from odradek.node.router.share.persister import SharePersister
 from odradek.protocol.errors import ApiError, ErrorCode
-from tests.support.share_fetching import (
-    ACCEPT,
-    RELEASE,
-    ShareFetchHarness,
-    batch,
-    ranges,
-)
+from tests.support.share_fetching import ACCEPT, RELEASE, ShareFetchHarness, batch, ranges
 from tests.support.share_harness import GROUP, TOPIC
 from tests.support.stores import batch_of
 
