@@ -14,6 +14,7 @@ from struct import Struct
 from typing import NamedTuple
 
 import lmdb
+import msgspec
 
 from odradek.protocol.control_records import EndTransactionMarker
 from odradek.protocol.errors import ErrorCode, ProtocolError
@@ -53,38 +54,18 @@ _pack_int32 = Struct(">i").pack_into
 _STAMP_IN_PLACE_MIN = 8 << 10
 
 
-class AppendResult:
+class AppendResult(msgspec.Struct, eq=False, gc=False):
     """The result of one append. It is final when the turn is committed: if the commit fails, it
     becomes KAFKA_STORAGE_ERROR. An append with acks=all may be acknowledged when the followers have
     everything below `end_offset`, which for a retry is that of the original batch."""
 
-    __slots__ = (
-        "base_offset",
-        "end_offset",
-        "error_code",
-        "error_message",
-        "log_append_time_ms",
-        "log_start_offset",
-        "record_errors",
-    )
-
-    def __init__(
-        self,
-        error_code: ErrorCode,
-        base_offset: int = -1,
-        end_offset: int = -1,
-        log_append_time_ms: int = -1,
-        log_start_offset: int = -1,
-        error_message: str | None = None,
-        record_errors: tuple[tuple[int, str], ...] = (),
-    ) -> None:
-        self.error_code = error_code
-        self.base_offset = base_offset
-        self.end_offset = end_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start_offset = log_start_offset
-        self.error_message = error_message
-        self.record_errors = record_errors
+    error_code: ErrorCode
+    base_offset: int = -1
+    end_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    record_errors: tuple[tuple[int, str], ...] = ()
 
     def fail(self, error_message: str) -> None:
         """The commit failed: replace the result by KAFKA_STORAGE_ERROR."""
@@ -92,14 +73,8 @@ class AppendResult:
         self.base_offset = self.end_offset = self.log_append_time_ms = -1
         self.error_message = error_message
 
-    def __repr__(self) -> str:
-        return (
-            f"AppendResult({self.error_code!r}, base_offset={self.base_offset}, "
-            f"end_offset={self.end_offset}, error_message={self.error_message!r})"
-        )
 
-
-class LogAppend:
+class LogAppend(msgspec.Struct, eq=False, gc=False):
     """One append to one partition: the batches at [start, start + length) of `arena`.
 
     The batches' headers are rewritten in place (a read-only arena is copied first). More than one
@@ -108,37 +83,15 @@ class LogAppend:
     it returns: they are overwritten and restored, which saves a copy of a large batch.
     """
 
-    __slots__ = (
-        "arena",
-        "has_headroom",
-        "leader_epoch",
-        "length",
-        "log_append_time_ms",
-        "origin",
-        "request_version",
-        "start",
-    )
-
-    def __init__(
-        self,
-        arena: memoryview,
-        start: int,
-        length: int,
-        *,
-        leader_epoch: int = NO_EPOCH,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        request_version: int = LATEST_VERSION,
-        has_headroom: bool = False,
-    ) -> None:
-        self.arena = arena
-        self.start = start
-        self.length = length
-        self.leader_epoch = leader_epoch
-        self.origin = origin
-        self.request_version = request_version
-        self.has_headroom = has_headroom
-        self.log_append_time_ms = -1
-        """Set where the topic's timestamp type is LogAppendTime."""
+    arena: memoryview
+    start: int
+    length: int
+    leader_epoch: int = NO_EPOCH
+    origin: AppendOrigin = AppendOrigin.CLIENT
+    request_version: int = LATEST_VERSION
+    has_headroom: bool = False
+    log_append_time_ms: int = -1
+    """Set where the topic's timestamp type is LogAppendTime."""
 
     @classmethod
     def of_bytes(cls, batches: bytes, origin: AppendOrigin) -> "LogAppend":

@@ -72,19 +72,20 @@ class Logs:
 
     def open(self, topic_id: bytes, partition: int) -> LocatedLog | None:
         """A partition's log; None if its worker has not created it, or it does not exist."""
+        location = self.locate(topic_id, partition)
+        if location is None:
+            return None
+        store, number = location
+        return _new_tuple(LocatedLog, (self._readers[store], store, number))
+
+    def locate(self, topic_id: bytes, partition: int) -> StoreLocation | None:
+        """The location of a partition's log; None as for `open`."""
         if partition < 0:
             return None
         store = store_index(topic_id, partition, self._store_count)
         reader = self._readers.get(store) or self.reader(store)
-        if reader is None:
-            return None
-        number = reader.number_of(topic_id, partition)
-        return None if number is None else _new_tuple(LocatedLog, (reader, store, number))
-
-    def locate(self, topic_id: bytes, partition: int) -> StoreLocation | None:
-        """The location of a partition's log; None as for `open`."""
-        log_here = self.open(topic_id, partition)
-        return None if log_here is None else (log_here.store, log_here.number)
+        number = None if reader is None else reader.number_of(topic_id, partition)
+        return None if number is None else (store, number)
 
     def set_watch(self, store: int, number: int) -> None:
         """Have the worker send PartitionsAdvanced when this partition advances next."""

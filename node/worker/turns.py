@@ -244,10 +244,6 @@ def _appended(request_id: int, result: AppendResult) -> Appended:
     )
 
 
-def _origin_of(request: Append | AppendBytes) -> AppendOrigin:
-    return AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR
-
-
 class _StoreWriter:
     """One thread's part of a turn: the requests in order, then a commit per store."""
 
@@ -276,7 +272,8 @@ class _StoreWriter:
             elif type(request) is Append:
                 self._append_from_arena(router, store, request)
             elif type(request) is AppendBytes:
-                append = LogAppend.of_bytes(request.batches, _origin_of(request))
+                origin = AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR
+                append = LogAppend.of_bytes(request.batches, origin)
                 append.request_version = request.version
                 self._append(router, store, request, append)
             elif type(request) is ReplicaAppend:
@@ -301,7 +298,7 @@ class _StoreWriter:
             arena,
             request.arena_offset,
             request.length,
-            origin=_origin_of(request),
+            origin=AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR,
             request_version=request.version,
             has_headroom=request.has_headroom,
         )
@@ -372,7 +369,7 @@ class _StoreWriter:
             return
         append.leader_epoch = admission.leader_epoch
         length = append.length
-        opened = self._opened(store, request.store)
+        opened = self._open.get(request.store) or self._begin(store, request.store)
         result = opened.turn.append(request.number, append)
         if admission.is_replicated:
             opened.replicated.add(request.number)
@@ -380,10 +377,12 @@ class _StoreWriter:
             opened.delayed.append((router, request, result))
         else:
             opened.waiting.append((router, request.request_id, result))
-        self._note_appended(request.store, opened, length)
+        opened.byte_count += length
+        if opened.byte_count >= COMMIT_BYTES_MAX:
+            self._commit(request.store)
 
     def _append_fetched(self, store: Store, request: ReplicaAppend) -> None:
-        opened = self._opened(store, request.store)
+        opened = self._open.get(request.store) or self._begin(store, request.store)
         append = LogAppend(
             request.view,
             request.start,
@@ -394,18 +393,13 @@ class _StoreWriter:
         request.result = opened.turn.append(request.number, append)
         opened.fetched.append(request)
         opened.replicated.add(request.number)
-        self._note_appended(request.store, opened, request.length)
-
-    def _opened(self, store: Store, index: int) -> _OpenTurn:
-        opened = self._open.get(index)
-        if opened is None:
-            opened = self._open[index] = _OpenTurn(store.begin(self._now_ms))
-        return opened
-
-    def _note_appended(self, index: int, opened: _OpenTurn, byte_count: int) -> None:
-        opened.byte_count += byte_count
+        opened.byte_count += request.length
         if opened.byte_count >= COMMIT_BYTES_MAX:
-            self._commit(index)
+            self._commit(request.store)
+
+    def _begin(self, store: Store, index: int) -> _OpenTurn:
+        opened = self._open[index] = _OpenTurn(store.begin(self._now_ms))
+        return opened
 
     def _commit(self, index: int) -> None:
         opened = self._open.pop(index)

@@ -18,7 +18,7 @@ from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import Appended
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
-from odradek.node.router.authorizer import AclOperation
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import CLUSTER_PRINCIPAL, RequestContext, Services
 from odradek.node.router.transactions.partition_verification import (
     TRANSACTION_V2_MIN_VERSION,
@@ -66,7 +66,7 @@ async def handle_produce(
     stores: list[int] = []
     responses: list[TopicProduceResponse] = []
     for topic_data in request.topic_data:
-        image = services.image
+        image = services.metadata.image
         topic = (
             image.topics_by_id.get(topic_data.topic_id)
             if by_id
@@ -122,7 +122,7 @@ def _topic_error(
     services: Services,
 ) -> ErrorCode:
     name = topic.name if topic is not None else asked_name
-    if not services.authorizer.is_topic_allowed(context, AclOperation.WRITE, name):
+    if not services.authorizer.is_allowed(context, AclOperation.WRITE, ResourceType.TOPIC, name):
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -143,14 +143,14 @@ def _append(
     """`stores` has the stores of the partitions before this one in the frame; it is added to."""
     if not 0 <= data.index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    log = services.logs.open(topic.topic_id, data.index)
-    if log is None or topic.partitions[data.index].leader != services.node_id:
+    location = services.logs.locate(topic.topic_id, data.index)
+    if location is None or topic.partitions[data.index].leader != services.metadata.node_id:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     records = data.records
     acks, timeout_ms, version = request.acks, request.timeout_ms, context.api_version
     if records is None or len(records) < _BATCH_BYTES_MIN:
         return ErrorCode.INVALID_RECORD if version >= 3 else ErrorCode.CORRUPT_MESSAGE
-    _, store, number = log
+    store, number = location
     if records[MAGIC_AT] < MAGIC or context.principal == CLUSTER_PRINCIPAL:
         return _append_copy(records, request, context, services, store=store, number=number)
     # The bytes before this batch may be the tail of the previous partition's: then the worker that
