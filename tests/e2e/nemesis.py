@@ -192,7 +192,7 @@ def freeze_all_routers(field: FaultyCluster) -> Iterator[None]:
     still: none of them serves when they go on."""
     nodes = field.nodes.nodes.values()
     pids = [node.processes["router-0"] for node in nodes]
-    told = "router-0 has not answered"
+    told = "router-0 has not responded"
     before = [node.log().count(told) for node in nodes]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
