@@ -1,4 +1,4 @@
-"""The two brokers under measurement, each fresh, with the defaults that it ships with."""
+"""Starts the two measured brokers, each with an empty data directory and its default settings."""
 
 import os
 import shutil
@@ -60,7 +60,7 @@ Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A running broker: its name in the tables, where it listens, what it is."""
+    """A running broker: its name in the tables, its address and its version."""
 
     name: str
     version: str
@@ -74,7 +74,7 @@ class Broker:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A free TCP port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -83,7 +83,7 @@ def free_port() -> int:
 
 @contextmanager
 def kafka(jars: Path, directory: Path) -> Iterator[Broker]:
-    """Apache Kafka from the folder of its jars, with its data in `directory`."""
+    """Apache Kafka from a folder of jars, with its data in `directory`."""
     port, controller_port = free_port(), free_port()
     data = directory / "data"
     directory.mkdir(parents=True)
@@ -104,12 +104,12 @@ def kafka(jars: Path, directory: Path) -> Iterator[Broker]:
 
 
 def kafka_version(jars: Path) -> str:
-    """The release whose jars these are."""
+    """The Kafka release of the jars."""
     return next(jars.glob("kafka_2.13-*.jar")).stem.removeprefix("kafka_2.13-")
 
 
 def revision(repository: Path) -> str:
-    """What this repository calls the commit that is measured."""
+    """`git describe` of the measured commit."""
     described = subprocess.run(
         ["git", "-C", str(repository), "describe", "--always", "--dirty"],
         capture_output=True,
@@ -121,7 +121,7 @@ def revision(repository: Path) -> str:
 
 @contextmanager
 def odradek(repository: Path, directory: Path) -> Iterator[Broker]:
-    """This repository's broker, as `odradek serve` starts it."""
+    """Odradek, started with `odradek serve`."""
     port = free_port()
     directory.mkdir(parents=True)
     command = [sys.executable, "-m", "odradek", "serve", "--listen", f"127.0.0.1:{port}"]
@@ -173,7 +173,7 @@ def _running(
 
 
 def answers_metadata(port: int) -> bool:
-    """Whether the broker answers a Metadata request (version 1, no topics) with a broker."""
+    """Whether the response to Metadata (version 1, no topics) lists a broker."""
     request = bytes.fromhex("0003 0001 00000000 0004 6c6f6164 00000000")
     try:
         with socket.create_connection(("127.0.0.1", port), 2.0) as connection:

@@ -1,8 +1,8 @@
-"""What is measured: one load against one broker, and what it cost that broker.
+"""The measured cases: one load against one broker, and the CPU time that it takes there.
 
-Raw cases use `load.c`, built when it is needed: it prepares one batch and counts answers, so that
-the broker is the limit. The others go through librdkafka by `odradek bench`, as a real client
-would; there the client is often the limit.
+Raw cases use `load.c`, which is built on first use. It prepares one batch and counts responses, so
+that the broker is the bottleneck. The other cases use librdkafka through `odradek bench`, where the
+client is often the bottleneck.
 """
 
 import json
@@ -26,7 +26,7 @@ SOURCE = Path(__file__).with_name("load.c")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One run: `value` is what is compared, in the case's unit."""
+    """One run. `value` is the compared figure, in the unit of the case."""
 
     value: float
     p50_ms: float | None
@@ -36,7 +36,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What is compared."""
+    """Which figure of a run is compared."""
 
     name: str
     unit: str
@@ -45,13 +45,13 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkCase(Figure):
-    """A load, and which figure of it says how good the broker is."""
+    """A load, and the figure of it that is compared."""
 
     run: Callable[[Broker, "Bench"], Result]
 
 
 class Bench:
-    """The tools of a measurement: the built load generator, and how long a case lasts."""
+    """The built load generator, and the duration of a case."""
 
     def __init__(self, directory: Path, *, seconds: float) -> None:
         self.seconds = seconds
@@ -68,7 +68,7 @@ class Bench:
     def measure(
         self, broker: Broker, figure: str, partitions: int, command: Callable[[str], Sequence[str]]
     ) -> Result:
-        """Run a load on a new topic; `figure` names what of its answer is compared."""
+        """Run a load on a new topic. `figure` is the compared field of its output."""
         with_topic = NewTopic(
             f"bench-{uuid4().hex[:8]}", partitions, config={"file.delete.delay.ms": "1000"}
         )
@@ -80,7 +80,7 @@ class Bench:
             admin.delete_topics([with_topic.topic])[with_topic.topic].result(60)
 
     def measure_consume(self, broker: Broker, partitions: int, fetch_bytes: int) -> Result:
-        """Fill a topic, then read it once unmeasured and once measured."""
+        """Fill a topic, read it once to warm up, then read it again and measure."""
         assert self.load is not None
         topic = NewTopic(f"bench-{uuid4().hex[:8]}", partitions)
         admin = _admin(broker)
@@ -124,13 +124,13 @@ def _admin(broker: Broker) -> AdminClient:
 
 
 def make_topic(admin: AdminClient, topic: NewTopic) -> None:
-    """Create a topic and wait until all of its partitions have leaders that answer."""
+    """Create a topic and wait until the leaders of all its partitions accept requests."""
     admin.create_topics([topic], operation_timeout=30)[topic.topic].result(60)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         found = admin.list_topics(topic.topic, timeout=10).topics[topic.topic].partitions
         if len(found) == topic.num_partitions and all(p.leader >= 0 for p in found.values()):
-            time.sleep(0.2)  # Kafka tells of leaders a moment before they accept requests
+            time.sleep(0.2)  # Kafka reports leaders a moment before they accept requests
             return
         time.sleep(0.01)
     raise RuntimeError(f"{topic.topic} has no leaders")
@@ -174,7 +174,7 @@ def raw_consume(*, partitions: int, fetch_bytes: int) -> BenchmarkCase:
 
 
 def raw_round_trip(*, acks: int) -> BenchmarkCase:
-    """Time from a produce to the return of the fetch that waits for it, through load.c."""
+    """From a produce request to the response of the fetch that waits for it, through load.c."""
 
     def run(broker: Broker, bench: Bench) -> Result:
         load = str(bench.load)
@@ -194,7 +194,7 @@ def raw_round_trip(*, acks: int) -> BenchmarkCase:
 
 
 def librdkafka(test: str, *options: str, figure: str, unit: str) -> BenchmarkCase:
-    """A benchmark of `odradek bench`: Python over librdkafka."""
+    """A benchmark of `odradek bench` (librdkafka from Python)."""
 
     def run(broker: Broker, bench: Bench) -> Result:
         def command(topic: str) -> list[str]:

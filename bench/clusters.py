@@ -1,5 +1,5 @@
-"""The two clusters under measurement: three nodes each on this machine, every node to be stopped,
-killed and started by itself."""
+"""The two measured clusters: three nodes each on this machine. Each node can be stopped, killed and
+started on its own."""
 
 import os
 import shutil
@@ -28,14 +28,14 @@ from bench.brokers import (
 NODE_IDS: Final = (1, 2, 3)
 STOP_TIMEOUT_S: Final = 60.0
 _DIRECTORY_ID: Final = "QmVuY2htYXJrTm9kZVVV{}A"
-"""Kafka's id of a node's folder: 22 characters of base64, of which the last has two bits."""
+"""Kafka's directory id: 16 bytes as 22 characters of base64; the last one holds two bits."""
 _PEER_PORTS: Final = range(20_000, 21_000, 20)
-"""Below the range from which outgoing connections take theirs; workers listen behind a peer's."""
+"""Below the range of ephemeral ports. The ports of the workers follow the peer port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchNode:
-    """How one node is started, where it listens for clients and where it keeps what it has."""
+    """The command, the client address and the data directory of one node."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -44,7 +44,7 @@ class BenchNode:
 
 
 class BenchCluster:
-    """Nodes by their ids. Each runs in a process group of its own, which dies with `kill`."""
+    """Nodes by id. Each has its own process group, so that `kill` reaches all of its processes."""
 
     def __init__(self, name: str, version: str, nodes: Mapping[int, BenchNode]) -> None:
         self.name = name
@@ -54,12 +54,12 @@ class BenchCluster:
 
     @property
     def bootstrap(self) -> str:
-        """All nodes' addresses."""
+        """The addresses of all nodes."""
         return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
 
     @property
     def pids(self) -> list[int]:
-        """The first process of each node that runs."""
+        """The pids of the running nodes' first processes."""
         return [each.pid for each in self._processes.values() if each.poll() is None]
 
     def start(self, *node_ids: int) -> None:
@@ -84,7 +84,7 @@ class BenchCluster:
                 time.sleep(0.02)
 
     def stop(self, node_id: int) -> None:
-        """Stop a node as its operator would: SIGTERM, and wait."""
+        """Stop a node with SIGTERM and wait for its end."""
         process = self._processes.pop(node_id)
         process.send_signal(signal.SIGTERM)
         try:
@@ -101,7 +101,7 @@ class BenchCluster:
         process.wait()
 
     def close(self) -> None:
-        """Kill what runs and remove the data."""
+        """Kill all nodes and remove their data."""
         for node_id in list(self._processes):
             self.kill(node_id)
         for node in self.nodes.values():
@@ -110,7 +110,7 @@ class BenchCluster:
 
 @contextmanager
 def kafka_cluster(jars: Path, directory: Path) -> Iterator[BenchCluster]:
-    """Apache Kafka, each node broker and controller, with its defaults otherwise."""
+    """Apache Kafka in combined mode (broker and controller), otherwise with default settings."""
     ports = {node_id: (free_port(), free_port()) for node_id in NODE_IDS}
     controllers = ",".join(f"127.0.0.1:{controller}" for _, controller in ports.values())
     initial = ",".join(
@@ -147,7 +147,7 @@ def kafka_cluster(jars: Path, directory: Path) -> Iterator[BenchCluster]:
 
 @contextmanager
 def odradek_cluster(repository: Path, directory: Path) -> Iterator[BenchCluster]:
-    """This repository's broker, with keys between the nodes."""
+    """Odradek, with keys between the nodes."""
     ports = {node_id: free_port() for node_id in NODE_IDS}
     peer_ports = dict(zip(NODE_IDS, _PEER_PORTS, strict=False))
     directory.mkdir(parents=True, exist_ok=True)

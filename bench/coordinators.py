@@ -1,9 +1,9 @@
-"""What coordinators do on Odradek and on Apache Kafka: transactions, rebalances, share groups.
+"""The coordinators of Odradek and of Apache Kafka: transactions, rebalances, share groups.
 
     python -m bench.coordinators --kafka-jars FOLDER
 
-Clients are librdkafka, and Kafka's own for share groups. Both brokers stay up all the time and the
-one that is not loaded idles; both have run transactions for a while before the first round.
+Clients are librdkafka, and Kafka's own for share groups. Both brokers run all the time, and one is
+idle while the other is loaded. Both run transactions as a warm-up before the first round.
 """
 
 import os
@@ -122,7 +122,7 @@ def main(
 
 
 def _cases(jars: Path, seconds: float) -> dict[str, Callable[[Broker], _Results]]:
-    """What is measured, by a name to choose it by."""
+    """The cases by name (option --only)."""
     return {
         "transactions of 1": lambda broker: measure_transactions(
             broker, seconds, records=1, producers=1
@@ -140,7 +140,7 @@ def _cases(jars: Path, seconds: float) -> dict[str, Callable[[Broker], _Results]
 
 
 def transactions_name(records: int, producers: int) -> str:
-    """The row of transactions with so many records."""
+    """The name of the row for transactions of `records` records."""
     what = "1 record" if records == 1 else f"{records} records"
     who = "one producer" if producers == 1 else f"{producers} producers"
     return f"transactions of {what}, {who}"
@@ -149,7 +149,7 @@ def transactions_name(records: int, producers: int) -> str:
 def measure_transactions(
     broker: Broker, seconds: float, *, records: int, producers: int
 ) -> _Results:
-    """Producers commit transactions of so many records one after another, each its own."""
+    """Every producer commits transactions of `records` records, one after another."""
     figure = Figure(
         name=transactions_name(records, producers), unit="transactions/s", is_lower_better=False
     )
@@ -202,7 +202,7 @@ def measure_transactions(
 
 
 def measure_rebalances(broker: Broker, protocol: str) -> _Results:
-    """Members join at once, one more joins, one leaves."""
+    """Several members join at once, then one more joins, then one leaves."""
     partition_count = 2 * MEMBERS + 2
     with (
         _topic(broker, partition_count) as topic,
@@ -216,7 +216,7 @@ def measure_rebalances(broker: Broker, protocol: str) -> _Results:
 
 
 def measure_share_group(broker: Broker, jars: Path) -> _Results:
-    """Kafka's own measurement of a share consumer, over records that are there."""
+    """Kafka's share consumer performance tool, over records that are in the log already."""
     with _topic(broker, 6) as topic:
         producer = Producer(
             {"bootstrap.servers": broker.bootstrap, "batch.size": 262_144, "linger.ms": 5}

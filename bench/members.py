@@ -1,8 +1,8 @@
-"""Members of one group through librdkafka, and how long it takes until they share its partitions.
+"""Members of one group through librdkafka, and the duration of rebalances.
 
-Each is a thread that polls. What a group has come to is read off the members' callbacks: it is at
-rest when every partition is somebody's, nobody has more than one partition more than another, and
-nothing has changed for a while. Times count up to the last change, not up to the end of that while.
+Each member is a thread that polls. The members' callbacks show the assignment. A group is stable
+when every partition has one owner, the members' partition counts differ by at most one, and nothing
+has changed for SETTLED_S. Durations end at the last change, not at the end of SETTLED_S.
 """
 
 import threading
@@ -13,14 +13,14 @@ from typing import Self
 from confluent_kafka import Consumer, TopicPartition
 
 SETTLED_S = 3.0
-"""How long nothing must change."""
+"""For how long nothing must change."""
 TIMEOUT_S = 90.0
 _POLL_S = 0.1
-_LOOK_S = 0.02
+_CHECK_INTERVAL_S = 0.02
 
 
 def is_balanced(owned: list[set[int]], partition_count: int) -> bool:
-    """Whether all partitions are owned, by one member each, and evenly."""
+    """Whether every partition has one owner and the counts of the members differ by at most one."""
     everything = [partition for partitions in owned for partition in partitions]
     if len(everything) != partition_count or len(set(everything)) != partition_count:
         return False
@@ -29,7 +29,7 @@ def is_balanced(owned: list[set[int]], partition_count: int) -> bool:
 
 
 class GroupMembers:
-    """A group that grows and shrinks. Leaving the block ends all members."""
+    """A group that grows and shrinks. The end of the block closes all members."""
 
     def __init__(self, bootstrap: str, topic: str, partition_count: int, protocol: str) -> None:
         """`protocol`: classic or consumer (KIP-848)."""
@@ -47,14 +47,14 @@ class GroupMembers:
         self.changed_at = 0.0
 
     def join(self, count: int = 1) -> float:
-        """Have so many join at once; seconds until the group had come to rest."""
+        """Add `count` members at once; returns the seconds until the group was stable."""
         began = self.changed_at = time.monotonic()
         for _ in range(count):
             self._members.append(_Member(self, self._settings, self._topic))
         return self._seconds_until_settled(began)
 
     def leave(self) -> float:
-        """Have the first one leave; seconds until the others had shared what it had."""
+        """Close the first member; returns the seconds until the others owned its partitions."""
         began = self.changed_at = time.monotonic()
         self._members.pop(0).close()
         return self._seconds_until_settled(began)
@@ -76,11 +76,11 @@ class GroupMembers:
     def _seconds_until_settled(self, began: float) -> float:
         while time.monotonic() < began + TIMEOUT_S:
             owned = [set(member.owned) for member in self._members]
-            has_rested = time.monotonic() - self.changed_at > SETTLED_S
-            if has_rested and is_balanced(owned, self._partition_count):
+            is_quiet = time.monotonic() - self.changed_at > SETTLED_S
+            if is_quiet and is_balanced(owned, self._partition_count):
                 return self.changed_at - began
-            time.sleep(_LOOK_S)
-        raise RuntimeError(f"the group did not come to rest: {owned}")
+            time.sleep(_CHECK_INTERVAL_S)
+        raise RuntimeError(f"the group did not become stable: {owned}")
 
 
 class _Member:
@@ -101,7 +101,7 @@ class _Member:
         self._is_stopping = True
 
     def close(self) -> None:
-        """Leave the group; returns when that is done."""
+        """Leave the group and wait until that is done."""
         self.stop()
         self._thread.join(TIMEOUT_S)
 

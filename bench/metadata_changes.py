@@ -1,8 +1,7 @@
-"""How many changes of metadata a cluster decides in a second: clients that change a topic's config.
+"""Metadata changes per second of a cluster: clients that change a topic's configuration.
 
-Every change is committed by a majority of the nodes before it is answered. A client has one change
-under way and takes any of the nodes; what Kafka's protocol guide calls IncrementalAlterConfigs, in
-version 0.
+Every change is committed by a majority of the nodes before the response. A client has one
+IncrementalAlterConfigs request (version 0) in flight, to any node.
 """
 
 import socket
@@ -25,8 +24,7 @@ class MetadataChangeError(Exception):
 def metadata_changes_per_second(
     ports: Sequence[int], topic: str, clients: int, seconds: float
 ) -> float:
-    """Changes acknowledged in a second by all clients together. Raises MetadataChangeError,
-    OSError."""
+    """Acknowledged changes per second, of all clients. Raises MetadataChangeError and OSError."""
     counts = [0] * clients
     failures: list[Exception] = []
     end = time.monotonic() + seconds
@@ -59,7 +57,7 @@ def metadata_changes_per_second(
 
 
 def request(topic: str, value: str) -> bytes:
-    """A frame that sets the topic's retention.ms."""
+    """The frame of a request that sets retention.ms of the topic."""
     body = struct.pack(">hhi", _API_KEY, 0, 1) + _text("bench")
     body += struct.pack(">ib", 1, _TOPIC) + _text(topic)
     body += struct.pack(">i", 1) + _text("retention.ms") + bytes([_SET]) + _text(value)
@@ -68,7 +66,7 @@ def request(topic: str, value: str) -> bytes:
 
 
 def error_code(answer: bytes) -> int:
-    """Of the one resource in an answer: behind correlation id, throttle time and count."""
+    """The error code of the only resource: behind correlation id, throttle time and count."""
     code: int = struct.unpack_from(">h", answer, 12)[0]
     return code
 

@@ -1,8 +1,8 @@
-"""One node whose processes are killed, and what the heartbeats of a large group cost it.
+"""One node: outages after a SIGKILL of its processes, and the CPU time of a heartbeat.
 
     python -m bench.one_node
 
-Odradek alone: the figures are held to what is promised (promises.py), not to Kafka's.
+Odradek alone. The figures are compared with promises.py, not with Kafka.
 """
 
 import os
@@ -51,7 +51,7 @@ FIGURES = (WORKER_KILL, ROUTER_KILL, HEARTBEAT)
 @click.option("--kills", default=5, show_default=True, help="Of the worker and of the router.")
 @click.option("--rounds", default=10, show_default=True, help="Of heartbeats of the whole group.")
 def main(kills: int, rounds: int) -> None:
-    """Measure what kills and heartbeats cost; exits with 1 if a promise is not kept."""
+    """Measure outages and heartbeats; exits with 1 if a promise is not kept."""
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
         settings = {"profile": "standard"}
         with EmbeddedBroker(Path(folder), settings=settings, timeout_s=TIMEOUT_S) as broker:
@@ -66,8 +66,8 @@ def main(kills: int, rounds: int) -> None:
 
 
 def worker_kill_gaps_s(broker: EmbeddedBroker, kills: int) -> list[float]:
-    """SIGKILL the workers again and again under load; RuntimeError if the log is not what was
-    acknowledged."""
+    """SIGKILL the workers several times under load. RuntimeError if the log and the acknowledged
+    records differ."""
     topic = f"bench-{uuid4().hex[:8]}"
     make_topic(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), NewTopic(topic, 1))
     load = SteadyProducer(broker.bootstrap_servers, topic)
@@ -86,7 +86,7 @@ def worker_kill_gaps_s(broker: EmbeddedBroker, kills: int) -> list[float]:
 
 
 def heartbeat_cpu_us(broker: EmbeddedBroker, rounds: int) -> float:
-    """CPU of routers and workers for one heartbeat of a group that is stable."""
+    """CPU time of routers and workers for one heartbeat of a stable group."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     make_topic(admin, NewTopic(TOPIC, PARTITIONS))
     members = [LoadMember(broker) for _ in range(MEMBERS)]
@@ -108,7 +108,7 @@ def heartbeat_cpu_us(broker: EmbeddedBroker, rounds: int) -> float:
 
 
 def router_kill_outages_s(broker: EmbeddedBroker, kills: int) -> list[float]:
-    """SIGKILL the router that hosts the group; the time until a heartbeat is answered again."""
+    """SIGKILL the router that hosts the group; the seconds until the next answered heartbeat."""
     member = LoadMember(broker)
     outages = []
     for _ in range(kills):
@@ -131,7 +131,7 @@ def _kill(broker: EmbeddedBroker, kind: str) -> None:
 
 
 class LoadMember:
-    """A member of the consumer protocol, on a connection of its own."""
+    """A member of a consumer group (KIP-848) with its own connection."""
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         self._broker = broker
@@ -142,11 +142,11 @@ class LoadMember:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it owns."""
+        """The number of partitions that it owns."""
         return sum(len(topic.partitions) for topic in self._owned)
 
     def heartbeat(self) -> None:
-        """One heartbeat, sent until the coordinator answers it; RuntimeError if it is refused."""
+        """One heartbeat, repeated until the coordinator answers. RuntimeError on an error code."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP, member_id=self._id, member_epoch=self._epoch
         )
@@ -164,7 +164,7 @@ class LoadMember:
             self._owned = list(answer.assignment.topic_partitions)
 
     def close(self) -> None:
-        """End the connection; the next heartbeat opens another one."""
+        """Close the connection. The next heartbeat opens a new one."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -1,4 +1,4 @@
-"""What both measurements beside Kafka are told, and what they need."""
+"""Command-line options of the benchmarks beside Kafka."""
 
 import shutil
 from collections.abc import Callable
@@ -26,7 +26,7 @@ with_warm_up = click.option(
 
 
 def with_page(default: Path) -> Callable[[Command], Command]:
-    """Where the table goes."""
+    """Add the option for the page's path."""
     return click.option(
         "--page",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -44,5 +44,5 @@ def _checked(jars: Path) -> Path:
 
 
 def log_progress(text: str) -> None:
-    """A line of progress."""
+    """Print a line of progress."""
     click.echo(f"bench: {text}", err=True)

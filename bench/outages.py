@@ -1,4 +1,4 @@
-"""A producer under a steady load, and how long it goes without an acknowledgement meanwhile."""
+"""A producer with a steady load, and the longest time without an acknowledgement."""
 
 import threading
 import time
@@ -22,8 +22,9 @@ FLUSH_TIMEOUT_S = 120.0
 
 
 class SteadyProducer(threading.Thread):
-    """Idempotent, acks=all, otherwise librdkafka's defaults: numbered records at RATE to partition
-    0 of a topic until `finish`."""
+    """Sends numbered records at RATE to partition 0 of a topic until `finish`.
+
+    Idempotent, acks=all, otherwise librdkafka's defaults."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -39,7 +40,7 @@ class SteadyProducer(threading.Thread):
             }
         )
         self.times: list[float] = []
-        """Of acknowledgements, by the steady clock."""
+        """Monotonic times of the acknowledgements."""
         self._acknowledged: set[int] = set()
         self.failed = 0
         """Records that the producer gave up."""
@@ -73,7 +74,7 @@ class SteadyProducer(threading.Thread):
         return note
 
     def wait_for_progress(self) -> None:
-        """Return when records that were sent after now are acknowledged."""
+        """Wait until a record that is sent from now on is acknowledged."""
         mark = len(self.times) + RATE // 2
         deadline = time.monotonic() + READ_TIMEOUT_S
         while len(self.times) < mark:
@@ -82,12 +83,12 @@ class SteadyProducer(threading.Thread):
             time.sleep(0.01)
 
     def longest_gap_s(self, since: float) -> float:
-        """The longest time without an acknowledgement that ended after `since`."""
+        """The longest time without an acknowledgement, among those that ended after `since`."""
         times = self.times[max(bisect_left(self.times, since) - 1, 0) :]
         return max((after - before for before, after in pairwise(times)), default=0.0)
 
     def finish(self) -> str:
-        """Stop, read the log back and tell what is wrong with it; "" if nothing is."""
+        """Stop, read the log and return the difference to the acknowledged records; "" if none."""
         self._ending.set()
         self.join(2 * FLUSH_TIMEOUT_S)
         seen = self._read_back()

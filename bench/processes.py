@@ -1,6 +1,6 @@
-"""What a tree of processes uses, from /proc: Linux only, and nothing to install.
+"""CPU time and memory of a tree of processes, from /proc (Linux).
 
-Every figure is of the processes that are alive at the time of asking.
+Only processes that are alive at the time of the call count.
 """
 
 import os
@@ -11,7 +11,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def tree(root: int) -> list[int]:
-    """`root` and everything below it."""
+    """`root` and all of its descendants."""
     children: dict[int, list[int]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -28,7 +28,7 @@ def tree(root: int) -> list[int]:
 
 
 def cpu_seconds(root: int) -> float:
-    """User and system time of the tree, children that have ended included."""
+    """User and system time of the tree, with its ended children."""
     ticks = 0
     for pid in tree(root):
         fields = _stat(pid)
@@ -38,7 +38,7 @@ def cpu_seconds(root: int) -> float:
 
 
 def memory_mib(root: int) -> float:
-    """Memory of the tree; a page that several processes share counts once (PSS)."""
+    """Memory of the tree; a shared page counts once (PSS)."""
     kib = 0
     for pid in tree(root):
         try:
@@ -50,7 +50,7 @@ def memory_mib(root: int) -> float:
 
 
 def machine() -> dict[str, str]:
-    """What a reader must know about the machine; nothing that names it."""
+    """Processor, memory and system of the machine, without its name."""
     cpu = next(
         (
             line.partition(":")[2].strip()
@@ -69,10 +69,10 @@ def machine() -> dict[str, str]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on: [1] parent, [11:15] times; [] if gone."""
+    """The fields of /proc/PID/stat from the state on: [1] parent, [11:15] times; [] if ended."""
     try:
         text = (PROC / str(pid) / "stat").read_text()
     except OSError:
         return []
-    # The name in parentheses may hold anything, parentheses and spaces included.
+    # The name in parentheses may contain parentheses and spaces.
     return text[text.rindex(")") + 2 :].split()

@@ -1,7 +1,7 @@
 """The figures that Odradek promises, in one table.
 
-`make bench*` holds every row that it measures to them and exits with 1 if one falls short; tests
-assert the same figures times SLACK, because other things run on the machine as well.
+`make bench*` compares its rows with them and exits with 1 if one falls short. Tests assert the same
+figures times SLACK, because the machine runs other things as well.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 SLACK: Final = 3
-"""What a test on a busy machine allows beyond a promise."""
+"""The factor that tests on a busy machine allow."""
 
 START_S: Final = 1.0
 """From the start of a node to its first answered Metadata."""
@@ -25,23 +25,23 @@ LEADER_KILL_GAP_S: Final = 1.5
 NEW_CONTROLLER_S: Final = 1.5
 """From SIGKILL of the active controller's node to the next decision."""
 CONTROLLER_HANDOVER_S: Final = 0.5
-"""The same after SIGTERM: nobody waits for an election timeout."""
+"""The same after SIGTERM, which needs no election timeout."""
 ROUTER_KILL_HEARTBEAT_S: Final = 2.0
 """From SIGKILL of a group coordinator's router to the next answered heartbeat."""
 HEARTBEAT_CPU_US: Final = 100.0
 """Of routers and workers for a heartbeat of a stable group (KIP-848)."""
 PARTITIONS_CREATED_S: Final = 30.0
-"""For 10,000 partitions, until a client is told all their leaders."""
+"""For 10,000 partitions, until Metadata has all leaders."""
 PARTITIONS_RESTART_S: Final = 5.0
-"""For a node with 10,000 partitions, until a client is told all their leaders."""
+"""For a node with 10,000 partitions, until Metadata has all leaders."""
 IDLE_CONSUMERS_CPU: Final = 0.10
-"""Of one core, for 2,000 consumers in long polls."""
+"""In percent of one core, for 2,000 consumers in long polls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """A bound on one row: at most `most`, or at least `least`. A ratio says how many times better
-    our median is than Kafka's."""
+    """A bound on one row: at most `most`, or at least `least`. A ratio is our median relative to
+    Kafka's; above 1 is better."""
 
     most: float | None = None
     least: float | None = None
@@ -99,7 +99,7 @@ PROMISES: Final[Mapping[str, Promise]] = {
 
 
 def shortfalls(measured: Mapping[str, float]) -> list[str]:
-    """A line for each row that does not keep its promise; rows without a promise are left out."""
+    """A line for each row that falls short of its promise. Rows without a promise do not count."""
     return [
         f"{row}: {value:.2f}, promised {promise.text()}"
         for row, value in measured.items()
@@ -108,7 +108,7 @@ def shortfalls(measured: Mapping[str, float]) -> list[str]:
 
 
 def check(measured: Mapping[str, float]) -> None:
-    """Name the rows that fall short and exit with 1 if there are any."""
+    """Print the rows that fall short, and exit with 1 if there are any."""
     short = shortfalls(measured)
     for line in short:
         click.echo(f"bench: falls short: {line}", err=True)

@@ -1,4 +1,4 @@
-"""The page of figures: ratios of medians, with what they were taken on and how."""
+"""The pages of figures: ratios of medians, the machine and the method."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ INTRODUCTION = """\
 # Benchmarks
 
 Odradek beside Apache Kafka, written by `make bench`; do not edit it by hand. Both brokers run on
-one machine with the defaults that they ship with, get the same load in turns, and are compared by
-the **ratio of the medians** of {rounds} rounds. The load runs on the same machine and takes its
-share of it. Absolute figures say more about the machine than about the brokers: compare ratios.
+one machine with their default settings and get the same load in turns. They are compared by the
+**ratio of the medians** of {rounds} rounds. The load generator runs on the same machine. Compare
+ratios: absolute figures depend on the machine.
 """
 
 
@@ -21,19 +21,18 @@ CLUSTER_INTRODUCTION = """\
 # Benchmarks of a cluster
 
 Three nodes of Odradek beside three of Apache Kafka, written by `make bench-cluster`; do not edit it
-by hand. All six run on one machine with the defaults that they ship with, topics have three
-replicas and min.insync.replicas 2, producers wait for acks=all. What was acknowledged is read back
-after the deaths and the restarts: a run that loses, doubles or reorders a record writes no page.
+by hand. All six run on one machine with their default settings. Topics have three replicas and
+min.insync.replicas 2; producers use acks=all. After the kills and the restarts the log is compared
+with the acknowledged records: a run that loses, duplicates or reorders a record writes no page.
 """
 COORDINATORS_INTRODUCTION = """\
 # Benchmarks of the coordinators
 
 Transactions, rebalances and share groups on one node of Odradek and of Apache Kafka, written by
-`make bench-coordinators`; do not edit it by hand. Both run on one machine with the defaults that
-they ship with, and have run transactions for {warm_up:.0f} s before the first round: a Kafka that
-has just been started is several times slower than this one. A transaction of librdkafka holds a
-millisecond in which it waits for more partitions before it enlists the first; no broker can take
-that away from it.
+`make bench-coordinators`; do not edit it by hand. Both run on one machine with their default
+settings. Both run transactions for {warm_up:.0f} s before the first round, because a JVM that has
+just started is several times slower. In every transaction librdkafka waits one millisecond for more
+partitions before it adds the first one; this is part of both figures.
 """
 FIGURES = """\
 A ratio above 1 is in favour of Odradek, in every row. Figures are medians, with the
@@ -62,7 +61,7 @@ def render(
     command: str,
     load_average: float,
 ) -> str:
-    """The page. `footprints` has idle memory (MiB) and idle processor share (%) by broker name."""
+    """The page of `make bench`. `footprints` has idle memory (MiB) and idle CPU (%) by broker."""
     rounds = max((len(comparison.kafka) for comparison in comparisons), default=0)
     lines = [INTRODUCTION.format(rounds=rounds)]
     lines += ["| | |", "| --- | --- |"]
@@ -99,7 +98,7 @@ def render_page(
     command: str,
     load_average: float,
 ) -> str:
-    """A page that begins with `introduction`. `versions` by the name of what was measured."""
+    """A page that begins with `introduction`. `versions` has the version of each broker by name."""
     lines = [introduction, "| | |", "| --- | --- |"]
     lines += [f"| {name} | {value} |" for name, value in {**machine, **versions}.items()]
     lines += [f"| load average before | {load_average:.1f} |", f"| command | `{command}` |", ""]
@@ -109,7 +108,7 @@ def render_page(
 
 
 def ratio(case: Figure, kafka: Sequence[Result], odradek: Sequence[Result]) -> float:
-    """How many times better Odradek's median is."""
+    """Odradek's median relative to Kafka's; above 1 is better."""
     theirs = statistics.median(result.value for result in kafka)
     ours = statistics.median(result.value for result in odradek)
     return theirs / ours if case.is_lower_better else ours / theirs

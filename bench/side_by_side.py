@@ -1,9 +1,9 @@
-"""Odradek and Apache Kafka on one machine, the same load in turns, a page of ratios.
+"""Compares Odradek with Apache Kafka: the same load in turns on one machine, a page of ratios.
 
     python -m bench.side_by_side --kafka-jars FOLDER
 
-The folder holds the jars of Kafka's broker (kafka_2.13-*.jar and what it needs). Run it on a quiet
-machine: both brokers stay up all the time and the one that is not loaded idles.
+The folder contains the jars of Kafka's broker (kafka_2.13-*.jar and its dependencies). Run it on a
+quiet machine: both brokers run all the time, and one is idle while the other is loaded.
 """
 
 import os
@@ -65,7 +65,7 @@ def main(
         results: dict[tuple[str, str], list[Result]] = {}
         for number in range(rounds):
             for case in cases:
-                # The order alternates, so that neither always runs on what the other left.
+                # The order alternates, so that neither always runs after the other.
                 for broker in both if number % 2 == 0 else reversed(both):
                     result = case.run(broker, bench)
                     results.setdefault((case.name, broker.name), []).append(result)
@@ -105,7 +105,7 @@ def main(
 
 
 def _load_average() -> float:
-    """The machine's, with a warning if it is too high for a benchmark."""
+    """The load average, with a warning if it is too high for a benchmark."""
     load_average = os.getloadavg()[0]
     if load_average > QUIET_LOAD_PER_CORE * len(os.sched_getaffinity(0)):
         log_progress(f"load average {load_average:.1f}: the figures of this run are not reliable")
@@ -120,7 +120,7 @@ def _cases(bench: Bench) -> tuple[BenchmarkCase, ...]:
 
 
 def _warm_up(broker: Broker, directory: Path, seconds: float) -> None:
-    """Load a broker for a while: a JVM compiles what it runs often."""
+    """Load a broker for a while, until the JVM has compiled its hot code."""
     if not seconds:
         return
     log_progress(f"warming {broker.name} for {seconds:.0f} s")

@@ -1,9 +1,9 @@
-"""Three nodes of Odradek and three of Apache Kafka on one machine: replication, deaths, restarts.
+"""Compares three nodes of Odradek with three of Apache Kafka: replication, kills, restarts.
 
     python -m bench.three_nodes --kafka-jars FOLDER
 
-Topics have three replicas and min.insync.replicas 2, producers wait for acks=all. Run it on a quiet
-machine: both clusters stay up all the time and the one that is not loaded idles.
+Topics have three replicas and min.insync.replicas 2; producers use acks=all. Run it on a quiet
+machine: both clusters run all the time, and one is idle while the other is loaded.
 """
 
 import json
@@ -129,7 +129,7 @@ def main(
 
 
 def measure_replication(cluster: BenchCluster, load: Path, seconds: float) -> Result:
-    """One load for each node, on the partitions that it leads, all at once."""
+    """One load for each node, on the partitions that it leads, at the same time."""
     topic = _new_topic(cluster, PARTITIONS)
     leaders = _leaders(cluster, topic)
     before = sum(processes.cpu_seconds(pid) for pid in cluster.pids)
@@ -154,7 +154,7 @@ def measure_replication(cluster: BenchCluster, load: Path, seconds: float) -> Re
 
 
 def measure_metadata_changes(cluster: BenchCluster, seconds: float) -> Result:
-    """Many clients change the config of one topic."""
+    """Many clients change the configuration of one topic."""
     topic = _new_topic(cluster, 1)
     ports = [node.port for node in cluster.nodes.values()]
     value = metadata_changes_per_second(ports, topic, CLIENTS, seconds)
@@ -163,8 +163,8 @@ def measure_metadata_changes(cluster: BenchCluster, seconds: float) -> Result:
 
 
 def measure_kills(cluster: BenchCluster, kills: int) -> list[float]:
-    """SIGKILL the leader's node again and again; the gaps in seconds. RuntimeError if the log is
-    not what was acknowledged."""
+    """SIGKILL the leader's node several times; returns the gaps in seconds. RuntimeError if the log
+    and the acknowledged records differ."""
     gaps = []
     topic = _new_topic(cluster, 1)
     load = SteadyProducer(cluster.bootstrap, topic)
@@ -184,7 +184,7 @@ def measure_kills(cluster: BenchCluster, kills: int) -> list[float]:
 
 
 def measure_restarts(cluster: BenchCluster) -> list[float]:
-    """Restart each node in order as an operator would; the gaps in seconds."""
+    """Restart each node in turn with SIGTERM; returns the gaps in seconds."""
     gaps = []
     topic = _new_topic(cluster, 1)
     load = SteadyProducer(cluster.bootstrap, topic)
@@ -228,7 +228,7 @@ def _new_topic(cluster: BenchCluster, partitions: int) -> str:
         time.sleep(0.05)
     admin.create_topics([new], operation_timeout=30)[topic].result(60)
     _wait_until_in_sync(cluster, topic)
-    time.sleep(0.5)  # Kafka tells of leaders a moment before they accept requests
+    time.sleep(0.5)  # Kafka reports leaders a moment before they accept requests
     return topic
 
 
