@@ -1,19 +1,18 @@
-"""The table of all APIs: keys, messages and versions.
+"""The table of all APIs: keys, versions and messages.
 
-The codec, ApiVersions, the page of supported versions and the tests of all versions use it. The
-ranges begin with the first version of the protocol, not with Kafka 4's minimum, because old clients
-exist. APIs that only Kafka's brokers and controllers use among themselves are missing: these nodes
-have their own bus. Private APIs, which Kafka does not have, are served like others but not
-advertised.
+Version ranges start at 0 and not at Kafka 4's minimum, because old clients exist. APIs between
+Kafka's own brokers and controllers are missing: these nodes use their own bus. Private APIs, which
+Kafka does not have, are served like all others, but ApiVersions does not list them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast, get_args
 
 from odradek.protocol.messages import (
     acls,
@@ -40,7 +39,7 @@ from odradek.protocol.messages import (
 
 
 class ApiKey(IntEnum):
-    """The number that opens every request."""
+    """The first field of every request header."""
 
     PRODUCE = 0
     FETCH = 1
@@ -131,15 +130,15 @@ class ApiKey(IntEnum):
 
 
 PRIVATE_KEY_MIN: Final = 20_001
-"""From here on up APIs are our own."""
+"""The smallest key of a private API."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API: the versions `[min_version, max_version]` (both served) and its two messages.
+    """One API, served in the versions `[min_version, max_version]`, both included.
 
-    From `flexible_since` on lengths are variable-size, structs end in tagged fields (KIP-482) and
-    the headers are a version newer; None if no version is flexible.
+    Versions from `flexible_since` on have compact lengths, tagged fields and newer headers
+    (KIP-482); None if there is no such version.
     """
 
     key: ApiKey
@@ -147,7 +146,13 @@ class Api:
     max_version: int
     flexible_since: int | None
     request: type
-    response: type
+
+    @property
+    def response(self) -> type:
+        """The class that the request names in its base: `Request["ProduceResponse"]`."""
+        [base] = self.request.__dict__["__orig_bases__"]
+        [name] = get_args(base)
+        return cast("type", getattr(sys.modules[self.request.__module__], name.__forward_arg__))
 
     @property
     def name(self) -> str:
@@ -156,204 +161,115 @@ class Api:
 
     @property
     def is_private(self) -> bool:
-        """Whether it is one of our own, which ApiVersions does not name."""
+        """Whether Kafka does not have this API."""
         return self.key >= PRIVATE_KEY_MIN
 
     def is_flexible(self, version: int) -> bool:
-        """Whether `version` uses the compact encodings and tagged fields."""
+        """Whether `version` has compact lengths and tagged fields."""
         return self.flexible_since is not None and version >= self.flexible_since
 
     def request_header_version(self, version: int) -> int:
-        """2 with tagged fields, else 1. Also right for versions that are too new for us."""
+        """2 for flexible versions, else 1. Newer versions than those served are flexible too."""
         return 2 if self.is_flexible(version) else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 with tagged fields, else 0; for ApiVersions always 0.
-
-        A client that asks in a version the broker lacks must be able to read the answer before
-        it knows any version of the broker (KIP-511).
-        """
+        """1 for flexible versions, else 0. For ApiVersions always 0: a client must be able to read
+        the response before it knows the versions of the broker (KIP-511)."""
         return 1 if self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS else 0
 
 
-# Two lines a row: what is spoken in which versions, from where on flexibly, and the messages.
+# One row for each API: the versions served, the first flexible one, and the request.
 # fmt: off
 _TABLE: Final = (
-    Api(ApiKey.PRODUCE, 0, 13, 9,
-        produce.ProduceRequest, produce.ProduceResponse),
-    Api(ApiKey.FETCH, 0, 18, 12,
-        fetch.FetchRequest, fetch.FetchResponse),
-    Api(ApiKey.LIST_OFFSETS, 0, 11, 6,
-        offsets.ListOffsetsRequest, offsets.ListOffsetsResponse),
-    Api(ApiKey.METADATA, 0, 13, 9,
-        metadata.MetadataRequest, metadata.MetadataResponse),
-    Api(ApiKey.OFFSET_COMMIT, 0, 10, 8,
-        group_offsets.OffsetCommitRequest, group_offsets.OffsetCommitResponse),
-    Api(ApiKey.OFFSET_FETCH, 0, 10, 6,
-        group_offsets.OffsetFetchRequest, group_offsets.OffsetFetchResponse),
-    Api(ApiKey.FIND_COORDINATOR, 0, 6, 3,
-        groups.FindCoordinatorRequest, groups.FindCoordinatorResponse),
-    Api(ApiKey.JOIN_GROUP, 0, 9, 6,
-        groups.JoinGroupRequest, groups.JoinGroupResponse),
-    Api(ApiKey.HEARTBEAT, 0, 4, 4,
-        groups.HeartbeatRequest, groups.HeartbeatResponse),
-    Api(ApiKey.LEAVE_GROUP, 0, 5, 4,
-        groups.LeaveGroupRequest, groups.LeaveGroupResponse),
-    Api(ApiKey.SYNC_GROUP, 0, 5, 4,
-        groups.SyncGroupRequest, groups.SyncGroupResponse),
-    Api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5,
-        groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
-    Api(ApiKey.LIST_GROUPS, 0, 5, 3,
-        groups.ListGroupsRequest, groups.ListGroupsResponse),
-    Api(ApiKey.SASL_HANDSHAKE, 0, 1, None,
-        sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse),
-    Api(ApiKey.API_VERSIONS, 0, 5, 3,
-        metadata.ApiVersionsRequest, metadata.ApiVersionsResponse),
-    Api(ApiKey.CREATE_TOPICS, 0, 7, 5,
-        topics.CreateTopicsRequest, topics.CreateTopicsResponse),
-    Api(ApiKey.DELETE_TOPICS, 0, 6, 4,
-        topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
-    Api(ApiKey.DELETE_RECORDS, 0, 2, 2,
-        offsets.DeleteRecordsRequest, offsets.DeleteRecordsResponse),
-    Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2,
-        transactions.InitProducerIdRequest, transactions.InitProducerIdResponse),
-    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, 4,
-        offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse),
-    Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3,
-        transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse),
-    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3,
-        transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse),
-    Api(ApiKey.END_TXN, 0, 5, 3,
-        transactions.EndTxnRequest, transactions.EndTxnResponse),
-    Api(ApiKey.WRITE_TXN_MARKERS, 0, 2, 1,
-        transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
-    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 6, 3,
-        transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse),
-    Api(ApiKey.DESCRIBE_ACLS, 0, 3, 2,
-        acls.DescribeAclsRequest, acls.DescribeAclsResponse),
-    Api(ApiKey.CREATE_ACLS, 0, 3, 2,
-        acls.CreateAclsRequest, acls.CreateAclsResponse),
-    Api(ApiKey.DELETE_ACLS, 0, 3, 2,
-        acls.DeleteAclsRequest, acls.DeleteAclsResponse),
-    Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, 4,
-        configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
-    Api(ApiKey.ALTER_CONFIGS, 0, 2, 2,
-        configs.AlterConfigsRequest, configs.AlterConfigsResponse),
-    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, 2,
-        cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse),
-    Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, 2,
-        cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse),
-    Api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2,
-        sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse),
-    Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2,
-        topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
-    Api(ApiKey.CREATE_DELEGATION_TOKEN, 0, 3, 2,
-        tokens.CreateDelegationTokenRequest, tokens.CreateDelegationTokenResponse),
-    Api(ApiKey.RENEW_DELEGATION_TOKEN, 0, 2, 2,
-        tokens.RenewDelegationTokenRequest, tokens.RenewDelegationTokenResponse),
-    Api(ApiKey.EXPIRE_DELEGATION_TOKEN, 0, 2, 2,
-        tokens.ExpireDelegationTokenRequest, tokens.ExpireDelegationTokenResponse),
-    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 0, 3, 2,
-        tokens.DescribeDelegationTokenRequest, tokens.DescribeDelegationTokenResponse),
-    Api(ApiKey.DELETE_GROUPS, 0, 3, 2,
-        groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
-    Api(ApiKey.ELECT_LEADERS, 0, 2, 2,
-        cluster.ElectLeadersRequest, cluster.ElectLeadersResponse),
-    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1,
-        configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse),
-    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0,
-        cluster.AlterPartitionReassignmentsRequest, cluster.AlterPartitionReassignmentsResponse),
-    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0,
-        cluster.ListPartitionReassignmentsRequest, cluster.ListPartitionReassignmentsResponse),
-    Api(ApiKey.OFFSET_DELETE, 0, 0, None,
-        group_offsets.OffsetDeleteRequest, group_offsets.OffsetDeleteResponse),
-    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1,
-        quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse),
-    Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1,
-        quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse),
+    Api(ApiKey.PRODUCE, 0, 13, 9, produce.ProduceRequest),
+    Api(ApiKey.FETCH, 0, 18, 12, fetch.FetchRequest),
+    Api(ApiKey.LIST_OFFSETS, 0, 11, 6, offsets.ListOffsetsRequest),
+    Api(ApiKey.METADATA, 0, 13, 9, metadata.MetadataRequest),
+    Api(ApiKey.OFFSET_COMMIT, 0, 10, 8, group_offsets.OffsetCommitRequest),
+    Api(ApiKey.OFFSET_FETCH, 0, 10, 6, group_offsets.OffsetFetchRequest),
+    Api(ApiKey.FIND_COORDINATOR, 0, 6, 3, groups.FindCoordinatorRequest),
+    Api(ApiKey.JOIN_GROUP, 0, 9, 6, groups.JoinGroupRequest),
+    Api(ApiKey.HEARTBEAT, 0, 4, 4, groups.HeartbeatRequest),
+    Api(ApiKey.LEAVE_GROUP, 0, 5, 4, groups.LeaveGroupRequest),
+    Api(ApiKey.SYNC_GROUP, 0, 5, 4, groups.SyncGroupRequest),
+    Api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5, groups.DescribeGroupsRequest),
+    Api(ApiKey.LIST_GROUPS, 0, 5, 3, groups.ListGroupsRequest),
+    Api(ApiKey.SASL_HANDSHAKE, 0, 1, None, sasl.SaslHandshakeRequest),
+    Api(ApiKey.API_VERSIONS, 0, 5, 3, metadata.ApiVersionsRequest),
+    Api(ApiKey.CREATE_TOPICS, 0, 7, 5, topics.CreateTopicsRequest),
+    Api(ApiKey.DELETE_TOPICS, 0, 6, 4, topics.DeleteTopicsRequest),
+    Api(ApiKey.DELETE_RECORDS, 0, 2, 2, offsets.DeleteRecordsRequest),
+    Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, transactions.InitProducerIdRequest),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, 4, offsets.OffsetForLeaderEpochRequest),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3, transactions.AddPartitionsToTxnRequest),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3, transactions.AddOffsetsToTxnRequest),
+    Api(ApiKey.END_TXN, 0, 5, 3, transactions.EndTxnRequest),
+    Api(ApiKey.WRITE_TXN_MARKERS, 0, 2, 1, transactions.WriteTxnMarkersRequest),
+    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 6, 3, transactions.TxnOffsetCommitRequest),
+    Api(ApiKey.DESCRIBE_ACLS, 0, 3, 2, acls.DescribeAclsRequest),
+    Api(ApiKey.CREATE_ACLS, 0, 3, 2, acls.CreateAclsRequest),
+    Api(ApiKey.DELETE_ACLS, 0, 3, 2, acls.DeleteAclsRequest),
+    Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, 4, configs.DescribeConfigsRequest),
+    Api(ApiKey.ALTER_CONFIGS, 0, 2, 2, configs.AlterConfigsRequest),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, 2, cluster.AlterReplicaLogDirsRequest),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, 2, cluster.DescribeLogDirsRequest),
+    Api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2, sasl.SaslAuthenticateRequest),
+    Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, topics.CreatePartitionsRequest),
+    Api(ApiKey.CREATE_DELEGATION_TOKEN, 0, 3, 2, tokens.CreateDelegationTokenRequest),
+    Api(ApiKey.RENEW_DELEGATION_TOKEN, 0, 2, 2, tokens.RenewDelegationTokenRequest),
+    Api(ApiKey.EXPIRE_DELEGATION_TOKEN, 0, 2, 2, tokens.ExpireDelegationTokenRequest),
+    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 0, 3, 2, tokens.DescribeDelegationTokenRequest),
+    Api(ApiKey.DELETE_GROUPS, 0, 3, 2, groups.DeleteGroupsRequest),
+    Api(ApiKey.ELECT_LEADERS, 0, 2, 2, cluster.ElectLeadersRequest),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, configs.IncrementalAlterConfigsRequest),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, cluster.AlterPartitionReassignmentsRequest),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, cluster.ListPartitionReassignmentsRequest),
+    Api(ApiKey.OFFSET_DELETE, 0, 0, None, group_offsets.OffsetDeleteRequest),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1, quotas.DescribeClientQuotasRequest),
+    Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1, quotas.AlterClientQuotasRequest),
     Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0,
-        quotas.DescribeUserScramCredentialsRequest, quotas.DescribeUserScramCredentialsResponse),
-    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0,
-        quotas.AlterUserScramCredentialsRequest, quotas.AlterUserScramCredentialsResponse),
-    Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0,
-        cluster.DescribeQuorumRequest, cluster.DescribeQuorumResponse),
-    Api(ApiKey.UPDATE_FEATURES, 0, 2, 0,
-        cluster.UpdateFeaturesRequest, cluster.UpdateFeaturesResponse),
-    Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0,
-        metadata.DescribeClusterRequest, metadata.DescribeClusterResponse),
-    Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0,
-        transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
-    Api(ApiKey.UNREGISTER_BROKER, 0, 0, 0,
-        cluster.UnregisterBrokerRequest, cluster.UnregisterBrokerResponse),
-    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0,
-        transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse),
-    Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0,
-        transactions.ListTransactionsRequest, transactions.ListTransactionsResponse),
-    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0,
-        groups.ConsumerGroupHeartbeatRequest, groups.ConsumerGroupHeartbeatResponse),
-    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0,
-        groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse),
-    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0,
-        telemetry.GetTelemetrySubscriptionsRequest, telemetry.GetTelemetrySubscriptionsResponse),
-    Api(ApiKey.PUSH_TELEMETRY, 0, 0, 0,
-        telemetry.PushTelemetryRequest, telemetry.PushTelemetryResponse),
-    Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0,
-        configs.ListConfigResourcesRequest, configs.ListConfigResourcesResponse),
-    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0,
-        metadata.DescribeTopicPartitionsRequest, metadata.DescribeTopicPartitionsResponse),
-    Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0,
-        share.ShareGroupHeartbeatRequest, share.ShareGroupHeartbeatResponse),
-    Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0,
-        share.ShareGroupDescribeRequest, share.ShareGroupDescribeResponse),
-    Api(ApiKey.SHARE_FETCH, 1, 2, 0,
-        share.ShareFetchRequest, share.ShareFetchResponse),
-    Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0,
-        share.ShareAcknowledgeRequest, share.ShareAcknowledgeResponse),
-    Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0,
-        cluster.AddRaftVoterRequest, cluster.AddRaftVoterResponse),
-    Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0,
-        cluster.RemoveRaftVoterRequest, cluster.RemoveRaftVoterResponse),
-    Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, 0,
-        share_state.InitializeShareGroupStateRequest,
-        share_state.InitializeShareGroupStateResponse),
-    Api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, 0,
-        share_state.ReadShareGroupStateRequest, share_state.ReadShareGroupStateResponse),
-    Api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, 0,
-        share_state.WriteShareGroupStateRequest, share_state.WriteShareGroupStateResponse),
-    Api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, 0,
-        share_state.DeleteShareGroupStateRequest, share_state.DeleteShareGroupStateResponse),
+        quotas.DescribeUserScramCredentialsRequest),
+    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, quotas.AlterUserScramCredentialsRequest),
+    Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, cluster.DescribeQuorumRequest),
+    Api(ApiKey.UPDATE_FEATURES, 0, 2, 0, cluster.UpdateFeaturesRequest),
+    Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, metadata.DescribeClusterRequest),
+    Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0, transactions.DescribeProducersRequest),
+    Api(ApiKey.UNREGISTER_BROKER, 0, 0, 0, cluster.UnregisterBrokerRequest),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0, transactions.DescribeTransactionsRequest),
+    Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0, transactions.ListTransactionsRequest),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0, groups.ConsumerGroupHeartbeatRequest),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0, groups.ConsumerGroupDescribeRequest),
+    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0, telemetry.GetTelemetrySubscriptionsRequest),
+    Api(ApiKey.PUSH_TELEMETRY, 0, 0, 0, telemetry.PushTelemetryRequest),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0, configs.ListConfigResourcesRequest),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0, metadata.DescribeTopicPartitionsRequest),
+    Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0, share.ShareGroupHeartbeatRequest),
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0, share.ShareGroupDescribeRequest),
+    Api(ApiKey.SHARE_FETCH, 1, 2, 0, share.ShareFetchRequest),
+    Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0, share.ShareAcknowledgeRequest),
+    Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, cluster.AddRaftVoterRequest),
+    Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, cluster.RemoveRaftVoterRequest),
+    Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, 0, share_state.InitializeShareGroupStateRequest),
+    Api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, 0, share_state.ReadShareGroupStateRequest),
+    Api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, 0, share_state.WriteShareGroupStateRequest),
+    Api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, 0, share_state.DeleteShareGroupStateRequest),
     Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, 0,
-        share_state.ReadShareGroupStateSummaryRequest,
-        share_state.ReadShareGroupStateSummaryResponse),
-    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 1, 0,
-        streams.StreamsGroupHeartbeatRequest, streams.StreamsGroupHeartbeatResponse),
-    Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 1, 0,
-        streams.StreamsGroupDescribeRequest, streams.StreamsGroupDescribeResponse),
-    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0,
-        share.DescribeShareGroupOffsetsRequest, share.DescribeShareGroupOffsetsResponse),
-    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0,
-        share.AlterShareGroupOffsetsRequest, share.AlterShareGroupOffsetsResponse),
-    Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0,
-        share.DeleteShareGroupOffsetsRequest, share.DeleteShareGroupOffsetsResponse),
+        share_state.ReadShareGroupStateSummaryRequest),
+    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 1, 0, streams.StreamsGroupHeartbeatRequest),
+    Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 1, 0, streams.StreamsGroupDescribeRequest),
+    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0, share.DescribeShareGroupOffsetsRequest),
+    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0, share.AlterShareGroupOffsetsRequest),
+    Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0, share.DeleteShareGroupOffsetsRequest),
     Api(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, 0, 0, 0,
-        streams.StreamsGroupTopologyDescriptionUpdateRequest,
-        streams.StreamsGroupTopologyDescriptionUpdateResponse),
-    Api(ApiKey.UNREGISTER_CONTROLLER, 0, 0, 0,
-        cluster.UnregisterControllerRequest, cluster.UnregisterControllerResponse),
-    Api(ApiKey.REWIND_GROUP, 0, 0, 0,
-        rewinds.RewindGroupRequest, rewinds.RewindGroupResponse),
-    Api(ApiKey.EXPLAIN_GROUP, 1, 1, 0,
-        diagnostics.ExplainGroupRequest, diagnostics.ExplainGroupResponse),
-    Api(ApiKey.EXPLAIN_TOPIC, 0, 0, 0,
-        diagnostics.ExplainTopicRequest, diagnostics.ExplainTopicResponse),
-    Api(ApiKey.DESCRIBE_LAG, 0, 0, 0,
-        diagnostics.DescribeLagRequest, diagnostics.DescribeLagResponse),
-    Api(ApiKey.DESCRIBE_REWINDS, 0, 0, 0,
-        rewinds.DescribeRewindsRequest, rewinds.DescribeRewindsResponse),
-    Api(ApiKey.ALTER_SNAPSHOT, 0, 0, 0,
-        rewinds.AlterSnapshotRequest, rewinds.AlterSnapshotResponse),
-    Api(ApiKey.RELOAD_SHARE_STATE, 0, 0, 0,
-        rewinds.ReloadShareStateRequest, rewinds.ReloadShareStateResponse),
+        streams.StreamsGroupTopologyDescriptionUpdateRequest),
+    Api(ApiKey.UNREGISTER_CONTROLLER, 0, 0, 0, cluster.UnregisterControllerRequest),
+    Api(ApiKey.REWIND_GROUP, 0, 0, 0, rewinds.RewindGroupRequest),
+    Api(ApiKey.EXPLAIN_GROUP, 1, 1, 0, diagnostics.ExplainGroupRequest),
+    Api(ApiKey.EXPLAIN_TOPIC, 0, 0, 0, diagnostics.ExplainTopicRequest),
+    Api(ApiKey.DESCRIBE_LAG, 0, 0, 0, diagnostics.DescribeLagRequest),
+    Api(ApiKey.DESCRIBE_REWINDS, 0, 0, 0, rewinds.DescribeRewindsRequest),
+    Api(ApiKey.ALTER_SNAPSHOT, 0, 0, 0, rewinds.AlterSnapshotRequest),
+    Api(ApiKey.RELOAD_SHARE_STATE, 0, 0, 0, rewinds.ReloadShareStateRequest),
 )
 # fmt: on
 

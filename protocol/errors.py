@@ -22,7 +22,7 @@ class ErrorCode(IntEnum):
     is_retriable: bool
     """Whether the same request may succeed later without any other change."""
 
-    def __new__(cls, number: int, message: str, is_retriable: bool = False) -> Self:
+    def __new__(cls, number: int, message: str = "", is_retriable: bool = False) -> Self:
         code = int.__new__(cls, number)
         code._value_ = number
         code.message = message
@@ -30,7 +30,7 @@ class ErrorCode(IntEnum):
         return code
 
     UNKNOWN_SERVER_ERROR = -1, "The broker failed with an unexpected error; see its log."
-    NONE = 0, ""
+    NONE = 0
     OFFSET_OUT_OF_RANGE = 1, "The offset is outside the range of the log."
     CORRUPT_MESSAGE = 2, "A record batch fails its checksum or is malformed.", _RETRIABLE
     UNKNOWN_TOPIC_OR_PARTITION = (

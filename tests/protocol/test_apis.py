@@ -11,7 +11,8 @@ def test_all_public_keys_are_there() -> None:
 
 
 def test_a_row_says_what_an_api_is() -> None:
-    assert APIS[12] == Api(ApiKey.HEARTBEAT, 0, 4, 4, HeartbeatRequest, HeartbeatResponse)
+    assert APIS[12] == Api(ApiKey.HEARTBEAT, 0, 4, 4, HeartbeatRequest)
+    assert APIS[12].response is HeartbeatResponse
     assert APIS[12].name == "Heartbeat"
 
 

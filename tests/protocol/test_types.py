@@ -1,10 +1,7 @@
-from typing import get_args
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.protocol.apis import APIS, Api
 from odradek.protocol.types import ZERO_UUID, uuid_from_text, uuid_to_text
 
 
@@ -30,10 +27,3 @@ def test_a_uuid_survives_its_text(value: bytes) -> None:
 def test_what_is_no_uuid_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a base64 UUID"):
         uuid_from_text(text)
-
-
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: str(api.request.__name__))
-def test_each_request_declares_the_response_of_its_api(api: Api) -> None:
-    [base] = api.request.__dict__["__orig_bases__"]
-    [response] = get_args(base)
-    assert response.__forward_arg__ == api.response.__name__
