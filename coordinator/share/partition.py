@@ -8,13 +8,14 @@
     ARCHIVING     -             refused         refused         refused        -
     ARCHIVED      -             refused         refused         refused        -
 
-Given up means ARCHIVING in a group with a dead-letter topic, until `on_dead_lettered`, and ARCHIVED
-in others. The start offset moves past ACKNOWLEDGED and ARCHIVED records.
+Given up (at the delivery count limit) means ARCHIVING in a group with a dead-letter topic, until
+`on_dead_lettered`, and ARCHIVED in others. The start offset moves past ACKNOWLEDGED and ARCHIVED
+records.
 
 An acknowledgement takes effect when its state is written: until `on_written` such records are in
 transition and do not change; after a failed write they are as before. Expired locks and leaving
-members take effect at once and are written with the next write, because a record without a holder
-must not wait. There is at most one write in flight; later changes go together in the next one.
+members take effect at once and are written with the next write, so that other members can acquire
+the records immediately. There is at most one write in flight; the next one has all later changes.
 Invariant: a record is ACQUIRED by one member, and no acknowledged record is acquired again.
 
 The host (node/router/share/partitions.py) calls a method with the time, and then asks for the next
@@ -59,8 +60,8 @@ _Range: TypeAlias = tuple[int, int]
 
 
 class AcknowledgeResult(NamedTuple):
-    """The result of acknowledgements: an error, or valid once the write of that id is durable; at
-    once with NOTHING_TO_WRITE."""
+    """The result of acknowledgements: an error, or the id of the write that makes them durable
+    (NOTHING_TO_WRITE: they are durable)."""
 
     error_code: ErrorCode
     write_id: int = NOTHING_TO_WRITE
@@ -88,7 +89,8 @@ class DeadLetterRange:
 
 
 class SharePartition:
-    """See the module's docstring. Times are milliseconds of the host's clock."""
+    """See the module's docstring. Times are milliseconds of the host's clock. `group_settings` may
+    be replaced at any time."""
 
     def __init__(
         self,
@@ -100,6 +102,7 @@ class SharePartition:
     ) -> None:
         """The state as it was last written. Redelivery delays restart: their start is not
         stored."""
+        self.group_settings = group_settings
         self._runs = Runs(start_offset)
         self._complete_count = 0
         self._available_from = start_offset
@@ -114,10 +117,10 @@ class SharePartition:
         self._has_dead_letters = False
         self._deadline_ms: int | None = None
         for batch in sorted(batches, key=lambda batch: batch.first_offset):
-            self._load(batch, now_ms, group_settings)
+            self._load(batch, now_ms)
         self._advance()
 
-    # -- what there is ----------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
@@ -126,7 +129,7 @@ class SharePartition:
 
     @property
     def end_offset(self) -> int:
-        """No record from here on was acquired yet."""
+        """No record at or above was acquired yet."""
         return self._runs.end_offset
 
     @property
@@ -143,10 +146,8 @@ class SharePartition:
         """The runs in order; read-only."""
         return iter(self._runs)
 
-    def position(
-        self, now_ms: int, records_max: int, group_settings: ShareGroupSettings
-    ) -> ReadPosition | None:
-        """Where to read for a member that wants so many records; None if none are available."""
+    def position(self, now_ms: int, records_max: int) -> ReadPosition | None:
+        """Where to read up to `records_max` records; None if none are available."""
         offset = None
         count = 0
         end = self.start_offset
@@ -159,7 +160,7 @@ class SharePartition:
             end = run.end
             if count >= records_max:
                 return ReadPosition(offset, end)
-        if self.open_count < group_settings.record_locks_max:
+        if self.open_count < self.group_settings.record_locks_max:
             return ReadPosition(self.end_offset if offset is None else offset, None)
         return None if offset is None else ReadPosition(offset, end)
 
@@ -167,7 +168,7 @@ class SharePartition:
         """When to call `on_deadline`, None for never."""
         return self._deadline_ms
 
-    # -- members ----------------------------------------------------------------------------------
+    # -- members -----------------------------------------------------------------------------------
 
     def acquire(
         self,
@@ -177,7 +178,6 @@ class SharePartition:
         options: AcquireOptions,
         *,
         now_ms: int,
-        group_settings: ShareGroupSettings,
     ) -> list[AcquiredRange]:
         """Acquire records for a member. `batches` are those of the log from `offset` on, the result
         of `position`, in order; offsets between them have no records."""
@@ -192,31 +192,23 @@ class SharePartition:
             if batch.is_void:
                 self._archive_gap(start, batch.end)
             else:
-                self._extend(batch.end, group_settings)
-                may_go_on = self._acquire_batch(
-                    member_id, start, batch, acquisition, now_ms, group_settings
-                )
+                self._extend(batch.end)
+                may_go_on = self._acquire_batch(member_id, start, batch, acquisition, now_ms)
                 if not may_go_on or self.end_offset < batch.end:
-                    # With too many records under way already, the rest of the batch comes later.
+                    # The limit of records in flight is reached: the rest is acquired later.
                     break
             at = max(at, batch.end)
         self._advance()
         return acquisition.ranges
 
     def acknowledge(
-        self,
-        member_id: str,
-        batches: Sequence[OffsetBatch],
-        *,
-        now_ms: int,
-        group_settings: ShareGroupSettings,
+        self, member_id: str, batches: Sequence[OffsetBatch], *, now_ms: int
     ) -> AcknowledgeResult:
         """Apply acknowledgements, and return the write that makes them durable.
 
-        All of them or none: INVALID_RECORD_STATE if the member does not hold one of the records any
-        more; INVALID_REQUEST beyond the acquired records. What lies below the
-        start offset has gone meanwhile, and is passed over. The batches must have no
-        `batches_error`.
+        All of them or none: INVALID_RECORD_STATE if one of the records is not acquired by the
+        member; INVALID_REQUEST beyond the end offset. Offsets below the start offset are ignored.
+        The batches must have no `batches_error`.
         """
         acknowledged = [
             verdict._replace(start=max(verdict.start, self.start_offset))
@@ -231,37 +223,32 @@ class SharePartition:
                     return AcknowledgeResult(ErrorCode.INVALID_RECORD_STATE)
         is_written = False
         for verdict in acknowledged:
-            is_written |= self._apply(verdict, now_ms, group_settings)
+            is_written |= self._apply(verdict, now_ms)
         return AcknowledgeResult(
             ErrorCode.NONE, self._write_id + 1 if is_written else NOTHING_TO_WRITE
         )
 
-    def release_member(
-        self,
-        member_id: str,
-        *,
-        was_delivered: bool,
-        now_ms: int,
-        group_settings: ShareGroupSettings,
-    ) -> None:
-        """Release the records of a member that has left. If it left by itself (`was_delivered` is
-        False), its application has not seen them, and the delivery does not count."""
+    def release_member(self, member_id: str, *, was_delivered: bool, now_ms: int) -> None:
+        """Release the records of a member that has left. If it closed its session itself
+        (`was_delivered` is False), its application has not seen them, and the delivery is not
+        counted."""
         for run in list(self._runs):
             if run.member_id == member_id and run.state is RecordState.ACQUIRED:
                 if run.target is not None:
-                    # If the write fails the lock ends: there is no member to retry.
+                    # If the write fails, the lock expires: no member retries.
                     run.deadline_ms = now_ms
                 elif was_delivered:
-                    self._release(run, now_ms, group_settings)
+                    self._release(run, now_ms)
                 else:
                     run.delivery_count -= 1
                     self._make_available(run, 0)
+                    self._mark_dirty(run)
         self._runs.join(self.start_offset, self.end_offset)
         self._advance()
 
-    # -- time, log and writes ---------------------------------------------------------------------
+    # -- time, log and writes ----------------------------------------------------------------------
 
-    def on_deadline(self, now_ms: int, group_settings: ShareGroupSettings) -> bool:
+    def on_deadline(self, now_ms: int) -> bool:
         """Release expired locks; returns whether records have become available."""
         self._deadline_ms = None
         is_any = False
@@ -271,7 +258,7 @@ class SharePartition:
             if run.deadline_ms > now_ms:
                 self._schedule(run.deadline_ms)
             elif run.state is RecordState.ACQUIRED:
-                self._release(run, now_ms, group_settings)
+                self._release(run, now_ms)
                 is_any |= is_available(run, now_ms)
             else:
                 run.deadline_ms = 0
@@ -312,7 +299,7 @@ class SharePartition:
                     append_run(batches, run)
         return StateWrite(self._write_id, start, complete, tuple(batches))
 
-    def on_written(self, *, is_done: bool, now_ms: int, group_settings: ShareGroupSettings) -> None:
+    def on_written(self, *, is_done: bool, now_ms: int) -> None:
         """The write in flight is durable, or failed: then acknowledged records are acquired as
         before, and the other changes are written again."""
         self._is_writing = False
@@ -324,11 +311,13 @@ class SharePartition:
             for run in self._runs.overlapping(start, end):
                 target, run.target = run.target, None
                 if target is None:
-                    continue  # a neighbour, where the log's start has taken the run itself
-                if is_done:
-                    self._complete_transition(run, target)
+                    continue  # an adjacent run: the log start offset has passed the run itself
+                if is_done and target.state is RecordState.AVAILABLE:
+                    self._make_available(run, target.deadline_ms)
+                elif is_done:
+                    self._end_delivery(run, target.state, is_rejected=target.is_rejected)
                 elif run.deadline_ms <= now_ms:
-                    self._release(run, now_ms, group_settings)
+                    self._release(run, now_ms)
                 else:
                     self._schedule(run.deadline_ms)
             self._runs.join(start, end)
@@ -340,7 +329,7 @@ class SharePartition:
         self._advance()
 
     def take_dead_letters(self) -> list[DeadLetterRange]:
-        """New records for the dead-letter topic. Their state is durable: no member gets them
+        """New records for the dead-letter topic. Their state is durable: they are not delivered
         again."""
         if not self._has_dead_letters:
             return []
@@ -362,45 +351,41 @@ class SharePartition:
         """These records are in the dead-letter topic, or cannot be written to it."""
         for run in self._runs.split_out(start, end):
             if run.state is RecordState.ARCHIVING:
-                self._archive(run)
+                self._end_delivery(run, RecordState.ARCHIVED)
+                self._mark_dirty(run)
         self._runs.join(start, end)
         self._advance()
 
-    # -- inside: acquiring ------------------------------------------------------------------------
+    # -- inside: acquiring -------------------------------------------------------------------------
 
     def _acquire_batch(
-        self,
-        member_id: str,
-        start: int,
-        batch: LogBatch,
-        acquisition: Acquisition,
-        now_ms: int,
-        group_settings: ShareGroupSettings,
+        self, member_id: str, start: int, batch: LogBatch, acquisition: Acquisition, now_ms: int
     ) -> bool:
         """Acquire the available records of a batch; returns whether to continue with the next."""
         throttled_left: int | None = None
         for run in self._runs.overlapping(start, batch.end):
             if not is_available(run, now_ms):
                 continue
-            if run.delivery_count >= group_settings.delivery_count_limit:
-                # The limit has been lowered since.
+            if run.delivery_count >= self.group_settings.delivery_count_limit:
+                # The limit was lowered.
                 for piece in self._runs.split_out(max(run.start, start), min(run.end, batch.end)):
-                    self._give_up(piece, is_rejected=False, group_settings=group_settings)
+                    self._end_delivery(piece, self._given_up)
+                    self._mark_dirty(piece)
                 continue
-            is_last = is_last_attempt(group_settings, run.delivery_count)
+            is_last = is_last_attempt(self.group_settings, run.delivery_count)
             if is_last and acquisition.count:
                 return False
             first = max(run.start, start)
             size = acquisition.room(min(run.end, batch.end) - first)
             allowed = throttled_records_max(
-                group_settings, run.delivery_count, batch.end - batch.start
+                self.group_settings, run.delivery_count, batch.end - batch.start
             )
             if allowed is not None:
                 throttled_left = allowed if throttled_left is None else throttled_left
                 size = min(size, throttled_left)
                 throttled_left -= size
             if size:
-                self._lock(member_id, first, first + size, acquisition, now_ms, group_settings)
+                self._lock(member_id, first, first + size, acquisition, now_ms)
             if is_last or throttled_left == 0:
                 return False
             if acquisition.is_full and acquisition.room(1) == 0:
@@ -408,15 +393,9 @@ class SharePartition:
         return True
 
     def _lock(
-        self,
-        member_id: str,
-        start: int,
-        end: int,
-        acquisition: Acquisition,
-        now_ms: int,
-        group_settings: ShareGroupSettings,
+        self, member_id: str, start: int, end: int, acquisition: Acquisition, now_ms: int
     ) -> None:
-        deadline_ms = now_ms + group_settings.lock_duration_ms
+        deadline_ms = now_ms + self.group_settings.lock_duration_ms
         for run in self._runs.split_out(start, end):
             run.state = RecordState.ACQUIRED
             run.delivery_count += 1
@@ -435,26 +414,25 @@ class SharePartition:
             self._runs.append(Run(self.end_offset, end))
         for run in self._runs.split_out(start, end):
             if run.state is RecordState.AVAILABLE:
-                self._archive(run, is_urgent=False)
+                self._end_delivery(run, RecordState.ARCHIVED)
+                self._mark_dirty(run, is_urgent=False)
         self._runs.join(start, end)
 
-    def _extend(self, end: int, group_settings: ShareGroupSettings) -> None:
+    def _extend(self, end: int) -> None:
         """Move the end offset up to `end`, within the limit of records in flight."""
-        room = group_settings.record_locks_max - self.open_count
+        room = self.group_settings.record_locks_max - self.open_count
         end = min(end, self.end_offset + room)
         if end > self.end_offset:
             self._runs.append(Run(self.end_offset, end))
 
-    # -- inside: what becomes of a run ------------------------------------------------------------
+    # -- inside: state transitions -----------------------------------------------------------------
 
-    def _apply(
-        self, verdict: AcknowledgedRange, now_ms: int, group_settings: ShareGroupSettings
-    ) -> bool:
+    def _apply(self, verdict: AcknowledgedRange, now_ms: int) -> bool:
         """Apply one range; returns whether it has to be written."""
         for run in self._runs.split_out(verdict.start, verdict.end):
             match verdict.type:
                 case AcknowledgeType.RENEW:
-                    run.deadline_ms = now_ms + group_settings.lock_duration_ms
+                    run.deadline_ms = now_ms + self.group_settings.lock_duration_ms
                     self._schedule(run.deadline_ms)
                     continue
                 case AcknowledgeType.ACCEPT:
@@ -462,64 +440,50 @@ class SharePartition:
                 case AcknowledgeType.GAP:
                     run.target = Target(RecordState.ARCHIVED)
                 case AcknowledgeType.REJECT:
-                    run.target = Target(_given_up(group_settings), is_rejected=True)
+                    run.target = Target(self._given_up, is_rejected=True)
                 case AcknowledgeType.RELEASE if (
-                    run.delivery_count >= group_settings.delivery_count_limit
+                    run.delivery_count >= self.group_settings.delivery_count_limit
                 ):
-                    run.target = Target(_given_up(group_settings))
+                    run.target = Target(self._given_up)
                 case AcknowledgeType.RELEASE:
-                    deadline_ms = group_settings.redelivery_ms(run.delivery_count, now_ms)
+                    deadline_ms = self.group_settings.redelivery_ms(run.delivery_count, now_ms)
                     run.target = Target(RecordState.AVAILABLE, deadline_ms)
             self._queued.append((run.start, run.end))
         return verdict.type is not AcknowledgeType.RENEW
 
-    def _complete_transition(self, run: Run, target: Target) -> None:
-        if target.state is RecordState.AVAILABLE:
-            self._make_available(run, target.deadline_ms, is_written=True)
-            return
-        run.state = target.state
-        run.member_id = NOBODY
-        run.deadline_ms = 0
-        run.is_rejected = target.is_rejected
-        self._has_dead_letters |= run.state is RecordState.ARCHIVING
-        if run.state in TERMINAL:
-            self._complete_count += run.end - run.start
+    @property
+    def _given_up(self) -> RecordState:
+        """The state of records that are not delivered again."""
+        has_topic = bool(self.group_settings.dead_letter_topic)
+        return RecordState.ARCHIVING if has_topic else RecordState.ARCHIVED
 
-    def _release(self, run: Run, now_ms: int, group_settings: ShareGroupSettings) -> None:
-        """The lock has expired, or its member has left."""
-        if run.delivery_count >= group_settings.delivery_count_limit:
-            self._give_up(run, is_rejected=False, group_settings=group_settings)
+    def _release(self, run: Run, now_ms: int) -> None:
+        """End the lock of a run: it has expired, or its member has left."""
+        if run.delivery_count >= self.group_settings.delivery_count_limit:
+            self._end_delivery(run, self._given_up)
         else:
-            self._make_available(run, group_settings.redelivery_ms(run.delivery_count, now_ms))
+            self._make_available(run, self.group_settings.redelivery_ms(run.delivery_count, now_ms))
+        self._mark_dirty(run)
 
-    def _make_available(self, run: Run, deadline_ms: int, *, is_written: bool = False) -> None:
+    def _make_available(self, run: Run, deadline_ms: int) -> None:
         run.state = RecordState.AVAILABLE
         run.member_id = NOBODY
         run.deadline_ms = deadline_ms
         self._available_from = min(self._available_from, run.start)
         if deadline_ms:
             self._schedule(deadline_ms)
-        if not is_written:
-            self._mark_dirty(run)
 
-    def _give_up(self, run: Run, *, is_rejected: bool, group_settings: ShareGroupSettings) -> None:
-        if group_settings.dead_letter_topic:
-            run.state = RecordState.ARCHIVING
-            run.member_id = NOBODY
-            run.deadline_ms = 0
-            run.is_rejected = is_rejected
-            self._has_dead_letters = True
-            self._mark_dirty(run)
-        else:
-            self._archive(run)
-
-    def _archive(self, run: Run, *, is_urgent: bool = True) -> None:
-        run.state = RecordState.ARCHIVED
+    def _end_delivery(self, run: Run, state: RecordState, *, is_rejected: bool = False) -> None:
+        """The records are not delivered again: `state` is final, or ARCHIVING."""
+        run.state = state
         run.member_id = NOBODY
         run.deadline_ms = 0
+        run.is_rejected = is_rejected
         run.is_dead_letter_taken = False
-        self._complete_count += run.end - run.start
-        self._mark_dirty(run, is_urgent=is_urgent)
+        if state is RecordState.ARCHIVING:
+            self._has_dead_letters = True
+        else:
+            self._complete_count += run.end - run.start
 
     def _mark_dirty(self, run: Run, *, is_urgent: bool = True) -> None:
         """Mark the run as to be written: soon, or with the next write."""
@@ -527,11 +491,9 @@ class SharePartition:
             run.is_dirty = True
             (self._dirty if is_urgent else self._lazy).append((run.start, run.end))
 
-    # -- inside: bookkeeping ----------------------------------------------------------------------
+    # -- inside: bookkeeping -----------------------------------------------------------------------
 
-    def _load(
-        self, batch: PersisterStateBatch, now_ms: int, group_settings: ShareGroupSettings
-    ) -> None:
+    def _load(self, batch: PersisterStateBatch, now_ms: int) -> None:
         start, end = max(batch.first_offset, self.end_offset), batch.last_offset + 1
         if start >= end:
             return
@@ -544,13 +506,14 @@ class SharePartition:
         elif state is RecordState.ARCHIVING:
             self._has_dead_letters = True
         else:
-            run.deadline_ms = group_settings.redelivery_ms(run.delivery_count, now_ms)
+            run.deadline_ms = self.group_settings.redelivery_ms(run.delivery_count, now_ms)
             if run.deadline_ms:
                 self._schedule(run.deadline_ms)
         self._runs.join(start, end)
 
     def _advance(self) -> None:
-        """Move the start offset past final states, and the hint past what is not available."""
+        """Move the start offset past final states, and `_available_from` to the first available
+        run."""
         done = self.start_offset
         for run in self._runs:
             if run.state not in TERMINAL:
@@ -559,12 +522,12 @@ class SharePartition:
             self._complete_count -= run.end - run.start
         if done > self.start_offset:
             self._runs.drop_before(done)
-        hint = max(self._available_from, self.start_offset)
-        for run in self._runs.from_offset(hint):
+        available_from = max(self._available_from, self.start_offset)
+        for run in self._runs.from_offset(available_from):
             if run.state is RecordState.AVAILABLE:
                 break
-            hint = run.end
-        self._available_from = hint
+            available_from = run.end
+        self._available_from = available_from
 
     def _is_durable(self, run: Run) -> bool:
         return not run.is_dirty and not any(
@@ -592,7 +555,3 @@ class SharePartition:
     def _schedule(self, deadline_ms: int) -> None:
         if self._deadline_ms is None or deadline_ms < self._deadline_ms:
             self._deadline_ms = deadline_ms
-
-
-def _given_up(group_settings: ShareGroupSettings) -> RecordState:
-    return RecordState.ARCHIVING if group_settings.dead_letter_topic else RecordState.ARCHIVED

@@ -28,9 +28,9 @@ _acknowledge = SharePartition.acknowledge
 
 
 def _answers_before_it_is_durable(
-    self: SharePartition, member_id: str, batches: object, **group_settings: object
+    self: SharePartition, member_id: str, batches: object, *, now_ms: int
 ) -> AcknowledgeResult:
-    taken = _acknowledge(self, member_id, batches, **group_settings)  # type: ignore[arg-type]  # handed through
+    taken = _acknowledge(self, member_id, batches, now_ms=now_ms)  # type: ignore[arg-type]  # handed through
     return taken._replace(write_id=NOTHING_TO_WRITE)
 
 

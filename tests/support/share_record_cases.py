@@ -97,7 +97,6 @@ class RecordScenario:
                 batches,
                 WISH,
                 now_ms=self.now_ms,
-                group_settings=self.group_settings,
             )
         )
 
@@ -108,9 +107,7 @@ class RecordScenario:
     def acknowledge(self, kind: AcknowledgeType, member: str = MEMBER) -> AcknowledgeResult:
         """The member says what became of it."""
         batch = AcknowledgementBatch(first_offset=AT, last_offset=AT, acknowledge_types=[int(kind)])
-        return self.partition.acknowledge(
-            member, [batch], now_ms=self.now_ms, group_settings=self.group_settings
-        )
+        return self.partition.acknowledge(member, [batch], now_ms=self.now_ms)
 
     def acknowledged(self, kind: AcknowledgeType, member: str = MEMBER) -> str:
         """The answer's error code."""
@@ -119,7 +116,7 @@ class RecordScenario:
     def let_time_pass(self) -> str:
         """The lock ends."""
         self.now_ms += self.group_settings.lock_duration_ms
-        self.partition.on_deadline(self.now_ms, self.group_settings)
+        self.partition.on_deadline(self.now_ms)
         return NOTHING
 
     def leave(self, *, was_delivered: bool) -> str:
@@ -128,7 +125,6 @@ class RecordScenario:
             MEMBER,
             was_delivered=was_delivered,
             now_ms=self.now_ms,
-            group_settings=self.group_settings,
         )
         return NOTHING
 
@@ -140,7 +136,6 @@ class RecordScenario:
             [LogBatch(AT, AT + 1, is_void=True)],
             WISH,
             now_ms=self.now_ms,
-            group_settings=self.group_settings,
         )
         return NOTHING
 
@@ -151,15 +146,13 @@ class RecordScenario:
 
     def written(self, *, is_done: bool) -> str:
         """The write that is under way has come to its end."""
-        self.partition.on_written(
-            is_done=is_done, now_ms=self.now_ms, group_settings=self.group_settings
-        )
+        self.partition.on_written(is_done=is_done, now_ms=self.now_ms)
         return NOTHING
 
     def lose_lock(self, *, is_done: bool) -> str:
         """So it has, after the lock was over."""
         self.now_ms += self.group_settings.lock_duration_ms
-        self.partition.on_deadline(self.now_ms, self.group_settings)
+        self.partition.on_deadline(self.now_ms)
         return self.written(is_done=is_done)
 
     def lose_member(self, *, is_done: bool) -> str:

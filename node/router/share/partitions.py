@@ -158,7 +158,7 @@ class SharePartitions:
         if machine is None or group_log is None:
             return None
         machine.on_log_start(group_log.start_offset)
-        position = machine.position(self.now_ms(), records_max, group_log.group_settings)
+        position = machine.position(self.now_ms(), records_max)
         if position is None:
             return None
         wanted_bytes = records_max * hosted.record_bytes
@@ -178,7 +178,7 @@ class SharePartitions:
         if group_log is None:
             return True
         machine.on_log_start(group_log.start_offset)
-        position = machine.position(self.now_ms(), 1, group_log.group_settings)
+        position = machine.position(self.now_ms(), 1)
         return position is not None and position.offset < group_log.end_offset
 
     def acquire(
@@ -191,14 +191,8 @@ class SharePartitions:
         """Lock the records that were just read for a member."""
         machine = hosted.machine
         assert machine is not None, "records were read for it"
-        group_settings = self.group_settings(hosted.key.group_id)
         acquired = machine.acquire(
-            member_id,
-            reading.offset,
-            reading.batches,
-            options,
-            now_ms=self.now_ms(),
-            group_settings=group_settings,
+            member_id, reading.offset, reading.batches, options, now_ms=self.now_ms()
         )
         self._advance(hosted, machine)
         return acquired
@@ -211,10 +205,8 @@ class SharePartitions:
         hosted = self._by_group.get(group_id, {}).get(place)
         if hosted is None or hosted.machine is None:
             return ErrorCode.INVALID_RECORD_STATE
-        machine, group_settings = hosted.machine, self.group_settings(group_id)
-        taken = machine.acknowledge(
-            member_id, batches, now_ms=self.now_ms(), group_settings=group_settings
-        )
+        machine = hosted.machine
+        taken = machine.acknowledge(member_id, batches, now_ms=self.now_ms())
         if not taken.write_id:
             self._advance(hosted, machine)
             return taken.error_code
@@ -226,16 +218,12 @@ class SharePartitions:
     def release(self, session: ShareSession, *, was_delivered: bool) -> None:
         """Release the records that a member holds, because its session has ended. With the last
         session of a group its share partitions are dropped, once their state is written."""
-        group_settings = self.group_settings(session.group_id)
         for hosted in list(self._by_group.get(session.group_id, {}).values()):
             machine = hosted.machine
             if machine is not None:
-                before = self._position(hosted, machine)
+                before = machine.position(self.now_ms(), 1)
                 machine.release_member(
-                    session.member_id,
-                    was_delivered=was_delivered,
-                    now_ms=self.now_ms(),
-                    group_settings=group_settings,
+                    session.member_id, was_delivered=was_delivered, now_ms=self.now_ms()
                 )
                 self._advance(hosted, machine, before)
 
@@ -249,7 +237,13 @@ class SharePartitions:
             self.release(session, was_delivered=True)
 
     def on_image(self, old: MetadataImage, image: MetadataImage) -> None:
-        """Drop partitions that others lead, or that this broker leads in another epoch."""
+        """Apply changed configs. Drop partitions that others lead, or that this broker leads in
+        another epoch."""
+        if old.configs is not image.configs:
+            for group_id, group_partitions in self._by_group.items():
+                for hosted in group_partitions.values():
+                    if hosted.machine is not None:
+                        hosted.machine.group_settings = self.group_settings(group_id)
         if old.topics_by_id is image.topics_by_id:
             return
         for group_partitions in list(self._by_group.values()):
@@ -287,7 +281,6 @@ class SharePartitions:
         found = await states.read(group_id, *place, hosted.leader_epoch)
         hosted.state_epoch = found.state_epoch
         start_offset = found.start_offset
-        group_settings = self.group_settings(group_id)
         if start_offset < 0:
             group_log = self._log(hosted)
             if group_log is None:
@@ -298,7 +291,10 @@ class SharePartitions:
                 group_id, *place, hosted.state_epoch, hosted.leader_epoch, start_offset, 0, ()
             )
         hosted.machine = SharePartition(
-            start_offset, found.batches, now_ms=self.now_ms(), group_settings=group_settings
+            start_offset,
+            found.batches,
+            now_ms=self.now_ms(),
+            group_settings=self.group_settings(group_id),
         )
 
     def _on_loaded(
@@ -340,7 +336,7 @@ class SharePartitions:
         if hosted.is_dropped:
             return
         if before is not _NO_NEWS:
-            after = self._position(hosted, machine)
+            after = machine.position(self.now_ms(), 1)
             if after is not None and (before is None or after.offset < before.offset):
                 self._wake(hosted)
         if not hosted.is_paused:
@@ -359,11 +355,6 @@ class SharePartitions:
         if not is_read and machine.is_idle and not hosted.dead_letter_write_count:
             # Without sessions the state may be changed by administrators (KIP-932).
             self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def _position(
-        self, hosted: HostedSharePartition, machine: SharePartition
-    ) -> ReadPosition | None:
-        return machine.position(self.now_ms(), 1, self.group_settings(hosted.key.group_id))
 
     async def _write(self, hosted: HostedSharePartition, write: StateWrite) -> None:
         group_id, place = hosted.key
@@ -402,9 +393,8 @@ class SharePartitions:
                 return
             hosted.is_paused = True
             self._loop.call_later(WRITE_RETRY_S, self._resume, hosted, machine)
-        before = self._position(hosted, machine)
-        group_settings = self.group_settings(hosted.key.group_id)
-        machine.on_written(is_done=not code, now_ms=self.now_ms(), group_settings=group_settings)
+        before = machine.position(self.now_ms(), 1)
+        machine.on_written(is_done=not code, now_ms=self.now_ms())
         for reply in hosted.waiting.pop(write.write_id, ()):
             reply.resolve(code)
         self._advance(hosted, machine, before)
@@ -430,7 +420,7 @@ class SharePartitions:
             )
         if hosted.is_dropped:
             return
-        before = self._position(hosted, machine)
+        before = machine.position(self.now_ms(), 1)
         machine.on_dead_lettered(letters.start, letters.end)
         self._advance(hosted, machine, before)
 
@@ -449,7 +439,7 @@ class SharePartitions:
         hosted.timer = None
         # The loop's timers may fire up to its clock's resolution early.
         now_ms = max(self.now_ms(), hosted.timer_ms)
-        if machine.on_deadline(now_ms, self.group_settings(hosted.key.group_id)):
+        if machine.on_deadline(now_ms):
             self._wake(hosted)
         self._advance(hosted, machine)
 

@@ -46,7 +46,6 @@ class Room:
         group_settings: ShareGroupSettings = TERMS,
     ) -> None:
         self.now = 100
-        self.group_settings = group_settings
         self.partition = SharePartition(
             start, batches, now_ms=self.now, group_settings=group_settings
         )
@@ -56,7 +55,7 @@ class Room:
         self, *log: tuple[int, int], member: str = "a", options: AcquireOptions = EVERYTHING
     ) -> list[AcquiredRange]:
         """Acquire from a log that has these batches."""
-        position = self.partition.position(self.now, options.records_max, self.group_settings)
+        position = self.partition.position(self.now, options.records_max)
         if position is None:
             return []
         end = position.end_offset
@@ -71,21 +70,16 @@ class Room:
             found,
             options,
             now_ms=self.now,
-            group_settings=self.group_settings,
         )
 
     def acknowledge(self, *batches: AcknowledgementBatch, member: str = "a") -> AcknowledgeResult:
-        return self.partition.acknowledge(
-            member, batches, now_ms=self.now, group_settings=self.group_settings
-        )
+        return self.partition.acknowledge(member, batches, now_ms=self.now)
 
     def write(self, *, is_done: bool = True) -> StateWrite:
         write = self.partition.next_write()
         assert write is not None, "there is something to write"
         self.writes.append(write)
-        self.partition.on_written(
-            is_done=is_done, now_ms=self.now, group_settings=self.group_settings
-        )
+        self.partition.on_written(is_done=is_done, now_ms=self.now)
         return write
 
     def accept(self, first: int, last: int, member: str = "a") -> StateWrite:
@@ -93,15 +87,13 @@ class Room:
         return self.write()
 
     def leave(self, member: str = "a", *, was_delivered: bool = True) -> None:
-        self.partition.release_member(
-            member, was_delivered=was_delivered, now_ms=self.now, group_settings=self.group_settings
-        )
+        self.partition.release_member(member, was_delivered=was_delivered, now_ms=self.now)
 
     def sleep(self, ms: int) -> None:
         self.now += ms
         deadline = self.partition.next_deadline_ms()
         if deadline is not None and deadline <= self.now:
-            self.partition.on_deadline(self.now, self.group_settings)
+            self.partition.on_deadline(self.now)
 
     def states(self) -> list[tuple[int, int, str, int]]:
         return [
@@ -155,7 +147,7 @@ def test_an_acknowledgement_counts_once_it_is_written_and_not_before() -> None:
     write = room.partition.next_write()
     assert write == StateWrite(1, 4, 0, ())
     assert room.partition.start_offset == 0
-    room.partition.on_written(is_done=True, now_ms=room.now, group_settings=TERMS)
+    room.partition.on_written(is_done=True, now_ms=room.now)
     assert room.partition.start_offset == 4
 
 
@@ -178,7 +170,7 @@ def test_what_comes_while_a_write_is_under_way_goes_together_in_the_next_one() -
     assert room.acknowledge(batch(2, 3, ACCEPT)).write_id == 2
     assert room.acknowledge(batch(5, 5, ACCEPT)).write_id == 2
     assert room.partition.next_write() is None
-    room.partition.on_written(is_done=True, now_ms=room.now, group_settings=TERMS)
+    room.partition.on_written(is_done=True, now_ms=room.now)
     assert room.partition.next_write() == StateWrite(
         2, 1, 3, (PersisterStateBatch(2, 3, 2, 1), PersisterStateBatch(5, 5, 2, 1))
     )
@@ -190,7 +182,7 @@ def test_a_failed_write_takes_back_nothing_of_the_next_one() -> None:
     room.acknowledge(batch(0, 0, ACCEPT))
     room.partition.next_write()
     room.acknowledge(batch(1, 1, ACCEPT))
-    room.partition.on_written(is_done=False, now_ms=room.now, group_settings=TERMS)
+    room.partition.on_written(is_done=False, now_ms=room.now)
     assert room.write() == StateWrite(2, 0, 1, (PersisterStateBatch(1, 1, 2, 1),))
 
 
@@ -266,7 +258,7 @@ def test_a_lock_does_not_end_while_its_acknowledgement_is_written() -> None:
     room.partition.next_write()
     room.sleep(5_000)
     assert room.states() == [(0, 5, "acquired", 1)]
-    room.partition.on_written(is_done=False, now_ms=room.now, group_settings=TERMS)
+    room.partition.on_written(is_done=False, now_ms=room.now)
     assert room.states() == [(0, 5, "available", 1)]
 
 
@@ -276,7 +268,7 @@ def test_a_member_that_left_while_its_acknowledgement_failed_holds_nothing() -> 
     room.acknowledge(batch(0, 4, ACCEPT))
     room.partition.next_write()
     room.leave()
-    room.partition.on_written(is_done=False, now_ms=room.now, group_settings=TERMS)
+    room.partition.on_written(is_done=False, now_ms=room.now)
     assert room.states() == [(0, 5, "available", 1)]
 
 
@@ -306,9 +298,9 @@ def test_in_limit_mode_not_one_record_too_many_is_acquired() -> None:
 def test_no_more_records_are_under_way_than_may_be() -> None:
     room = Room(group_settings=ShareGroupSettings(record_locks_max=100))
     assert room.acquire((0, 150)) == [AcquiredRange(0, 100, 1)]
-    assert room.partition.position(room.now, 10, room.group_settings) is None
+    assert room.partition.position(room.now, 10) is None
     room.accept(0, 9)
-    assert room.partition.position(room.now, 10, room.group_settings) == ReadPosition(100, None)
+    assert room.partition.position(room.now, 10) == ReadPosition(100, None)
     assert room.acquire((0, 150)) == [AcquiredRange(100, 110, 1)]
 
 
@@ -334,7 +326,6 @@ def test_markers_and_aborted_records_are_archived_and_no_member_sees_them() -> N
         [LogBatch(0, 5, is_void=True), LogBatch(5, 8), LogBatch(8, 9, is_void=True)],
         EVERYTHING,
         now_ms=room.now,
-        group_settings=TERMS,
     )
     assert found == [AcquiredRange(5, 8, 1)]
     assert room.partition.start_offset == 5
@@ -369,9 +360,9 @@ def test_a_suspect_comes_with_fewer_and_fewer_others_and_alone_at_last() -> None
         room.sleep(1_000)
     # Suspect from the third redelivery on: a half of the batch, a quarter of it, one.
     assert sizes[:4] == [16, 16, 16, 8]
-    room = Room(0, [PersisterStateBatch(0, 15, 0, 4)], room.group_settings)
+    room = Room(0, [PersisterStateBatch(0, 15, 0, 4)], room.partition.group_settings)
     assert room.acquire((0, 16)) == [AcquiredRange(0, 4, 5)]
-    room = Room(0, [PersisterStateBatch(0, 15, 0, 5)], room.group_settings)
+    room = Room(0, [PersisterStateBatch(0, 15, 0, 5)], room.partition.group_settings)
     assert room.acquire((0, 16)) == [AcquiredRange(0, 1, 6)]
 
 

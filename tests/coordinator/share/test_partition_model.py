@@ -80,7 +80,7 @@ class Both:
             batch_size=self.random.choice([1, 5, 100]),
             is_exact=self.random.random() < 0.5,
         )
-        position = self.machine.position(self.now, options.records_max, self.group_settings)
+        position = self.machine.position(self.now, options.records_max)
         expected = self.model.position(self.now, options.records_max, self.group_settings)
         if position is None or expected is None:
             assert position is expected is None
@@ -99,7 +99,6 @@ class Both:
             found,
             options,
             now_ms=self.now,
-            group_settings=self.group_settings,
         )
         acquired = self.model.acquire(
             member, position.offset, found, options, self.now, self.group_settings
@@ -129,9 +128,7 @@ class Both:
         batches = [batch(offset, offset, kind) for offset, kind in kinds.items()]
         if len(wanted) > 1 and wanted[-1] - wanted[0] + 1 == len(wanted):
             batches = [batch(wanted[0], wanted[-1], *kinds.values())]
-        given = self.machine.acknowledge(
-            member, batches, now_ms=self.now, group_settings=self.group_settings
-        )
+        given = self.machine.acknowledge(member, batches, now_ms=self.now)
         relevant = [offset for offset in wanted if offset >= self.model.start]
         expected: ErrorCode | None = None
         for offset in relevant:
@@ -171,21 +168,17 @@ class Both:
             }
             done = [state for state, _ in self.durable.values() if state in DONE]
             assert write.delivery_complete_count == len(done)
-        self.machine.on_written(
-            is_done=is_done, now_ms=self.now, group_settings=self.group_settings
-        )
+        self.machine.on_written(is_done=is_done, now_ms=self.now)
         self.model.end_write(is_done, self.now, self.group_settings)
 
     def pass_time(self) -> None:
         self.now += self.random.choice([1, 20, 60])
-        self.machine.on_deadline(self.now, self.group_settings)
+        self.machine.on_deadline(self.now)
         self.model.on_deadline(self.now, self.group_settings)
 
     def leave(self) -> None:
         member, was_delivered = self.random.choice("abc"), self.random.random() < 0.5
-        self.machine.release_member(
-            member, was_delivered=was_delivered, now_ms=self.now, group_settings=self.group_settings
-        )
+        self.machine.release_member(member, was_delivered=was_delivered, now_ms=self.now)
         self.model.release(member, was_delivered, self.now, self.group_settings)
 
     def dead_letters(self) -> None:

@@ -173,7 +173,6 @@ def test_a_stretch_that_compaction_emptied_is_passed_over(harness: ShareFetchHar
         [LogBatch(9, 12)],
         AcquireOptions(records_max=9),
         now_ms=harness.led.now_ms(),
-        group_settings=harness.led.group_settings(GROUP),
     )
     assert member.fate(batch(0, 3, ACCEPT)).error_code == ErrorCode.NONE
     assert machine.start_offset == 9
