@@ -31,7 +31,7 @@ from odradek.protocol.records import (
 from odradek.protocol.types import NO_EPOCH
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import KEY, NUMBER, STAMP, STAMP_SIZE
-from odradek.storage.partition_log import PartitionLog
+from odradek.storage.partition_log import PartitionLog, Savepoint
 from odradek.storage.segment import Segment
 from odradek.storage.settings import TimestampType
 from odradek.storage.validation import (
@@ -161,7 +161,7 @@ class Turn:
         self._transaction: lmdb.Transaction[bytes] | None = None
         self._turn = 0
         self._results: list[AppendResult] = []
-        self._savepoints: dict[int, tuple[PartitionLog, tuple[object, ...]]] = {}
+        self._savepoints: dict[int, tuple[PartitionLog, Savepoint]] = {}
         self.failure: str | None = None
         self.now_ms = now_ms
         self.appended_bytes = 0

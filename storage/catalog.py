@@ -26,8 +26,9 @@ from struct import Struct
 import lmdb
 import msgspec
 
-from odradek.storage.environment import StorageError, open_environment
-from odradek.storage.layout import CATALOG_NAME, KEY, NUMBER, RESERVE_NAME, segment_ids
+from odradek.storage.cursors import rows_from
+from odradek.storage.environment import StorageError, open_environment, storage_errors
+from odradek.storage.layout import CATALOG_NAME, KEY, NUMBER, NUMBER_MAX, RESERVE_NAME, segment_ids
 from odradek.storage.reserve import (
     FILE_BYTES,
     FileReserve,
@@ -92,12 +93,10 @@ class CatalogFile:
     def __init__(self, directory: Path, *, map_bytes: int = 0, create: bool = False) -> None:
         path = directory / CATALOG_NAME
         if create and not path.exists():
-            try:
+            with storage_errors(path.name):
                 make_environment(
                     path, map_bytes=map_bytes, databases=_DATABASES, reserve_in="properties"
                 )
-            except (lmdb.Error, OSError) as error:
-                raise StorageError(f"{path.name}: {error}") from error
         self.environment = open_environment(
             path,
             map_bytes=map_bytes,
@@ -139,19 +138,10 @@ class CatalogFile:
 
     def extents_of(self, number: int) -> list[Extent]:
         """The partition's extents in sealed segments, by offset."""
-        found = []
-        with self.lmdb.begin(self.extents) as transaction:
-            cursor = transaction.cursor()
-            more = cursor.set_range(KEY.pack(number, 0))
-            while more:
-                key, row = cursor.item()
-                row_number, segment_id = KEY.unpack(key)
-                if row_number != number:
-                    break
-                found.append(Extent.decode(segment_id, row))
-                more = cursor.next()
-        found.sort(key=_first_offset)
-        return found
+        with self.lmdb.begin() as transaction:
+            rows = rows_from(transaction, self.extents, KEY.pack(number, 0), number + 1)
+            found = [Extent.decode(KEY.unpack(key)[1], row) for key, row in rows]
+        return sorted(found, key=_first_offset)
 
     def all_extents(self) -> dict[int, list[Extent]]:
         """The extents of all partitions, including deleted ones with remaining data."""
@@ -167,14 +157,10 @@ class CatalogFile:
     def producer_rows(self, only: int | None = None) -> Iterator[tuple[int, int, bytes]]:
         """(number, producer id, row) of all producers, or of those of one partition, as of the last
         roll."""
-        with self.lmdb.begin(self.producers) as transaction:
-            cursor = transaction.cursor()
-            if not cursor.set_range(KEY.pack(only or 0, 0)):
-                return
-            for key, row in cursor.iternext():
+        first, end = (0, NUMBER_MAX + 1) if only is None else (only, only + 1)
+        with self.lmdb.begin() as transaction:
+            for key, row in rows_from(transaction, self.producers, KEY.pack(first, 0), end):
                 number, producer_id = KEY.unpack(key)
-                if only is not None and number != only:
-                    return
                 yield number, producer_id, row
 
     def property_of(self, name: str) -> str | None:
@@ -261,10 +247,8 @@ class Catalog:
             self._rows_reserve.spend_if_needed()
         elif is_disk_space_low(self.directory):
             raise StorageError("catalog: the disk is full")
-        try:
+        with storage_errors("catalog"):
             transaction = self.file.lmdb.begin(write=True)
-        except lmdb.Error as error:
-            raise StorageError(f"catalog: {error}") from error
         change = CatalogChange(self, transaction)
         try:
             yield change

@@ -23,7 +23,7 @@ from odradek.storage.rewrite import (
     SegmentRewrite,
     Slices,
     aborted_in,
-    base_offset_at,
+    batches_of,
 )
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.transactions import AbortedTransactionRow
@@ -172,13 +172,8 @@ class CompactionPass:
         self, number: int, extents: Sequence[Extent]
     ) -> Iterator[tuple[memoryview, BatchHeader]]:
         for extent in extents:
-            segment = Segment.open(self._catalog.directory, extent.segment_id)
-            offset = base_offset_at(segment, number, extent.first_offset)
-            for stored in segment.iterate(number, number + 1, offset=offset):
-                if stored.base_offset >= extent.end_offset:
-                    break  # truncated
-                header = read_header(stored.batch)
-                yield stored.batch, header
+            for stored in batches_of(self._catalog, number, extent, extent.first_offset):
+                yield stored.batch, read_header(stored.batch)
 
     def _aborted(self, number: int) -> list[AbortedTransactionRow]:
         """All aborted transactions: a marker may be after the range that is compacted."""

@@ -5,10 +5,13 @@ base offset, or it is the one before. Views are valid inside the transaction."""
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import TypeVar
 
 import lmdb
 
-from odradek.storage.layout import KEY, STAMP_SIZE
+from odradek.storage.layout import KEY, NUMBER, STAMP_SIZE
+
+View = TypeVar("View", bytes, memoryview)
 
 _HEADER_FIELDS = Struct(">i8xq")
 _HEADER_FIELDS_AT = STAMP_SIZE + 23
@@ -41,6 +44,22 @@ def seek(cursor: "lmdb.Cursor[memoryview]", number: int, offset: int) -> bool:
     if at_number != number:
         return False
     return cursor.next() if has_before else cursor.first()
+
+
+def rows_from(
+    transaction: "lmdb.Transaction[View]",
+    database: "lmdb._Database",
+    first_key: bytes,
+    number_end: int,
+) -> Iterator[tuple[View, View]]:
+    """(key, row) in key order, from `first_key` on, of partition numbers below `number_end`."""
+    cursor = transaction.cursor(database)
+    if not cursor.set_range(first_key):
+        return
+    for key, row in cursor.iternext():
+        if NUMBER.unpack_from(key)[0] >= number_end:
+            return
+        yield key, row
 
 
 def batches_from(

@@ -7,7 +7,8 @@ environment is referenced.
 """
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -31,6 +32,15 @@ class StorageError(Exception):
     KAFKA_STORAGE_ERROR."""
 
 
+@contextmanager
+def storage_errors(name: str) -> Iterator[None]:
+    """Raise errors of LMDB and of the operating system as StorageError. `name` is the file's."""
+    try:
+        yield
+    except (lmdb.Error, OSError) as error:
+        raise StorageError(f"{name}: {error}") from error
+
+
 class Environment:
     """One open LMDB file."""
 
@@ -51,18 +61,14 @@ class Environment:
         """
         database = self._databases.get(name)
         if database is None:
-            try:
+            with storage_errors(self.path.name):
                 database = self._databases[name] = self.lmdb.open_db(name.encode())
-            except lmdb.Error as error:
-                raise StorageError(f"{self.path.name}: {error}") from error
         return database
 
     def sync(self) -> None:
         """Sync with fdatasync, without the interpreter lock. Raises StorageError."""
-        try:
+        with storage_errors(self.path.name):
             self.lmdb.sync(True)
-        except lmdb.Error as error:
-            raise StorageError(f"{self.path.name}: {error}") from error
 
     def clear_stale_readers(self) -> int:
         """Free the reader slots of processes that were killed inside a read transaction. Such slots
@@ -94,7 +100,7 @@ def open_environment(
     except FileNotFoundError:
         if not create:
             raise StorageError(f"{path.name}: file not found") from None
-    try:
+    with storage_errors(path.name):
         if create:
             _make_lock_room(path)
         environment = lmdb.open(
@@ -114,8 +120,6 @@ def open_environment(
             max_spare_txns=4,
             mode=0o644,
         )
-    except (lmdb.Error, OSError) as error:
-        raise StorageError(f"{path.name}: {error}") from error
     opened = Environment(path, environment, is_read_only=read_only)
     _OPEN[_identity(path)] = opened
     return opened
@@ -123,14 +127,12 @@ def open_environment(
 
 def sync_directory(directory: Path) -> None:
     """Sync a folder, so that its new files survive a power loss. Raises StorageError."""
-    try:
+    with storage_errors(directory.name):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise StorageError(f"{directory.name}: {error}") from error
 
 
 def _make_lock_room(path: Path) -> None:

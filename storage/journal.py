@@ -27,7 +27,7 @@ from pathlib import Path
 from struct import Struct
 
 from odradek.protocol.checksum import crc32c
-from odradek.storage.environment import StorageError
+from odradek.storage.environment import StorageError, storage_errors
 from odradek.storage.layout import journal_path
 
 _HEAD = Struct("<III")
@@ -56,23 +56,18 @@ class Journal:
     def create(cls, directory: Path, segment_id: int) -> "Journal":
         """Create the journal of a new segment. The caller syncs the folder. Raises StorageError."""
         path = journal_path(directory, segment_id)
-        try:
+        with storage_errors(path.name):
             return cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644), 0)
-        except OSError as error:
-            raise StorageError(f"{path.name}: {error}") from error
 
     @classmethod
     def reopen(cls, directory: Path, segment_id: int) -> "Journal | None":
         """Reopen a journal after `trim`. None if there is none. Not after a kill: it may be
         incomplete then. Raises StorageError."""
         path = journal_path(directory, segment_id)
-        try:
+        with storage_errors(path.name), suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDWR)
             return cls(path, descriptor, os.fstat(descriptor).st_size)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(f"{path.name}: {error}") from error
+        return None
 
     def reserve(self, values: Sequence[bytes]) -> None:
         """Allocate the disk space for `values`, so that a turn fails on a full disk before its
@@ -80,10 +75,8 @@ class Journal:
         end = self._end + _HEAD.size + self._collected_bytes + sum(map(len, values))
         if end > self._reserved_end:
             size = end - self._reserved_end + _RESERVE_BYTES
-            try:
+            with storage_errors(self._path.name):
                 os.posix_fallocate(self._descriptor, self._reserved_end, size)
-            except OSError as error:
-                raise StorageError(f"{self._path.name}: {error}") from error
             self._reserved_end += size
 
     def add(self, values: Sequence[bytes]) -> None:
@@ -100,10 +93,8 @@ class Journal:
         content = b"".join(self._collected)
         frame = [_HEAD.pack(_MAGIC, len(content), crc32c(content)), content]
         size = _HEAD.size + len(content)
-        try:
+        with storage_errors(self._path.name):
             written = os.pwritev(self._descriptor, frame, self._end)
-        except OSError as error:
-            raise StorageError(f"{self._path.name}: {error}") from error
         if written != size:
             raise StorageError(f"{self._path.name}: only {written} of {size} bytes were written")
         self._end += size
@@ -112,19 +103,15 @@ class Journal:
 
     def sync(self) -> None:
         """Sync the file with fdatasync. Raises StorageError."""
-        try:
+        with storage_errors(self._path.name):
             os.fdatasync(self._descriptor)
-        except OSError as error:
-            raise StorageError(f"{self._path.name}: {error}") from error
 
     def trim(self) -> None:
         """Write the buffer and release the reserved space, so that `reopen` continues at the end of
         the file. Raises StorageError."""
         self.write()
-        try:
+        with storage_errors(self._path.name):
             os.ftruncate(self._descriptor, self._end)
-        except OSError as error:
-            raise StorageError(f"{self._path.name}: {error}") from error
         self._reserved_end = self._end
 
 

@@ -9,7 +9,7 @@ is rebuilt from the batches that are intact."""
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import lmdb
@@ -20,7 +20,7 @@ from odradek.protocol.records import unpack_header
 from odradek.protocol.types import NO_EPOCH
 from odradek.storage.append import LogAppend, Turn
 from odradek.storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
-from odradek.storage.cursors import batches_from
+from odradek.storage.cursors import batches_from, rows_from
 from odradek.storage.environment import StorageError, sync_directory
 from odradek.storage.journal import Journal
 from odradek.storage.layout import (
@@ -120,17 +120,17 @@ def replay_segment(
     end = NUMBER_MAX + 1 if only is None else only + 1
     with segment.begin() as transaction:
         checkpoint_end = end if trusts_checkpoints else 0
-        for key, row in _rows(transaction, segment.extents, first, checkpoint_end):
+        for key, row in rows_from(transaction, segment.extents, first, checkpoint_end):
             log = logs.get(NUMBER.unpack_from(key)[0])
             if log is not None:
                 log.resume(Extent.decode(segment.segment_id, row))
-        for key, row in _rows(transaction, segment.producers, first, checkpoint_end):
+        for key, row in rows_from(transaction, segment.producers, first, checkpoint_end):
             number, producer_id = KEY.unpack(key)
             log = logs.get(number)
             if log is not None:
                 log.producers[producer_id] = ProducerStateEntry.decode(row)
                 log.unsealed_producers.add(producer_id)
-        for key, row in _rows(transaction, segment.epochs, first, end):
+        for key, row in rows_from(transaction, segment.epochs, first, end):
             number, epoch = EPOCH_KEY.unpack(key)
             log = logs.get(number)
             if log is not None:
@@ -162,18 +162,6 @@ def _replay_batches(
             append_ms=header.max_timestamp,
             marker=read_control_batch(batch, header) if header.is_control else None,
         )
-
-
-def _rows(
-    transaction: "lmdb.Transaction[memoryview]", database: "lmdb._Database", first: bytes, end: int
-) -> Iterator[tuple[memoryview, memoryview]]:
-    cursor = transaction.cursor(database)
-    if not cursor.set_range(first):
-        return
-    for key, row in cursor.iternext():
-        if NUMBER.unpack_from(key)[0] >= end:
-            return
-        yield key, row
 
 
 def recovered_high_watermark(log: PartitionLog, status: StatusTable, *, is_trusted: bool) -> int:

@@ -122,23 +122,13 @@ class Maintenance:
                 continue
             if partition.role is ReplicaRole.FOLLOWER:
                 continue  # it takes over its leader's log start
-            search = retained_offset(
+            offset = yield from retained_offset(
+                partition,
                 self._extents(partition, now_ms),
                 open_segment,
-                partition.settings,
-                number=number,
-                log_start_offset=partition.log_start_offset,
-                high_watermark=partition.high_watermark,
                 now_ms=now_ms,
                 known=self._below,
             )
-            while True:
-                try:
-                    next(search)
-                except StopIteration as stop:
-                    offset = int(stop.value)
-                    break
-                yield True
             if offset > partition.log_start_offset:
                 moves[number] = offset
             if len(moves) >= _MOVES_PER_COMMIT:

@@ -5,6 +5,8 @@ store calls it for each batch in the active segment, so that both reach the same
 fails restores the state before it (`savepoint`, `roll_back`), which is the state on disk.
 """
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import NamedTuple
 
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
@@ -24,6 +26,23 @@ from odradek.storage.settings import LogSettings
 from odradek.storage.status import ReplicaRole
 from odradek.storage.timestamps import TimestampIndexer
 from odradek.storage.transactions import UndecidedTransactions
+
+_TURN_STATE = (
+    "log_end_offset",
+    "active_first_offset",
+    "active_bytes",
+    "active_batches",
+    "active_first_append_ms",
+    "uncheckpointed_batches",
+    "epoch_recorded",
+    "undecided",
+    "dirty_producers",
+    "unsealed_producers",
+)
+"""What a turn may change, except for producers, the timestamp index and leader epochs."""
+_turn_state: Callable[["PartitionLog"], tuple[object, ...]] = attrgetter(*_TURN_STATE)
+
+Savepoint = tuple[tuple[object, ...], int, int, tuple[tuple[int, int], ...]]
 
 
 class IndexRow(NamedTuple):
@@ -85,26 +104,22 @@ class PartitionLog:
         self.producers: dict[int, ProducerStateEntry] = {}
         self.undecided = UndecidedTransactions()
 
-        self.dirty_producers: set[int] = set()
-        """Producers changed since the last checkpoint in the active segment."""
-        self.unsealed_producers: set[int] = set()
-        """Producers whose rows in the catalog are older than their checkpoint."""
         self.producer_undo: list[tuple[int, ProducerStateEntry | None]] = []
         self.flushed_offset = 0
         """Everything below was synced. For flush.messages."""
-        self.active_first_offset = -1
-        self.active_bytes = 0
-        self.active_batches = 0
-        self.active_first_append_ms = 0
-        self.indexer = TimestampIndexer()
-        self.uncheckpointed_batches = 0
+        self._clear_active()
 
     def start_segment(self) -> None:
         """A new, empty segment has become the active one. The catalog has all before it."""
         if self.active_batches:
             self.epoch_recorded = self.epochs.epoch_at(self.log_end_offset - 1)
-        self.dirty_producers = set()
-        self.unsealed_producers = set()
+        self._clear_active()
+
+    def _clear_active(self) -> None:
+        self.dirty_producers: set[int] = set()
+        """Producers changed since the last checkpoint in the active segment."""
+        self.unsealed_producers: set[int] = set()
+        """Producers whose rows in the catalog are older than their checkpoint."""
         self.active_first_offset = -1
         self.active_bytes = 0
         self.active_batches = 0
@@ -205,45 +220,24 @@ class PartitionLog:
                 self.undecided = self.undecided.copy()
                 self.undecided.open(producer_id, base_offset)
 
-    def savepoint(self) -> tuple[object, ...]:
+    def savepoint(self) -> Savepoint:
         """The state that a turn may change, for `roll_back`. Changes of producers are recorded in
         `producer_undo`, which is cleared here."""
         self.producer_undo = []
         indexer = self.indexer
         return (
-            self.log_end_offset,
-            self.active_first_offset,
-            self.active_bytes,
-            self.active_batches,
-            self.active_first_append_ms,
+            _turn_state(self),
             indexer.max_timestamp,
             indexer.unindexed_bytes,
-            self.uncheckpointed_batches,
             self.epochs.entries,
-            self.epoch_recorded,
-            self.undecided,
-            self.dirty_producers,
-            self.unsealed_producers,
         )
 
-    def roll_back(self, savepoint: tuple[object, ...]) -> None:
+    def roll_back(self, savepoint: Savepoint) -> None:
         """Restore the state of the savepoint."""
         indexer = self.indexer
-        (
-            self.log_end_offset,
-            self.active_first_offset,
-            self.active_bytes,
-            self.active_batches,
-            self.active_first_append_ms,
-            indexer.max_timestamp,
-            indexer.unindexed_bytes,
-            self.uncheckpointed_batches,
-            self.epochs.entries,
-            self.epoch_recorded,
-            self.undecided,
-            self.dirty_producers,
-            self.unsealed_producers,
-        ) = savepoint  # type: ignore[assignment]  # in the order of savepoint()
+        state, indexer.max_timestamp, indexer.unindexed_bytes, self.epochs.entries = savepoint
+        for name, value in zip(_TURN_STATE, state, strict=True):
+            setattr(self, name, value)
         for producer_id, entry in reversed(self.producer_undo):
             if entry is None:
                 del self.producers[producer_id]

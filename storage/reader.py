@@ -19,7 +19,7 @@ from odradek.protocol.records import BatchHeader, iter_timestamps, unpack_header
 from odradek.storage import log_loader
 from odradek.storage.backlog import BATCHES_WALKED_MAX, Backlog, SegmentRange, measure
 from odradek.storage.catalog import CatalogFile, PartitionRow, SegmentState
-from odradek.storage.cursors import batches_from, last_delta_and_timestamp, seek
+from odradek.storage.cursors import batches_from, last_delta_and_timestamp, rows_from, seek
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import (
     CATALOG_NAME,
@@ -284,14 +284,9 @@ class StoreReader:
         segment = self._active()
         epochs = LeaderEpochs(row.leader_epochs)
         with segment.begin() as transaction:
-            cursor = transaction.cursor(segment.epochs)
-            found = cursor.set_range(EPOCH_KEY.pack(number, 0))
-            while found:
-                row_number, epoch = EPOCH_KEY.unpack(cursor.key())
-                if row_number != number:
-                    break
-                epochs.assign(epoch, OFFSET.unpack(cursor.value())[0])
-                found = cursor.next()
+            first_key = EPOCH_KEY.pack(number, 0)
+            for key, start in rows_from(transaction, segment.epochs, first_key, number + 1):
+                epochs.assign(EPOCH_KEY.unpack(key)[1], OFFSET.unpack(start)[0])
         # An epoch without records has no row. It starts at the log end offset.
         epochs.assign(self.status.leader_epoch(number), log_end_offset)
         epochs.truncate_start(self.status.log_start_offset(number))

@@ -9,22 +9,19 @@ log may have millions of batches. Called by maintenance.py."""
 
 from collections.abc import Callable, Generator, Sequence
 from itertools import islice
-from struct import Struct
 from typing import NamedTuple
 
-from odradek.storage.cursors import batches_from
+from odradek.storage.cursors import batches_from, last_delta_and_timestamp
 from odradek.storage.layout import STAMP_SIZE
+from odradek.storage.partition_log import PartitionLog
 from odradek.storage.segment import Extent, Segment
-from odradek.storage.settings import LogSettings
 from odradek.storage.timestamps import first_to_reach
 
 OpenSegment = Callable[[int], Segment]
-Slices = Generator[None, None, int]
-"""Work in slices of a few milliseconds that returns an offset."""
+Slices = Generator[bool, None, int]
+"""Work in slices of a few milliseconds that returns an offset. Each slice yields True."""
 
 _HEADERS_PER_SLICE = 2_000
-_LAST_OFFSET_DELTA_AT = STAMP_SIZE + 23
-_FIELDS = Struct(">i8xq")  # from the last offset delta: it, base timestamp, max timestamp
 
 
 class BatchSize(NamedTuple):
@@ -77,7 +74,7 @@ def offset_by_time(
                     return max(offset, min(size.base_offset, extent.end_offset))
                 latest = max(latest, size.max_timestamp)
             at = sizes[-1].end_offset
-            yield
+            yield True
         if latest < 0:
             return offset  # no batch has a timestamp: the extent's timestamp counts
         offset = extent.end_offset
@@ -134,7 +131,7 @@ def offset_by_bytes(
                 excess -= size.byte_count
                 at = size.end_offset
             else:
-                yield
+                yield True
                 continue
             break
         offset = max(offset, at)
@@ -145,26 +142,23 @@ def offset_by_bytes(
 
 
 def retained_offset(
+    log: PartitionLog,
     extents: Sequence[Extent],
     open_segment: OpenSegment,
-    settings: LogSettings,
     *,
-    number: int,
-    log_start_offset: int,
-    high_watermark: int,
     now_ms: int,
     known: dict[int, CountedPrefix],
 ) -> Slices:
     """The log start by retention.ms and retention.bytes, at most the high watermark. Unchanged if
     cleanup.policy has no `delete`."""
-    offset = log_start_offset
+    settings, offset = log.settings, log.log_start_offset
     if not settings.cleanup_delete:
         return offset
     if settings.retention_ms >= 0:
         offset = yield from offset_by_time(
             extents,
             open_segment,
-            number=number,
+            number=log.number,
             log_start_offset=offset,
             timestamp_min=now_ms - settings.retention_ms,
         )
@@ -172,12 +166,12 @@ def retained_offset(
         offset = yield from offset_by_bytes(
             extents,
             open_segment,
-            number=number,
+            number=log.number,
             log_start_offset=offset,
             bytes_min=settings.retention_bytes,
             known=known,
         )
-    return max(log_start_offset, min(offset, high_watermark))
+    return max(log.log_start_offset, min(offset, log.high_watermark))
 
 
 def live_bytes(extent: Extent, log_start_offset: int) -> int:
@@ -197,6 +191,6 @@ def _first_to_reach(segment: Segment, number: int, timestamp: int) -> int | None
 
 
 def _size_of(base_offset: int, value: memoryview) -> BatchSize:
-    last_offset_delta, max_timestamp = _FIELDS.unpack_from(value, _LAST_OFFSET_DELTA_AT)
+    last_offset_delta, max_timestamp = last_delta_and_timestamp(value)
     end_offset = base_offset + last_offset_delta + 1
     return BatchSize(base_offset, end_offset, len(value) - STAMP_SIZE, max_timestamp)

@@ -14,12 +14,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from odradek.storage.catalog import Catalog, SegmentRow, SegmentState
-from odradek.storage.cursors import batches_from
+from odradek.storage.cursors import batches_from, rows_from
 from odradek.storage.environment import StorageError, sync_directory
 from odradek.storage.layout import KEY, unlink_segment
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.retention import live_bytes
-from odradek.storage.segment import Extent, Segment, SegmentWriter
+from odradek.storage.segment import Extent, Segment, SegmentWriter, StoredBatch
 from odradek.storage.syncer import Syncer
 from odradek.storage.transactions import AbortedTransactionRow
 
@@ -171,22 +171,26 @@ def base_offset_at(segment: Segment, number: int, offset: int) -> int:
     return offset
 
 
+def batches_of(catalog: Catalog, number: int, extent: Extent, offset: int) -> Iterator[StoredBatch]:
+    """The batches of an extent, starting with the one that contains `offset`. Those beyond the end
+    of the extent were truncated."""
+    segment = Segment.open(catalog.directory, extent.segment_id)
+    offset = base_offset_at(segment, number, offset)
+    for stored in segment.iterate(number, number + 1, offset=offset):
+        if stored.base_offset >= extent.end_offset:
+            return
+        yield stored
+
+
 def aborted_in(
     segment: Segment, number: int, end_offset: int | None = None
 ) -> list[AbortedTransactionRow]:
     """The aborted transactions of a partition whose markers are in this segment and, if it was
     truncated, below `end_offset`."""
-    rows = []
     with segment.begin() as transaction:
-        cursor = transaction.cursor(segment.aborted)
-        if cursor.set_range(KEY.pack(number, 0)):
-            for key, row in cursor.iternext():
-                if KEY.unpack(key)[0] != number:
-                    break
-                aborted = AbortedTransactionRow.decode(row)
-                if end_offset is None or aborted.last_offset < end_offset:
-                    rows.append(aborted)
-    return rows
+        found = rows_from(transaction, segment.aborted, KEY.pack(number, 0), number + 1)
+        rows = [AbortedTransactionRow.decode(row) for _, row in found]
+    return [row for row in rows if end_offset is None or row.last_offset < end_offset]
 
 
 def extents_by_segment(catalog: Catalog) -> dict[int, dict[int, Extent]]:
@@ -263,11 +267,8 @@ def _copy(
     extent: Extent,
     log_start_offset: int,
 ) -> Slices:
-    source = Segment.open(catalog.directory, extent.segment_id)
-    offset = base_offset_at(source, number, max(extent.first_offset, log_start_offset))
-    for stored in source.iterate(number, number + 1, offset=offset):
-        if stored.base_offset >= extent.end_offset:
-            break  # truncated
+    first_offset = max(extent.first_offset, log_start_offset)
+    for stored in batches_of(catalog, number, extent, first_offset):
         yield from replacement.put(
             number,
             stored.base_offset,
@@ -275,6 +276,7 @@ def _copy(
             log_end_before=stored.log_end_before,
             append_ms=extent.first_append_ms,
         )
+    source = Segment.open(catalog.directory, extent.segment_id)
     for row in aborted_in(source, number, extent.end_offset):
         if row.last_offset >= log_start_offset:
             replacement.put_aborted(number, row)

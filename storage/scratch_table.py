@@ -12,7 +12,7 @@ from struct import Struct
 
 import lmdb
 
-from odradek.storage.environment import StorageError
+from odradek.storage.environment import storage_errors
 from odradek.storage.layout import lock_path
 
 _NUMBER = Struct(">q")
@@ -28,7 +28,7 @@ class ScratchTable:
         """Create the table. A file of this name is overwritten."""
         self._path = path
         path.unlink(missing_ok=True)
-        try:
+        with storage_errors(path.name):
             self._lmdb = lmdb.open(
                 str(path),
                 subdir=False,
@@ -39,8 +39,6 @@ class ScratchTable:
                 readahead=False,
                 meminit=False,
             )
-        except (lmdb.Error, OSError) as error:
-            raise StorageError(f"{path.name}: {error}") from error
         self._reading: lmdb.Transaction[bytes] | None = None
 
     def put_all(self, numbers: Mapping[bytes, int]) -> Iterator[None]:
@@ -57,13 +55,10 @@ class ScratchTable:
         merged = merge(*runs)
         pack = _NUMBER.pack
         while chunk := list(islice(merged, _CHUNK_KEYS)):
-            try:
-                with self._lmdb.begin(write=True) as transaction:
-                    for key in chunk:
-                        # LMDB has no empty keys.
-                        transaction.put(b"k" + key, pack(numbers[key]))
-            except lmdb.Error as error:
-                raise StorageError(f"{self._path.name}: {error}") from error
+            with storage_errors(self._path.name), self._lmdb.begin(write=True) as transaction:
+                for key in chunk:
+                    # LMDB has no empty keys.
+                    transaction.put(b"k" + key, pack(numbers[key]))
             yield
 
     def get(self, key: bytes) -> int | None:

@@ -25,7 +25,13 @@ from typing import NamedTuple
 
 import lmdb
 
-from odradek.storage.environment import Environment, StorageError, open_environment
+from odradek.storage.cursors import rows_from
+from odradek.storage.environment import (
+    Environment,
+    StorageError,
+    open_environment,
+    storage_errors,
+)
 from odradek.storage.journal import Journal
 from odradek.storage.layout import (
     EPOCH_KEY,
@@ -156,21 +162,12 @@ class Segment:
     ) -> Iterator[StoredBatch]:
         """The batches of the partition numbers [first, end) in key order, those of `first` from
         the base offset `offset` on. The read transaction lasts as long as the iteration."""
-        transaction = self.begin()
-        try:
-            cursor = transaction.cursor(self.batches)
-            found = cursor.set_range(KEY.pack(first, offset))
-            while found:
-                key, value = cursor.item()
+        with self.begin() as transaction:
+            for key, value in rows_from(transaction, self.batches, KEY.pack(first, offset), end):
                 number, base_offset = KEY.unpack(key)
-                if number >= end:
-                    return
                 yield StoredBatch(
                     number, base_offset, value[STAMP_SIZE:], OFFSET.unpack_from(value, 8)[0]
                 )
-                found = cursor.next()
-        finally:
-            transaction.abort()
 
 
 class SegmentWriter:
@@ -256,10 +253,8 @@ class SegmentWriter:
         """Commit and sync. Returns the extents by partition number, with the offsets of the
         batches. A caller that removed batches widens the extents to the offsets that they replace.
         Raises StorageError."""
-        try:
+        with storage_errors(self.segment.environment.path.name):
             self._transaction.commit()
-        except lmdb.Error as error:
-            raise StorageError(f"{self.segment.environment.path.name}: {error}") from error
         self.segment.sync()
         return self._extents
 

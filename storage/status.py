@@ -22,7 +22,7 @@ import threading
 from enum import IntEnum
 from pathlib import Path
 
-from odradek.storage.environment import StorageError
+from odradek.storage.environment import StorageError, storage_errors
 
 _MAGIC = int.from_bytes(b"odradek1", "big")
 _HEAD_BYTES = 4096
@@ -93,10 +93,8 @@ class StatusTable:
     @classmethod
     def open(cls, path: Path) -> "StatusTable":
         """A reader's table. Raises StorageError if no owner has created it yet."""
-        try:
+        with storage_errors(path.name):
             descriptor = os.open(path, os.O_RDWR)
-        except OSError as error:
-            raise StorageError(f"{path.name}: {error}") from error
         try:
             if os.fstat(descriptor).st_size < _HEAD_BYTES:
                 raise StorageError(f"{path.name} is incomplete; try again")
@@ -129,10 +127,8 @@ class StatusTable:
         if end <= self._room_bytes:
             return
         end = -(-end // _HEAD_BYTES) * _HEAD_BYTES
-        try:
+        with storage_errors("the status table"):
             os.posix_fallocate(self._descriptor, self._room_bytes, end - self._room_bytes)
-        except OSError as error:
-            raise StorageError(f"the status table: {error}") from error
         self._room_bytes = end
 
     @staticmethod

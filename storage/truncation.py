@@ -8,21 +8,19 @@ not change: batches beyond their extent's end are dead, and are freed with their
 Called by Store.truncate and Store.truncate_fully_and_start_at.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from odradek.protocol.control_records import read_control_batch
-from odradek.protocol.records import BatchHeader, unpack_header
+from odradek.protocol.records import unpack_header
 from odradek.protocol.types import NO_OFFSET
 from odradek.storage.catalog import Catalog, CatalogChange
-from odradek.storage.cursors import batches_from
-from odradek.storage.layout import STAMP_SIZE
 from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.partition_log import PartitionLog
 from odradek.storage.producer_state import ProducerStateEntry, entry_after_batch, entry_after_marker
-from odradek.storage.rewrite import base_offset_at
+from odradek.storage.rewrite import base_offset_at, batches_of
 from odradek.storage.segment import Extent, Segment
 from odradek.storage.segment_roll import current_row
 
@@ -66,8 +64,9 @@ def truncate_log(
         if extent.end_offset <= end:
             continue
         byte_count, batch_count = extent.byte_count, extent.batch_count
-        for batch, header in _batches(catalog, number, extent, max(end, extent.first_offset)):
-            byte_count -= len(batch)
+        for stored in batches_of(catalog, number, extent, max(end, extent.first_offset)):
+            header = unpack_header(stored.batch)
+            byte_count -= len(stored.batch)
             batch_count -= 1
             if header.producer_id >= 0:
                 gone_producers.add(header.producer_id)
@@ -127,18 +126,6 @@ def _boundary(catalog: Catalog, number: int, extents: list[Extent], end_offset: 
     return end_offset
 
 
-def _batches(
-    catalog: Catalog, number: int, extent: Extent, offset: int
-) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """An extent's batches from `offset` on."""
-    segment = Segment.open(catalog.directory, extent.segment_id)
-    with segment.begin() as transaction:
-        for base_offset, value in batches_from(transaction, segment.batches, number, offset):
-            if base_offset >= extent.end_offset:
-                return
-            yield value[STAMP_SIZE:], unpack_header(value, STAMP_SIZE)
-
-
 def _producers_before(
     catalog: Catalog, log: PartitionLog, end: int, gone: set[int], has_lost_marker: set[int]
 ) -> dict[int, ProducerStateEntry]:
@@ -172,9 +159,10 @@ def _replayed(
     for extent in catalog.extents.get(log.number, ()):
         if extent.first_offset >= end or extent.end_offset <= log.log_start_offset:
             continue
-        for batch, header in _batches(catalog, log.number, extent, extent.first_offset):
-            if header.base_offset >= end:
+        for stored in batches_of(catalog, log.number, extent, extent.first_offset):
+            if stored.base_offset >= end:
                 break
+            header = unpack_header(stored.batch)
             producer_id = header.producer_id
             if producer_id not in searched:
                 continue
@@ -182,7 +170,7 @@ def _replayed(
             if not header.is_control:
                 found[producer_id] = entry_after_batch(entry, header, header.base_offset)
                 continue
-            marker = read_control_batch(batch, header)
+            marker = read_control_batch(stored.batch, header)
             if marker is not None:
                 found[producer_id] = entry_after_marker(entry, header, marker)
     return found

@@ -24,7 +24,7 @@ from tests.support.stores import NOW_MS, append_now, batch_of, create, open_stor
 NEVER = 2**62
 
 
-def outcome(search: Generator[None, None, int]) -> int:
+def outcome(search: Generator[bool, None, int]) -> int:
     while True:
         try:
             next(search)
@@ -167,6 +167,7 @@ def test_a_policy_without_delete_keeps_everything(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, batch_of(2, timestamp=10))
+    log = store.partitions()[number]
     for settings, expected in (
         (LogSettings(retention_ms=5), 2),
         (LogSettings(retention_ms=-1), 0),
@@ -174,15 +175,9 @@ def test_a_policy_without_delete_keeps_everything(tmp_path: Path) -> None:
         (LogSettings(retention_ms=5, cleanup_compact=True), 2),
         (LogSettings(retention_ms=5, cleanup_compact=True, cleanup_delete=False), 0),
     ):
+        log.settings = settings
         search = retained_offset(
-            extents_of(store, number),
-            opener(store),
-            settings,
-            number=number,
-            log_start_offset=0,
-            high_watermark=2,
-            now_ms=100,
-            known={},
+            log, extents_of(store, number), opener(store), now_ms=100, known={}
         )
         assert outcome(search) == expected, settings
     store.close()
@@ -192,16 +187,10 @@ def test_nothing_at_or_above_the_high_watermark_goes(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     number = create(store)
     append_now(store, number, *(batch_of(1, timestamp=at) for at in (1, 2, 3)))
-    search = retained_offset(
-        extents_of(store, number),
-        opener(store),
-        LogSettings(retention_ms=1, retention_bytes=0),
-        number=number,
-        log_start_offset=0,
-        high_watermark=2,
-        now_ms=NEVER,
-        known={},
-    )
+    log = store.partitions()[number]
+    log.settings = LogSettings(retention_ms=1, retention_bytes=0)
+    log.high_watermark = 2
+    search = retained_offset(log, extents_of(store, number), opener(store), now_ms=NEVER, known={})
     assert outcome(search) == 2
     store.close()
 
