@@ -8,15 +8,32 @@ an incarnation (a number that is new with every start of the process), so that e
 the other has lost its memory.
 """
 
+from typing import Final, Generic, TypeAlias, TypeVar
+
 import msgspec
 
 from odradek.protocol.errors import ErrorCode
 
+R = TypeVar("R")
+
 BUS_VERSION = 1
+UNSENT: Final = 0
+"""The id of a request before WorkerClient sends it."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The layout of all bus messages: a msgpack array whose first element is the tag."""
+
+
+class WorkerRequest(msgspec.Struct, Generic[R], array_like=True, gc=False):
+    """A request to a worker about one partition, which is answered with an R.
+
+    `number` is the store-local partition number. WorkerClient sets the id.
+    """
+
+    request_id: int
+    store: int
+    number: int
 
 
 # -- worker -> router, router -> worker
@@ -51,21 +68,17 @@ class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):
     bus_version: int = BUS_VERSION
 
 
-class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
+class Append(WorkerRequest["AppendReply"], array_like=True, tag=3, gc=False):
     """Append the record batches at `[arena_offset, arena_offset + length)` of the router's arena.
 
-    `number` is the store-local partition number. `leader_epoch` is the epoch the router resolved
-    the partition with, -1 for any. `acks` as in Produce. `version` is the Produce version: what
-    older clients may not send is refused by it. With acks=-1 the answer waits for the in-sync
-    replicas, `timeout_ms` at most. With `has_headroom` the worker alone may write to the
-    sixteen bytes before the batches, and puts them back. `is_client` is false for the records of a
-    coordinator of ours: what it writes rests on what it has written before, and is refused with
-    OFFSET_OUT_OF_RANGE unless the log ends at `base_offset` (-1: wherever it ends).
+    `leader_epoch` is the epoch that the router knows, -1 for any. `acks` as in Produce. `version`
+    is the Produce version; batches that it does not allow are refused. With acks=-1 the answer
+    waits for the in-sync replicas, `timeout_ms` at most. With `has_headroom` only the worker
+    writes to the sixteen bytes before the batches, and it restores them. `is_client` is false for
+    records of our coordinators. A coordinator's batch is refused with OFFSET_OUT_OF_RANGE unless
+    the log ends at `base_offset` (-1: wherever it ends), because it depends on the one before.
     """
 
-    request_id: int
-    store: int
-    number: int
     arena_offset: int
     length: int
     leader_epoch: int = -1
@@ -77,13 +90,10 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     base_offset: int = -1
 
 
-class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
+class AppendBytes(WorkerRequest["AppendReply"], array_like=True, tag=4, gc=False):
     """Append batches that travel in the message: a coordinator's records, or converted old message
     sets. `base_offset` as in Append."""
 
-    request_id: int
-    store: int
-    number: int
     batches: bytes
     is_client: bool = False
     leader_epoch: int = -1
@@ -93,13 +103,10 @@ class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
     base_offset: int = -1
 
 
-class DeleteRecords(_Message, frozen=True, array_like=True, tag=5, gc=False):
+class DeleteRecords(WorkerRequest["DeleteRecordsReply"], array_like=True, tag=5, gc=False):
     """Move a partition's log start to `offset` (-1: to the high watermark). The answer waits for
     the live replicas, `timeout_ms` at most."""
 
-    request_id: int
-    store: int
-    number: int
     offset: int
     timeout_ms: int = 30_000
 
@@ -139,13 +146,10 @@ class RequestFailed(_Message, frozen=True, array_like=True, tag=9, gc=False):
     error_message: str | None = None
 
 
-class DescribeProducers(_Message, frozen=True, array_like=True, tag=10, gc=False):
+class DescribeProducers(WorkerRequest["DescribeProducersReply"], array_like=True, tag=10, gc=False):
     """Ask who has been writing to a partition: NOT_LEADER_OR_FOLLOWER where it is led elsewhere,
     unless what a follower has copied is wanted (`allow_follower`)."""
 
-    request_id: int
-    store: int
-    number: int
     allow_follower: bool = False
 
 
@@ -158,7 +162,7 @@ class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=Fals
     producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
 
 
-class WriteMarker(_Message, frozen=True, array_like=True, tag=12, gc=False):
+class WriteMarker(WorkerRequest["AppendReply"], array_like=True, tag=12, gc=False):
     """End a producer's transaction in a partition; answered with Appended once it is committed.
 
     With `transaction_version` 2 each transaction has an epoch of its own, so that a marker of the
@@ -167,9 +171,6 @@ class WriteMarker(_Message, frozen=True, array_like=True, tag=12, gc=False):
     that one.
     """
 
-    request_id: int
-    store: int
-    number: int
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
@@ -181,6 +182,12 @@ class WriteMarker(_Message, frozen=True, array_like=True, tag=12, gc=False):
     leader_epoch: int = -1
     expected_transaction: tuple[int, int] | None = None
     base_offset: int = -1
+
+
+AppendReply: TypeAlias = Appended | RequestFailed
+"""Of appends and transaction markers."""
+DeleteRecordsReply: TypeAlias = RecordsDeleted | RequestFailed
+DescribeProducersReply: TypeAlias = ProducersDescribed | RequestFailed
 
 
 class RelayRequest(_Message, frozen=True, array_like=True, tag=13, gc=False):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 import msgspec
 import zmq
@@ -27,11 +27,11 @@ from odradek.node.bus.arena import NO_BLOCK, Arena
 from odradek.node.bus.endpoint import bind_endpoint, descriptor, drain_with_identity, encode
 from odradek.node.bus.messages import (
     BUS_VERSION,
+    UNSENT,
     Append,
     AppendBytes,
     Appended,
-    DeleteRecords,
-    DescribeProducers,
+    AppendReply,
     PartitionsAdvanced,
     ProducersDescribed,
     RecordsDeleted,
@@ -42,7 +42,7 @@ from odradek.node.bus.messages import (
     ToRouter,
     WorkerGreeting,
     WorkerLeaving,
-    WriteMarker,
+    WorkerRequest,
 )
 from odradek.node.bus.reply import Reply
 from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
@@ -53,8 +53,6 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 30.0
 """How long a request waits for an unreachable worker: Kafka's default request.timeout.ms."""
-COMMIT_TIMEOUT_MS = 30_000
-"""The default timeout of an append with acks=all."""
 QUEUE_COUNT_MAX = 20_000
 """Requests queued for one worker; more are refused at once."""
 RING_BYTES = 512 << 10
@@ -63,11 +61,7 @@ INLINE_BYTES_MAX = 16 << 10
 _MESSAGES_PER_WRITE = 256
 _SWEEP_S = 1.0
 
-WorkerRequest: TypeAlias = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
-AppendReply: TypeAlias = Appended | RequestFailed
-"""Of appends and transaction markers."""
-DescribeProducersReply: TypeAlias = ProducersDescribed | RequestFailed
-WorkerReply: TypeAlias = Appended | RecordsDeleted | ProducersDescribed | RequestFailed
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -88,7 +82,7 @@ class _WorkerConnection:
     wakeup_writer: WakeupWriter | None = None
     incarnation: int = 0
     is_reachable: bool = False
-    queue: list[WorkerRequest] = field(default_factory=list)
+    queue: list[WorkerRequest[Any]] = field(default_factory=list)
     relayed: list[RelayResponse] = field(default_factory=list)
     pending: dict[int, _Pending] = field(default_factory=dict)
 
@@ -142,142 +136,58 @@ class WorkerClient:
         """Requests without a reply, sent or not."""
         return sum(len(worker.pending) for worker in self._workers)
 
-    def append_reference(
-        self,
-        *,
-        store: int,
-        number: int,
-        arena_offset: int,
-        length: int,
-        acks: int,
-        version: int,
-        leader_epoch: int = -1,
-        has_headroom: bool = False,
-        timeout_ms: int = COMMIT_TIMEOUT_MS,
-    ) -> Reply[AppendReply]:
-        """Append batches in the arena. The caller keeps them there until the reply.
+    def send(self, request: WorkerRequest[R], block: int = NO_BLOCK) -> Reply[R]:
+        """The reply of the worker that owns the request's store; sets the request's id.
 
-        `has_headroom`: the store's writer may overwrite the sixteen bytes before them.
+        The caller keeps what an Append refers to in the arena until the reply. `block` is released
+        then.
         """
-        self._next_id = request_id = self._next_id + 1
-        return self._request(
-            store,
-            Append(
-                request_id,
-                store,
-                number,
-                arena_offset,
-                length,
-                leader_epoch,
-                acks,
-                version,
-                has_headroom,
-                timeout_ms=timeout_ms,
-            ),
-        )
+        self._next_id = request_id = request.request_id = self._next_id + 1
+        worker = self._workers[request.store % len(self._workers)]
+        reply: Reply[Any] = Reply()
+        if len(worker.queue) >= QUEUE_COUNT_MAX:
+            self._release(block)
+            reply.resolve(RequestFailed(request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return reply
+        is_idle = not worker.pending and worker.is_reachable
+        worker.pending[request_id] = _Pending(reply, self._loop.time() + REQUEST_TIMEOUT_S, block)
+        worker.queue.append(request)
+        if is_idle:
+            self._send_queue(worker)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+        if not worker.is_reachable and self._sweep is None:
+            self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
+        return reply
 
-    def append_bytes(
-        self,
-        *,
-        store: int,
-        number: int,
-        batches: bytes,
-        is_client: bool = False,
-        acks: int = -1,
-        version: int = 13,
-        leader_epoch: int = -1,
-        timeout_ms: int = COMMIT_TIMEOUT_MS,
-        base_offset: int = -1,
-    ) -> Reply[AppendReply]:
-        """Append batches that are copied into the message or arena; `base_offset` as in Append."""
-        self._next_id = request_id = self._next_id + 1
+    def append_bytes(self, request: AppendBytes) -> Reply[AppendReply]:
+        """As `send`; the batches are copied into the arena if they are too large for a message."""
+        batches = request.batches
         if len(batches) <= INLINE_BYTES_MAX:
-            return self._request(
-                store,
-                AppendBytes(
-                    request_id,
-                    store,
-                    number,
-                    batches,
-                    is_client,
-                    leader_epoch,
-                    acks,
-                    version,
-                    timeout_ms,
-                    base_offset,
-                ),
-            )
+            return self.send(request)
         block = self._arena.allocate(len(batches))
         if block is None:
             reply: Reply[AppendReply] = Reply()
-            reply.resolve(
-                RequestFailed(
-                    request_id, ErrorCode.REQUEST_TIMED_OUT, "The router's arena is full."
-                )
-            )
+            code = ErrorCode.REQUEST_TIMED_OUT
+            reply.resolve(RequestFailed(UNSENT, code, "The router's arena is full."))
             return reply
         start = self._arena.offset_of(block)
         self._arena.view[start : start + len(batches)] = batches
-        return self._request(
-            store,
-            Append(
-                request_id,
-                store,
-                number,
-                start,
-                len(batches),
-                leader_epoch,
-                acks,
-                version,
-                is_client=is_client,
-                timeout_ms=timeout_ms,
-                base_offset=base_offset,
-            ),
-            block,
+        in_arena = Append(
+            UNSENT,
+            request.store,
+            request.number,
+            start,
+            len(batches),
+            request.leader_epoch,
+            request.acks,
+            request.version,
+            is_client=request.is_client,
+            timeout_ms=request.timeout_ms,
+            base_offset=request.base_offset,
         )
-
-    def delete_records(
-        self, *, store: int, number: int, offset: int, timeout_ms: int
-    ) -> Reply[RecordsDeleted | RequestFailed]:
-        """Move a partition's log start offset; live replicas have `timeout_ms` to follow."""
-        self._next_id = request_id = self._next_id + 1
-        return self._request(store, DeleteRecords(request_id, store, number, offset, timeout_ms))
-
-    def describe_producers(
-        self, *, store: int, number: int, allow_follower: bool = False
-    ) -> Reply[DescribeProducersReply]:
-        """The active producers of a partition; `allow_follower` as in DescribeProducers."""
-        self._next_id = request_id = self._next_id + 1
-        return self._request(store, DescribeProducers(request_id, store, number, allow_follower))
-
-    def write_marker(
-        self,
-        *,
-        store: int,
-        number: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        is_commit: bool,
-        transaction_version: int,
-        expected_transaction: tuple[int, int] | None = None,
-    ) -> Reply[AppendReply]:
-        """End a producer's transaction in a partition; `expected_transaction` as in WriteMarker."""
-        self._next_id = request_id = self._next_id + 1
-        return self._request(
-            store,
-            WriteMarker(
-                request_id,
-                store,
-                number,
-                producer_id,
-                producer_epoch,
-                coordinator_epoch,
-                is_commit,
-                transaction_version,
-                expected_transaction=expected_transaction,
-            ),
-        )
+        return self.send(in_arena, block)
 
     def close(self) -> None:
         """Close the connections. Pending requests get no reply."""
@@ -289,27 +199,6 @@ class WorkerClient:
         self._socket.close(0)
 
     # -- to the workers ----------------------------------------------------------------------------
-
-    def _request(self, store: int, message: WorkerRequest, block: int = NO_BLOCK) -> Reply[Any]:
-        worker = self._workers[store % len(self._workers)]
-        reply: Reply[Any] = Reply()
-        if len(worker.queue) >= QUEUE_COUNT_MAX:
-            self._release(block)
-            reply.resolve(RequestFailed(message.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-            return reply
-        is_idle = not worker.pending and worker.is_reachable
-        worker.pending[message.request_id] = _Pending(
-            reply, self._loop.time() + REQUEST_TIMEOUT_S, block
-        )
-        worker.queue.append(message)
-        if is_idle:
-            self._send_queue(worker)
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            self._loop.call_soon(self._flush)
-        if not worker.is_reachable and self._sweep is None:
-            self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
-        return reply
 
     def _flush(self) -> None:
         self._is_flush_due = False
@@ -422,7 +311,11 @@ class WorkerClient:
         else:
             self._resolve(worker, message)  # type: ignore[arg-type]  # all others are answers
 
-    def _resolve(self, worker: _WorkerConnection, answer: WorkerReply) -> None:
+    def _resolve(
+        self,
+        worker: _WorkerConnection,
+        answer: Appended | RecordsDeleted | ProducersDescribed | RequestFailed,
+    ) -> None:
         pending = worker.pending.pop(answer.request_id, None)
         if pending is not None:
             self._release(pending.block)
@@ -470,7 +363,7 @@ class WorkerClient:
         if worker_count == len(self._workers):
             return
         log.info("the number of workers is %d now, was %d", worker_count, len(self._workers))
-        waiting: list[tuple[WorkerRequest, _Pending]] = []
+        waiting: list[tuple[WorkerRequest[Any], _Pending]] = []
         for worker in self._workers:
             self._fail_unanswered(worker)
             waiting += [

@@ -12,7 +12,7 @@ belongs to one thread. The turn ends when both threads are done."""
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import (
@@ -26,6 +26,7 @@ from odradek.node.bus.messages import (
     RecordsDeleted,
     RequestFailed,
     ToRouter,
+    WorkerRequest,
     WriteMarker,
 )
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
@@ -72,7 +73,7 @@ class ReplicaAppend:
         self.result: AppendResult | None = None
 
 
-Request = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker | ReplicaAppend
+Request: TypeAlias = WorkerRequest[Any] | ReplicaAppend
 
 
 class DelayedProduce(NamedTuple):

@@ -9,7 +9,7 @@ reads logs for consumers, as its handlers do.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import zmq
 
@@ -22,12 +22,14 @@ from odradek.coordinator.group.topics import TopicCatalog, changed_topic_names
 from odradek.coordinator.outcome import Command, ErrorReply
 from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.node.bus.messages import (
+    UNSENT,
     AppendBytes,
     Appended,
     CommandSubmitted,
     ProducersDescribed,
     RequestFailed,
     SubmitCommand,
+    WorkerRequest,
 )
 from odradek.node.bus.reply import Reply
 from odradek.node.router.metadata_cache import MetadataCache
@@ -49,6 +51,8 @@ from tests.simulation.simulation import Simulation
 from tests.simulation.store import Identity, SimulatedBatch, SimulatedStore, StoreDisk, StoreWatcher
 from tests.simulation.transaction_ends import TransactionEnds
 from tests.simulation.wires import Wires
+
+R = TypeVar("R")
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
@@ -291,19 +295,19 @@ class SimulatedRouter:
         state = None if log is None else self.node.worker.store.partitions().get(log.number)
         return 0 if state is None else state.high_watermark
 
-    def ask_worker(self, request: Callable[[int], Request]) -> Reply[Any]:
+    def send_to_worker(self, request: WorkerRequest[R]) -> Reply[R]:
         """Through the ring, in order."""
-        self._next_id = key = self._next_id + 1
+        self._next_id = key = request.request_id = self._next_id + 1
         reply: Reply[Any] = Reply()
         self._of_worker[key] = reply
-        node, message = self.node, request(key)
+        node = self.node
         worker = node.worker
         if worker.is_ended:
             # Held until the next one is there; what became of it then is another matter.
             del self._of_worker[key]
             reply.resolve(RequestFailed(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return reply
-        node.to_worker.put(lambda: node.worker.ask(message))
+        node.to_worker.put(lambda: node.worker.ask(request))
         return reply
 
     def on_response(self, worker: SimulatedWorker, replies: Sequence[object]) -> None:
@@ -333,9 +337,9 @@ class SimulatedRouter:
             return
 
         def append(leader_epoch: int) -> Reply[Any]:
-            return self.ask_worker(
-                lambda key: AppendBytes(
-                    key,
+            return self.send_to_worker(
+                AppendBytes(
+                    UNSENT,
                     0,
                     number,
                     request.batch,

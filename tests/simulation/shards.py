@@ -6,25 +6,32 @@ They have a loop with the node's clock, and read and write their logs as
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from odradek.coordinator.loader import LogEntry
 from odradek.coordinator.outcome import Answer, Command, ErrorReply
 from odradek.coordinator.ownership import hosting_changes, shard_of, shards_to_host
 from odradek.coordinator.runtime import Shard, ShardRuntime
-from odradek.node.bus.messages import AppendBytes, DescribeProducers, RequestFailed
+from odradek.node.bus.messages import (
+    UNSENT,
+    AppendBytes,
+    DescribeProducers,
+    RequestFailed,
+    WorkerRequest,
+)
 from odradek.node.bus.reply import Reply
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.shard_host import ShardHost
 from odradek.node.router.shards.shard_log import decode_entries
-from odradek.node.worker.turns import Request
 from odradek.protocol.errors import ApiError, ErrorCode
 from tests.simulation.simulation import Simulation
 from tests.simulation.store import Identity, StoreDisk
 
 if TYPE_CHECKING:
     import asyncio
+
+R = TypeVar("R")
 
 PRODUCE_TIMEOUT_MS = 1_500
 
@@ -54,7 +61,7 @@ class ShardRouter(Protocol):
 
     def high_watermark(self, identity: Identity) -> int: ...
 
-    def ask_worker(self, request: Callable[[int], Request]) -> Reply[Any]: ...
+    def send_to_worker(self, request: WorkerRequest[R]) -> Reply[R]: ...
 
 
 class Loop:
@@ -106,7 +113,7 @@ class SimulatedShardLog:
         number = self._router.locate(self._identity)
         if number is None:
             return _not_yet()
-        return self._router.ask_worker(lambda key: DescribeProducers(key, 0, number))
+        return self._router.send_to_worker(DescribeProducers(UNSENT, 0, number))
 
     def bounds(self) -> tuple[int, int]:
         disk = self._router.node.store_disk
@@ -129,9 +136,9 @@ class SimulatedShardLog:
         number = self._router.locate(self._identity)
         if number is None:
             return _not_yet()
-        return self._router.ask_worker(
-            lambda key: AppendBytes(
-                key,
+        return self._router.send_to_worker(
+            AppendBytes(
+                UNSENT,
                 0,
                 number,
                 batch,

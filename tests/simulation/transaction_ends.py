@@ -8,12 +8,12 @@ producer's next transaction has begun.
 """
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.runtime import ShardState
 from odradek.coordinator.transaction.requests import WriteMarkers
-from odradek.node.bus.messages import WriteMarker
+from odradek.node.bus.messages import AppendReply, WorkerRequest, WriteMarker
 from odradek.node.bus.reply import Reply, start_coroutine
 from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.context import RequestContext, Services, inter_broker_context
@@ -26,7 +26,6 @@ from odradek.node.router.shards.coordinator_service import INTERNAL_CALLER, Shar
 from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
-from odradek.node.worker.turns import Request
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
@@ -36,6 +35,8 @@ from tests.simulation.store import Identity
 
 if TYPE_CHECKING:
     import asyncio
+
+R = TypeVar("R")
 
 ASK_TIMEOUT_S = 1.0
 _IDS_OF_A_NODE = 1_000_000
@@ -79,7 +80,7 @@ class TransactionRouter(Protocol):
 
     def locate(self, identity: Identity) -> int | None: ...
 
-    def ask_worker(self, request: Callable[[int], Request]) -> Reply[Any]: ...
+    def send_to_worker(self, request: WorkerRequest[R]) -> Reply[R]: ...
 
 
 class _Coordinators:
@@ -108,32 +109,9 @@ class _Fanout:
     def __init__(self, router: TransactionRouter) -> None:
         self._router = router
 
-    def write_marker(
-        self,
-        *,
-        store: int,
-        number: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        is_commit: bool,
-        transaction_version: int,
-        expected_transaction: tuple[int, int] | None = None,
-    ) -> Reply[Any]:
-        return self._router.ask_worker(
-            lambda key: WriteMarker(
-                key,
-                store,
-                number,
-                producer_id,
-                producer_epoch,
-                coordinator_epoch,
-                is_commit,
-                transaction_version,
-                timeout_ms=_MARKER_TIMEOUT_MS,
-                expected_transaction=expected_transaction,
-            )
-        )
+    def send(self, request: WriteMarker) -> Reply[AppendReply]:
+        request.timeout_ms = _MARKER_TIMEOUT_MS
+        return self._router.send_to_worker(request)
 
 
 class _Logs:

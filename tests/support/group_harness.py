@@ -11,15 +11,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from odradek.cluster.controller.commands import DeleteTopics, TopicReference
-from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.coordinator.group.shard import GroupShard
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.node.bus.messages import (
-    Append,
     AppendBytes,
-    DeleteRecords,
-    DescribeProducers,
+    AppendReply,
+    WorkerRequest,
     WriteMarker,
 )
 from odradek.node.bus.reply import Reply, drive, start_coroutine
@@ -44,9 +42,9 @@ from tests.support.controller_harness import topic_id
 from tests.support.router_harness import LOCAL_HOST, LOCAL_PORT, RouterHarness
 from tests.support.stores import NOW_MS
 
+R = TypeVar("R")
 T = TypeVar("T")
 Response = TypeVar("Response")
-Asked = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
 
 DEADLINE_S = 5.0
@@ -78,105 +76,22 @@ class TurningFanout:
         self._turns = turns
         self._loop = loop
         self._next_id = 0
-        self._queue: list[tuple[Asked, Reply[Any]]] = []
+        self._queue: list[tuple[WorkerRequest[Any], Reply[Any]]] = []
         self.is_away = False
         self.append_count = 0
         self.marker_count = 0
 
-    def append_bytes(
-        self,
-        *,
-        store: int,
-        number: int,
-        batches: bytes,
-        is_client: bool = False,
-        acks: int = -1,
-        version: int = 13,
-        leader_epoch: int = -1,
-        timeout_ms: int = 30_000,
-        base_offset: int = -1,
-    ) -> Reply[Any]:
-        self.append_count += 1
-        self._next_id += 1
-        request = AppendBytes(
-            self._next_id,
-            store,
-            number,
-            batches,
-            is_client,
-            leader_epoch,
-            acks,
-            version,
-            base_offset=base_offset,
-        )
-        return self._ask(request)
+    def append_bytes(self, request: AppendBytes) -> Reply[AppendReply]:
+        return self.send(request)
 
-    def describe_producers(self, *, store: int, number: int) -> Reply[Any]:
-        self._next_id += 1
-        return self._ask(DescribeProducers(self._next_id, store, number))
-
-    def delete_records(
-        self, *, store: int, number: int, offset: int, timeout_ms: int
-    ) -> Reply[Any]:
-        self._next_id += 1
-        return self._ask(DeleteRecords(self._next_id, store, number, offset, timeout_ms))
-
-    def append_reference(
-        self,
-        *,
-        store: int,
-        number: int,
-        arena_offset: int,
-        length: int,
-        acks: int,
-        version: int,
-        has_headroom: bool = False,
-        timeout_ms: int = 30_000,
-        leader_epoch: int = ANY_EPOCH,
-    ) -> Reply[Any]:
-        self._next_id += 1
-        return self._ask(
-            Append(
-                self._next_id,
-                store,
-                number,
-                arena_offset,
-                length,
-                acks=acks,
-                version=version,
-                has_headroom=has_headroom,
-                timeout_ms=timeout_ms,
-                leader_epoch=leader_epoch,
-            )
-        )
-
-    def write_marker(
-        self,
-        *,
-        store: int,
-        number: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        is_commit: bool,
-        transaction_version: int,
-        expected_transaction: tuple[int, int] | None = None,
-    ) -> Reply[Any]:
-        self.marker_count += 1
-        self._next_id += 1
-        return self._ask(
-            WriteMarker(
-                self._next_id,
-                store,
-                number,
-                producer_id,
-                producer_epoch,
-                coordinator_epoch,
-                is_commit,
-                transaction_version,
-                expected_transaction=expected_transaction,
-            )
-        )
+    def send(self, request: WorkerRequest[R]) -> Reply[R]:
+        self._next_id = request.request_id = self._next_id + 1
+        self.append_count += isinstance(request, AppendBytes)
+        self.marker_count += isinstance(request, WriteMarker)
+        reply: Reply[Any] = Reply()
+        self._queue.append((request, reply))
+        self._loop.call_soon(self.turn)
+        return reply
 
     def come_back(self) -> None:
         """The worker is there again and finds what was asked meanwhile."""
@@ -192,12 +107,6 @@ class TurningFanout:
         replies = {request.request_id: reply for request, reply in queue}
         for answer in router.replies:
             replies[answer.request_id].resolve(answer)  # type: ignore[union-attr]  # only answers
-
-    def _ask(self, request: Asked) -> Reply[Any]:
-        reply: Reply[Any] = Reply()
-        self._queue.append((request, reply))
-        self._loop.call_soon(self.turn)
-        return reply
 
 
 class GroupHarness(RouterHarness):

@@ -30,13 +30,10 @@ from odradek.cluster.controller.commands import (
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import PartitionChanged
 from odradek.cluster.metadata.settings import broker_settings
-from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import (
-    Append,
     AppendBytes,
     Appended,
-    DeleteRecords,
-    DescribeProducers,
+    AppendReply,
     PartitionsAdvanced,
     ProducersDescribed,
     QuorumReplica,
@@ -44,6 +41,7 @@ from odradek.node.bus.messages import (
     RecordsDeleted,
     RequestFailed,
     ToRouter,
+    WorkerRequest,
 )
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.authorizer import (
@@ -71,6 +69,7 @@ from odradek.storage.settings import StoreOptions
 from tests.support.controller_harness import ControllerHarness
 from tests.support.stores import NOW_MS
 
+R = TypeVar("R")
 Response = TypeVar("Response")
 Denial = tuple[AclOperation, ResourceType, str]
 
@@ -148,68 +147,11 @@ class DirectFanout:
         self.is_away = False
         self.requests: list[Request] = []
 
-    def append_reference(
-        self,
-        *,
-        store: int,
-        number: int,
-        arena_offset: int,
-        length: int,
-        acks: int,
-        version: int,
-        has_headroom: bool = False,
-        timeout_ms: int = 30_000,
-        leader_epoch: int = ANY_EPOCH,
-    ) -> Reply[Any]:
-        return self._request(
-            Append(
-                self._id(),
-                store,
-                number,
-                arena_offset,
-                length,
-                acks=acks,
-                version=version,
-                has_headroom=has_headroom,
-                timeout_ms=timeout_ms,
-                leader_epoch=leader_epoch,
-            )
-        )
+    def append_bytes(self, request: AppendBytes) -> Reply[AppendReply]:
+        return self.send(request)
 
-    def append_bytes(
-        self,
-        *,
-        store: int,
-        number: int,
-        batches: bytes,
-        is_client: bool = False,
-        acks: int = -1,
-        version: int = 13,
-        timeout_ms: int = 30_000,
-    ) -> Reply[Any]:
-        return self._request(
-            AppendBytes(self._id(), store, number, batches, is_client, acks=acks, version=version)
-        )
-
-    def delete_records(
-        self, *, store: int, number: int, offset: int, timeout_ms: int
-    ) -> Reply[Any]:
-        return self._request(DeleteRecords(self._id(), store, number, offset, timeout_ms))
-
-    def describe_producers(
-        self, *, store: int, number: int, allow_follower: bool = False
-    ) -> Reply[Any]:
-        return self._request(DescribeProducers(self._id(), store, number, allow_follower))
-
-    def release_oldest(self) -> None:
-        """Carry out the oldest request that is held back."""
-        self._carry_out(*self._held.pop(0))
-
-    def _id(self) -> int:
-        self._next_id += 1
-        return self._next_id
-
-    def _request(self, request: Request) -> Reply[Any]:
+    def send(self, request: WorkerRequest[R]) -> Reply[R]:
+        self._next_id = request.request_id = self._next_id + 1
         self.requests.append(request)
         reply: Reply[Any] = Reply()
         if self.is_away:
@@ -219,6 +161,10 @@ class DirectFanout:
         else:
             self._carry_out(request, reply)
         return reply
+
+    def release_oldest(self) -> None:
+        """Carry out the oldest request that is held back."""
+        self._carry_out(*self._held.pop(0))
 
     def _carry_out(self, request: Request, reply: Reply[Any]) -> None:
         router = RouterState(self._harness.arena)

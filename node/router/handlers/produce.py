@@ -15,7 +15,7 @@ from collections.abc import Callable
 from odradek.cluster.metadata.image import TopicImage
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.cluster.replication.partition import ANY_EPOCH
-from odradek.node.bus.messages import Appended
+from odradek.node.bus.messages import UNSENT, Append, AppendBytes, Appended, AppendReply
 from odradek.node.bus.reply import Reply
 from odradek.node.router.addresses import endpoints_of, leader_for_clients
 from odradek.node.router.authorizer import AclOperation, ResourceType
@@ -24,7 +24,6 @@ from odradek.node.router.transactions.partition_verification import (
     TRANSACTION_V2_MIN_VERSION,
     TransactionalProducer,
 )
-from odradek.node.router.worker_client import AppendReply
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.legacy_records import up_convert
 from odradek.protocol.messages.current_leader import LeaderIdAndEpoch, NodeEndpoint
@@ -158,33 +157,25 @@ def _append(
     has_headroom = not stores or store == stores[-1]
     stores.append(store)
     arena_offset, length = context.offset_of(records), len(records)
+    message = Append(
+        UNSENT,
+        store,
+        number,
+        arena_offset,
+        length,
+        acks=acks,
+        version=version,
+        has_headroom=has_headroom,
+        timeout_ms=timeout_ms,
+    )
     if length < HEADER_BYTES or not records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
-        # The common path: no object but the message itself.
-        return services.worker_client.append_reference(
-            store=store,
-            number=number,
-            arena_offset=arena_offset,
-            length=length,
-            acks=acks,
-            version=version,
-            has_headroom=has_headroom,
-            timeout_ms=timeout_ms,
-        )
+        return services.worker_client.send(message)
     if request.transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     def append(leader_epoch: int) -> Reply[AppendReply]:
-        return services.worker_client.append_reference(
-            store=store,
-            number=number,
-            arena_offset=arena_offset,
-            length=length,
-            acks=acks,
-            version=version,
-            has_headroom=has_headroom,
-            timeout_ms=timeout_ms,
-            leader_epoch=leader_epoch,
-        )
+        message.leader_epoch = leader_epoch
+        return services.worker_client.send(message)
 
     partition = topic.name, data.index
     return _append_in_transaction(
@@ -233,13 +224,16 @@ def _append_copy(
         except ProtocolError:
             return ErrorCode.CORRUPT_MESSAGE
     return services.worker_client.append_bytes(
-        store=store,
-        number=number,
-        batches=batches,
-        is_client=True,
-        acks=request.acks,
-        version=context.api_version,
-        timeout_ms=request.timeout_ms,
+        AppendBytes(
+            UNSENT,
+            store,
+            number,
+            batches,
+            is_client=True,
+            acks=request.acks,
+            version=context.api_version,
+            timeout_ms=request.timeout_ms,
+        )
     )
 
 

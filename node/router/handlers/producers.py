@@ -4,7 +4,7 @@ Every replica answers from its own state: tools that look for hanging transactio
 it about all its partitions, not only those that it leads.
 """
 
-from odradek.node.bus.messages import ProducersDescribed
+from odradek.node.bus.messages import UNSENT, DescribeProducers, ProducersDescribed
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ErrorCode
@@ -46,8 +46,8 @@ async def _describe(
     if services.node_id not in topic.partitions[index].replicas or place is None:
         answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return answer
-    described = await services.worker_client.describe_producers(
-        store=place[0], number=place[1], allow_follower=True
+    described = await services.worker_client.send(
+        DescribeProducers(UNSENT, *place, allow_follower=True)
     )
     answer.error_code = described.error_code
     if isinstance(described, ProducersDescribed):

@@ -22,7 +22,7 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.metadata.config_description import describe_topic
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
-from odradek.node.bus.messages import RecordsDeleted
+from odradek.node.bus.messages import UNSENT, DeleteRecords, RecordsDeleted
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -295,14 +295,8 @@ async def handle_delete_records(
             if isinstance(place, ErrorCode):
                 answer.error_code = place
             else:
-                store, number = place
-                reply = services.worker_client.delete_records(
-                    store=store,
-                    number=number,
-                    offset=wanted.offset,
-                    timeout_ms=request.timeout_ms,
-                )
-                asked.append((answer, reply))
+                message = DeleteRecords(UNSENT, *place, wanted.offset, request.timeout_ms)
+                asked.append((answer, services.worker_client.send(message)))
             answers.append(answer)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     for answer, reply in asked:

@@ -18,10 +18,9 @@ from typing import Any, Final, TypeVarTuple, Unpack
 
 from odradek.coordinator.outcome import Answer, Command, ErrorReply
 from odradek.coordinator.runtime import CoordinatorBatch, ShardRuntime, ShardState
-from odradek.node.bus.messages import Appended
+from odradek.node.bus.messages import Appended, AppendReply, DescribeProducersReply
 from odradek.node.bus.reply import Reply
 from odradek.node.router.shards.shard_log import ShardLog
-from odradek.node.router.worker_client import AppendReply, DescribeProducersReply
 from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,

@@ -9,10 +9,17 @@ from typing import Any, Protocol
 
 from odradek.coordinator.loader import LogEntry, TransactionalEntry
 from odradek.coordinator.outcome import TransactionMarker
-from odradek.node.bus.messages import RequestFailed
+from odradek.node.bus.messages import (
+    UNSENT,
+    AppendBytes,
+    AppendReply,
+    DescribeProducers,
+    DescribeProducersReply,
+    RequestFailed,
+)
 from odradek.node.bus.reply import Reply
 from odradek.node.router.logs import Logs
-from odradek.node.router.worker_client import AppendReply, DescribeProducersReply, WorkerClient
+from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.control_records import ControlType, read_control_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import iter_batches, iter_records
@@ -61,8 +68,7 @@ class StoreShardLog:
         location = self._logs.locate(self._topic_id, self._partition)
         if location is None:
             return _not_leader()
-        store, number = location
-        return self._worker_client.describe_producers(store=store, number=number)
+        return self._worker_client.send(DescribeProducers(UNSENT, *location))
 
     def bounds(self) -> tuple[int, int]:
         """From the status table. Call it after the barrier."""
@@ -91,14 +97,10 @@ class StoreShardLog:
         location = self._logs.locate(self._topic_id, self._partition)
         if location is None:
             return _not_leader()
-        store, number = location
         return self._worker_client.append_bytes(
-            store=store,
-            number=number,
-            batches=batch,
-            acks=-1,
-            leader_epoch=leader_epoch,
-            base_offset=base_offset,
+            AppendBytes(
+                UNSENT, *location, batch, leader_epoch=leader_epoch, base_offset=base_offset
+            )
         )
 
     def _reader(self) -> tuple[StoreReader, int]:

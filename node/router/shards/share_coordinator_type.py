@@ -15,6 +15,7 @@ from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
 from odradek.coordinator.share.requests import Checkpoint, DropLog, ForgetTopicStates, MeasureLog
 from odradek.coordinator.share.settings import ShareStateSettings
 from odradek.coordinator.share.shard import ShareStateShard
+from odradek.node.bus.messages import UNSENT, DeleteRecords
 from odradek.node.bus.reply import drive
 from odradek.node.router.logs import LocatedLog, Logs
 from odradek.node.router.metadata_cache import MetadataCache
@@ -106,11 +107,10 @@ class ShareCoordinatorType:
         located = self._open_log(context.shard)
         if located is None or not context.is_current():
             return
-        answer = await self._worker_client.delete_records(
-            store=located.store,
-            number=located.number,
-            offset=end_offset,
-            timeout_ms=DELETE_RECORDS_TIMEOUT_MS,
+        answer = await self._worker_client.send(
+            DeleteRecords(
+                UNSENT, located.store, located.number, end_offset, DELETE_RECORDS_TIMEOUT_MS
+            )
         )
         if answer.error_code:
             code = ErrorCode(answer.error_code).name

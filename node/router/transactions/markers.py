@@ -21,6 +21,7 @@ from odradek.coordinator.outcome import TransactionMarker
 from odradek.coordinator.transaction.records import by_topic
 from odradek.coordinator.transaction.requests import MarkersWritten, WriteMarkers
 from odradek.coordinator.transaction.transaction_metadata import Partition
+from odradek.node.bus.messages import UNSENT, WriteMarker
 from odradek.node.bus.reply import drive, start_coroutine
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
@@ -107,16 +108,17 @@ class MarkerWriter:
         if place is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._partition_verification.on_marker(marker.producer_id)
-        answer = await self._worker_client.write_marker(
-            store=place[0],
-            number=place[1],
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            is_commit=marker.is_commit,
-            transaction_version=transaction_version,
+        message = WriteMarker(
+            UNSENT,
+            *place,
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.is_commit,
+            transaction_version,
             expected_transaction=expected_transaction,
         )
+        answer = await self._worker_client.send(message)
         return answer.error_code
 
     # -- inside -----------------------------------------------------------------------------------

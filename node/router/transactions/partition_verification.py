@@ -27,12 +27,11 @@ from odradek.coordinator.transaction.records import by_topic
 from odradek.coordinator.transaction.requests import AddPartitions, VerifyPartitions
 from odradek.coordinator.transaction.shard import TransactionShard
 from odradek.coordinator.transaction.transaction_metadata import EPOCH_BUMPS_SINCE, Partition
-from odradek.node.bus.messages import RequestFailed
+from odradek.node.bus.messages import AppendReply, RequestFailed
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_service import CoordinatorService
-from odradek.node.router.worker_client import AppendReply
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,

@@ -26,7 +26,7 @@ from odradek.coordinator.transaction.hanging_transactions import (
     is_late,
 )
 from odradek.coordinator.transaction.transaction_metadata import Partition, TransactionState
-from odradek.node.bus.messages import ProducersDescribed
+from odradek.node.bus.messages import UNSENT, DescribeProducers, ProducersDescribed
 from odradek.node.bus.reply import drive
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
@@ -185,9 +185,7 @@ class Watchdog:
         location = self._logs.locate(topic.topic_id, index) if topic is not None else None
         if location is None:
             return []
-        described = await self._worker_client.describe_producers(
-            store=location[0], number=location[1]
-        )
+        described = await self._worker_client.send(DescribeProducers(UNSENT, *location))
         if not isinstance(described, ProducersDescribed):
             return []
         return [

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from odradek.node.bus.arena import UNIT_BYTES, Arena
+from odradek.node.bus.messages import UNSENT, DeleteRecords
 from odradek.node.router import dispatch
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.dispatch import DECODED_BYTES_MAX, HANDLERS, Dispatcher, Handler
@@ -480,9 +481,7 @@ def test_a_late_failure_harms_nobody_who_was_answered_in_the_same_turn(
         _request: ProduceRequest, _context: RequestContext, services: Services
     ) -> ProduceResponse:
         store, number = house.harness.place("t")
-        await services.worker_client.delete_records(
-            store=store, number=number, offset=0, timeout_ms=5_000
-        )
+        await services.worker_client.send(DeleteRecords(UNSENT, store, number, 0))
         return ProduceResponse(responses=None)  # type: ignore[arg-type]  # the bug
 
     handle(ApiKey.PRODUCE, broken)

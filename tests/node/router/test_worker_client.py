@@ -13,9 +13,11 @@ import zmq
 from odradek.node.bus.arena import Arena
 from odradek.node.bus.endpoint import DealerLink, encode, ipc_address
 from odradek.node.bus.messages import (
+    UNSENT,
     Append,
     AppendBytes,
     Appended,
+    AppendReply,
     PartitionsAdvanced,
     RequestFailed,
     RouterGreeting,
@@ -27,7 +29,7 @@ from odradek.node.bus.messages import (
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.bus.ring import RingReader, RingWriter
 from odradek.node.bus.wakeup_pipe import WakeupPipe, WakeupWriter
-from odradek.node.router.worker_client import AppendReply, WorkerClient
+from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ErrorCode
 from tests.support.manual_router import reachable_count
 
@@ -153,7 +155,7 @@ async def _bus(
 
 
 def _append(worker_client: WorkerClient, store: int, payload: bytes) -> Reply[AppendReply]:
-    return worker_client.append_bytes(store=store, number=5, batches=payload)
+    return worker_client.append_bytes(AppendBytes(UNSENT, store, 5, payload))
 
 
 def test_the_first_request_leaves_at_once_and_the_rest_of_the_turn_in_one_message(

@@ -26,6 +26,9 @@ from odradek.cluster.replication.messages import ReplicaFetchPartition, ReplicaF
 from odradek.node.bus.arena import Arena
 from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from odradek.node.bus.messages import (
+    UNSENT,
+    AppendBytes,
+    AppendReply,
     DeleteRecords,
     FromController,
     MetadataApplied,
@@ -41,7 +44,7 @@ from odradek.node.bus.reply import Reply
 from odradek.node.child import python_command
 from odradek.node.config import WORKER_LISTENER_PREFIX
 from odradek.node.router.logs import Logs
-from odradek.node.router.worker_client import AppendReply, WorkerClient
+from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.status import ReplicaRole
 from odradek.storage.validation import AppendOrigin
@@ -568,7 +571,7 @@ class PlayedRouter:
         place = self.node.logs.locate(TOPIC_ID, partition)
         assert place is not None
         return self.worker_client.append_bytes(
-            store=place[0], number=place[1], batches=batch, is_client=True, acks=acks
+            AppendBytes(UNSENT, *place, batch, is_client=True, acks=acks)
         )
 
     def wait(self, *replies: "Reply[AppendReply]") -> list[AppendReply]:

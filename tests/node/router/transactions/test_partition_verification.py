@@ -7,12 +7,12 @@ import pytest
 
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
 from odradek.coordinator.transaction.requests import AddPartitions
+from odradek.node.bus.messages import AppendReply
 from odradek.node.bus.reply import Reply
 from odradek.node.router.transactions.partition_verification import (
     TransactionalProducer,
     produce_error,
 )
-from odradek.node.router.worker_client import AppendReply
 from odradek.protocol.errors import ErrorCode
 from tests.support.transaction_harness import TransactionalClient, TransactionHarness
 from tests.support.waiting import wait_until
