@@ -6,25 +6,24 @@ Values are immutable, their mappings are never written to. Called by `records`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import msgspec
 
 from odradek.coordinator.group.modern.records import (
+    TARGET_EPOCH,
+    TARGET_PARTITIONS,
     CurrentAssignment,
     CurrentRecord,
     EpochRecord,
     GroupEpoch,
-    GroupKey,
-    MemberKey,
     MemberRecord,
     MemberState,
     ModernRecords,
     TargetEpochRecord,
     TargetRecord,
     epochs_of,
-    target_epoch_format,
-    target_partitions_format,
+    modern_format,
 )
 from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.record_serde import RecordFormat, SchemaValue
@@ -40,8 +39,6 @@ from odradek.protocol.schema import (
     uuid,
 )
 from odradek.protocol.types import Uuid
-
-V = TypeVar("V")
 
 PartitionEpochs: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with the member's epoch when it was given to it."""
@@ -86,10 +83,8 @@ class ResolvedRegex(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int = 0
 
 
-class ConsumerEpochRecord(EpochRecord, frozen=True, gc=False):
+class ConsumerEpochRecord(EpochRecord[GroupEpoch], frozen=True, gc=False):
     """See EpochRecord."""
-
-    value: GroupEpoch | None
 
 
 class ConsumerMemberRecord(MemberRecord[ConsumerGroupMember], frozen=True):
@@ -276,32 +271,28 @@ def _partition_epochs(topics: list[_TopicEpochs]) -> PartitionEpochs:
 _STATES: Final = {int(state): state for state in MemberState}
 
 CONSUMER_FORMATS: Final = (
-    RecordFormat(
-        3,
-        ConsumerEpochRecord,
-        GroupKey,
-        SchemaValue("ConsumerGroupMetadataValue", _EpochValue, GroupEpoch),
-    ),
-    RecordFormat(
+    modern_format(3, ConsumerEpochRecord, "ConsumerGroupMetadataValue", _EpochValue, GroupEpoch),
+    modern_format(
         5,
         ConsumerMemberRecord,
-        MemberKey,
-        SchemaValue(
-            "ConsumerGroupMemberMetadataValue", _MemberValue, _member, to_struct=_member_value
-        ),
+        "ConsumerGroupMemberMetadataValue",
+        _MemberValue,
+        _member,
+        _member_value,
     ),
-    target_epoch_format(6, ConsumerTargetEpochRecord, "ConsumerGroupTargetAssignmentMetadataValue"),
-    target_partitions_format(7, ConsumerTargetRecord, "ConsumerGroupTargetAssignmentMemberValue"),
-    RecordFormat(
+    modern_format(
+        6, ConsumerTargetEpochRecord, "ConsumerGroupTargetAssignmentMetadataValue", *TARGET_EPOCH
+    ),
+    modern_format(
+        7, ConsumerTargetRecord, "ConsumerGroupTargetAssignmentMemberValue", *TARGET_PARTITIONS
+    ),
+    modern_format(
         8,
         ConsumerCurrentRecord,
-        MemberKey,
-        SchemaValue(
-            "ConsumerGroupCurrentMemberAssignmentValue",
-            _CurrentValue,
-            _current,
-            to_struct=_current_value,
-        ),
+        "ConsumerGroupCurrentMemberAssignmentValue",
+        _CurrentValue,
+        _current,
+        _current_value,
     ),
     RecordFormat(
         16,

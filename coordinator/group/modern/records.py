@@ -14,13 +14,14 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from odradek.coordinator.group.topics import Partitions
-from odradek.coordinator.record_serde import RecordFormat, SchemaValue
+from odradek.coordinator.record_serde import Convert, RecordFormat, SchemaValue
 from odradek.protocol.schema import array, int32, int64, string, struct, uuid
 from odradek.protocol.types import Uuid
 
 M = TypeVar("M")
 T = TypeVar("T")
 C = TypeVar("C")
+E = TypeVar("E")
 
 UNKNOWN_EPOCH: Final = -1
 """Of a partition or task whose record does not tell its epoch: older releases wrote none."""
@@ -77,11 +78,11 @@ class ModernRecord(Protocol):
         """What it stores; None removes the key."""
 
 
-class EpochRecord(msgspec.Struct, frozen=True, gc=False):
+class EpochRecord(msgspec.Struct, Generic[E], frozen=True, gc=False):
     """A group's epoch; without a value the group is gone."""
 
     group_id: str
-    value: Any
+    value: E | None
 
 
 class TargetEpochRecord(msgspec.Struct, frozen=True, gc=False):
@@ -118,7 +119,7 @@ class CurrentRecord(msgspec.Struct, Generic[C], frozen=True):
 class ModernRecords(NamedTuple):
     """The record classes of one type of group."""
 
-    epoch: type[EpochRecord]
+    epoch: type[EpochRecord[Any]]
     target_epoch: type[TargetEpochRecord]
     member: type[MemberRecord[Any]]
     target: type[TargetRecord[Any]]
@@ -129,24 +130,18 @@ class ModernRecords(NamedTuple):
 
 
 @struct
-class GroupKey:
-    """The key of what a group has one of."""
-
+class _GroupKey:
     group_id: str = string()
 
 
 @struct
-class MemberKey:
-    """The key of what a member has one of."""
-
+class _MemberKey:
     group_id: str = string()
     member_id: str = string()
 
 
 @struct
-class TargetEpochValue:
-    """See TargetEpoch."""
-
+class _TargetEpochValue:
     epoch: int = int32()
     assigned_at_ms: int = int64(tag=0)
 
@@ -160,9 +155,7 @@ class TopicPartitionsValue:
 
 
 @struct
-class PartitionsValue:
-    """See Partitions."""
-
+class _PartitionsValue:
     topic_partitions: list[TopicPartitionsValue] = array(TopicPartitionsValue)
 
 
@@ -194,19 +187,24 @@ def epochs_of(indexes: Sequence[int], epochs: Sequence[int] | None) -> Mapping[i
     return dict(zip(indexes, epochs, strict=True))
 
 
-def target_epoch_format(number: int, record: type[TargetEpochRecord], name: str) -> RecordFormat:
-    """The epoch of a target assignment is written alike by all types."""
-    return RecordFormat(number, record, GroupKey, SchemaValue(name, TargetEpochValue, TargetEpoch))
-
-
-def target_partitions_format(
-    number: int, record: type[TargetRecord[Partitions]], name: str
+def modern_format(
+    number: int,
+    record: type[msgspec.Struct],
+    name: str,
+    declared: type,
+    make: type[msgspec.Struct] | Convert,
+    to_struct: Convert | None = None,
 ) -> RecordFormat:
-    """Partitions as the target of a member."""
-    value = SchemaValue(
-        name,
-        PartitionsValue,
-        lambda read: partitions_of(read.topic_partitions),
-        to_struct=lambda target: _WrittenPartitions(topic_partitions_values(target)),
-    )
-    return RecordFormat(number, record, MemberKey, value)
+    """The format of what a member, or else a group, has one of. See RecordFormat, SchemaValue."""
+    key = _MemberKey if "member_id" in record.__struct_fields__ else _GroupKey
+    return RecordFormat(number, record, key, SchemaValue(name, declared, make, to_struct=to_struct))
+
+
+TARGET_EPOCH: Final = (_TargetEpochValue, TargetEpoch)
+"""How all types write the epoch of the target assignment."""
+TARGET_PARTITIONS: Final = (
+    _PartitionsValue,
+    lambda read: partitions_of(read.topic_partitions),
+    lambda target: _WrittenPartitions(topic_partitions_values(target)),
+)
+"""How partitions are written as the target of a member."""

@@ -6,33 +6,29 @@ Values are immutable, their mappings are never written to. Called by `records`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from odradek.coordinator.group.modern.records import (
+    TARGET_EPOCH,
+    TARGET_PARTITIONS,
     CurrentAssignment,
     CurrentRecord,
     EpochRecord,
     GroupEpoch,
-    GroupKey,
-    MemberKey,
     MemberRecord,
     ModernRecords,
     TargetEpochRecord,
     TargetRecord,
     TopicPartitionsValue,
+    modern_format,
     partitions_of,
-    target_epoch_format,
-    target_partitions_format,
     topic_partitions_values,
 )
 from odradek.coordinator.group.topics import NO_PARTITIONS, Partitions
-from odradek.coordinator.record_serde import RecordFormat, SchemaValue
 from odradek.protocol.schema import array, int8, int32, int64, string, struct, uuid
 from odradek.protocol.types import Uuid
-
-V = TypeVar("V")
 
 
 class NamedPartitions(NamedTuple):
@@ -78,10 +74,8 @@ class ShareMemberRecord(MemberRecord[ShareGroupMember], frozen=True):
     """See MemberRecord."""
 
 
-class ShareEpochRecord(EpochRecord, frozen=True, gc=False):
+class ShareEpochRecord(EpochRecord[GroupEpoch], frozen=True, gc=False):
     """See EpochRecord."""
-
-    value: GroupEpoch | None
 
 
 class ShareTargetEpochRecord(TargetEpochRecord, frozen=True, gc=False):
@@ -213,41 +207,31 @@ def _named(values: list[_NamedPartitionsValue]) -> TopicStates:
 
 
 SHARE_FORMATS: Final = (
-    RecordFormat(
-        10,
-        ShareMemberRecord,
-        MemberKey,
-        SchemaValue("ShareGroupMemberMetadataValue", _MemberValue, ShareGroupMember),
+    modern_format(
+        10, ShareMemberRecord, "ShareGroupMemberMetadataValue", _MemberValue, ShareGroupMember
     ),
-    RecordFormat(
-        11,
-        ShareEpochRecord,
-        GroupKey,
-        SchemaValue("ShareGroupMetadataValue", _EpochValue, GroupEpoch),
+    modern_format(11, ShareEpochRecord, "ShareGroupMetadataValue", _EpochValue, GroupEpoch),
+    modern_format(
+        12, ShareTargetEpochRecord, "ShareGroupTargetAssignmentMetadataValue", *TARGET_EPOCH
     ),
-    target_epoch_format(12, ShareTargetEpochRecord, "ShareGroupTargetAssignmentMetadataValue"),
-    target_partitions_format(13, ShareTargetRecord, "ShareGroupTargetAssignmentMemberValue"),
-    RecordFormat(
+    modern_format(
+        13, ShareTargetRecord, "ShareGroupTargetAssignmentMemberValue", *TARGET_PARTITIONS
+    ),
+    modern_format(
         14,
         ShareCurrentRecord,
-        MemberKey,
-        SchemaValue(
-            "ShareGroupCurrentMemberAssignmentValue",
-            _CurrentValue,
-            _current,
-            to_struct=_current_value,
-        ),
+        "ShareGroupCurrentMemberAssignmentValue",
+        _CurrentValue,
+        _current,
+        _current_value,
     ),
-    RecordFormat(
+    modern_format(
         15,
         ShareStatePartitionsRecord,
-        GroupKey,
-        SchemaValue(
-            "ShareGroupStatePartitionMetadataValue",
-            _StatesValue,
-            _states,
-            to_struct=_states_value,
-        ),
+        "ShareGroupStatePartitionMetadataValue",
+        _StatesValue,
+        _states,
+        _states_value,
     ),
 )
 """Type 9 (the subscribed topics themselves) was given up before 4.1 and decodes to None."""

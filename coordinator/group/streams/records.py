@@ -6,26 +6,24 @@ Values are immutable, their mappings are never written to. Called by `records`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from odradek.coordinator.group.modern.records import (
+    TARGET_EPOCH,
     CurrentAssignment,
     CurrentRecord,
     EpochRecord,
     GroupEpoch,
-    GroupKey,
-    MemberKey,
     MemberRecord,
     MemberState,
     ModernRecords,
     TargetEpochRecord,
     TargetRecord,
     epochs_of,
-    target_epoch_format,
+    modern_format,
 )
-from odradek.coordinator.record_serde import RecordFormat, SchemaValue
 from odradek.protocol.schema import (
     array,
     int8,
@@ -37,8 +35,6 @@ from odradek.protocol.schema import (
     struct,
     uint16,
 )
-
-V = TypeVar("V")
 
 Tasks: TypeAlias = Mapping[str, frozenset[int]]
 """Tasks by subtopology: the partitions. A subtopology without any is not there."""
@@ -159,10 +155,8 @@ class StreamsCurrentAssignment(CurrentAssignment, frozen=True):
     pending_revocation: TasksTupleWithEpochs = NO_TASKS_WITH_EPOCHS
 
 
-class StreamsEpochRecord(EpochRecord, frozen=True, gc=False):
+class StreamsEpochRecord(EpochRecord[StreamsGroupEpoch], frozen=True, gc=False):
     """See EpochRecord."""
-
-    value: StreamsGroupEpoch | None
 
 
 class StreamsMemberRecord(MemberRecord[StreamsGroupMember], frozen=True):
@@ -380,46 +374,31 @@ _STATES: Final = {
 _STATE_NUMBERS: Final = {state: number for number, state in _STATES.items()}
 
 STREAMS_FORMATS: Final = (
-    RecordFormat(
-        17,
-        StreamsEpochRecord,
-        GroupKey,
-        SchemaValue("StreamsGroupMetadataValue", _EpochValue, StreamsGroupEpoch),
+    modern_format(
+        17, StreamsEpochRecord, "StreamsGroupMetadataValue", _EpochValue, StreamsGroupEpoch
     ),
-    RecordFormat(
-        19,
-        StreamsMemberRecord,
-        MemberKey,
-        SchemaValue("StreamsGroupMemberMetadataValue", _MemberValue, StreamsGroupMember),
+    modern_format(
+        19, StreamsMemberRecord, "StreamsGroupMemberMetadataValue", _MemberValue, StreamsGroupMember
     ),
-    target_epoch_format(20, StreamsTargetEpochRecord, "StreamsGroupTargetAssignmentMetadataValue"),
-    RecordFormat(
+    modern_format(
+        20, StreamsTargetEpochRecord, "StreamsGroupTargetAssignmentMetadataValue", *TARGET_EPOCH
+    ),
+    modern_format(
         21,
         StreamsTargetRecord,
-        MemberKey,
-        SchemaValue(
-            "StreamsGroupTargetAssignmentMemberValue",
-            _TargetValue,
-            _target,
-            to_struct=_target_value,
-        ),
+        "StreamsGroupTargetAssignmentMemberValue",
+        _TargetValue,
+        _target,
+        _target_value,
     ),
-    RecordFormat(
+    modern_format(
         22,
         StreamsCurrentRecord,
-        MemberKey,
-        SchemaValue(
-            "StreamsGroupCurrentMemberAssignmentValue",
-            _CurrentValue,
-            _current,
-            to_struct=_current_value,
-        ),
+        "StreamsGroupCurrentMemberAssignmentValue",
+        _CurrentValue,
+        _current,
+        _current_value,
     ),
-    RecordFormat(
-        23,
-        StreamsTopologyRecord,
-        GroupKey,
-        SchemaValue("StreamsGroupTopologyValue", _TopologyValue, Topology),
-    ),
+    modern_format(23, StreamsTopologyRecord, "StreamsGroupTopologyValue", _TopologyValue, Topology),
 )
 """Type 18 was given up before any release had it and decodes to None."""
