@@ -9,21 +9,15 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from odradek.coordinator.group.classic.records import CLASSIC_FORMATS, GroupMetadataRecord
-from odradek.coordinator.group.consumer.records import CONSUMER_FORMATS, ConsumerGroupRecord
+from odradek.coordinator.group.consumer.records import CONSUMER_FORMATS
+from odradek.coordinator.group.modern.records import ModernRecord
 from odradek.coordinator.group.offsets.records import OFFSET_FORMATS, OffsetCommitRecord
 from odradek.coordinator.group.rewind.records import REWIND_FORMATS, RewindRecord
-from odradek.coordinator.group.share.records import SHARE_FORMATS, ShareGroupRecord
-from odradek.coordinator.group.streams.records import STREAMS_FORMATS, StreamsGroupRecord
+from odradek.coordinator.group.share.records import SHARE_FORMATS
+from odradek.coordinator.group.streams.records import STREAMS_FORMATS
 from odradek.coordinator.record_serde import Entry, RecordSerde
 
-OwnRecord: TypeAlias = (
-    OffsetCommitRecord
-    | GroupMetadataRecord
-    | ConsumerGroupRecord
-    | ShareGroupRecord
-    | StreamsGroupRecord
-    | RewindRecord
-)
+OwnRecord: TypeAlias = OffsetCommitRecord | GroupMetadataRecord | ModernRecord | RewindRecord
 
 _SERDE: Final = RecordSerde(
     "__consumer_offsets",

@@ -53,7 +53,11 @@ class ConsumerGroup(
     unit = "partitions"
     records = CONSUMER_RECORDS
     timers = ModernTimers(
-        "member-session", "assignment", "member-revocation", ("member-rejoin", "member-sync")
+        "member-session",
+        "assignment",
+        "member-revocation",
+        ("member-rejoin", "member-sync"),
+        own="downgrade",
     )
     first_epoch = GroupEpoch(0)
     no_target = NO_PARTITIONS

@@ -13,7 +13,7 @@ Called by `shard`, which owns the groups of the other kind and hands over what t
 
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Final, get_args
+from typing import Final
 
 from odradek.coordinator.group.classic.group import ClassicGroup, join_error
 from odradek.coordinator.group.classic.leave_group import SEVERAL_MEMBERS_SINCE
@@ -28,7 +28,6 @@ from odradek.coordinator.group.consumer.migration import (
 )
 from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentAssignment,
-    ConsumerGroupRecord,
 )
 from odradek.coordinator.group.consumer.target_assignment import (
     ConsumerTargetAssignmentBuilder,
@@ -47,7 +46,7 @@ from odradek.coordinator.group.modern.heartbeats import (
 from odradek.coordinator.group.modern.member_checks import check_member
 from odradek.coordinator.group.requests import CommitTopic, ConsumerHeartbeat, UpdateTopics
 from odradek.coordinator.group.step import GroupStep
-from odradek.coordinator.outcome import Command, TimerKey
+from odradek.coordinator.outcome import Command
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.messages.groups import (
@@ -82,9 +81,6 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
     change into classic ones and back.
     """
 
-    name = ConsumerGroup.group_type
-    record_types = get_args(ConsumerGroupRecord)
-    timer_kinds = ConsumerGroup.timers.kinds("downgrade")
     handlers: Mapping[type, GroupTypeHandler] = MappingProxyType({})
 
     def __init__(self, timeline: Timeline, adopt: Adopt, unstored: UnstoredMembers) -> None:
@@ -291,7 +287,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         member_id: str,
         step: GroupStep,
     ) -> str | None:
-        if timer not in group.timers.others:
+        if timer not in group.timers.of_members:
             return super()._why_removed(group, timer, member_id, step)
         group.awaiting_rejoin.discard(member_id)
         member = group.member(member_id)
@@ -300,7 +296,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         what = "join again" if timer == "member-rejoin" else "ask for its assignment"
         return f"did not {what} in time"
 
-    def _fire_other(self, group: ConsumerGroup, _key: TimerKey, step: GroupStep) -> None:
+    def _fire_own(self, group: ConsumerGroup, step: GroupStep) -> None:
         if self._can_downgrade(group, (), step):
             self._downgrade(group, (), step)
 

@@ -22,12 +22,16 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentRecord,
     ConsumerEpochRecord,
     ConsumerGroupMember,
-    ConsumerGroupRecord,
     ConsumerMemberRecord,
     ConsumerTargetEpochRecord,
     ConsumerTargetRecord,
 )
-from odradek.coordinator.group.modern.records import GroupEpoch, MemberState, TargetEpoch
+from odradek.coordinator.group.modern.records import (
+    GroupEpoch,
+    MemberState,
+    ModernRecord,
+    TargetEpoch,
+)
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.topics import Partitions, TopicCatalog
 from odradek.coordinator.timeline import Timeline
@@ -56,14 +60,14 @@ def can_upgrade(classic: ClassicGroup, settings: GroupSettings) -> bool:
 
 def consumer_group_of(
     classic: ClassicGroup, topics: TopicCatalog
-) -> tuple[ConsumerGroup, list[ConsumerGroupRecord]]:
+) -> tuple[ConsumerGroup, list[ModernRecord]]:
     """The classic group as a consumer group, and the records that make it one.
 
     The group returned is no table's yet: it is what the records will make. ProtocolError if a
     member's subscription or assignment cannot be read.
     """
     group_id, epoch = classic.group_id, classic.generation_id
-    records: list[ConsumerGroupRecord] = []
+    records: list[ModernRecord] = []
     owned_by = {member.member_id: _assigned(member, topics) for member in classic.members}
     records += (
         ConsumerMemberRecord(group_id, member.member_id, _consumer_member(member))

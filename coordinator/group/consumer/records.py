@@ -19,6 +19,7 @@ from odradek.coordinator.group.modern.records import (
     GroupEpoch,
     MemberRecord,
     MemberState,
+    ModernRecord,
     ModernRecords,
     TargetEpochRecord,
     TargetRecord,
@@ -103,10 +104,9 @@ class ConsumerCurrentRecord(CurrentRecord[ConsumerCurrentAssignment], frozen=Tru
     """See CurrentRecord."""
 
 
-class ConsumerRegexRecord(msgspec.Struct, frozen=True, gc=False):
+class ConsumerRegexRecord(ModernRecord, frozen=True, gc=False):
     """The topics that an expression stands for."""
 
-    group_id: str
     regex: str
     value: ResolvedRegex | None
 
@@ -117,15 +117,7 @@ CONSUMER_RECORDS: Final = ModernRecords(
     ConsumerMemberRecord,
     ConsumerTargetRecord,
     ConsumerCurrentRecord,
-)
-
-ConsumerGroupRecord: TypeAlias = (
-    ConsumerEpochRecord
-    | ConsumerMemberRecord
-    | ConsumerTargetEpochRecord
-    | ConsumerTargetRecord
-    | ConsumerCurrentRecord
-    | ConsumerRegexRecord
+    ConsumerRegexRecord,
 )
 
 

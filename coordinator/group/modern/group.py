@@ -71,13 +71,15 @@ class ModernTimers(NamedTuple):
     session: str
     assignment: str
     revocation: str | None = None
-    """None if members have nothing to give up."""
-    others: tuple[str, ...] = ()
-    """Of members, to be cancelled when a member is gone."""
+    """None if members have nothing to revoke."""
+    of_members: tuple[str, ...] = ()
+    """Of members, only of this type: to be cancelled when a member is gone."""
+    own: str | None = None
+    """Of groups, only of this type."""
 
-    def kinds(self, *more: str) -> frozenset[str]:
-        """All of them, and more."""
-        names = (self.session, self.assignment, self.revocation, *self.others, *more)
+    def kinds(self) -> frozenset[str]:
+        """All of them."""
+        names = (self.session, self.assignment, self.revocation, *self.of_members, self.own)
         return frozenset(name for name in names if name is not None)
 
 
@@ -324,7 +326,7 @@ class ModernGroup(Generic[M, T, C, E]):
     def member_keys(self, member_id: str) -> list[TimerKey]:
         """All timers that a member may have."""
         timers = self.timers
-        names = (timers.session, timers.revocation, *timers.others)
+        names = (timers.session, timers.revocation, *timers.of_members)
         return [(name, self.group_id, member_id) for name in names if name is not None]
 
 

@@ -45,26 +45,23 @@ G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
 
 
 class GroupType(ABC, Generic[G]):
-    """See the module's docstring. `new_group` makes a group without records.
+    """See the module's docstring. A `group_id` is that of a group that exists."""
 
-    What takes a `group_id` may ask that the group exists.
-    """
-
-    name: str
-    """As ListGroups has it."""
-    record_types: tuple[type, ...]
-    """The classes of the records that `replay` takes."""
-    timer_kinds: frozenset[str]
-    """The first parts of the keys of its timers; no other type has them."""
     is_kept_empty = False
     """Whether an Empty group stays until it is deleted: what it has read is not in offsets that
     expire."""
     handlers: Mapping[type, GroupTypeHandler]
     """The requests that are for this type of group alone."""
 
-    def __init__(self, timeline: Timeline, new_group: Callable[[str, Timeline], G]) -> None:
+    def __init__(self, timeline: Timeline, group_class: type[G]) -> None:
+        self.name = group_class.group_type
+        """As ListGroups has it."""
+        self.record_types: tuple[type, ...] = tuple(group_class.records)
+        """The classes of the records that `replay` takes."""
+        self.timer_kinds = group_class.timers.kinds()
+        """The first parts of the keys of its timers; no other type has them."""
         self._timeline = timeline
-        self._new_group = new_group
+        self._new_group = group_class
         self._groups: dict[str, G] = {}
         # Groups that are no more, whose objects are kept until that is committed.
         self._ended: dict[str, None] = {}
@@ -87,7 +84,7 @@ class GroupType(ABC, Generic[G]):
             self._ended[group_id] = None
         for dropped_id in drop_deleted(self._groups, self._ended) if self._ended else ():
             self._on_dropped(dropped_id)
-        if record.value is None and isinstance(record, EpochRecord):
+        if isinstance(record, EpochRecord) and record.value is None:
             self.events.forget(group_id)
 
     def _on_dropped(self, group_id: str) -> None:
@@ -180,8 +177,8 @@ class GroupType(ABC, Generic[G]):
             if group.epoch > group.target_epoch:
                 self._assign(group, step)
                 self._note(group, step, "it was due")
-        elif key[0] not in (timers.session, timers.revocation, *timers.others):
-            self._fire_other(group, key, step)
+        elif key[0] == timers.own:
+            self._fire_own(group, step)
         elif group.member(key[2]) is not None:
             why = self._why_removed(group, key[0], key[2], step)
             if why is not None:
@@ -206,9 +203,8 @@ class GroupType(ABC, Generic[G]):
     def _remove(self, group: G, member_id: str, step: GroupStep) -> None:
         """A member is gone, or is taken for gone."""
 
-    def _fire_other(self, group: G, key: TimerKey, step: GroupStep) -> None:
-        """A timer that only this type of group has."""
-        raise NotImplementedError
+    def _fire_own(self, group: G, step: GroupStep) -> None:
+        """The timer of groups that only this type has."""
 
     def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
         """The catalog of topics has changed: start an epoch in every group whose topics have."""

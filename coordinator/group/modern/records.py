@@ -1,15 +1,15 @@
 """What the records of all newer types of groups have in common: epochs, members, targets, currents.
 
 A type of group (consumer, share, streams) has a record class of its own for each of these, with a
-number of its own in the log, so that `replay` is found by class. Their last field is the value;
-None removes the key. Values are immutable, their mappings are never written to.
+number of its own in the log, so that `replay` is found by class. Values are immutable, their
+mappings are never written to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -66,52 +66,41 @@ class CurrentAssignment(msgspec.Struct, frozen=True):
     pending_revocation: Any = None
 
 
-class ModernRecord(Protocol):
-    """What is asked of a record of any kind."""
-
-    @property
-    def group_id(self) -> str:
-        """The group it is about."""
-
-    @property
-    def value(self) -> object:
-        """What it stores; None removes the key."""
-
-
-class EpochRecord(msgspec.Struct, Generic[E], frozen=True, gc=False):
-    """A group's epoch; without a value the group is gone."""
+class ModernRecord(msgspec.Struct, frozen=True):
+    """A record of a newer group. Its last field is the value; None removes the key."""
 
     group_id: str
+
+
+class EpochRecord(ModernRecord, Generic[E], frozen=True, gc=False):
+    """A group's epoch; without a value the group is gone."""
+
     value: E | None
 
 
-class TargetEpochRecord(msgspec.Struct, frozen=True, gc=False):
+class TargetEpochRecord(ModernRecord, frozen=True, gc=False):
     """The epoch of the target assignment, written after the targets that changed."""
 
-    group_id: str
     value: TargetEpoch | None
 
 
-class MemberRecord(msgspec.Struct, Generic[M], frozen=True):
+class MemberRecord(ModernRecord, Generic[M], frozen=True):
     """A member; without a value it is gone."""
 
-    group_id: str
     member_id: str
     value: M | None
 
 
-class TargetRecord(msgspec.Struct, Generic[T], frozen=True):
+class TargetRecord(ModernRecord, Generic[T], frozen=True):
     """The target assignment of a member."""
 
-    group_id: str
     member_id: str
     value: T | None
 
 
-class CurrentRecord(msgspec.Struct, Generic[C], frozen=True):
+class CurrentRecord(ModernRecord, Generic[C], frozen=True):
     """The current assignment of a member."""
 
-    group_id: str
     member_id: str
     value: C | None
 
@@ -124,6 +113,8 @@ class ModernRecords(NamedTuple):
     member: type[MemberRecord[Any]]
     target: type[TargetRecord[Any]]
     current: type[CurrentRecord[Any]]
+    own: type[ModernRecord]
+    """A kind of record that only this type of group has."""
 
 
 # -- formats --------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class ShareGroup(ModernGroup[ShareGroupMember, Partitions, ShareCurrentAssignmen
     group_type = GROUP_TYPE_SHARE
     unit = "partitions"
     records = SHARE_RECORDS
-    timers = ModernTimers("share-session", "share-assignment")
+    timers = ModernTimers("share-session", "share-assignment", own="share-states")
     first_epoch = GroupEpoch(0)
     no_target = NO_PARTITIONS
     new_current = ShareCurrentAssignment()

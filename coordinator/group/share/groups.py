@@ -16,7 +16,7 @@ Called by `shard`, as one of its group types.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, TypeAlias, get_args
+from typing import Final, TypeAlias
 
 from odradek.coordinator.group.deleted_groups import deleted_group
 from odradek.coordinator.group.group_record import GroupRecord
@@ -33,7 +33,6 @@ from odradek.coordinator.group.share import state_partitions as changes
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.share.heartbeats import check, heartbeat
 from odradek.coordinator.group.share.records import (
-    ShareGroupRecord,
     ShareStatePartitionsRecord,
     TopicStates,
 )
@@ -90,10 +89,7 @@ class ShareGroups(GroupType[ShareGroup]):
     """See the module's docstring, and GroupType. `group_type_of` tells what kind of group has an
     id, and `extra_tombstones` removes what is kept beside a group: it goes with it."""
 
-    name = ShareGroup.group_type
     is_kept_empty = True
-    record_types = get_args(ShareGroupRecord)
-    timer_kinds = ShareGroup.timers.kinds("share-states")
 
     def __init__(
         self,
@@ -203,7 +199,7 @@ class ShareGroups(GroupType[ShareGroup]):
     def _remove(self, group: ShareGroup, member_id: str, step: GroupStep) -> None:
         remove_members(ShareTargetAssignmentBuilder(group), [member_id], step)
 
-    def _fire_other(self, group: ShareGroup, _key: TimerKey, step: GroupStep) -> None:
+    def _fire_own(self, group: ShareGroup, step: GroupStep) -> None:
         self._retry_states(group, step)
         self._note(group, step, "states of partitions are asked for again")
 

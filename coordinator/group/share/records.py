@@ -18,6 +18,7 @@ from odradek.coordinator.group.modern.records import (
     EpochRecord,
     GroupEpoch,
     MemberRecord,
+    ModernRecord,
     ModernRecords,
     TargetEpochRecord,
     TargetRecord,
@@ -90,10 +91,9 @@ class ShareCurrentRecord(CurrentRecord[ShareCurrentAssignment], frozen=True):
     """See CurrentRecord."""
 
 
-class ShareStatePartitionsRecord(msgspec.Struct, frozen=True, gc=False):
+class ShareStatePartitionsRecord(ModernRecord, frozen=True, gc=False):
     """The partitions that have a share state."""
 
-    group_id: str
     value: StatePartitions | None
 
 
@@ -103,15 +103,7 @@ SHARE_RECORDS: Final = ModernRecords(
     ShareMemberRecord,
     ShareTargetRecord,
     ShareCurrentRecord,
-)
-
-ShareGroupRecord: TypeAlias = (
-    ShareMemberRecord
-    | ShareEpochRecord
-    | ShareTargetEpochRecord
-    | ShareTargetRecord
-    | ShareCurrentRecord
-    | ShareStatePartitionsRecord
+    ShareStatePartitionsRecord,
 )
 
 

@@ -6,7 +6,7 @@ known. Called by `shard`, as one of its group types.
 """
 
 from collections.abc import Mapping
-from typing import Final, get_args
+from typing import Final
 
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.modern.event_history import heartbeat_reason
@@ -21,7 +21,6 @@ from odradek.coordinator.group.requests import CommitTopic, UpdateTopics
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams import heartbeats
 from odradek.coordinator.group.streams.group import StreamsGroup
-from odradek.coordinator.group.streams.records import StreamsGroupRecord
 from odradek.coordinator.group.streams.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.responses import (
     DescriptionStatus,
@@ -51,10 +50,6 @@ _DESCRIPTIONS_SINCE: Final = 1
 
 class StreamsGroups(GroupType[StreamsGroup]):
     """See the module's docstring, and GroupType. An Empty classic group may become one of these."""
-
-    name = StreamsGroup.group_type
-    record_types = get_args(StreamsGroupRecord)
-    timer_kinds = StreamsGroup.timers.kinds()
 
     def __init__(
         self, timeline: Timeline, group_type_of: GroupTypeOf, classic: ClassicGroups

@@ -18,6 +18,7 @@ from odradek.coordinator.group.modern.records import (
     GroupEpoch,
     MemberRecord,
     MemberState,
+    ModernRecord,
     ModernRecords,
     TargetEpochRecord,
     TargetRecord,
@@ -175,10 +176,9 @@ class StreamsCurrentRecord(CurrentRecord[StreamsCurrentAssignment], frozen=True)
     """See CurrentRecord."""
 
 
-class StreamsTopologyRecord(msgspec.Struct, frozen=True):
+class StreamsTopologyRecord(ModernRecord, frozen=True):
     """The group's topology."""
 
-    group_id: str
     value: Topology | None
 
 
@@ -188,15 +188,7 @@ STREAMS_RECORDS: Final = ModernRecords(
     StreamsMemberRecord,
     StreamsTargetRecord,
     StreamsCurrentRecord,
-)
-
-StreamsGroupRecord: TypeAlias = (
-    StreamsEpochRecord
-    | StreamsMemberRecord
-    | StreamsTargetEpochRecord
-    | StreamsTargetRecord
-    | StreamsCurrentRecord
-    | StreamsTopologyRecord
+    StreamsTopologyRecord,
 )
 
 

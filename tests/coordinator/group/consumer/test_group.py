@@ -9,7 +9,6 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentRecord,
     ConsumerEpochRecord,
     ConsumerGroupMember,
-    ConsumerGroupRecord,
     ConsumerMemberRecord,
     ConsumerRegexRecord,
     ConsumerTargetEpochRecord,
@@ -17,13 +16,18 @@ from odradek.coordinator.group.consumer.records import (
     ResolvedRegex,
 )
 from odradek.coordinator.group.modern.group import ModernGroupState
-from odradek.coordinator.group.modern.records import GroupEpoch, MemberState, TargetEpoch
+from odradek.coordinator.group.modern.records import (
+    GroupEpoch,
+    MemberState,
+    ModernRecord,
+    TargetEpoch,
+)
 from odradek.coordinator.timeline import Timeline
 
 T = b"t" * 16
 
 
-def group_of(*records: ConsumerGroupRecord) -> ConsumerGroup:
+def group_of(*records: ModernRecord) -> ConsumerGroup:
     group = ConsumerGroup("g", Timeline())
     for record in records:
         group.replay(record)
@@ -90,7 +94,7 @@ def test_a_group_exists_as_long_as_its_epoch_is_stored() -> None:
     ],
 )
 def test_the_state_follows_from_epochs_and_members(
-    records: list[ConsumerGroupRecord], state: ModernGroupState
+    records: list[ModernRecord], state: ModernGroupState
 ) -> None:
     assert group_of(ConsumerEpochRecord("g", GroupEpoch(2)), *records).state is state
 

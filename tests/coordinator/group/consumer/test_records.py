@@ -10,7 +10,6 @@ from odradek.coordinator.group.consumer.records import (
     ConsumerCurrentRecord,
     ConsumerEpochRecord,
     ConsumerGroupMember,
-    ConsumerGroupRecord,
     ConsumerMemberRecord,
     ConsumerRegexRecord,
     ConsumerTargetEpochRecord,
@@ -21,6 +20,7 @@ from odradek.coordinator.group.modern.records import (
     UNKNOWN_EPOCH,
     GroupEpoch,
     MemberState,
+    ModernRecord,
     TargetEpoch,
 )
 from odradek.coordinator.group.records import decode, encode
@@ -38,7 +38,7 @@ MEMBER = ConsumerGroupMember(
     rebalance_timeout_ms=300_000,
     server_assignor="range",
 )
-RECORDS: list[ConsumerGroupRecord] = [
+RECORDS: list[ModernRecord] = [
     ConsumerEpochRecord("g", GroupEpoch(5, -7)),
     ConsumerEpochRecord("g", GroupEpoch(5)),
     ConsumerEpochRecord("g", None),
@@ -63,7 +63,7 @@ RECORDS: list[ConsumerGroupRecord] = [
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_what_is_written_is_read(record: ConsumerGroupRecord) -> None:
+def test_what_is_written_is_read(record: ModernRecord) -> None:
     assert decode(*encode(record)) == record
 
 

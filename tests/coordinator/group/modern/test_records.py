@@ -7,6 +7,7 @@ from odradek.coordinator.group.modern.records import (
     CurrentRecord,
     EpochRecord,
     MemberRecord,
+    ModernRecord,
     ModernRecords,
     TargetEpochRecord,
     TargetRecord,
@@ -19,7 +20,7 @@ ALL = (CONSUMER_RECORDS, SHARE_RECORDS, STREAMS_RECORDS)
 
 @pytest.mark.parametrize("records", ALL)
 def test_every_type_has_its_own_class_of_each_record(records: ModernRecords) -> None:
-    bases = (EpochRecord, TargetEpochRecord, MemberRecord, TargetRecord, CurrentRecord)
-    for own, base in zip(records, bases, strict=True):
-        assert issubclass(own, base)
+    common = (EpochRecord, TargetEpochRecord, MemberRecord, TargetRecord, CurrentRecord)
+    for record, base in zip(records, (*common, ModernRecord), strict=True):
+        assert issubclass(record, base)
     assert all(set(records).isdisjoint(other) for other in ALL if other is not records)

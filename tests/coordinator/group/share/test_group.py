@@ -1,7 +1,7 @@
 """A share group's tables: what records make of it, and what may be dropped."""
 
 from odradek.coordinator.group.modern.group import ModernGroupState
-from odradek.coordinator.group.modern.records import GroupEpoch, TargetEpoch
+from odradek.coordinator.group.modern.records import GroupEpoch, ModernRecord, TargetEpoch
 from odradek.coordinator.group.share.group import NO_STATES, ShareGroup
 from odradek.coordinator.group.share.records import (
     NamedPartitions,
@@ -9,7 +9,6 @@ from odradek.coordinator.group.share.records import (
     ShareCurrentRecord,
     ShareEpochRecord,
     ShareGroupMember,
-    ShareGroupRecord,
     ShareMemberRecord,
     ShareStatePartitionsRecord,
     ShareTargetEpochRecord,
@@ -21,7 +20,7 @@ from odradek.coordinator.timeline import Timeline
 T = bytes(range(16))
 TARGET = {T: frozenset({1})}
 STATES = StatePartitions({}, {T: NamedPartitions("a", frozenset({1}))})
-ALL: list[ShareGroupRecord] = [
+ALL: list[ModernRecord] = [
     ShareEpochRecord("g", GroupEpoch(3, 9)),
     ShareMemberRecord("g", "m", ShareGroupMember(topic_names=("a", "b"))),
     ShareMemberRecord("g", "n", ShareGroupMember(topic_names=("b",))),

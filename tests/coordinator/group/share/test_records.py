@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.coordinator.group.modern.records import GroupEpoch, TargetEpoch
+from odradek.coordinator.group.modern.records import GroupEpoch, ModernRecord, TargetEpoch
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.share.records import (
     NamedPartitions,
@@ -12,7 +12,6 @@ from odradek.coordinator.group.share.records import (
     ShareCurrentRecord,
     ShareEpochRecord,
     ShareGroupMember,
-    ShareGroupRecord,
     ShareMemberRecord,
     ShareStatePartitionsRecord,
     ShareTargetEpochRecord,
@@ -23,7 +22,7 @@ from odradek.protocol.errors import ProtocolError
 
 T = bytes(range(16))
 U = bytes(range(16, 32))
-RECORDS: list[ShareGroupRecord] = [
+RECORDS: list[ModernRecord] = [
     ShareMemberRecord(
         "g",
         "m",
@@ -56,7 +55,7 @@ RECORDS: list[ShareGroupRecord] = [
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_a_record_is_read_as_it_was_written(record: ShareGroupRecord) -> None:
+def test_a_record_is_read_as_it_was_written(record: ModernRecord) -> None:
     assert decode(*encode(record)) == record
 
 
@@ -102,7 +101,7 @@ def test_a_record_is_read_as_it_was_written(record: ShareGroupRecord) -> None:
     ],
 )
 def test_records_stand_in_the_log_as_kafka_writes_them(
-    record: ShareGroupRecord, key: str, value: str
+    record: ModernRecord, key: str, value: str
 ) -> None:
     assert encode(record) == (bytes.fromhex(key), bytes.fromhex(value))
 
@@ -115,9 +114,7 @@ def test_a_newer_version_is_not_guessed_at() -> None:
 
 
 @given(st.sampled_from([record for record in RECORDS if encode(record)[1]]), st.data())
-def test_a_record_that_is_cut_short_is_malformed(
-    record: ShareGroupRecord, data: st.DataObject
-) -> None:
+def test_a_record_that_is_cut_short_is_malformed(record: ModernRecord, data: st.DataObject) -> None:
     key, value = encode(record)
     assert value is not None
     length = data.draw(st.integers(0, len(value) - 1))

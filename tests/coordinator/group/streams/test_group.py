@@ -3,7 +3,7 @@
 from itertools import permutations
 
 from odradek.coordinator.group.modern.group import ModernGroupState
-from odradek.coordinator.group.modern.records import MemberState, TargetEpoch
+from odradek.coordinator.group.modern.records import MemberState, ModernRecord, TargetEpoch
 from odradek.coordinator.group.streams.group import StreamsGroup
 from odradek.coordinator.group.streams.records import (
     StreamsCurrentAssignment,
@@ -11,7 +11,6 @@ from odradek.coordinator.group.streams.records import (
     StreamsEpochRecord,
     StreamsGroupEpoch,
     StreamsGroupMember,
-    StreamsGroupRecord,
     StreamsMemberRecord,
     StreamsTargetEpochRecord,
     StreamsTopologyRecord,
@@ -31,7 +30,7 @@ def member(process: str, instance: str | None = None) -> StreamsGroupMember:
 
 
 def test_holders_are_counted_whether_the_member_or_its_tasks_come_first() -> None:
-    records: list[StreamsGroupRecord] = [
+    records: list[ModernRecord] = [
         StreamsMemberRecord("g", "m", member("p")),
         StreamsCurrentRecord("g", "m", CURRENT),
         StreamsMemberRecord("g", "n", member("p")),
@@ -65,7 +64,7 @@ def test_the_state_follows_topology_epochs_and_members() -> None:
         False,
     )
     states = [group.state]
-    records: list[StreamsGroupRecord] = [
+    records: list[ModernRecord] = [
         StreamsTopologyRecord("g", Topology(0, ())),
         StreamsMemberRecord("g", "m", member("p")),
         StreamsEpochRecord("g", StreamsGroupEpoch(3, 1, 0)),

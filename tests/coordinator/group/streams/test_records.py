@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.coordinator.group.modern.records import UNKNOWN_EPOCH, MemberState, TargetEpoch
+from odradek.coordinator.group.modern.records import (
+    UNKNOWN_EPOCH,
+    MemberState,
+    ModernRecord,
+    TargetEpoch,
+)
 from odradek.coordinator.group.records import decode, encode
 from odradek.coordinator.group.streams.records import (
     InternalTopic,
@@ -16,7 +21,6 @@ from odradek.coordinator.group.streams.records import (
     StreamsEpochRecord,
     StreamsGroupEpoch,
     StreamsGroupMember,
-    StreamsGroupRecord,
     StreamsMemberRecord,
     StreamsTargetEpochRecord,
     StreamsTargetRecord,
@@ -30,7 +34,7 @@ from odradek.protocol.errors import ProtocolError
 
 STANDBY = StoredPair("num.standby.replicas", "1")
 COMPACT = StoredPair("cleanup.policy", "compact")
-KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
+KAFKAS: list[tuple[ModernRecord, str, str]] = [
     (
         StreamsEpochRecord(
             "g", StreamsGroupEpoch(7, -5, 3, (StoredPair("num.standby.replicas", "1"),))
@@ -119,7 +123,7 @@ KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
         "616374000002027302027200000004000001000202000101020000000000",
     ),
 ]
-GONE: list[StreamsGroupRecord] = [
+GONE: list[ModernRecord] = [
     StreamsEpochRecord("g", None),
     StreamsMemberRecord("g", "m", None),
     StreamsTargetEpochRecord("g", None),
@@ -130,7 +134,7 @@ GONE: list[StreamsGroupRecord] = [
 
 
 @pytest.mark.parametrize(("record", "key", "value"), KAFKAS)
-def test_bytes_are_kafkas(record: StreamsGroupRecord, key: str, value: str) -> None:
+def test_bytes_are_kafkas(record: ModernRecord, key: str, value: str) -> None:
     written = encode(record)
     assert written[0].hex() == key
     assert written[1] is not None
@@ -139,7 +143,7 @@ def test_bytes_are_kafkas(record: StreamsGroupRecord, key: str, value: str) -> N
 
 
 @pytest.mark.parametrize("record", GONE)
-def test_a_null_value_takes_a_key_away(record: StreamsGroupRecord) -> None:
+def test_a_null_value_takes_a_key_away(record: ModernRecord) -> None:
     key, value = encode(record)
     assert value is None
     assert decode(key, None) == record
@@ -147,7 +151,7 @@ def test_a_null_value_takes_a_key_away(record: StreamsGroupRecord) -> None:
 
 @pytest.mark.parametrize(("record", "key", "value"), KAFKAS)
 def test_a_value_that_ends_too_early_is_no_record(
-    record: StreamsGroupRecord, key: str, value: str
+    record: ModernRecord, key: str, value: str
 ) -> None:
     octets = bytes.fromhex(value)
     # The last byte counts tagged fields, of which these have none that anybody would look for.
