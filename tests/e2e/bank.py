@@ -1,10 +1,11 @@
-"""Money that moves in transactions, those who look on, and how far behind what is stable may be.
+"""Transactions that move money, auditors that read them, and the lag of the last stable offset.
 
-Each bank moves an amount from one account to another: a record that takes it and one that gives it,
-in two partitions, and perhaps the bank's position in a group, in one transaction; now and then it
-aborts on purpose. Whoever reads what is committed sees both records of a transaction or none: both
-of every one that was acknowledged, none of those that were aborted; so that all amounts together
-are nothing. The position is that of the last one, and nothing is held back for ever.
+Each bank moves an amount from one account to another in one transaction: a debit record and a
+credit record in two partitions, and sometimes the bank's position in a group. Some transactions are
+aborted on purpose. A read_committed consumer must see both records of a transaction or none: both
+of every acknowledged one, none of an aborted one. So the sum of all amounts is always zero. The
+committed position is that of the last transaction, and no transaction holds back the last stable
+offset for ever.
 """
 
 import random
@@ -28,22 +29,22 @@ SOURCE: Final = "orders"
 PARTITIONS: Final = 4
 CALL_S: Final = 10.0
 TIMEOUT_S: Final = 20.0
-"""Of transactions."""
+"""Timeout of transactions."""
 _POLL_S: Final = 0.2
 _CLIENT: Final[dict[str, str | int | float | bool]] = {
-    # What librdkafka says of broken connections is what the tests are about.
+    # librdkafka's messages about broken connections are expected here.
     "log_level": 0,
-    # One that sees its only broker die forgets it, and waits for the return of its group's
-    # coordinator without end, whatever time it was given (confluentinc/librdkafka#5511).
+    # If its only known broker dies, librdkafka forgets it and waits for the group coordinator
+    # without a time limit, whatever timeout was given (confluentinc/librdkafka#5511).
     "metadata.recovery.strategy": "none",
     "reconnect.backoff.max.ms": 500,
 }
 
 
 class Bank(threading.Thread):
-    """Transactions one after the other, until it is told to stop.
+    """Runs transactions one after another until `stop`.
 
-    It can only commit positions where no broker is fenced for a while: librdkafka forgets such a
+    It can only commit positions where no broker is fenced for long: librdkafka forgets such a
     broker, see _CLIENT.
     """
 
@@ -56,9 +57,9 @@ class Bank(threading.Thread):
         self.aborted: list[int] = []
         self.unknown: list[int] = []
         self.replaced_count = 0
-        """Producers that could not go on."""
+        """Producers that were replaced after a fatal error."""
         self.ends = dict.fromkeys(range(PARTITIONS), 0)
-        """Where the logs end, as far as was acknowledged."""
+        """The acknowledged end offsets."""
         self.fault: BaseException | None = None
         self._servers = bootstrap
         self._random = random.Random(number)
@@ -101,7 +102,7 @@ class Bank(threading.Thread):
         return producer
 
     def _move(self, producer: Producer, number: int) -> bool:
-        """One transaction; False if the producer cannot go on."""
+        """One transaction; False if the producer must be replaced."""
         amount = self._random.randint(1, 1_000)
         is_decided = False
         try:
@@ -152,7 +153,7 @@ class Bank(threading.Thread):
 
 
 class BankAuditor(threading.Thread):
-    """Reads what is committed while banks are at work; `seen` counts what it has read."""
+    """A read_committed consumer beside the banks; `seen` counts its records."""
 
     def __init__(self, bootstrap: str, number: int) -> None:
         super().__init__(daemon=True)
@@ -193,7 +194,7 @@ class BankAuditor(threading.Thread):
             self.fault = error
 
     def finish(self, ends: dict[int, int]) -> Counter[str]:
-        """Everything there is below these ends, once it has been read."""
+        """Read up to these end offsets."""
         self._ends = ends
         self.join(WAIT_S)
         assert not self.is_alive(), f"held back: {self._consumer.position(self._partitions())}"
@@ -203,7 +204,7 @@ class BankAuditor(threading.Thread):
         return self.seen
 
     def _has_everything(self, partitions: Sequence[TopicPartition]) -> bool:
-        """A position is behind the marker, too, once what is stable has been read."""
+        """A position may be behind a marker as well, once all stable records are read."""
         ends = self._ends
         if ends is None:
             return False
@@ -218,7 +219,7 @@ class BankAuditor(threading.Thread):
 
 
 class StableWatch(threading.Thread):
-    """Looks how long a last stable offset stands still below its log's end."""
+    """Measures how long the last stable offset stays still below the log's end."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(daemon=True)
@@ -244,7 +245,7 @@ class StableWatch(threading.Thread):
                     self._look(index)
 
     def stop(self) -> float:
-        """The longest time, in seconds."""
+        """Returns the longest time, in seconds."""
         self._is_stopping.set()
         self.join(WAIT_S)
         for reader in self._readers:
@@ -265,8 +266,8 @@ class StableWatch(threading.Thread):
 
 
 def ends_of(bootstrap: str, banks: Sequence[Bank] = ()) -> dict[int, int]:
-    """Where the logs end for those who read everything, once that covers what the banks were told:
-    a worker that was started anew learns only then how far its logs are committed."""
+    """The end offsets for read_uncommitted, once they cover the acknowledged records: a worker that
+    has just started learns the high watermark only later."""
 
     def ends() -> dict[int, int] | None:
         looked = watermarks(bootstrap, TOPIC, range(PARTITIONS))
@@ -280,14 +281,14 @@ def ends_of(bootstrap: str, banks: Sequence[Bank] = ()) -> dict[int, int]:
 
 
 def read_committed(bootstrap: str, banks: Sequence[Bank] = ()) -> Counter[str]:
-    """What those read who read what is committed, up to where those who read everything get."""
+    """All records for read_committed, up to the end offsets for read_uncommitted."""
     auditor = BankAuditor(bootstrap, -1)
     auditor.start()
     return auditor.finish(ends_of(bootstrap, banks))
 
 
 def position_of(bootstrap: str, group: str) -> int:
-    """The group's committed position, once no transaction may change it any more."""
+    """The group's committed position, once no open transaction can change it."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -304,7 +305,7 @@ def position_of(bootstrap: str, group: str) -> int:
 
 
 def audit(bootstrap: str, banks: Sequence[Bank], read: Counter[str]) -> None:
-    """Hold what was read against what the banks know."""
+    """Compare the records with the outcomes that the banks recorded."""
     assert set(read.values()) <= {1}, "something was read twice"
     seen: Counter[tuple[int, int]] = Counter()
     sums: Counter[tuple[int, int]] = Counter()
@@ -331,7 +332,7 @@ def audit(bootstrap: str, banks: Sequence[Bank], read: Counter[str]) -> None:
 
 
 def progress(banks: Sequence[Bank], count: int) -> None:
-    """Return when every bank has done so many more transactions."""
+    """Wait until every bank has completed `count` more transactions."""
     marks = [len(bank.committed) + count for bank in banks]
 
     def is_there() -> bool:

@@ -1,9 +1,9 @@
-"""What clients saw while processes died, and what is wrong with it.
+"""Compares what clients observed during faults with the log (after Jepsen's workload for Kafka).
 
-After Jepsen's workload for Kafka: every record carries its producer and a number that only counts
-up, so that the log itself tells what was lost, doubled or reordered. A `ObservedHistory` is what
-producers and consumers noted, and the log as it was read at the end; `anomalies` compares them and
-knows nothing of how they were made. Partitions are numbers: a history is of one topic.
+Every record carries its producer and a sequence number, so that lost, duplicated and reordered
+records show in the log itself. An `ObservedHistory` has the observations of producers and
+consumers, and the log as it was read at the end. `anomalies` compares them without knowledge of the
+run. Partitions are numbers: a history has one topic.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,14 @@ UNKNOWN_OFFSET = -1
 
 
 class Value(NamedTuple):
-    """What a record says."""
+    """The content of a record's value."""
 
     producer: int
     number: int
 
 
 class Position(NamedTuple):
-    """Where a record is."""
+    """Partition and offset of a record."""
 
     partition: int
     offset: int
@@ -35,31 +35,31 @@ Log = dict[int, list[tuple[int, Value]]]
 
 @dataclass(slots=True)
 class ObservedRead:
-    """What one consumer read of a partition from its assignment to its end."""
+    """The records that one consumer read of a partition during one assignment."""
 
     consumer: str
     partition: int
     records: list[tuple[int, Value]] = field(default_factory=list)
     committed: int = -1
-    """The offset that it was told is committed, -1 for none."""
+    """The committed offset at its begin, -1 for none."""
 
 
 @dataclass(slots=True)
 class ObservedHistory:
-    """One run. `readings` of a partition are in the order in which they began."""
+    """One run. `readings` of a partition are in the order of their begin."""
 
     sent: dict[Value, int] = field(default_factory=dict)
     acknowledged: dict[Value, Position] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
-    """Errors that an application was told."""
+    """Errors that reached an application."""
     readings: list[ObservedRead] = field(default_factory=list)
     log: Log = field(default_factory=dict)
     aborted: set[Value] = field(default_factory=set)
-    """What was written in transactions that were aborted; readers read what is committed."""
+    """Records of aborted transactions; consumers are read_committed."""
 
 
 def anomalies(history: ObservedHistory) -> list[str]:
-    """What must not be, in sentences; some examples of each kind."""
+    """Violations as sentences, with some examples of each kind."""
     found: list[str] = []
     for kind in _KINDS:
         sentences = kind(history)
@@ -138,7 +138,7 @@ def _misread(history: ObservedHistory) -> Iterator[str]:
 
 
 def _aborted(history: ObservedHistory) -> Iterator[str]:
-    """KIP-98: what a transaction wrote that was aborted is never seen by who reads committed."""
+    """KIP-98: read_committed consumers never see records of an aborted transaction."""
     if not history.aborted:
         return
     for reading in history.readings:
@@ -156,14 +156,15 @@ def _leaps(history: ObservedHistory) -> Iterator[str]:
 
 
 def _steps(who: str, records: Iterable[tuple[int, Value]]) -> Iterator[str]:
-    """Offsets must count up by one: nothing that takes an offset is hidden from readers here."""
+    """Offsets must be consecutive: nothing in these logs is hidden from consumers."""
     for (before, _), (offset, _) in pairwise(records):
         if offset != before + 1:
             yield f"{'skipped' if offset > before else 'went back'}: {who}, {before} to {offset}"
 
 
 def _resumed(history: ObservedHistory) -> Iterator[str]:
-    """A group goes on where it committed; nothing is left unread in between or at the end."""
+    """A group resumes at its committed offset. No record remains unread, neither between two
+    assignments nor at the end."""
     reached: dict[int, int] = dict.fromkeys(history.log, 0)
     committed: dict[int, int] = {}
     for reading in history.readings:

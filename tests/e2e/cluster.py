@@ -1,4 +1,4 @@
-"""A cluster of real processes on loopback, and questions to its nodes."""
+"""A cluster of real processes on loopback, with helpers that query its nodes."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -43,8 +43,8 @@ SMALL = {
 
 
 class Cluster:
-    """The nodes by id, as LocalCluster makes them; a test may change their settings before a start.
-    Questions go to node `at`, or to any that runs."""
+    """Nodes by id, as LocalCluster makes them. A test may change their settings before a start.
+    Queries go to node `at`, or to any running node."""
 
     def __init__(self, local: LocalCluster) -> None:
         self.local = local
@@ -55,16 +55,18 @@ class Cluster:
         return self.nodes[node_id]
 
     def start(self, *node_ids: int) -> None:
-        """Start these nodes, or all, at once: the first ones wait for a majority."""
+        """Start these nodes, or all of them, at the same time: the first ones wait for a
+        majority."""
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             list(pool.map(lambda n: self.nodes[n].start(), node_ids or self.nodes))
 
     def join(self, node_id: int) -> EmbeddedBroker:
-        """One more node; it is not started yet."""
+        """Add one node, without starting it."""
         return self.local.join(LocalNode(node_id, free_port(), free_pair()))
 
     def start_in_vain(self, node_id: int, told_there: str, told_here: str) -> None:
-        """Start a node that is not taken in, until it and node 0 have said why; it is killed."""
+        """Start a node that must be refused, wait until it and node 0 have logged the reason, and
+        kill it."""
         with ThreadPoolExecutor(1) as pool:
             starting = pool.submit(self.nodes[node_id].start)
             try:
@@ -77,7 +79,7 @@ class Cluster:
                 starting.result()
 
     def wait_until_said(self, node_id: int, text: str) -> None:
-        """Return when it stands in the node's log, which may be written a moment after the deed."""
+        """Wait until the text is in the node's log. It may be written a moment after the event."""
         wait_until(
             lambda: text in self.nodes[node_id].log(),
             timeout_s=WAIT_S,
@@ -88,7 +90,7 @@ class Cluster:
         return [n for n in self.nodes if n not in node_ids]
 
     def any(self) -> int:
-        """A node that runs."""
+        """Any running node."""
         return next(n for n, node in self.nodes.items() if node.is_running)
 
     # -- the quorum --------------------------------------------------------------------------------
@@ -98,14 +100,14 @@ class Cluster:
         return answer.topics[0].partitions[0]
 
     def leader(self, at: int | None = None) -> int:
-        """Who leads the quorum, once somebody does: the active controller. Metadata may name any
-        broker."""
+        """The leader of the quorum (the active controller), once there is one. Metadata may name
+        any broker as controller."""
         asked = self.any() if at is None else at
         found = wait_until(lambda: [q for q in (self.quorum(asked),) if not q.error_code])
         return found[0].leader_id
 
     def brokers(self, at: int) -> set[int]:
-        """Who serves, as this node tells clients."""
+        """The brokers in this node's Metadata response."""
         answer = self.nodes[at].ask(DescribeClusterRequest())
         return {broker.broker_id for broker in answer.brokers}
 
@@ -119,7 +121,7 @@ class Cluster:
     # -- topics ------------------------------------------------------------------------------------
 
     def create(self, at: int, name: str, timeout_ms: int = CREATE_TIMEOUT_MS) -> int:
-        """Create a topic of one replica; the error code."""
+        """Create a topic with one replica; returns the error code."""
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
         return self.nodes[at].ask(request).topics[0].error_code
@@ -127,7 +129,7 @@ class Cluster:
     def create_at(
         self, name: str, replicas: list[list[int]], configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic whose partitions have these replicas, the leader first; returns when all
+        """Create a topic whose partitions have these replicas, the leader first. Returns when all
         nodes know it and all replicas are in sync."""
         topic = CreatableTopic(
             name=name,
@@ -153,7 +155,7 @@ class Cluster:
         self.wait_until_whole(name)
 
     def reassign(self, name: str, replicas: Mapping[int, list[int] | None]) -> None:
-        """Have partitions of a topic move to these replicas (none: where they are); it begins."""
+        """Begin to reassign partitions of a topic to these replicas (an empty list cancels)."""
         partitions = [
             ReassignablePartition(partition_index=index, replicas=brokers)
             for index, brokers in replicas.items()
@@ -177,13 +179,13 @@ class Cluster:
         wait_until(lambda: self.topics(at) == wanted, what=f"node {at} has {wanted}")
 
     def partitions(self, topic: str, at: int | None = None) -> list[MetadataResponsePartition]:
-        """The topic's partitions in their order."""
+        """The topic's partitions in order."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
         answer = self.nodes[self.any() if at is None else at].ask(request)
         return sorted(answer.topics[0].partitions, key=lambda p: p.partition_index)
 
     def leader_of(self, topic: str, partition: int = 0, at: int | None = None) -> int:
-        """The node that leads the partition, as soon as one does."""
+        """The leader of the partition, once there is one."""
         return wait_until(
             lambda: [
                 p.leader_id for p in self.partitions(topic, at)[partition:] if p.leader_id >= 0
@@ -210,7 +212,7 @@ def cluster(
     settings: Mapping[str, str] | None = None,
     layout: ClusterLayout | None = None,
 ) -> Iterator[Cluster]:
-    """Nodes that are not started yet, and end with the test."""
+    """Nodes that are not started yet; they are closed at the end of the test."""
     chosen = layout or ClusterLayout(
         "cluster-of-the-test",
         tuple(LocalNode(n, free_port(), free_pair()) for n in range(node_count)),
@@ -231,7 +233,7 @@ def cluster(
 def running_cluster(
     folder: Path, node_count: int = 3, *, settings: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """Nodes that have been started."""
+    """Nodes that run already."""
     with cluster(folder, node_count, settings=settings) as nodes:
         nodes.start()
         yield nodes

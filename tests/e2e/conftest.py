@@ -1,4 +1,4 @@
-"""Whole nodes in processes of their own, and figures that are printed rather than asserted."""
+"""Fixtures that run whole nodes as processes, and a report of measured figures."""
 
 import importlib
 import warnings
@@ -10,7 +10,7 @@ import pytest
 from odradek.node.embedded import EmbeddedBroker
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas on import in a way that Python 3.11 advises against.
+    # kafka-python reads its schemas on import in a way that Python 3.11 warns about.
     warnings.simplefilter("ignore", DeprecationWarning)
     importlib.import_module("kafka")
 
@@ -21,7 +21,7 @@ StartNode = Callable[..., EmbeddedBroker]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs real processes."""
+    """Mark every test of this folder: they all need real processes."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Print what was measured: what a machine can do is shown, not judged."""
+    """Print the measured figures. They depend on the machine and are not asserted."""
     figures = config.stash.get(FIGURES, [])
     if figures:
         terminalreporter.section("figures")
@@ -41,7 +41,7 @@ def pytest_terminal_summary(
 
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Report:
-    """Have a figure printed at the end of the run."""
+    """Adds a figure to the report at the end of the run."""
     figures = request.config.stash.setdefault(FIGURES, [])
 
     def add(figure: str) -> None:
@@ -52,7 +52,8 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 @pytest.fixture
 def start_node(tmp_path: Path) -> Iterator[StartNode]:
-    """Start nodes with settings of `odradek serve --set`; they end with the test."""
+    """Starts nodes with settings of `odradek serve --set`; they are closed at the end of the
+    test."""
     nodes: list[EmbeddedBroker] = []
 
     def start(

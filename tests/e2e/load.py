@@ -1,9 +1,8 @@
-"""Clients under load while something happens to the broker: a writer and a group of readers.
+"""Clients under load during faults: a writer and a consumer group.
 
-All of them are confluent-kafka with default retries and time limits, since the question is what an
-application gets to see. They note everything in a `ObservedHistory`; errors that the library shows
-to its application are complaints. That all brokers are away is no error but news: the library goes
-on.
+All of them are confluent-kafka with default retries and timeouts, because the tests check what an
+application sees. They record everything in an `ObservedHistory`. Errors that the library passes to
+the application are complaints. "All brokers down" is not counted as an error: the library retries.
 """
 
 import threading
@@ -20,10 +19,11 @@ from tests.e2e.checker import UNKNOWN_OFFSET, Log, ObservedHistory, ObservedRead
 from tests.support.waiting import wait_until
 
 IN_FLIGHT_MAX = 200
-"""Records of one partition without an answer; a partition that is away must not stop the others."""
+"""Unacknowledged records of one partition at most. A partition without leader must not block the
+others."""
 BURST = 8
 PACE_S = 0.004
-"""Between two bursts of a writer."""
+"""Pause between two bursts of a writer."""
 COMMIT_EVERY = 200
 KEYS = 64
 LEAVE_S = 10.0
@@ -34,14 +34,14 @@ _PAUSES = (*_NEWS, KafkaError._TIMED_OUT, KafkaError._WAIT_COORD)
 
 
 class Stream(NamedTuple):
-    """What one producer writes to one partition: in the order of its numbers."""
+    """The records of one producer to one partition, in sequence order."""
 
     producer: int
     partition: int
 
 
 class Writer(threading.Thread):
-    """One idempotent producer: numbers its records, spreads them over all partitions."""
+    """One idempotent producer. It numbers its records and writes to all partitions."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Writer(threading.Thread):
         self._in_flight = [0] * partitions
         self._stopping = threading.Event()
         self.answered_at: list[list[float]] = [[] for _ in range(partitions)]
-        """When each partition's records were acknowledged, by the steady clock."""
+        """Monotonic times of the acknowledgements, by partition."""
         self.newest: list[int] = [-1] * partitions
-        """The number of each partition's newest acknowledged record."""
+        """The highest acknowledged sequence number, by partition."""
         self.next_number = 0
         self._producer = Producer(
             {
@@ -75,7 +75,7 @@ class Writer(threading.Thread):
         )
 
     def run(self) -> None:
-        """Produce until told to stop, then until all is answered."""
+        """Produce until `stop`, then flush."""
         while not self._stopping.is_set():
             for _ in range(BURST):
                 self._produce()
@@ -85,13 +85,14 @@ class Writer(threading.Thread):
             self._history.complaints.append(f"{left} records were never answered")
 
     def stop(self) -> None:
-        """Send nothing new; returns when everything has been answered."""
+        """Stop producing and wait for all acknowledgements."""
         self._stopping.set()
         self.join(150)
         assert not self.is_alive(), "the producer hangs"
 
     def longest_gap_s(self, begin: float, end: float) -> float:
-        """The longest time without an acknowledgement in a partition that touches [begin, end]."""
+        """The longest time without an acknowledgement in a partition, among those that overlap
+        [begin, end]."""
         longest = 0.0
         for times in self.answered_at:
             first = max(bisect_left(times, begin) - 1, 0)
@@ -137,7 +138,7 @@ class Writer(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """One member of a group: reads what it is assigned and commits now and then."""
+    """One member of a group. It reads its assignment and commits from time to time."""
 
     def __init__(
         self,
@@ -158,9 +159,9 @@ class Reader(threading.Thread):
         self._uncommitted = 0
         self._is_patient = is_patient
         self.assignments = 0
-        """How often it was given partitions."""
+        """The number of assignments."""
         self.newest: dict[Stream, int] = {}
-        """The number of the newest record that it read of each producer in each partition."""
+        """The highest sequence number read, by producer and partition."""
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -175,11 +176,11 @@ class Reader(threading.Thread):
 
     @property
     def partitions(self) -> set[int]:
-        """What it is assigned."""
+        """The assigned partitions."""
         return set(self._readings)
 
     def run(self) -> None:
-        """Read until told to stop, then leave the group."""
+        """Read until `stop`, then leave the group."""
         self._consumer.subscribe(
             [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke
         )
@@ -188,8 +189,8 @@ class Reader(threading.Thread):
             if message is not None:
                 self._take(message)
         self._commit()
-        # confluent-kafka has been seen to wait for ever in close(), with the interpreter's lock in
-        # its hands, when it had to call back from there; so the partitions are given back before.
+        # confluent-kafka can block for ever in close() while it holds the interpreter's lock, if it
+        # has to call back from there. So the partitions are unassigned before.
         self._consumer.unsubscribe()
         deadline = time.monotonic() + LEAVE_S
         while self._readings and time.monotonic() < deadline:
@@ -197,7 +198,7 @@ class Reader(threading.Thread):
         self._consumer.close()
 
     def stop(self) -> None:
-        """Commit, leave, end."""
+        """Commit, leave the group and end."""
         self._stopping.set()
         self.join(60)
         assert not self.is_alive(), f"{self.name} hangs"
@@ -236,7 +237,8 @@ class Reader(threading.Thread):
                 self._on_commit_failed(position.error)
 
     def _on_commit_failed(self, error: KafkaError) -> None:
-        """The library tries for a while only; a reader that is patient commits again later."""
+        """The library retries for a limited time. A reader that tolerates outages commits again
+        later."""
         code = error.code()
         may_be_tried_again = code in _PAUSES if code < 0 else ErrorCode(code).is_retriable
         if not (self._is_patient and may_be_tried_again):
@@ -260,11 +262,9 @@ class Reader(threading.Thread):
 
 
 def watermarks(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """The first and the next offset of partitions, by whoever leads them now.
-
-    Each look is a new client's: librdkafka asks the leader that it knows of until its time is up,
-    also when that one is dead and another has long been elected.
-    """
+    """The log start and end offsets of partitions, from their present leaders. Every call uses a
+    new client: librdkafka keeps asking a leader that it knows until the timeout, even if that one
+    is dead and another one is elected."""
 
     def look() -> dict[int, tuple[int, int]]:
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
@@ -280,7 +280,7 @@ def watermarks(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[in
 
 
 def read_log(bootstrap: str, topic: str, partitions: Iterable[int]) -> Log:
-    """Everything that is in the topic, read by a consumer without a group."""
+    """All records of the topic, read by a consumer without a group."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -311,7 +311,7 @@ def read_log(bootstrap: str, topic: str, partitions: Iterable[int]) -> Log:
 
 
 def position_of(message: Message) -> Position:
-    """Where a message was read."""
+    """The position of a message."""
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None
@@ -319,12 +319,12 @@ def position_of(message: Message) -> Position:
 
 
 def encode(value: Value) -> bytes:
-    """A record's value."""
+    """Encode a record's value."""
     return b"%d %d" % value
 
 
 def decode(octets: bytes | None) -> Value:
-    """The reverse of `encode`."""
+    """The inverse of `encode`."""
     assert octets is not None
     producer, number = octets.split()
     return Value(int(producer), int(number))

@@ -1,9 +1,9 @@
-"""Somebody who does evil to a cluster under load, and undoes it again.
+"""Injects faults into a cluster under load, and heals them.
 
-A `FaultyCluster` is three nodes whose every connection passes a `NodeNetwork` that can be cut:
-between controllers, between workers, and of clients on two sides. A fault is a context: entered, it
-is in force, and has shown an effect where it must have one; left, it is undone. Afterwards
-everything must be well again: `recover` waits for that, and `end` compares what clients saw.
+The connections of the three nodes of a `FaultyCluster` all go through a `NodeNetwork`, which can
+cut them: between controllers, between workers, and from clients on two sides. A fault is a context
+manager. Entering injects it and, where that is possible, checks that it has an effect; leaving
+heals it. Then `recover` waits until the cluster is healthy, and `end` checks the clients' history.
 """
 
 import os
@@ -29,7 +29,7 @@ TOPIC: Final = "orders"
 PARTITIONS: Final = 6
 PACE_S: Final = 0.016
 CONTROLLERS, WORKERS, NEAR, FAR = "controllers", "workers", "near", "far"
-"""What a gate leads to: a node's controller, its worker, or its listener for clients of a side."""
+"""Kinds of gates: to a node's controller, to its worker, or to its client listener of one side."""
 FAR_WRITER: Final = 1
 LAG_MS: Final = 3_000
 SETTINGS: Final = {
@@ -38,8 +38,8 @@ SETTINGS: Final = {
     "log.level": "INFO",
 }
 AVAILABLE_S: Final = 120.0
-"""Until everything is well again, on whatever machine: a client whose request went to a process
-that is frozen gives it up after half a minute only."""
+"""Timeout for recovery on a slow machine: a client gives up a request to a frozen process only
+after half a minute."""
 
 
 @dataclass(slots=True)
@@ -51,31 +51,32 @@ class FaultyCluster:
     workload: Workload
     random: random.Random
     clocks: Mapping[int, Path]
-    """Where each node's clock can be set, if that is possible here."""
+    """The settable clock of each node, where libfaketime is installed."""
 
     def pick(self) -> int:
-        """Any node."""
+        """A random node."""
         return self.random.choice(sorted(self.nodes.nodes))
 
     def leader(self) -> int:
-        """The node that leads the first partition."""
+        """The leader of the first partition."""
         return self.nodes.leader_of(TOPIC)
 
     def controller(self) -> int:
         return self.nodes.leader()
 
     def hold(self, seconds: float) -> None:
-        """Let a fault be in force for a while, whatever it does."""
+        """Keep a fault in force for a while."""
         until = time.monotonic() + seconds
         wait_until(lambda: time.monotonic() >= until, timeout_s=seconds + WAIT_S)
 
     def wait_until_fenced(self, node_id: int) -> None:
-        """Return when the others serve without it."""
+        """Wait until the other nodes have fenced this one."""
         others = self.nodes.others(node_id)
         self.nodes.wait_for_brokers(others[0], set(others))
 
     def recover(self) -> None:
-        """Return when every node serves, every replica is in sync, every client works."""
+        """Wait until every node serves, every replica is in sync and every client makes
+        progress."""
         for node_id in self.nodes.nodes:
             self.nodes.wait_for_brokers(node_id, set(self.nodes.nodes))
         for topic in (TOPIC, "__consumer_offsets"):
@@ -87,8 +88,8 @@ class FaultyCluster:
         self.workload.wait_for_progress(AVAILABLE_S)
 
     def inject(self, fault: "Fault") -> float:
-        """Have it done and undone, and return when all is well: the longest time, in seconds, for
-        which a partition took nothing from one of the writers."""
+        """Inject the fault, heal it and wait for recovery. Returns the longest time, in seconds, in
+        which a partition acknowledged nothing to one of the writers."""
 
         def inject() -> None:
             with fault(self):
@@ -102,7 +103,7 @@ class FaultyCluster:
             raise
 
     def end(self) -> None:
-        """Stop the clients and hold what they saw against what is there."""
+        """Stop the clients and check their history against the log."""
         self.workload.end()
         found = anomalies(self.workload.history)
         if self.workload.unacknowledged():
@@ -119,7 +120,7 @@ Fault = Callable[[FaultyCluster], AbstractContextManager[None]]
 
 @contextmanager
 def killed(field: FaultyCluster, node_id: int) -> Iterator[None]:
-    """A machine loses power, and comes back when the others have gone on."""
+    """Power loss: a node is killed, and starts again after the others have taken over."""
     field.nodes[node_id].kill()
     try:
         field.wait_until_fenced(node_id)
@@ -142,7 +143,7 @@ def kill_any(field: FaultyCluster) -> AbstractContextManager[None]:
 
 @contextmanager
 def kill_processes(field: FaultyCluster) -> Iterator[None]:
-    """Processes of all nodes die, one on each; supervisors replace them."""
+    """One process of every node is killed; the supervisors replace them."""
     for node in field.nodes.nodes.values():
         node.kill_process(field.random.choice(sorted(node.processes)))
     yield
@@ -155,8 +156,8 @@ def kill_processes(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def frozen(field: FaultyCluster, node_id: int, *names: str) -> Iterator[None]:
-    """SIGSTOP: of all processes of a node, or of some. Longer than anybody waits for it: the others
-    serve without the node by then."""
+    """SIGSTOP to all processes of a node, or to some, for longer than any timeout. The others take
+    over meanwhile."""
     node = field.nodes[node_id]
     pids = [node.processes[name] for name in names] or (pids_of({node_id: str(node.data)})[node_id])
     for pid in pids:
@@ -188,8 +189,8 @@ def freeze_controller(field: FaultyCluster) -> AbstractContextManager[None]:
 
 @contextmanager
 def freeze_all_routers(field: FaultyCluster) -> Iterator[None]:
-    """Nobody answers clients for so long that no node shall lead any more, as on a host that stands
-    still: none of them serves when they go on."""
+    """No router responds for so long that no node may lead any more, as on a host that is paused.
+    After they continue, no node acts on its old leadership."""
     nodes = field.nodes.nodes.values()
     pids = [node.processes["router-0"] for node in nodes]
     told = "router-0 has not responded"
@@ -204,7 +205,7 @@ def freeze_all_routers(field: FaultyCluster) -> Iterator[None]:
             timeout_s=WAIT_S,
             what="every node has lost patience with its router",
         )
-        # The controllers do what follows from that.
+        # The controllers then elect leaders.
         field.hold(1.0)
         yield
     finally:
@@ -214,8 +215,8 @@ def freeze_all_routers(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def slow_worker(field: FaultyCluster) -> Iterator[None]:
-    """A worker does its work for a tenth of the time only, as one whose disk is slow: it is stopped
-    and continued all the time."""
+    """A worker runs for a tenth of the time, as with a slow disk: it is stopped and continued over
+    and over."""
     node = field.nodes[field.leader()]
     pid = node.processes["worker-0"]
     try:
@@ -242,8 +243,8 @@ def healed(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def leader_without_followers(field: FaultyCluster) -> Iterator[None]:
-    """It is heard of by the controllers, but no follower reaches it: it takes nothing that needs
-    two replicas, and keeps the lead."""
+    """Controllers reach the leader, followers do not. It accepts nothing that needs two replicas,
+    and remains the leader."""
     leader = field.leader()
     with healed(field):
         field.network.part([leader], field.nodes.others(leader), WORKERS)
@@ -257,7 +258,8 @@ def leader_without_followers(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def leader_deaf_to_a_follower(field: FaultyCluster) -> Iterator[None]:
-    """What one follower says does not arrive, in that direction only: the others go on."""
+    """One direction is cut: requests of one follower do not reach the leader. The other follower
+    remains in sync."""
     leader = field.leader()
     follower = field.random.choice(field.nodes.others(leader))
     with healed(field):
@@ -273,8 +275,8 @@ def leader_deaf_to_a_follower(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def leader_without_controller(field: FaultyCluster) -> Iterator[None]:
-    """Its followers reach it, but it hears of no decision: it goes on as what it was while others
-    lead."""
+    """Followers reach the leader, the controllers do not. It continues with old metadata while
+    others are elected."""
     leader = field.leader()
     with healed(field):
         field.network.part([leader], field.nodes.others(leader), CONTROLLERS)
@@ -284,7 +286,7 @@ def leader_without_controller(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def controller_without_others(field: FaultyCluster) -> Iterator[None]:
-    """The active controller's node hears of nobody, and nobody of it."""
+    """The active controller's node is cut off in both directions."""
     controller = field.controller()
     with healed(field):
         field.network.part([controller], field.nodes.others(controller))
@@ -294,7 +296,7 @@ def controller_without_others(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def controller_mute(field: FaultyCluster) -> Iterator[None]:
-    """It hears everybody, nobody hears it."""
+    """The active controller's node receives everything, but nothing that it sends arrives."""
     controller = field.controller()
     with healed(field):
         field.network.cut([controller], field.nodes.others(controller))
@@ -304,7 +306,7 @@ def controller_mute(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def split(field: FaultyCluster) -> Iterator[None]:
-    """A node and the clients of one side are here, the others there. Who is there goes on."""
+    """One node and the clients of one side are cut off from the others. The majority goes on."""
     few = field.leader()
     many = field.nodes.others(few)
     with healed(field):
@@ -318,7 +320,7 @@ def split(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def broken_connections(field: FaultyCluster) -> Iterator[None]:
-    """Between two nodes each connection ends in RST, for a while."""
+    """The connections between two nodes are reset, for a while."""
     some = field.pick()
     other = field.random.choice(field.nodes.others(some))
     with healed(field):
@@ -329,7 +331,7 @@ def broken_connections(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def flapping_connections(field: FaultyCluster) -> Iterator[None]:
-    """A cable that is loose."""
+    """A connection that is cut and healed over and over."""
     some = field.pick()
     for _ in range(5):
         with healed(field):
@@ -341,7 +343,7 @@ def flapping_connections(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def slow_connections(field: FaultyCluster) -> Iterator[None]:
-    """To and from one node everything takes its time."""
+    """High latency from and to one node."""
     some = field.pick()
     others = field.nodes.others(some)
     with healed(field):
@@ -356,8 +358,8 @@ def slow_connections(field: FaultyCluster) -> Iterator[None]:
 
 @contextmanager
 def full_disk(field: FaultyCluster, *, disk: SmallDisk, node_id: int) -> Iterator[None]:
-    """A node's disk takes nothing more. What it leads is led by others, and taken there. It cannot
-    write down that it leads no more, so that who reads from it may go on to do so until it can."""
+    """A node's disk is full. Other nodes lead its partitions. It cannot write that it is no longer
+    the leader; so consumers may read from it until it can."""
     disk.fill()
     try:
         wait_until(
@@ -374,13 +376,13 @@ def full_disk(field: FaultyCluster, *, disk: SmallDisk, node_id: int) -> Iterato
 # -- clocks --------------------------------------------------------------------------------------
 
 FAKETIME: Final = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-"""libfaketime, where it is installed (Debian's package of that name)."""
+"""The library libfaketime, where it is installed (Debian's package of that name)."""
 HOUR_S: Final = 3_600
 
 
 def clock_jumps(field: FaultyCluster, seconds: int) -> AbstractContextManager[None]:
-    """A node's clock is set to another time, and back later. The clock that does not go back is
-    left alone, as it is when a machine's time is set."""
+    """A node's wall clock is set forward or back, and set right later. Its monotonic clock is
+    unchanged."""
     return _set_clock(field, field.leader(), seconds)
 
 
@@ -430,9 +432,9 @@ FAULTS: Final[Mapping[str, Fault]] = {
         clock_back,
     )
 }
-"""What can be done, by name."""
+"""All faults by name."""
 CLOCK_FAULTS: Final = ("clock_forward", "clock_back")
-"""What needs clocks that can be set."""
+"""The faults that need settable clocks."""
 
 
 # -- the battlefield -----------------------------------------------------------------------------
@@ -446,8 +448,8 @@ def faulty_cluster(
     has_clocks: bool = False,
     prepare: Callable[[Cluster], None] = lambda _nodes: None,
 ) -> Iterator[FaultyCluster]:
-    """A cluster under load. `prepare` is called before the start. What a failure shows has the seed
-    in it."""
+    """A cluster under load. `prepare` is called before the start. Failure messages contain the
+    seed."""
     layout = ClusterLayout(
         "cluster-of-the-test",
         tuple(LocalNode(n, free_port(), free_pair()) for n in range(3)),
@@ -459,7 +461,7 @@ def faulty_cluster(
         )
         prepare(nodes)
         clocks = _clocks(folder, nodes) if has_clocks else {}
-        # Nobody shall be asked by way of a node that has been stopped.
+        # Clients must not use a stopped node as bootstrap server.
         stack.callback(nodes.local.kill)
         nodes.start()
         nodes[0].create_topic(TOPIC, partitions=PARTITIONS)
@@ -480,7 +482,7 @@ def faulty_cluster(
 
 
 def _gates(nodes: Cluster, node: LocalNode) -> Iterable[Gate]:
-    """The gates to a node, which is told to listen behind them."""
+    """The gates of a node, which announces their ports."""
     listen, near, far = free_pair(), free_port(), free_port()
     gates = [
         Gate(node.peer_port, listen, node.node_id, CONTROLLERS),
@@ -507,7 +509,7 @@ def _addresses(ports: Mapping[str, int]) -> str:
 
 
 def _clocks(folder: Path, nodes: Cluster) -> Mapping[int, Path]:
-    """Start each node with a clock of its own, which a file sets."""
+    """Start each node with its own clock, which a file sets."""
     clocks = {}
     for node_id, node in nodes.nodes.items():
         clock = clocks[node_id] = folder / f"clock-{node_id}"

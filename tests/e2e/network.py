@@ -1,18 +1,16 @@
-"""A network between parties on one machine that can be cut, delayed and healed.
+"""A network between processes of one machine that can be cut, delayed and healed.
 
-Each party's ports are reached through gates: ports on loopback that pass bytes on. Which party a
-connection comes from is found out by the process that made it, as the kernel tells, so that nobody
-needs an address of its own, and whoever learns of a gate may use it. Nothing here needs rights
-that a container in a build does not have, which network namespaces do. The gates are kept by a
-process of their own: in that of a test, whose threads are busy, a connection had to wait for
-seconds before it was passed on.
+Every port is reached through gates: ports on loopback that forward bytes. The party of a connection
+is looked up by its process, so that no party needs its own address. No privileges are needed, which
+network namespaces would need. The gates run in their own process: in the process of a test, whose
+threads are busy, connections waited for seconds.
 
-What a flow of bytes from one party to another may suffer:
+Faults on the bytes from one party to another:
 
-    cut      nothing passes, also no end of a connection; what was sent arrives when it is healed,
-             as with TCP whose segments are sent again
-    reset    the connections end in RST, and so does each new one
-    delay    everything arrives, and in order, but so much later
+    cut      nothing passes, nor the end of a connection; bytes arrive after `heal`, as with TCP's
+             retransmissions
+    reset    connections are reset, and every new one as well
+    delay    everything arrives in order, but later
 """
 
 import asyncio
@@ -33,20 +31,20 @@ import psutil
 Line: TypeAlias = "Connection[object, object]"
 
 CLIENTS: Final = -1
-"""The party of everybody who is no node."""
+"""The party of all clients."""
 
 _PIECE_BYTES: Final = 1 << 16
 _PIECES_MAX: Final = 256
-"""Under way in one direction of a connection; then its sender has to wait."""
+"""Buffered pieces in one direction of a connection at most. Then its sender has to wait."""
 _ANSWER_S: Final = 30.0
-_LOOK_S: Final = 0.1
-"""Between two looks for the processes of who has connected."""
+_LOOKUP_INTERVAL_S: Final = 0.1
+"""Interval of lookups of connecting processes."""
 _RST_AT_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class Gate(NamedTuple):
-    """`port` leads to `target_port` of a party. Who connects is found out unless `source` says.
-    Gates of a kind may suffer without the others."""
+    """`port` leads to `target_port` of a party. The source of a connection is looked up, unless
+    `source` names it. Faults can be limited to gates of one kind."""
 
     port: int
     target_port: int
@@ -56,7 +54,7 @@ class Gate(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """From one party to another, by gates of one kind."""
+    """From one party to another, through gates of one kind."""
 
     source: int
     destination: int
@@ -65,14 +63,14 @@ class _Way(NamedTuple):
 
 @dataclass(slots=True)
 class _Flow:
-    """What is in force for bytes from one party to another."""
+    """The fault on the bytes from one party to another."""
 
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     delay_s: float = 0.0
     is_reset: bool = False
 
     def inject(self, order: "_Order") -> None:
-        """Put it in force."""
+        """Put the fault in force."""
         match order.what:
             case "cut":
                 self.opened.clear()
@@ -82,7 +80,7 @@ class _Flow:
                 self.delay_s = order.delay_s
 
     def heal(self) -> None:
-        """As it was at first."""
+        """End all faults."""
         self.opened.set()
         self.is_reset, self.delay_s = False, 0.0
 
@@ -92,8 +90,8 @@ class _Flow:
 
 
 class NodeNetwork:
-    """See the module's docstring. Use it as a context manager. `marks` are what stands in the
-    command line of each party's first process, and in no other's."""
+    """See the module's docstring. Use it as a context manager. `marks` are texts in the command
+    line of each party's first process, and in no other's."""
 
     def __init__(self, gates: Iterable[Gate], marks: Mapping[int, str]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -122,8 +120,8 @@ class NodeNetwork:
     # -- what happens to it ------------------------------------------------------------------------
 
     def cut(self, sources: Iterable[int], destinations: Iterable[int], *kinds: str) -> None:
-        """Let nothing pass from any of the sources to any of the destinations: by gates of these
-        kinds, or by none at all."""
+        """Let nothing pass from any of the sources to any of the destinations, through gates of
+        these kinds (default: all)."""
         self._ask("cut", sources, destinations, kinds)
 
     def part(self, some: Iterable[int], others: Iterable[int], *kinds: str) -> None:
@@ -133,21 +131,21 @@ class NodeNetwork:
         self._ask("cut", others, some, kinds)
 
     def reset(self, some: Iterable[int], others: Iterable[int], *kinds: str) -> None:
-        """End the connections between them in RST, and each new one."""
+        """Reset the connections between them, and every new one."""
         some, others = list(some), list(others)
         self._ask("reset", some, others, kinds)
         self._ask("reset", others, some, kinds)
 
     def delay(self, sources: Iterable[int], destinations: Iterable[int], delay_s: float) -> None:
-        """Have everything arrive so much later."""
+        """Delay everything by this time."""
         self._ask("delay", sources, destinations, (), delay_s)
 
     def heal(self) -> None:
-        """Pass everything on at once, everywhere."""
+        """End all faults everywhere."""
         self._ask("heal", (), (), ())
 
     def describe(self) -> str:
-        """What is in force, and what is connected, for whoever looks for the cause of a failure."""
+        """The faults in force and the open connections, for failure messages."""
         return self._ask("describe", (), (), ())
 
     def _ask(
@@ -168,7 +166,7 @@ class NodeNetwork:
 
 
 class _Order(NamedTuple):
-    """What the process of the gates is told."""
+    """A command for the process of the gates."""
 
     what: str
     sources: list[int]
@@ -185,21 +183,21 @@ def _keep_gates(gates: list[Gate], marks: dict[int, str], line: "Line") -> None:
 
 
 class _Gatekeeper:
-    """Passes the bytes on, and does what it is told until the line ends."""
+    """Passes bytes on and carries out orders until the pipe is closed."""
 
     def __init__(self, gates: list[Gate], marks: dict[int, str], line: "Line") -> None:
         self._line = line
         self._owners = _Owners(marks)
         self._flows: dict[_Way, _Flow] = {}
         self._links: dict[asyncio.StreamWriter, _Way] = {}
-        """Both ends of the connections that are open, and whose they are."""
+        """Both ends of the open connections, with their parties."""
         self._listeners = {gate: _listener(gate.port) for gate in gates}
         self._kinds = {gate.kind for gate in gates}
         self._is_over = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Until whoever gives orders is gone."""
+        """Serve until the parent process has ended."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
             serving = [
@@ -253,7 +251,7 @@ class _Gatekeeper:
         with listener:
             while True:
                 connection, (_, port) = await asyncio.get_running_loop().sock_accept(listener)
-                # Here and not in the task, which may be cancelled before it begins.
+                # Here and not in the task, which may be cancelled before its first step.
                 try:
                     reader, writer = await asyncio.open_connection(sock=connection)
                 except OSError:
@@ -271,7 +269,7 @@ class _Gatekeeper:
         near: asyncio.StreamWriter,
         port: int,
     ) -> None:
-        """Carry one connection until it ends."""
+        """Forward one connection until it ends."""
         try:
             far_reader, far = await asyncio.open_connection("127.0.0.1", gate.target_port)
         except OSError:
@@ -297,7 +295,7 @@ class _Gatekeeper:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: _Flow) -> None:
-    """Pass on what comes, and the end of it."""
+    """Forward bytes, and the end of the stream."""
     under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_PIECES_MAX)
     now = asyncio.get_running_loop().time
 
@@ -317,7 +315,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow
             await flow.opened.wait()
             with contextlib.suppress(OSError):
                 if not piece:
-                    # Nobody here keeps one direction open when the other has ended.
+                    # No node keeps one direction open after the other has ended.
                     writer.close()
                     return
                 writer.write(piece)
@@ -329,7 +327,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    """End the connection in RST, if it has not ended yet."""
+    """Reset the connection, if it is still open."""
     connection = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST_AT_CLOSE)
@@ -346,19 +344,18 @@ def _listener(port: int) -> socket.socket:
 
 
 class _End(NamedTuple):
-    """Of a connection on loopback: its own port, and that of the other end."""
+    """One end of a connection on loopback: its own port and the port of the other end."""
 
     port: int
     peer_port: int
 
 
 class _Owners:
-    """Finds out who has connected: in one look for all who want to know it, and in a thread.
+    """Looks up the process behind a connection: once for all pending connections, in a thread.
 
-    A look costs milliseconds, whatever is looked for: the kernel goes through its table of all
-    connections. Who did that for each of the connections of a node whose processes are not known
-    yet, and in the loop that passes the bytes on, kept so busy on a loaded machine that the nodes
-    took each other for dead, connected anew, and never got through.
+    A lookup takes milliseconds, because the kernel goes through its table of all connections. With
+    one lookup for each connection, in the loop that forwards bytes, a loaded machine was so slow
+    that the nodes timed out, connected again, and never got through.
     """
 
     def __init__(self, marks: Mapping[int, str]) -> None:
@@ -368,8 +365,8 @@ class _Owners:
         self._is_wanted = asyncio.Event()
 
     async def owner_of(self, end: _End) -> int | None:
-        """The party that has connected; None if it has gone again. A node whose processes are not
-        known yet has to wait."""
+        """The party that connected; None if the connection is closed already. Waits while the
+        processes of a node are not known yet."""
         found: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._wanted[end] = found
         self._is_wanted.set()
@@ -379,7 +376,7 @@ class _Owners:
             self._wanted.pop(end, None)
 
     async def look(self) -> None:
-        """Answer those who ask, for ever."""
+        """Answer the pending lookups, for ever."""
         while True:
             await self._is_wanted.wait()
             self._is_wanted.clear()
@@ -388,13 +385,13 @@ class _Owners:
                 for end, party in (await asyncio.to_thread(self._parties_of, ends)).items():
                     if end in self._wanted and not self._wanted[end].done():
                         self._wanted[end].set_result(party)
-                # Those who were told are off the list when they have run.
+                # Lookups that are answered leave the list before the next pass.
                 await asyncio.sleep(0)
                 if self._wanted.keys() & set(ends):
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(_LOOKUP_INTERVAL_S)
 
     def _parties_of(self, ends: Iterable[_End]) -> dict[_End, int | None]:
-        """Whose the ends are, None for those that are gone; no word of who is not known yet."""
+        """The parties of these ends, None for closed ones; unknown ones are left out."""
         inodes = inodes_of(ends)
         wanted = set(inodes.values())
         found = owners_of(wanted, self._pids)
@@ -409,7 +406,7 @@ class _Owners:
 
 
 def owners_of(inodes: Iterable[str], pids: Mapping[int, Iterable[int]]) -> dict[str, int]:
-    """The parties of whose processes one has the socket open, by the socket's inode."""
+    """The parties by the inodes of the sockets that their processes have open."""
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[str, int] = {}
     for party, of_party in pids.items():
@@ -426,11 +423,11 @@ def owners_of(inodes: Iterable[str], pids: Mapping[int, Iterable[int]]) -> dict[
 
 
 def inodes_of(ends: Iterable[tuple[int, int]]) -> dict[_End, str]:
-    """Of the sockets that are connected from a port to another, both on loopback; without those
-    that no process has any more.
+    """The inodes of connected sockets, by (port, other port) on loopback, without those that no
+    process has open any more.
 
-    proc(5): the lines of /proc/net/tcp, with addresses as HEX:PORT and the inode as tenth field; of
-    tcp6 as well, for IPv4 by sockets that can do both.
+    See proc(5): the lines of /proc/net/tcp have addresses as HEX:PORT, and the inode as tenth
+    field. The same for tcp6, which has IPv4 connections of dual-stack sockets.
     """
     wanted = {
         (f"{port:04X}", f"{peer_port:04X}"): _End(port, peer_port) for port, peer_port in ends
@@ -446,8 +443,8 @@ def inodes_of(ends: Iterable[tuple[int, int]]) -> dict[_End, str]:
 
 
 def pids_of(marks: Mapping[int, str]) -> dict[int, list[int]]:
-    """The processes of each party: the one whose command line has the mark, and all that it has
-    started, and they."""
+    """The processes of each party: the one whose command line has the mark, and all of its
+    descendants."""
     children: dict[int, list[int]] = {}
     found: dict[int, list[int]] = {party: [] for party in marks}
     for process in psutil.process_iter(["ppid", "cmdline"]):

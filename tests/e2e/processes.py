@@ -1,4 +1,4 @@
-"""What the processes of a node use: memory, processor time and files, as the kernel counts them."""
+"""Memory, CPU time and files of the processes of a node, as the kernel counts them."""
 
 import time
 from collections.abc import Mapping
@@ -13,30 +13,30 @@ from odradek.node.supervisor import STATE_NAME, NodeState
 
 
 def pids_of(node: EmbeddedBroker) -> dict[str, int]:
-    """Every process of the node by name, the supervisor too."""
+    """Every process of the node by name, with the supervisor."""
     state = msgspec.json.decode((node.data / STATE_NAME).read_bytes(), type=NodeState)
     return {"supervisor": state.pid, **state.children}
 
 
 def resident_mib(pids: Mapping[str, int]) -> dict[str, float]:
-    """Resident memory of each; pages that several share count for each of them."""
+    """Resident memory by process. A shared page counts for each of them."""
     return {name: psutil.Process(pid).memory_info().rss / (1 << 20) for name, pid in pids.items()}
 
 
 def cpu_seconds(pids: Mapping[str, int]) -> dict[str, float]:
-    """Processor time of each since its start, in user and kernel mode."""
+    """CPU time by process since its start, in user and kernel mode."""
     return {name: time.clock_gettime(_processor_clock_of(pid)) for name, pid in pids.items()}
 
 
 def _processor_clock_of(pid: int) -> int:
-    """The clock that clock_getcpuclockid(3) names on Linux: it counts nanoseconds, while what
-    /proc tells comes in hundredths of a second."""
+    """The clock that clock_getcpuclockid(3) names on Linux. It counts nanoseconds; /proc has
+    hundredths of a second."""
     return (~pid << 3) | 2
 
 
 def dropped_but_held(pids: Mapping[str, int], folder: Path) -> list[str]:
-    """Files of a folder that were removed and take room still, because a process has them open or
-    mapped; with its name."""
+    """Files of a folder that are deleted but still use space, because a process has them open or
+    mapped, with the process's name."""
     held = []
     for name, pid in pids.items():
         paths = {line[73:] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}

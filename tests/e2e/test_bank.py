@@ -1,7 +1,7 @@
-"""Eight banks, eight auditors, and kills every few seconds: sums always hold.
+"""Eight banks and eight auditors, with a kill every few seconds: the sums always hold.
 
-Ten seconds of it in every run of the tests; `make bank MINUTES=5` for longer, and TEST_SEED for the
-kills of a run that failed.
+A run of the tests takes ten seconds of it. `make bank MINUTES=5` runs longer; TEST_SEED repeats the
+kills of a failed run.
 """
 
 import os
@@ -31,12 +31,12 @@ BANKS = 8
 AUDITORS = 8
 DURATION_S = 60 * float(os.environ.get("TEST_BANK_MINUTES", "0")) or 10.0
 FAILOVER_S = 40.0
-"""A client whose request went down with a process gives it up after half a minute only."""
+"""A client gives up a request to a killed process only after half a minute."""
 VICTIMS = ("router-0", "worker-0", "node")
 
 
 def kill(nodes: Cluster, node_id: int, victim: str) -> None:
-    """SIGKILL it, and have it back."""
+    """SIGKILL a process and wait until it is replaced."""
     node = nodes[node_id]
     if victim == "node":
         node.kill()

@@ -1,4 +1,4 @@
-"""The checker of end-to-end runs must find what it is there for: one fault of each kind."""
+"""The checker of end-to-end runs finds one fault of each kind."""
 
 from collections.abc import Callable
 
@@ -66,14 +66,14 @@ def misread(history: ObservedHistory) -> None:
 
 
 def vanish(history: ObservedHistory) -> None:
-    """The last record of partition 1 was read by one, and by nobody else any more."""
+    """One member read the last record of partition 1; all later readers miss it."""
     value = Value(0, 10)
     history.sent[value] = 1
     history.readings[1].records.append((5, value))
 
 
 def abort(history: ObservedHistory) -> None:
-    """It is not acknowledged, for its transaction was not, and yet it was read."""
+    """A record of a transaction that was aborted, which was read nevertheless."""
     value = history.readings[1].records[-1][1]
     history.aborted.add(value)
     del history.acknowledged[value]

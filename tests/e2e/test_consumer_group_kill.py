@@ -1,8 +1,7 @@
-"""Processes are killed in the midst of a reconciliation of the consumer protocol (KIP-848).
+"""Processes are killed during a reconciliation of a consumer group (KIP-848).
 
-Real consumers, of which one has just joined when SIGKILL comes. Everything a group is stands in
-its log: whoever was a member goes on being it, nobody is told to begin anew, and the group comes
-to rest.
+Members are real consumers, and one has just joined when SIGKILL comes. All state of a group is in
+its log: members keep their id and epoch, no member is fenced, and the group becomes stable.
 """
 
 import time
@@ -48,7 +47,7 @@ NOT_YET = (
 
 
 class Member:
-    """A consumer that counts how often it was told that what it owned is not its own any more."""
+    """A consumer that counts how often it lost partitions (on_lost)."""
 
     def __init__(self, node: EmbeddedBroker) -> None:
         self.lost_count = 0
@@ -58,7 +57,7 @@ class Member:
                 "group.id": GROUP,
                 "group.protocol": "consumer",
                 "auto.offset.reset": "earliest",
-                # What librdkafka says of broken connections is what the test is about.
+                # librdkafka's messages about broken connections are expected here.
                 "log_level": 0,
             }
         )
@@ -73,7 +72,7 @@ class Member:
 
 
 def poll_until(condition: Callable[[], bool], members: list[Member], what: str) -> float:
-    """Let the members work until it is so; how long that took."""
+    """Poll all members until the condition holds; returns the seconds."""
     started = time.monotonic()
     while not condition():
         assert time.monotonic() < started + WAIT_S, f"not in time: {what}"
@@ -111,10 +110,10 @@ def test_members_stay_members_when_processes_are_killed_while_one_joins(
     for name in ("router-0", "worker-0", "supervisor"):
         before = member_ids(node)
         members.append(Member(node))
-        # The newest is in the group, and has not got its share yet.
+        # The newest member is in the group and has no partitions yet.
         poll_until(lambda: len(member_ids(node)) == len(members), members, "it has joined")
         if name == "supervisor":
-            # The whole node, which must read its metadata again before it knows the topic.
+            # The whole node. After its restart it must load metadata before it knows the topic.
             node.kill()
             node.start()
         else:
@@ -130,7 +129,7 @@ def test_members_stay_members_when_processes_are_killed_while_one_joins(
 
 
 class Raw:
-    """A member of the consumer protocol that says what it is told to, over the wire."""
+    """A member of a consumer group that speaks the wire protocol and sends the given heartbeats."""
 
     def __init__(self, member_id: str) -> None:
         self.member_id = member_id
@@ -138,7 +137,7 @@ class Raw:
         self.owned: dict[bytes, list[int]] = {}
 
     def beat(self, node: EmbeddedBroker, topics: list[str] | None = None) -> int:
-        """One heartbeat that is answered by the group's shard; the error code."""
+        """One heartbeat that the group's shard answers; returns the error code."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=self.member_id,
@@ -165,7 +164,7 @@ Answer = TypeVar("Answer", ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatRe
 def served(
     node: EmbeddedBroker, request: object, version: int, answer_type: type[Answer]
 ) -> Answer:
-    """The answer of a coordinator that has loaded the group."""
+    """The response of a coordinator that has loaded the group."""
 
     def ask() -> list[Answer]:
         with WireClient(node.bootstrap_servers) as wire:
@@ -202,7 +201,8 @@ def test_a_stable_group_is_the_same_when_its_node_was_killed_and_is_back(
     assert described(node) == before
     node.kill()
     node.start()
-    # The first that the new coordinator hears changes the group: nobody loses what it has for that.
+    # The first heartbeat at the new coordinator changes the group. No member loses partitions by
+    # that.
     assert members[0].beat(node, [TOPIC, NOT_THERE]) == ErrorCode.NONE
     wait_until(is_stable, timeout_s=WAIT_S, what="all are at the new epoch")
     assert described(node).group_epoch == before.group_epoch + 1

@@ -1,4 +1,4 @@
-"""The disk: when it is full, when it gets room back, and when the folder is not ours to use."""
+"""A full disk, a disk that gets free space again, and a data directory that cannot be used."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ MIB = 1 << 20
 DISK_BYTES = 64 * MIB
 PARTITIONS = 4
 STORES = 8
-"""A topic of so many partitions has one in each of a node's stores."""
+"""A topic with this number of partitions has one in every store of a node."""
 WAIT_S = 60.0
 PRODUCE_VERSION = 9
 QUICK = {"log.retention.check.interval.ms": "200"}
@@ -45,7 +45,7 @@ HOUR_MS = 3_600_000
 def node_on_small_disk(
     tmp_path: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[EmbeddedBroker, SmallDisk]]:
-    """A running node whose data lie on a disk of DISK_BYTES."""
+    """A running node whose data directory is on a disk of DISK_BYTES."""
     node = EmbeddedBroker(tmp_path / "node", settings=settings, timeout_s=WAIT_S)
     with small_disk(node.data, DISK_BYTES) as disk:
         try:
@@ -59,7 +59,7 @@ def node_on_small_disk(
 
 
 def is_refused(node: EmbeddedBroker, topic: str, partition: int) -> bool:
-    """Whether the broker has no room for one more record."""
+    """Whether the broker refuses one more record for lack of space."""
     batch = memoryview(build_batch([Record(0, int(time.time() * 1000), b"probe", b"")]))
     data = PartitionProduceData(index=partition, records=batch)
     request = ProduceRequest(
@@ -81,7 +81,7 @@ def produce(
     partition: int = 0,
     timestamp_ms: int | None = None,
 ) -> list[int]:
-    """Write to a partition and return the offsets."""
+    """Produce to a partition and return the offsets."""
     offsets: list[int] = []
 
     def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -106,14 +106,14 @@ def produce(
 
 
 def ends(node: EmbeddedBroker, topic: str) -> tuple[int, int]:
-    """Log start and end of partition 0, as a client is told them."""
+    """Log start and end of partition 0, by ListOffsets."""
     return watermarks(node.bootstrap_servers, topic, [0])[0]
 
 
 def read_all(
     node: EmbeddedBroker, topic: str, *, partition: int = 0
 ) -> list[tuple[int, str, bytes | None]]:
-    """Every record of a partition from the earliest on: offset, key, value."""
+    """Every record of a partition: offset, key, value."""
     consumer = Consumer(
         {
             "bootstrap.servers": node.bootstrap_servers,
@@ -144,20 +144,20 @@ def read_all(
 
 
 def delete_topic(node: EmbeddedBroker, topic: str) -> None:
-    """As an application does."""
+    """Delete the topic with an admin client."""
     admin = AdminClient({"bootstrap.servers": node.bootstrap_servers, "log_level": 0})
     admin.delete_topics([topic])[topic].result(30)
 
 
 def delete_below(node: EmbeddedBroker, topic: str, offset: int) -> int:
-    """Delete records of partition 0; returns where its log starts now."""
+    """Delete records of partition 0; returns the new log start offset."""
     admin = AdminClient({"bootstrap.servers": node.bootstrap_servers, "log_level": 0})
     (deleted,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
     return int(deleted.result(30).low_watermark)
 
 
 def disk_mib(node: EmbeddedBroker) -> float:
-    """What the segments of all stores take of the disk."""
+    """Disk space of the segments of all stores."""
     files = (path.stat() for path in (node.data / "stores").rglob("segment-*"))
     return sum(file.st_blocks * 512 for file in files) / MIB
 
@@ -224,7 +224,7 @@ def test_retention_by_time_keeps_what_is_young_and_gives_the_disk_back(
     an_hour_ago = int(time.time() * 1000) - HOUR_MS
     old = [(f"old-{n}", bytes(10_000)) for n in range(1000)]
     produce(node, "by-time", old, timestamp_ms=an_hour_ago)
-    # Nothing that will go within the hour is copied out of a segment of old records.
+    # Records that expire within the hour are not copied out of a segment of old records.
     wait_until(lambda: disk_mib(node) < 4, timeout_s=WAIT_S, what="its files are gone")
     produce(node, "by-time", [("old", b"")], timestamp_ms=an_hour_ago)
     produce(node, "by-time", [("new", b"kept")])
@@ -242,7 +242,7 @@ def test_retention_by_size_keeps_as_much_as_was_asked_for(start_node: StartNode)
     wait_until(lambda: ends(node, "by-size")[0] > 1000, timeout_s=WAIT_S)
     low, high = ends(node, "by-size")
     assert high == 2000
-    # Whole batches go, and at least so many bytes stay.
+    # Retention deletes whole batches, and keeps at least this size.
     assert 2 * MIB <= (high - low) * 10_000 * 1.01 < 4 * MIB
     assert [offset for offset, _, _ in read_all(node, "by-size")] == list(range(low, high))
     wait_until(lambda: disk_mib(node) < 8, timeout_s=WAIT_S, what="its files are gone")
@@ -297,7 +297,7 @@ def test_compaction_keeps_the_last_value_of_each_key(start_node: StartNode, repo
     for round_number in range(5):
         written += [(f"key-{n}", b"%d " % round_number + bytes(10_000)) for n in range(100)]
     written += [(f"key-{n}", None) for n in range(10)]
-    # What is in the active segment stays: this fills it up and begins the next one.
+    # Records of the active segment are kept: fill it up so that a new one begins.
     fillers = [(f"filler-{n}", bytes(20_000)) for n in range(120)]
     written += fillers
     offsets = produce(node, "compacted", written)
@@ -324,7 +324,7 @@ def test_compaction_keeps_the_last_value_of_each_key(start_node: StartNode, repo
     }
     assert ends(node, "compacted") == (0, len(written))
 
-    # Tombstones are kept for whoever is reading just now; the next pass takes them.
+    # Tombstones are kept for the present readers; the next pass removes them.
     written += fillers
     produce(node, "compacted", list(fillers))
     wait_until(
@@ -347,14 +347,14 @@ def test_no_process_keeps_the_room_of_a_deleted_topic(
     node.create_topic("small")
     produce(node, "small", [("kept", b"kept")])
     produce(node, "big", [(f"{n}", bytes(100_000)) for n in range(500)])
-    # Who has read it has its files open.
+    # Readers of the partition have its files open.
     assert len(read_all(node, "big")) == 500
     before = disk_mib(node)
     assert before > 40
     pids = pids_of(node)
     delete_topic(node, "big")
     begin = time.monotonic()
-    # Nobody asks for anything meanwhile.
+    # No request comes meanwhile.
     wait_until(lambda: disk_mib(node) < before - 40, timeout_s=120, what="its files are gone")
     wait_until(
         lambda: not dropped_but_held(pids, node.data), timeout_s=20, what="nobody has them open"
@@ -373,10 +373,10 @@ def test_a_full_disk_has_room_again_when_a_topic_is_deleted(
         node.create_topic("small", partitions=STORES)
         node.create_topic("big")
         for partition in range(STORES):
-            # Something in its segment stays, wherever it is.
+            # Every segment has a record that must be kept.
             produce(node, "small", [("kept", b"kept")], partition=partition)
         produce(node, "big", [(f"{n}", bytes(100_000)) for n in range(400)])
-        # Who has read it has its files open.
+        # Readers of the partition have its files open.
         assert len(read_all(node, "big")) == 400
         disk.fill()
         if accident == "node":
@@ -444,7 +444,7 @@ def test_a_full_disk_has_room_again_when_records_are_deleted(tmp_path: Path) -> 
 
 
 def serve(*arguments: str, settings: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Run `odradek serve` that must end by itself; its exit code and what it said."""
+    """Run `odradek serve`, which must end by itself; returns its exit code and output."""
     sets = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "odradek", "serve", "--listen", "127.0.0.1:0"]
     ended = subprocess.run(

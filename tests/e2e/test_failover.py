@@ -1,8 +1,8 @@
-"""Nodes of a cluster are killed under load: what was acknowledged is on the others, once, in order.
+"""Nodes of a cluster are killed under load: acknowledged records are kept, once and in order.
 
-Three replicas, min.insync.replicas 2, a producer with its defaults (idempotent, acks=all) and a
-group of readers. Whole nodes are SIGKILLed, the leader of a partition and the active controller
-among them, and come back; afterwards the history is checked in the manner of Jepsen.
+Three replicas, min.insync.replicas 2, a producer with default settings (idempotent, acks=all) and a
+consumer group. Whole nodes are SIGKILLed, among them the leader of a partition and the active
+controller, and are started again. At the end the history is checked as Jepsen does.
 """
 
 import random
@@ -23,7 +23,7 @@ PARTITIONS = 6
 
 
 def kill(nodes: Cluster, workload: Workload, node_id: int) -> float:
-    """SIGKILL a node under load, start it again; the longest gap a partition has seen."""
+    """SIGKILL a node under load and start it again; returns the longest gap of a partition."""
     gap_s = workload.measure(nodes[node_id].kill)
     nodes[node_id].start()
     nodes.wait_until_whole(TOPIC)
@@ -45,7 +45,7 @@ def test_nothing_is_lost_or_doubled_when_nodes_die(tmp_path: Path, report: Repor
         gaps.append(kill(nodes, workload, random.Random(8).randrange(3)))
         workload.end()
         report(f"longest gaps of a producer {', '.join(f'{gap:.2f}' for gap in gaps)} s")
-        # The shortest one: what else runs on the machine does not prolong all of them.
+        # The shortest one: other load on the machine does not lengthen all of them.
         assert min(gaps) < LEADER_KILL_GAP_S * SLACK
         assert anomalies(workload.history) == []
 

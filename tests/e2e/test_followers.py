@@ -1,7 +1,7 @@
-"""What clients see of replication in a cluster of three nodes, each in a rack of its own.
+"""Replication as clients see it, on three nodes in three racks.
 
-Consumers read from the replica near to them (KIP-392) and from the leader when that is gone; who
-asks the wrong broker is told the right one (KIP-951); deletions reach every replica.
+Consumers fetch from the nearest replica (KIP-392), and from the leader if that replica is gone. A
+request to the wrong broker is answered with the leader (KIP-951). Deletions reach every replica.
 """
 
 import json
@@ -74,7 +74,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class NearbyReader:
-    """A consumer of one partition in a rack. `broker` is where it reads, as its library says."""
+    """A consumer of one partition in a rack. `broker` is the broker that its library fetches
+    from."""
 
     def __init__(self, nodes: Cluster, topic: str, rack: str, start: int) -> None:
         self.broker = -1
@@ -138,7 +139,7 @@ def produce(nodes: Cluster, topic: str, values: list[bytes]) -> None:
 def asked(
     nodes: Cluster, at: int, topic: str, offset: int, *, epoch: int = -1, rack: str = ""
 ) -> PartitionData:
-    """What one node answers a consumer at that offset, who does not wait."""
+    """The response of one node to a fetch from that offset, without waiting."""
     partition = FetchPartition(
         partition=0,
         fetch_offset=offset,
@@ -165,7 +166,7 @@ def test_a_consumer_reads_from_its_rack_and_from_the_leader_when_that_is_gone(
     with reading(nodes, "near", "rack-1") as near, reading(nodes, "near", "rack-9") as far:
         near.wait_for(values, broker=1)
         far.wait_for(values, broker=0)
-        # New records come by the follower as well; nobody waits for a second to hear of them.
+        # New records arrive through the follower as well, without a delay of a second.
         values += [b"news"]
         produce(nodes, "near", [b"news"])
         near.wait_for(values, broker=1)
@@ -283,7 +284,7 @@ def test_whoever_asks_a_former_leader_is_told_the_new_one_by_every_api(nodes: Cl
             assert end_of_epoch(wire, "led", before, epoch)[0] == code
     with WireClient(nodes[1].bootstrap_servers) as wire:
         append(wire, "led", b"d")
-        # The asked epoch's end, and not that of the present one.
+        # The end of the requested epoch, not of the present one.
         ended = (ErrorCode.NONE, before, 3)
         assert end_of_epoch(wire, "led", before, state.leader_epoch) == ended
         now = (ErrorCode.NONE, state.leader_epoch, 4)
@@ -358,7 +359,7 @@ def test_readers_of_followers_lose_and_double_nothing_when_nodes_die(
 
 
 def listed(wire: WireClient, topic: str, epoch: int) -> int:
-    """The error code of asking for the end."""
+    """The error code of ListOffsets for the log end."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition])]

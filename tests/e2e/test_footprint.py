@@ -1,7 +1,7 @@
-"""How soon a node answers, and how little it needs while nobody asks anything of it.
+"""The start time of a node, and its memory and CPU time while it is idle.
 
-The figures are printed. Asserted is SLACK times what is promised (bench/promises.py), since other
-things run on the machine as well.
+The figures are printed. The tests assert SLACK times the promises (bench/promises.py), because the
+machine runs other things as well.
 """
 
 import time

@@ -1,9 +1,8 @@
-"""A hundred thousand frames of nonsense, while somebody else goes on working.
+"""A hundred thousand malformed frames, while other clients work.
 
-Frames are random bytes, well-formed requests with random content, and those with bits flipped,
-ends cut and counts that lie; some carry record batches, with a checksum that is right for what
-they say. Everything comes from one seed,
-which FUZZ_SEED replaces. Sixteen connections send them and open anew when they are
+Frames are random bytes, well-formed requests with random content, and requests with flipped bits,
+cut ends and wrong counts. Some carry record batches whose checksum is right. One seed determines
+all of them; FUZZ_SEED replaces it. Sixteen connections send the frames and reconnect when they are
 closed.
 """
 
@@ -38,22 +37,23 @@ SEED: Final = int(os.environ.get("FUZZ_SEED", "20010911"))
 FRAME_COUNT: Final = 100_000
 CONNECTION_COUNT: Final = 16
 BURST_MAX: Final = 4
-# A request may rightly wait for data or for a rebalance; we do not wait with it.
+# A request may wait for data or for a rebalance. The test does not wait for it.
 ANSWER_TIMEOUT_S: Final = 0.25
 TIME_LIMIT_S: Final = 300
 MEMORY_GROWTH_MAX: Final = 100 << 20
 LATENCY_MAX_S: Final = 10.0
-"""What others wait is printed; a machine with thirty busy processes stands still for seconds."""
+"""Latencies of other clients are printed; a machine with thirty busy processes stalls for seconds.
+"""
 
 FUZZED: Final = "fuzzed"
-# Names that random messages hit upon, so that some of them are about something that exists.
+# Names that random requests contain too, so that some of them name existing topics and groups.
 RANDOM_NAMES: Final = ("topic", "a")
 _LENGTH: Final = Struct(">i")
 _NASTY: Final = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff\x0f")
 
 
 class Frames:
-    """Frames from a seed, each with its length in front; mostly of the APIs in `served`."""
+    """Frames from a seed, each with its length prefix; most of them of the APIs in `served`."""
 
     def __init__(self, seed: int, served: list[Api]) -> None:
         self._random = Random(seed)
@@ -62,7 +62,7 @@ class Frames:
         self.kinds: Counter[str] = Counter()
 
     def next(self) -> bytes:
-        """The next frame."""
+        """Return the next frame."""
         kind = self._random.choices(
             ("noise", "headed", "valid", "mutated", "batch"), (1, 3, 16, 12, 12)
         )[0]
@@ -149,10 +149,10 @@ class Frames:
 
 
 class Attack:
-    """Some connections that share one source of frames.
+    """Connections that share one source of frames.
 
-    A frame counts when it has had its effect: an answer, the end of its connection, or a wait that
-    was too long for us. Those that came after the end of a connection are not counted.
+    A frame counts after its effect: a response, the end of its connection, or a wait beyond our
+    timeout. Frames after the end of a connection do not count.
     """
 
     def __init__(self, bootstrap: str, frames: Frames, frame_count: int) -> None:
@@ -180,7 +180,8 @@ class Attack:
                 writer.transport.abort()
 
     async def _burst(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Send a few frames and read as many answers; False when the connection is used up."""
+        """Send some frames and read the same number of responses; False if the connection has
+        ended."""
         count = self._random.randint(1, BURST_MAX)
         writer.write(b"".join(self._frames.next() for _ in range(count)))
         try:
@@ -205,8 +206,7 @@ def memory_of(broker: EmbeddedBroker) -> dict[str, int]:
 
 def test_nonsense_hurts_nobody_but_its_sender(start_node: StartNode, report: Report) -> None:
     """Issue 3: "random and mutated frames (at least 100,000 in a seeded fuzz test) [...]: the
-    offender's connection closes or is throttled, memory stays bounded, others notice nothing".
-    """
+    offender's connection closes or is throttled, memory stays bounded, others notice nothing"."""
     broker = start_node()
     for name in (FUZZED, *RANDOM_NAMES):
         broker.create_topic(name, partitions=2)

@@ -1,9 +1,9 @@
-"""SIGKILL of a group's coordinator in the midst of a rebalance, on three nodes.
+"""SIGKILL of a group's coordinator during a rebalance, on three nodes.
 
-Its router, its worker or the whole node dies while JoinGroup or SyncGroup waits, or between two
-heartbeats of the consumer protocol. The members speak over the wire, so that every error code
-counts: whoever has an id keeps it, also who is not in a stored generation yet, and the group comes
-to rest. How long it was without a coordinator is printed.
+Its router, its worker or the whole node is killed while JoinGroup or SyncGroup waits, or between
+two heartbeats of a consumer group. The members speak the wire protocol, so that every error code is
+checked. Members keep their ids, also those that are in no stored generation yet, and the group
+becomes stable. The outage is printed.
 """
 
 import time
@@ -61,7 +61,7 @@ Answer = TypeVar("Answer")
 
 
 def coordinator_of(cluster: Cluster, group: str) -> tuple[int, str] | None:
-    """Who coordinates the group, and where, by what any node that runs says."""
+    """The coordinator of the group, and its address, from any running node."""
     for node in cluster.nodes.values():
         with (
             suppress(OSError, ClosedByPeer),
@@ -74,21 +74,19 @@ def coordinator_of(cluster: Cluster, group: str) -> tuple[int, str] | None:
 
 
 class Follower:
-    """A connection to whoever coordinates the group; requests are sent again until it answers.
-
-    `told` has every other error code that an answer had.
-    """
+    """A connection to the group's coordinator. Requests are repeated until it answers. `told` has
+    the other error codes of the responses."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster = cluster
         self._group = group
         self._wire: WireClient | None = None
         self.told: list[ErrorCode] = []
-        # When the first answer after the kill came.
+        # The time of the first response after the kill.
         self.answered_at: float | None = None
 
     def ask(self, request: object, version: int, response: type[Answer]) -> Answer:
-        """The first answer of a coordinator that is one."""
+        """The first response of the group's coordinator."""
         answer = wait_until(
             lambda: self._try(request, version, response),
             timeout_s=WAIT_S,
@@ -125,7 +123,7 @@ class Follower:
 
 
 class ClassicMember:
-    """A member of the classic protocol that does what its answers say."""
+    """A member of the classic protocol that follows the responses."""
 
     def __init__(self, stage: "Stage", group: str) -> None:
         self.group = group
@@ -137,7 +135,7 @@ class ClassicMember:
         self.others: list[str] = []
 
     def join(self) -> None:
-        """JoinGroup, until it is in a generation."""
+        """JoinGroup, until the member is in a generation."""
         self.has_assignment = False
         while True:
             request = JoinGroupRequest(
@@ -158,7 +156,7 @@ class ClassicMember:
         self.others = [member.member_id for member in answer.members]
 
     def sync(self) -> None:
-        """SyncGroup: either it has an assignment then, or it must join once more."""
+        """SyncGroup: returns whether it has an assignment; otherwise it must join again."""
         given = [
             SyncGroupRequestAssignment(member_id=member_id, assignment=member_id.encode())
             for member_id in self.others
@@ -182,14 +180,14 @@ class ClassicMember:
         self.follow()
 
     def follow(self) -> None:
-        """Sync, and join anew as often as that takes."""
+        """Sync, and join again as often as needed."""
         self.sync()
         while not self.has_assignment:
             self.join()
             self.sync()
 
     def settle(self, members: "Sequence[ClassicMember]") -> None:
-        """Send heartbeats, and do what they say, until the members share one generation."""
+        """Send heartbeats and follow the responses until the members share one generation."""
 
         def is_shared() -> bool:
             if self.heartbeat() is not ErrorCode.NONE:
@@ -214,7 +212,7 @@ class ClassicMember:
 
 
 class Stage:
-    """A cluster whose processes are killed by their part in a group, and come back."""
+    """A cluster whose processes are killed by their role in a group, and started again."""
 
     def __init__(self, cluster: Cluster, pool: ThreadPoolExecutor) -> None:
         self.cluster = cluster
@@ -223,7 +221,7 @@ class Stage:
         self._followers: list[Follower] = []
 
     def follower(self, group: str) -> Follower:
-        """Somebody who talks to the group's coordinator, closed with the stage."""
+        """A connection to the group's coordinator, closed with the stage."""
         follower = Follower(self.cluster, group)
         self._followers.append(follower)
         return follower
@@ -233,17 +231,17 @@ class Stage:
             follower.close()
 
     def state_of(self, group: str) -> str:
-        """The state of a classic group, as its coordinator describes it."""
+        """The state of a classic group in DescribeGroups."""
         request = DescribeGroupsRequest(groups=[group])
         answer = self.follower(group).ask(request, 5, DescribeGroupsResponse)
         return answer.groups[0].group_state
 
     def all(self, *actions: Callable[[], object]) -> list[Future[object]]:
-        """Have each of them done by itself."""
+        """Run all of them in threads."""
         return [self.pool.submit(action) for action in actions]
 
     def kill(self, victim: str, group: str) -> int:
-        """Kill a process of the group's coordinator, or all of them; the node's id."""
+        """Kill a process of the group's coordinator, or all of them; returns the node's id."""
         found = coordinator_of(self.cluster, group)
         assert found is not None
         node = self.cluster[found[0]]
@@ -257,7 +255,7 @@ class Stage:
         return found[0]
 
     def heal(self, victim: str, node_id: int) -> None:
-        """What was killed is back, and every replica in sync."""
+        """Wait until the killed processes are back and every replica is in sync."""
         if victim == "node":
             self.cluster.start(node_id)
         else:
@@ -265,14 +263,14 @@ class Stage:
         self.cluster.wait_until_whole("__consumer_offsets")
 
     def outage_s(self, followers: Iterable[Follower]) -> float:
-        """From the kill to the first answer of any of them."""
+        """From the kill to the first response to any of them."""
         first = min(each.answered_at for each in followers if each.answered_at is not None)
         return first - self.killed_at
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Three nodes; the groups' topic is there and replicated."""
+    """Three nodes, with the group topic created and replicated."""
     settings = {
         "offsets.topic.num.partitions": "3",
         "offsets.topic.replication.factor": "3",
@@ -302,7 +300,7 @@ def share_a_generation(members: Sequence[ClassicMember]) -> bool:
 
 
 def assert_known(members: Sequence[ClassicMember], ids: Sequence[str]) -> None:
-    """They are who they were, and nobody has been told otherwise."""
+    """The members have their ids, and no response said otherwise."""
     assert [member.id for member in members] == ids
     for member in members:
         assert ErrorCode.UNKNOWN_MEMBER_ID not in member.coordinator.told
@@ -319,7 +317,7 @@ def test_classic_members_stay_members_when_their_coordinator_is_killed(
     took: list[str] = []
     for victim in VICTIMS:
         *others, leader = sorted(members, key=lambda member: member.leads)
-        # The leader calls for a rebalance, which waits for the other two.
+        # The leader starts a rebalance, which waits for the other two.
         if moment == "JoinGroup":
             waiting = stage.all(partial(leader.rejoin_and_settle, members))
             wait_until(lambda: stage.state_of(group) == "PreparingRebalance")
@@ -329,7 +327,7 @@ def test_classic_members_stay_members_when_their_coordinator_is_killed(
             waiting = stage.all(leader.join)
             wait_until(lambda: stage.state_of(group) == "PreparingRebalance")
             results(waiting + stage.all(*(member.join for member in others)))
-            # The followers wait for what the leader assigns.
+            # The followers wait for the leader's assignment.
             waiting = stage.all(*(partial(each.follow_and_settle, members) for each in others))
             node_id = stage.kill(victim, group)
             waiting += stage.all(partial(leader.follow_and_settle, members))
@@ -354,7 +352,7 @@ def test_classic_members_keep_their_ids_when_the_coordinator_of_a_new_group_is_k
         group = f"new-{victim}"
         members = [ClassicMember(stage, group) for _ in range(MEMBERS)]
         joining = stage.all(*(partial(each.rejoin_and_settle, members) for each in members))
-        # No log has them yet: they wait for others to come.
+        # No record has these members yet: they wait for others to join.
         wait_until(lambda: all(member.id for member in members))  # noqa: B023
         ids = [member.id for member in members]
         node_id = stage.kill(victim, group)
@@ -370,7 +368,7 @@ def test_classic_members_keep_their_ids_when_the_coordinator_of_a_new_group_is_k
 
 
 class ConsumerMember:
-    """A member of the consumer protocol that does what its answers say."""
+    """A member of a consumer group that follows the responses."""
 
     def __init__(self, stage: Stage, group: str, name: str) -> None:
         self.group = group
@@ -380,7 +378,7 @@ class ConsumerMember:
         self.owned: dict[Uuid, list[int]] = {}
 
     def beat(self) -> None:
-        """One heartbeat, with everything said."""
+        """One full heartbeat."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.name,
@@ -406,7 +404,7 @@ class ConsumerMember:
 
 
 def share(members: Sequence[ConsumerMember]) -> bool:
-    """Have all of them come once; whether everything belongs to somebody now, in even shares."""
+    """One heartbeat of each; returns whether all partitions are assigned, in even shares."""
     for member in members:
         member.beat()
     owned = [index for member in members for index in member.partitions]
@@ -428,7 +426,7 @@ def test_members_of_the_consumer_protocol_stay_members_when_their_coordinator_is
         members.append(ConsumerMember(stage, group, f"member-{number}"))
         epochs = [member.epoch for member in members[:-1]]
         members[-1].beat()
-        # It is in the group, and the others have not given up anything yet.
+        # The member is in the group, and the others have not revoked anything yet.
         node_id = stage.kill(victim, group)
         members[0].beat()
         outage_s = stage.outage_s([members[0].coordinator])

@@ -1,5 +1,5 @@
-"""Groups looked into from any node of a cluster, also while a node is gone: what coordinators,
-leaders and whoever serves fetches know stands on different nodes.
+"""Groups are explained by any node of a cluster, also while a node is down: the state of
+coordinators, of leaders and of the brokers that serve fetches is on different nodes.
 """
 
 import json
@@ -21,7 +21,7 @@ GROUP = "shippers"
 
 
 def run(cluster: Cluster, at: int, *arguments: str) -> object:
-    """A command whose bootstrap server is node `at`; its answer."""
+    """Run a command with node `at` as bootstrap server; returns its output."""
     environment = {"ODRADEK_BOOTSTRAP": cluster[at].bootstrap_servers}
     ran = CliRunner().invoke(cli, [*arguments, "-o", "json"], env=environment)
     assert ran.exit_code == 0, ran.stderr
@@ -48,7 +48,7 @@ def findings(cluster: Cluster, at: int, *command: str) -> str:
 
 
 def read_all(cluster: Cluster, at: int, count: int) -> None:
-    """A member comes, reads and commits so many records, and goes."""
+    """A member joins, reads and commits `count` records, and leaves."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster[at].bootstrap_servers,
@@ -84,7 +84,7 @@ def test_groups_are_seen_whole_from_any_node_and_while_one_is_gone(tmp_path: Pat
             assert (row["lag"], row["topics"], row["state"]) == (6, [TOPIC], "Empty")
             told = findings(cluster, at, "group", "explain", GROUP)
             assert "The group has no members. It is ephemeral" in told
-        # Whichever node coordinates the group goes, and its partition of the topic with it.
+        # The node of the group's coordinator is stopped, with its partition of the topic.
         gone = groups(cluster, 0)[GROUP]["coordinator"]
         assert isinstance(gone, int)
         cluster[gone].kill()
@@ -96,6 +96,6 @@ def test_groups_are_seen_whole_from_any_node_and_while_one_is_gone(tmp_path: Pat
         left = lag(cluster, at)
         assert left.pop(gone) == (None, ErrorCode.LEADER_NOT_AVAILABLE.message)
         assert set(left.values()) == {(2, None)}
-        # The group has come to another node, and is ephemeral there too.
+        # The group moved to another node, and is ephemeral there as well.
         run(cluster, at, "config", "set", "group", GROUP, "group.ttl.ms=0")
         wait_until(lambda: groups(cluster, at)[GROUP]["type"] is None)

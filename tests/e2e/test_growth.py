@@ -1,4 +1,4 @@
-"""A cluster grows and shrinks while it is used, and a voter whose disk is lost is replaced."""
+"""A cluster grows and shrinks under load, and a voter with a lost disk is replaced."""
 
 import json
 import shutil
@@ -27,11 +27,12 @@ from tests.support.waiting import wait_until
 TOPIC = "orders"
 PARTITIONS = 4
 REFUSAL_S = "5"
-"""How long a command waits for what does not happen; a busy machine must have answered by then."""
+"""How long a command waits for something that does not happen; a busy machine must answer within
+it."""
 
 
 def odradek(nodes: Cluster, at: int, *arguments: str) -> Mapping[str, object]:
-    """The answer of a command at one node, as JSON."""
+    """The JSON output of a command against one node."""
     address = nodes[at].bootstrap_servers
     ran = CliRunner().invoke(cli, [*arguments, "-b", address, "-o", "json"])
     assert ran.exit_code == 0, ran.output
@@ -48,13 +49,13 @@ def refusal(nodes: Cluster, at: int, *arguments: str) -> str:
 
 
 def voters(nodes: Cluster, at: int) -> list[int]:
-    """Who votes, once somebody leads."""
+    """The voters, once there is a leader."""
     [quorum] = wait_until(lambda: [told for told in (nodes.quorum(at),) if not told.error_code])
     return sorted(voter.replica_id for voter in quorum.current_voters)
 
 
 def move_everything(nodes: Cluster, at: int, replicas: list[int]) -> None:
-    """All partitions shall be there and nowhere else; returns when they are."""
+    """Reassign all partitions to these nodes; returns when that is done."""
     answer = nodes[at].ask(MetadataRequest(topics=None))
     request = AlterPartitionReassignmentsRequest(
         topics=[
@@ -112,7 +113,8 @@ def test_nodes_that_have_joined_serve_without_a_vote_and_find_the_others_again(
         assert [voter.replica_id for voter in quorum.current_voters] == [0]
         assert sorted(replica.replica_id for replica in quorum.observers) == [1, 2]
 
-        # What it was told at its first start is not needed any more, nor is an observer's voice.
+        # The bootstrap configuration of its first start is not needed any more, nor is an
+        # observer's vote.
         nodes[2].stop()
         nodes[2].settings["join"] = "127.0.0.1:1"
         nodes[1].kill()
@@ -184,11 +186,11 @@ def test_a_voter_whose_disk_was_wiped_is_replaced_by_itself(tmp_path: Path) -> N
         }
         added = odradek(nodes, lost, "node", "add", str(lost))
         assert added == {"node": lost, "is_new": True, "voters": [0, 1, 2]}
-        # Its vote counts: with it two of three are enough.
+        # Its vote counts: with it two of three are a majority.
         nodes[near].kill()
         assert nodes.create(lost, "after") == ErrorCode.NONE
         assert nodes.topics(lost) == {"before", "after"}
-        # And it counts after a restart, as what was written down in the log.
+        # It counts after a restart as well, because it is in the log.
         nodes.start(near)
         nodes[lost].restart()
         assert voters(nodes, lost) == [0, 1, 2]

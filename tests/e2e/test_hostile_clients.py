@@ -1,4 +1,4 @@
-"""Clients that mean harm, or have merely stopped: they must cost little and disturb nobody."""
+"""Clients that are malicious or stuck cost little and disturb no other client."""
 
 import resource
 import socket
@@ -32,13 +32,14 @@ MIB = 1 << 20
 LARGE = "large"
 VALUE_BYTES = 900_000
 LATENCY_MAX_S = 10.0
-"""What others wait is printed; a machine with thirty busy processes stands still for seconds."""
+"""Latencies of other clients are printed; a machine with thirty busy processes stalls for seconds.
+"""
 REQUEST_BYTES_MAX = 104_857_600  # Kafka's default: socket.request.max.bytes
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A node that all of these clients plague, with 90 MB to read."""
+    """A node under attack, with a topic of 90 MB."""
     with EmbeddedBroker(tmp_path_factory.mktemp("hostile")) as broker:
         broker.create_topic(LARGE)
         batch = memoryview(build_batch([Record(0, 1, None, b"x" * VALUE_BYTES)]))
@@ -56,15 +57,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 
 def memory_of(broker: EmbeddedBroker) -> int:
-    """Bytes that the node has for itself. Pages of its files and of its arena, which has a fixed
-    size, do not count.
-    """
+    """Private memory of the node. Pages of its files and of its arena, which has a fixed size, do
+    not count."""
     memory = [psutil.Process(pid).memory_info() for pid in broker.processes.values()]
     return sum(each.rss - getattr(each, "shared", 0) for each in memory)
 
 
 class Watch:
-    """What others notice, and what the node needs, while a block of a test does harm."""
+    """Latency of other clients and memory of the node during a block of a test."""
 
     def __init__(self, broker: EmbeddedBroker, witness: BackgroundClient) -> None:
         self.broker = broker
@@ -73,7 +73,7 @@ class Watch:
         self.peak = self.before
 
     def look(self) -> bool:
-        """Take note of the memory that is in use now."""
+        """Record the memory that is in use now."""
         self.peak = max(self.peak, memory_of(self.broker))
         return True
 
@@ -82,7 +82,7 @@ class Watch:
 def watch(
     broker: EmbeddedBroker, request: pytest.FixtureRequest, report: Report
 ) -> Iterator[Watch]:
-    """Somebody works all the time and must not notice anything; no process may end."""
+    """Other clients work all the time without delay; no process may end."""
     topic = f"witness-{request.node.name}"[:200].translate(str.maketrans("[]", "--"))
     broker.create_topic(topic)
     pids = broker.processes
@@ -109,13 +109,13 @@ Connect = Callable[[], WireClient]
 
 @pytest.fixture
 def connect(broker: EmbeddedBroker) -> Iterator[Connect]:
-    """Opens connections that end with the test."""
+    """Opens connections that are closed at the end of the test."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(WireClient(broker.bootstrap_servers))
 
 
 def fetch_all(correlation_id: int) -> bytes:
-    """A request for as much of the large topic as the broker gives at once."""
+    """A fetch request for as much of the large topic as the broker returns at once."""
     partition = FetchPartition(fetch_offset=0, partition_max_bytes=50 * MIB)
     request = FetchRequest(
         max_bytes=50 * MIB,
@@ -125,9 +125,8 @@ def fetch_all(correlation_id: int) -> bytes:
 
 
 def stuff(wire: WireClient, frame: bytes, limit: int) -> int:
-    """Send the frame again and again without reading, until nothing goes any more for a while;
-    the bytes that were sent.
-    """
+    """Send the frame over and over without reading, until the socket accepts nothing for a while;
+    returns the number of bytes."""
     wire.socket.settimeout(0.5)
     sent = 0
     while sent < limit:
@@ -152,7 +151,7 @@ def test_an_impossible_length_ends_the_connection(
 
 
 def test_announced_bytes_that_never_come_cost_nothing(connect: Connect, watch: Watch) -> None:
-    """A hundred frames of 100 MB each, of which only the beginning arrives, are 10 GB."""
+    """A hundred frames announce 100 MB each and send only their beginning."""
     wires = [connect() for _ in range(100)]
     for wire in wires:
         wire.send_raw(struct.pack(">ihhi", REQUEST_BYTES_MAX, 0, 9, 1) + b"\0" * 1000)
@@ -178,7 +177,8 @@ def test_a_client_that_never_reads_is_not_read_either(connect: Connect, watch: W
 def test_small_requests_without_end_are_not_taken_without_end(
     connect: Connect, watch: Watch
 ) -> None:
-    """Who sends and never reads is stopped by the broker's bound on what is in flight."""
+    """A client that sends and never reads is stopped by the broker's limit of requests in
+    flight."""
     frame = frame_of(MetadataRequest(topics=None), 12, 1) * 100
     wire = connect()
     sent = stuff(wire, frame, 200 * MIB)
@@ -188,7 +188,7 @@ def test_small_requests_without_end_are_not_taken_without_end(
 
 
 def test_a_slow_reader_gets_everything_in_the_end(connect: Connect, watch: Watch) -> None:
-    """Issue 3: "a slow reader": a few KB at a time, and nobody is kept waiting by it."""
+    """Issue 3: "a slow reader": it reads a few KB at a time and delays no other client."""
     wire = connect()
     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
     wire.send_raw(fetch_all(7))
@@ -210,7 +210,7 @@ def test_a_slow_reader_gets_everything_in_the_end(connect: Connect, watch: Watch
 def test_clients_that_vanish_in_the_middle_leave_nothing_behind(
     connect: Connect, watch: Watch
 ) -> None:
-    """Resets in the middle of a request, of an answer and of a wait."""
+    """Resets during a request, during a response and during a long poll."""
     reset = struct.pack("ii", 1, 0)
     waiting = FetchRequest(
         max_wait_ms=60_000,
@@ -229,7 +229,7 @@ def test_clients_that_vanish_in_the_middle_leave_nothing_behind(
 
 
 def test_two_thousand_idle_connections_are_no_burden(connect: Connect, watch: Watch) -> None:
-    """Issue 3: bounds for idle and half-open connections; here most have not said a word."""
+    """Issue 3: bounds for idle and half-open connections. Most of these have sent nothing."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 3000:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
@@ -247,7 +247,7 @@ def test_two_thousand_idle_connections_are_no_burden(connect: Connect, watch: Wa
 
 
 def test_connections_end_when_their_idle_time_is_up(start_node: StartNode) -> None:
-    """Issue 3: "idle and half-open connection limits"; a connection in use stays."""
+    """Issue 3: "idle and half-open connection limits". A connection in use is kept."""
     broker = start_node({"connections.max.idle.ms": "1500"})
     connect = WireClient
     with connect(broker.bootstrap_servers) as idle, connect(broker.bootstrap_servers) as busy:
@@ -266,10 +266,10 @@ def test_connections_end_when_their_idle_time_is_up(start_node: StartNode) -> No
 
 
 def test_a_host_has_no_more_connections_than_it_may(start_node: StartNode) -> None:
-    """Kafka's max.connections.per.ip: those that are one too many are closed, and only they."""
+    """Kafka's max.connections.per.ip: only the connections above the limit are closed."""
     broker = start_node({"max.connections.per.ip": "10"})
     with ExitStack() as stack:
-        # The node's own readiness check may still hold one.
+        # The node's own readiness check may still have a connection.
         wires = [stack.enter_context(WireClient(broker.bootstrap_servers)) for _ in range(9)]
         for wire in wires:
             wire.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)

@@ -1,9 +1,9 @@
-"""Every process of a node is killed under load: nothing may be lost, doubled or told.
+"""Every process of a node is killed under load: no record is lost or duplicated, and no error
+reaches an application.
 
-A producer with its defaults (idempotent, acks=all) writes, a group of three reads and commits;
-SIGKILL comes at seeded moments. Afterwards the history is checked in the manner of Jepsen, the
-group must be the same generation of the same members, and the log must be the same once more after
-the node has been stopped and started.
+A producer with default settings (idempotent, acks=all) writes, a group of three reads and commits;
+SIGKILL comes at seeded times. At the end the history is checked as Jepsen does. The group must be
+in the same generation with the same members, and the log must be the same after a restart.
 """
 
 import os
@@ -34,11 +34,12 @@ PARTITIONS = 8
 READERS = 3
 KILLS = 4
 GAP_S_MAX = 30.0
-"""Of the longest gap of all kills: a machine with thirty processes on two cores took up to 18 s."""
+"""For the longest gap of all kills: thirty processes on two cores took up to 18 s."""
 
 
 class LoadedNode:
-    """A node, and clients at work; `kill` does something to it and waits until work goes on."""
+    """A node with clients; `kill` does something to it and waits until the clients make
+    progress."""
 
     def __init__(self, node: EmbeddedBroker, seed: int) -> None:
         self.node = node
@@ -49,7 +50,7 @@ class LoadedNode:
         )
 
     def kill(self, how: Callable[[], None]) -> float:
-        """Do it in the midst of work; the longest gap that a partition's producer has seen."""
+        """Run it under load; returns the longest gap of a partition's producer."""
         (writer,) = self.workload.writers
         target = writer.next_number + self.random.randrange(500, 2500)
         wait_until(lambda: writer.next_number >= target, timeout_s=WAIT_S)
@@ -62,7 +63,7 @@ class LoadedNode:
 
 
 def membership(node: EmbeddedBroker, group: str) -> tuple[int, set[str]]:
-    """The generation in which a member's heartbeat is accepted, and the ids of all members."""
+    """The generation in which heartbeats are accepted, and the ids of all members."""
     with WireClient(node.bootstrap_servers) as wire:
         described = wire.ask(DescribeGroupsRequest(groups=[group]), 5, DescribeGroupsResponse)
         members = {member.member_id for member in described.groups[0].members}
@@ -76,20 +77,20 @@ def membership(node: EmbeddedBroker, group: str) -> tuple[int, set[str]]:
 
 
 def kill_supervisor(node: EmbeddedBroker) -> None:
-    """As when the machine loses the whole node; it is started again on the same data."""
+    """Kill the supervisor, which ends the node, and start it again with the same data."""
     node.kill()
     node.start()
 
 
 def kill_processes(node: EmbeddedBroker, names: list[str]) -> None:
-    """SIGKILL them, one right after the other."""
+    """SIGKILL these processes, one right after the other."""
     for name in names:
         node.kill_process(name)
 
 
 @contextmanager
 def loaded_node(start_node: StartNode, workers: int) -> Iterator[LoadedNode]:
-    """Clients at work; their history is checked at the end, and that the log lasts."""
+    """A node with clients. At the end their history is checked, and the log after a restart."""
     seed = int(os.environ.get("TEST_SEED", "0")) or random.randrange(1, 2**31)
     node = start_node({"workers": str(workers)})
     running = LoadedNode(node, seed)
@@ -134,7 +135,7 @@ def test_nothing_is_lost_or_doubled_when_a_process_is_killed(
         gaps = [running.kill(partial(kill, running.node)) for _ in range(KILLS)]
     report(f"longest gaps of a producer {', '.join(f'{gap:.2f}' for gap in gaps)} s")
     assert max(gaps) < GAP_S_MAX
-    # The shortest one: what else runs on the machine does not prolong all of them.
+    # The shortest one: other load on the machine does not lengthen all of them.
     assert min(gaps) < shortest_s
 
 

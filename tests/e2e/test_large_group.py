@@ -1,7 +1,7 @@
-"""Two hundred members of the consumer protocol share a thousand partitions (KIP-848).
+"""Two hundred members of a consumer group share a thousand partitions (KIP-848).
 
-Members as client libraries have them: each on a connection of its own, at the pace that the
-broker asks for, and at once when there is something to acknowledge. What it takes is printed.
+Every member has its own connection. It sends heartbeats at the interval that the broker asks for,
+and at once when it has something to acknowledge. The cost is printed.
 """
 
 import selectors
@@ -46,7 +46,7 @@ RETRY_MS = 100
 
 
 class Member:
-    """One member: what it owns, its epoch, and its connection."""
+    """One member: its partitions, its epoch and its connection."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.name = name
@@ -54,11 +54,11 @@ class Member:
         self.epoch = 0
         self.owned: dict[Uuid, list[int]] = {}
         self.count = 0
-        # What it owns is told when it has changed, as Kafka's client does.
+        # Owned partitions are sent when they have changed, as by Kafka's client.
         self._is_told = True
 
     def beat(self) -> None:
-        """Send what a client sends: everything when it joins, then what is new."""
+        """Send a heartbeat as a client does: all fields to join, then the changed ones."""
         is_join = self.epoch == 0
         owned = [
             ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=partitions)
@@ -76,7 +76,7 @@ class Member:
         self.count += 1
 
     def hear(self) -> int:
-        """Do what the answer says; in how many milliseconds the next heartbeat is due."""
+        """Follow the response; returns when the next heartbeat is due, in milliseconds."""
         answer = self.wire.receive(ConsumerGroupHeartbeatResponse)
         if answer.error_code in NO_COORDINATOR_YET:
             return RETRY_MS
@@ -91,7 +91,7 @@ class Member:
         return answer.heartbeat_interval_ms
 
     def leave(self) -> None:
-        """Go, and begin anew later."""
+        """Leave the group, and join again later."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP, member_id=self.name, member_epoch=-1
         )
@@ -104,7 +104,7 @@ class Member:
 
 
 class Fleet:
-    """Members that keep to the intervals which they are told."""
+    """Members that keep to the heartbeat intervals of the responses."""
 
     def __init__(self, node: EmbeddedBroker) -> None:
         self.members = [Member(node.bootstrap_servers, f"member-{n:03}") for n in range(MEMBERS)]
@@ -115,7 +115,7 @@ class Fleet:
         heapify(self._due)
 
     def run_until(self, is_over: Callable[[], bool], what: str) -> float:
-        """Send heartbeats until it is so, and all are answered; returns how long that took."""
+        """Send heartbeats until the condition holds and all are answered; returns the seconds."""
         began_at = time.monotonic()
         waiting_count = 0
         over_at = None
@@ -135,7 +135,7 @@ class Fleet:
         return over_at - began_at
 
     def is_shared(self) -> bool:
-        """Whether everything belongs to somebody, in even shares."""
+        """Whether all partitions are assigned, in even shares."""
         return all(member.partition_count == PARTITIONS // MEMBERS for member in self.members)
 
     def beat_count(self) -> int:
@@ -148,10 +148,10 @@ def test_a_large_group_comes_to_rest_and_its_heartbeats_cost_little(
     node = start_node()
     node.create_topic(TOPIC, partitions=PARTITIONS)
     with WireClient(node.bootstrap_servers) as wire:
-        # Makes the groups' topic.
+        # This creates the group topic.
         wire.ask(FindCoordinatorRequest(key=GROUP), 3, FindCoordinatorResponse)
     fleet = Fleet(node)
-    # Supervisor and controller have no part in a heartbeat: what they do meanwhile is not its cost.
+    # Supervisor and controller take no part in heartbeats. Their CPU time does not count.
     pids = {
         name: pid for name, pid in pids_of(node).items() if name.startswith(("router", "worker"))
     }

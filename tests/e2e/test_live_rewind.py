@@ -1,8 +1,8 @@
-"""Real consumers are rewound while they consume and records keep coming.
+"""Groups are rewound while their members consume and new records come.
 
-Every record from the new position is delivered once more, in order; nothing outside of the named
-partitions is; and the undo brings the group back to where it was. Rewinding is asked for on the
-command line.
+Every record from the new position is delivered again, in order. No record outside of the named
+partitions is. An undo returns the group to its old position. The commands of the command line are
+used.
 """
 
 import asyncio
@@ -60,10 +60,10 @@ REWOUND = (1, 2)
 NEW_POSITION = 20
 RECORDS_BEFORE = 100
 PAUSE_S = 0.01
-"""Between two records of a partition."""
+"""Pause between two records of a partition."""
 COMMIT_MS = 50
-"""How often members commit by themselves: all the time, so that some commits race the rewind, but
-not more often: librdkafka looks up no offset while a commit is under way."""
+"""Members commit all the time, so that some commits race with the rewind. Not more often:
+librdkafka does not look up offsets while a commit is in flight."""
 FAST: Mapping[str, str | int] = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 200}
 LIBRDKAFKA: Mapping[str, Mapping[str, str | int]] = {
     "range": {"partition.assignment.strategy": "range", **FAST},
@@ -73,7 +73,7 @@ LIBRDKAFKA: Mapping[str, Mapping[str, str | int]] = {
 
 
 class Deliveries:
-    """The offsets that were delivered, by partition, in the order in which they were."""
+    """The delivered offsets by partition, in order."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
@@ -82,26 +82,26 @@ class Deliveries:
         self.offsets[partition].append(offset)
 
     def forget(self) -> None:
-        """What counts begins now: how the members came together does not."""
+        """Start to count now: deliveries before the group was stable do not count."""
         for offsets in self.offsets.values():
             del offsets[:-1]
 
     @property
     def jumps(self) -> dict[int, list[tuple[int, int]]]:
-        """Where the offset after one was not the next."""
+        """Places where the next offset was not the successor."""
         return {
             partition: [(one, other) for one, other in pairwise(offsets) if other != one + 1]
             for partition, offsets in self.offsets.items()
         }
 
     def have_come(self, count: int) -> bool:
-        """Whether so many were delivered of every partition."""
+        """Whether `count` records of every partition were delivered."""
         return all(len(offsets) >= count for offsets in self.offsets.values())
 
 
 @contextmanager
 def running(*targets: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Run these until the block is left; each is told to stop and waited for."""
+    """Run these in threads until the end of the block."""
     stop = threading.Event()
     threads = [threading.Thread(target=target, args=(stop,)) for target in targets]
     for thread in threads:
@@ -117,7 +117,7 @@ def running(*targets: Callable[[threading.Event], None]) -> Iterator[None]:
 def producer_of(
     node: EmbeddedBroker, *topics: str, pause_s: float = PAUSE_S
 ) -> Callable[[threading.Event], None]:
-    """Sends a record to every partition again and again."""
+    """Produces a record to every partition over and over."""
 
     def produce(stop: threading.Event) -> None:
         producer = Producer({"bootstrap.servers": node.bootstrap_servers, "linger.ms": 0})
@@ -211,8 +211,8 @@ def kafka_python_of(
 
 
 def odradek(node: EmbeddedBroker, *arguments: str) -> dict[int, tuple[int, int]]:
-    """A command about a group; (previous, actual) offset by partition."""
-    # A group is as quick as its slowest member, whose machine may be busy.
+    """A command about a group; returns (previous, actual) offset by partition."""
+    # The slowest member determines the duration, and its machine may be busy.
     where = ("-b", node.bootstrap_servers, "--timeout", "90", "-o", "json")
     ran = CliRunner().invoke(cli, ["group", *arguments, *where])
     assert ran.exit_code == 0, ran.stderr
@@ -296,7 +296,8 @@ def test_a_group_that_consumes_is_rewound_and_brought_back(
 
 
 def test_a_tool_that_sets_offsets_rewinds_a_group_that_allows_it(node: EmbeddedBroker) -> None:
-    """Any admin client's way to set offsets, which Kafka refuses while a group has members."""
+    """The request by which any admin client sets offsets. Kafka refuses it while a group has
+    members."""
     topic = group = "by-commit"
     node.create_topic(topic, partitions=PARTITIONS)
     seen = Deliveries()
@@ -330,7 +331,8 @@ def test_a_tool_that_sets_offsets_rewinds_a_group_that_allows_it(node: EmbeddedB
 
 
 class ShareMember:
-    """A member of a share group by hand: Python clients know no share groups yet."""
+    """A member of a share group that speaks the wire protocol: no Python client has share groups
+    yet."""
 
     def __init__(self, node: EmbeddedBroker, group: str, topic: str) -> None:
         self.group = group
@@ -340,7 +342,7 @@ class ShareMember:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
         self.topic_id = node.ask(request).topics[0].topic_id
         self.topic = topic
-        # The first one to ask has the coordinator's topic made.
+        # The first FindCoordinator creates the coordinator's topic.
         find = FindCoordinatorRequest(coordinator_keys=[group])
         wait_until(
             lambda: not self.wire.ask(find, 4, FindCoordinatorResponse).coordinators[0].error_code,
@@ -349,7 +351,7 @@ class ShareMember:
         )
 
     def beat(self) -> bool:
-        """Go on being a member; whether both partitions were given to it."""
+        """Send heartbeats; returns whether both partitions are assigned."""
         request = ShareGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -363,7 +365,7 @@ class ShareMember:
         return any(len(topic.partitions) == 2 for topic in given)
 
     def leave(self) -> None:
-        """Be a member no more: the group is Empty."""
+        """Leave the group, which is then Empty."""
         request = ShareGroupHeartbeatRequest(
             group_id=self.group, member_id=self.member_id, member_epoch=-1
         )
@@ -371,7 +373,7 @@ class ShareMember:
         self.wire.close()
 
     def fetch(self) -> dict[int, list[int]]:
-        """Lock what there is; the offsets by partition."""
+        """Acquire the available records; returns the offsets by partition."""
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -404,7 +406,7 @@ class ShareMember:
         }
 
     def accept(self, partition: int, first: int, last: int) -> ErrorCode:
-        """Acknowledge [first, last]."""
+        """Accept the offsets [first, last]."""
         batch = AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[1])
         request = ShareAcknowledgeRequest(
             group_id=self.group,
@@ -427,7 +429,7 @@ class ShareMember:
         return ErrorCode(answer.responses[0].partitions[0].error_code)
 
     def fetch_until(self, partition: int, last: int) -> dict[int, list[int]]:
-        """Everything up to a record of a partition."""
+        """Fetch up to a record of a partition."""
         found: dict[int, list[int]] = {0: [], 1: []}
         deadline = time.monotonic() + 30
         while last not in found[partition]:
@@ -438,7 +440,7 @@ class ShareMember:
 
 
 def sharing(node: EmbeddedBroker, topic: str) -> ShareMember:
-    """A member of the share group of that name, which has locked all of ten records in each of two
+    """A member of the share group that has acquired all of ten records in each of two
     partitions."""
     node.create_topic(topic, partitions=2)
     where = ("-b", node.bootstrap_servers)
@@ -467,7 +469,7 @@ def test_a_share_group_is_rewound_while_records_are_locked(node: EmbeddedBroker)
     assert member.accept(0, 0, 9) is ErrorCode.NONE
     assert member.accept(1, 0, 5) is ErrorCode.NONE
     assert odradek(node, "rewind", group, "-t", f"{topic}:1", "--to", "2") == {1: (6, 2)}
-    # What is locked still is not the member's any more.
+    # The member's locks were dropped.
     assert member.accept(1, 6, 9) is ErrorCode.INVALID_RECORD_STATE
     again = member.fetch_until(1, 9)
     assert again == {0: [], 1: list(range(2, 10))}
@@ -512,7 +514,7 @@ def test_a_share_group_goes_back_to_where_it_began_when_a_snapshot_was_taken(
 def test_any_node_tells_who_rewinds_and_every_leader_how_far_its_partitions_reach(
     tmp_path: Path,
 ) -> None:
-    """The group's coordinator leads one partition of three at most; the others are asked."""
+    """The group's coordinator leads at most one partition of three. It asks the other leaders."""
     with running_cluster(tmp_path, settings={"auto.leader.rebalance.enable": "false"}) as nodes:
         nodes.create_at("t", [[0], [1], [2]])
         producer = Producer({"bootstrap.servers": nodes.bootstrap_servers})
@@ -536,11 +538,12 @@ def test_any_node_tells_who_rewinds_and_every_leader_how_far_its_partitions_reac
 
 
 def settled_offsets(node: EmbeddedBroker, group: str) -> dict[int, int]:
-    """From where on no record of a share group changes hands: all of its members have what they
-    shall read, and everything is acknowledged that was there by then.
+    """The offsets from which on no record of a share group changes its member: all members have
+    their final assignment, and all earlier records are acknowledged.
 
-    While members come together Kafka's client still delivers what it has fetched from a partition
-    that has become another's, and sends no acknowledgement of that: the lock ends 30 s later.
+    During a rebalance Kafka's client still delivers records that it has fetched from a partition
+    that another member owns now. It sends no acknowledgement for them, and the lock ends 30 s
+    later.
     """
 
     def is_together() -> bool:
@@ -571,8 +574,8 @@ def settled_offsets(node: EmbeddedBroker, group: str) -> dict[int, int]:
 def test_kafkas_own_consumers_of_every_kind_are_rewound(
     tmp_path: Path, node: EmbeddedBroker
 ) -> None:
-    """Eager, sticky, cooperative, of the consumer protocol, and sharing, three members of each,
-    while records keep coming."""
+    """Three members each of the eager, sticky, cooperative, consumer and share protocol, while
+    new records come."""
     kinds = ("range", "sticky", "cooperative", "consumer", "share")
     where = ("-b", node.bootstrap_servers)
     for kind in kinds:
@@ -625,5 +628,5 @@ def test_kafkas_own_consumers_of_every_kind_are_rewound(
                 elif index not in REWOUND or offset < to:
                     assert found == 1, where_it_is
                 else:
-                    # What had been read and was committed nowhere yet comes again, too.
+                    # Records that were read and not committed are delivered again as well.
                     assert found in (1 + is_again, 2), where_it_is

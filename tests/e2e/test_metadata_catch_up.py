@@ -1,4 +1,4 @@
-"""Three controllers alone, with a short log: who comes back late is brought up by a snapshot."""
+"""Three controllers alone, with a short log: one that was down for long gets a snapshot."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ PROGRAM = (
 
 
 class Follower:
-    """A router or a worker of a node that carries metadata out at once."""
+    """A router or a worker of a node that applies metadata at once."""
 
     def __init__(self, context: Context, address: str, name: str) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class Follower:
 
 
 class Member:
-    """A controller process, and the two processes that follow it."""
+    """A controller process, and the two processes that receive its metadata."""
 
     def __init__(self, context: Context, folder: Path, node_id: int, peers: str) -> None:
         self.config = node_config(
@@ -104,7 +104,7 @@ class Member:
 
 
 class Trio:
-    """Three of them."""
+    """Three controllers."""
 
     def __init__(self, folder: Path) -> None:
         self.context: Context = zmq.Context()
@@ -126,7 +126,7 @@ class Trio:
         return len(brokers) == 3 and not any(broker.is_fenced for broker in brokers)
 
     def leader(self) -> Member:
-        """Who leads, as node 0 says."""
+        """The leader, as node 0 knows it."""
         router = self.members[0].followers[0]
         found: list[int] = []
 
@@ -142,7 +142,7 @@ class Trio:
         return self.members[found[-1]]
 
     def create(self, at: Member, *names: str) -> None:
-        """Create topics; returns when all have been answered."""
+        """Create topics and wait until all are created."""
         router = at.followers[0]
         wanted = set()
         for name in names:

@@ -1,11 +1,13 @@
-"""Three nodes under load while processes die and freeze, networks part, disks and clocks fail.
+"""Three nodes under load with killed and frozen processes, network partitions, disk and clock
+faults.
 
-Three replicas, min.insync.replicas 2; two idempotent producers with their defaults, each reaching
-the nodes by ways of its own, and a group of readers. After each fault everything must be well
-again: all nodes serve, all replicas are in sync, every producer writes to every partition, the
-group reads it. At the end what was acknowledged must be there once, in order, and everybody must
-have read the same. `make nemesis MINUTES=n SEED=s` goes on for longer, with faults in an
-order that the seed chooses.
+Three replicas, min.insync.replicas 2, two idempotent producers with default settings that reach the
+nodes over different paths, and a consumer group. After each fault the cluster must recover: all
+nodes serve, all replicas are in sync, every producer writes to every partition, the group reads it.
+At the end the acknowledged records must be in the log once and in order, and all consumers must
+have read the same.
+
+`make nemesis MINUTES=n SEED=s` runs for longer, with faults in an order that the seed determines.
 """
 
 import os
@@ -36,7 +38,7 @@ MINUTES = float(os.environ.get("NEMESIS_MINUTES", "0"))
 CHOSEN = os.environ.get("NEMESIS_FAULTS", "").split(",")
 DISK_BYTES = 192 << 20
 FAULTS_OF_A_ROUND = 6
-"""Then clients stop and what they saw is checked, and a new cluster is begun."""
+"""After these faults the clients stop, their history is checked, and a new cluster begins."""
 
 DEATHS = ("kill_leader", "kill_controller", "kill_processes")
 FREEZES = (
@@ -63,7 +65,7 @@ def seed_of_a_run() -> int:
 
 
 def inject(field: FaultyCluster, names: Iterable[str], report: Report) -> None:
-    """One after the other; how long a producer had to wait is printed."""
+    """Inject one fault after another; prints the producers' longest gaps."""
     waits = [f"{name} {field.inject(FAULTS[name]):.1f}" for name in names]
     report(f"longest waits of a producer in s: {', '.join(waits)}")
 
@@ -108,7 +110,7 @@ def test_others_lead_where_a_disk_is_full(tmp_path: Path, report: Report) -> Non
 @pytest.mark.slow
 @pytest.mark.skipif(not MINUTES, reason="make nemesis MINUTES=n runs it")
 def test_faults_in_any_order(tmp_path: Path, report: Report) -> None:
-    """The seed of the round that failed, given as TEST_SEED, is the first round's."""
+    """TEST_SEED is the seed of the first round."""
     until = time.monotonic() + 60 * MINUTES
     seeds = random.Random(seed_of_a_run())
     possible = sorted(FAULTS if FAKETIME else FAULTS.keys() - set(CLOCK_FAULTS))

@@ -1,4 +1,4 @@
-"""The network that tests cut: what passes, what waits, what ends."""
+"""The network of the fault tests: cuts, delays and resets."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ WAIT_S = 30.0
 
 
 class Ends(NamedTuple):
-    """A connection through a gate: who made it, and who was connected to."""
+    """A connection through a gate: both of its ends."""
 
     network: NodeNetwork
     near: socket.socket
@@ -46,7 +46,8 @@ def connected() -> Iterator[Ends]:
 
 
 def has_nothing(end: socket.socket) -> bool:
-    """Nothing arrives that is on its way already: a byte in the other direction is faster."""
+    """Nothing arrives: a byte in the other direction would be later than bytes that are on their
+    way."""
     end.setblocking(False)
     try:
         end.recv(1)
@@ -118,7 +119,7 @@ def test_what_is_delayed_arrives_later_and_in_order() -> None:
 
 
 def test_who_connects_is_found_out() -> None:
-    """This process's command line is a party's mark; the other party's is nobody's."""
+    """This process's command line has the mark of one party; the other party's mark is in none."""
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         gate = Gate(port, listener.getsockname()[1], OTHER)
@@ -150,7 +151,7 @@ def test_a_connection_to_nobody_is_reset() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:127.0.0.1"])
 def test_a_connection_is_its_process_s(address: str) -> None:
-    """That is found by what its command line, or its parent's, has in it."""
+    """The party is that of the process whose command line, or whose parent's, has the mark."""
     connect = (
         "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2]))).recv(1)"
     )

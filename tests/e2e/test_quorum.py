@@ -1,4 +1,4 @@
-"""Three nodes decide together: whatever node is asked, whichever dies."""
+"""Three controllers decide by majority: whichever node gets the request, whichever is killed."""
 
 import itertools
 import os
@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 
 KILLS = 3
 ALL_KILLS = int(os.environ.get("TEST_KILLS", str(2 * KILLS)))
-"""Of the test that looks for what was lost: more of them take longer and find more."""
+"""For the test that looks for lost changes: more kills take longer and find more."""
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_nothing_that_was_acknowledged_is_lost_whoever_dies(three: Cluster, repo
         for number in itertools.count():
             if is_over.is_set():
                 return
-            # A node that is down, or dies with the request, has acknowledged nothing.
+            # A node that was down, or was killed during the request, has acknowledged nothing.
             with suppress(OSError, BrokerFailure, ValueError):
                 name = f"topic-{client}-{number}"
                 if three.create(number % 3, name) == ErrorCode.NONE:

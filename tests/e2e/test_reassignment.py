@@ -1,4 +1,6 @@
-"""Replicas move between running nodes, their lead goes back, and a node is taken out for good."""
+"""Replicas are moved between running nodes, leadership returns to preferred replicas, and a node is
+removed.
+"""
 
 from pathlib import Path
 
@@ -86,7 +88,7 @@ def test_a_partition_moves_with_its_records_and_a_node_is_taken_out(tmp_path: Pa
         assert set(state(nodes).isr_nodes) == {1, 2}
         assert reassign(nodes, 0, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
-        # Another order of the same replicas moves nothing; the lead follows when it is asked to.
+        # A new order of the same replicas moves no data; leadership follows with the next election.
         leader = state(nodes).leader_id
         other = 3 - leader
         assert reassign(nodes, leader, [other, leader]) == ErrorCode.NONE

@@ -1,7 +1,7 @@
-"""A fourth node joins a loaded cluster of three, gets its part, and another is drained.
+"""A fourth node joins a cluster of three under load and gets its share; another node is drained.
 
-The clients have their defaults and must be told of nothing; what they wrote must be there once and
-in order. The commands run as a person's would: in a process of their own.
+The clients have default settings and see no error. The acknowledged records must be in the log once
+and in order. The commands run in their own process.
 """
 
 import json
@@ -47,7 +47,7 @@ def create(nodes: Cluster, name: str, partitions: int, factor: int) -> None:
 
 
 def fill(nodes: Cluster) -> None:
-    """Have something to move."""
+    """Produce records, so that there is data to move."""
     producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, "linger.ms": 20})
     for number in range(BULK_BYTES // 10_000):
         producer.produce(BULK, bytes(10_000), partition=number % BULK_PARTITIONS)
@@ -56,7 +56,7 @@ def fill(nodes: Cluster) -> None:
 
 
 def replicas(nodes: Cluster) -> dict[int, int]:
-    """How many replicas of both topics each node has."""
+    """The number of replicas of both topics by node."""
     held = [
         node
         for topic in (TOPIC, BULK)

@@ -1,9 +1,9 @@
-"""Nodes are restarted in turn under load, as for an upgrade: no client has a failed request.
+"""Nodes are restarted in turn under load, as for an upgrade: no request of a client fails.
 
-Three replicas, min.insync.replicas 2, an idempotent producer and a group of readers, all with their
-defaults. Each node is told to stop (SIGTERM), started again, and waited for until its replicas are
-in sync everywhere. A node that stops lets others lead first, so that what clients see is a leader
-that has moved, and never one that is gone.
+Three replicas, min.insync.replicas 2, an idempotent producer and a consumer group with default
+settings. Each node is stopped (SIGTERM) and started again; then the test waits until its replicas
+are in sync. A node that stops hands over its leadership first, so that clients see a leader that
+has moved, and never one that is gone.
 """
 
 import time
@@ -27,8 +27,8 @@ PARTITIONS = 6
 
 
 def restart(nodes: Cluster, workload: Workload, node_id: int) -> tuple[float, float, float]:
-    """Stop a node and start it again; how long it took to stop, and the longest gaps of a producer
-    while it stopped and while it came back."""
+    """Stop a node and start it again. Returns how long the stop took, and the producer's longest
+    gaps during the stop and during the start."""
     took_s = 0.0
 
     def stop() -> None:
@@ -45,7 +45,7 @@ def restart(nodes: Cluster, workload: Workload, node_id: int) -> tuple[float, fl
 
 
 def elect_preferred_leaders(nodes: Cluster) -> None:
-    """What the controller does by itself every five minutes."""
+    """The controller does this by itself every five minutes."""
     request = ElectLeadersRequest(election_type=0, topic_partitions=None)
     assert nodes[0].ask(request).error_code == 0
 
@@ -75,7 +75,7 @@ def test_no_client_has_a_failed_request_when_nodes_are_restarted_in_turn(
 
 
 def test_who_left_an_isr_that_was_too_small_is_shown_as_an_eligible_leader(tmp_path: Path) -> None:
-    """KIP-966, which new clusters have."""
+    """KIP-966, which is enabled in new clusters."""
     with running_cluster(tmp_path) as nodes:
         nodes[0].create_topic(TOPIC, configs={"min.insync.replicas": "3"})
         nodes.wait_until_whole(TOPIC)

@@ -1,6 +1,6 @@
-"""Ten thousand partitions and two thousand idle consumers on one node are boring.
+"""Ten thousand partitions and two thousand idle consumers cost a node little.
 
-Asserted is SLACK times what is promised (bench/promises.py).
+The tests assert SLACK times the promises (bench/promises.py).
 """
 
 import random
@@ -34,14 +34,14 @@ PARTITIONS = 10_000
 CONSUMERS = 2_000
 CONSUMERS_OF_A_PARTITION = 10
 LONG_POLL_MS = 300_000
-"""Longer than the test: whoever is answered has been woken."""
+"""Longer than the test: a response means that the consumer was woken."""
 WATCHED_S = 10.0
 METADATA_VERSION = 12
 FETCH_VERSION = 12
 
 
 def partitions_known(bootstrap: str) -> int:
-    """How many partitions of ours a client is told, all of them with a leader."""
+    """The number of partitions with a leader in the Metadata response."""
     with WireClient(bootstrap, timeout_s=60) as wire:
         answer = wire.ask(MetadataRequest(topics=None), METADATA_VERSION, MetadataResponse)
     partitions = [p for t in answer.topics if not t.is_internal for p in t.partitions]
@@ -50,7 +50,7 @@ def partitions_known(bootstrap: str) -> int:
 
 
 def create_topics(bootstrap: str, topics: int, partitions: int) -> None:
-    """As an application does: one request of the admin client for all of them."""
+    """Create all topics in one request of the admin client."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = [NewTopic(f"topic-{n}", num_partitions=partitions) for n in range(topics)]
     created = admin.create_topics(new, operation_timeout=120, request_timeout=120)
@@ -59,7 +59,7 @@ def create_topics(bootstrap: str, topics: int, partitions: int) -> None:
 
 
 def produce(bootstrap: str, places: list[tuple[str, int]], value: str) -> None:
-    """One record into each of these partitions."""
+    """Produce one record to each of these partitions."""
     failures: list[KafkaError] = []
 
     def on_delivery(error: KafkaError | None, _message: Message) -> None:
@@ -74,7 +74,7 @@ def produce(bootstrap: str, places: list[tuple[str, int]], value: str) -> None:
 
 
 def consume(bootstrap: str, places: list[tuple[str, int]]) -> dict[tuple[str, int], str]:
-    """The first record of each of these partitions."""
+    """Read the first record of each of these partitions."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
     found: dict[tuple[str, int], str] = {}
@@ -93,7 +93,7 @@ def consume(bootstrap: str, places: list[tuple[str, int]]) -> dict[tuple[str, in
 
 
 def idle_shares(node: EmbeddedBroker) -> dict[str, float]:
-    """Percent of a core that each process uses while nothing new is asked."""
+    """CPU time of each process, in percent of a core, while there are no new requests."""
     pids = pids_of(node)
     before, began_at = cpu_seconds(pids), time.monotonic()
     with WireClient(node.bootstrap_servers) as wire:
@@ -150,7 +150,7 @@ def test_ten_thousand_partitions_are_made_rest_and_come_back(
 
 
 class Idlers:
-    """Consumers in long polls: sockets that have asked once and wait."""
+    """Consumers in long polls: each has sent one Fetch and waits."""
 
     def __init__(self, bootstrap: str, topic: str, count: int, partitions: int) -> None:
         self._bootstrap = bootstrap
@@ -163,7 +163,7 @@ class Idlers:
             self._selector.register(wire.socket, selectors.EVENT_READ, number)
 
     def ask(self, number: int, offset: int) -> None:
-        """Have one of them wait for what comes after `offset`."""
+        """Send a Fetch from `offset` on for one of them."""
         wire, partition = self.wires[number]
         wanted = FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
@@ -177,11 +177,11 @@ class Idlers:
         wire.post(request, FETCH_VERSION)
 
     def woken(self, timeout_s: float) -> set[int]:
-        """Who has an answer waiting, at the latest after that time."""
+        """The consumers that get a response within this time."""
         return {key.data for key, _ in self._selector.select(timeout_s)}
 
     def take(self, number: int) -> int:
-        """The bytes of records in that one's answer."""
+        """The bytes of records in the response to this one."""
         answer = self.wires[number][0].receive(FetchResponse)
         (partition,) = answer.responses[0].partitions
         assert partition.error_code == 0
@@ -195,7 +195,7 @@ class Idlers:
 
 @contextmanager
 def idlers(node: EmbeddedBroker, count: int) -> Iterator[Idlers]:
-    """That many consumers, each waiting at the beginning of its partition of a new topic."""
+    """This many consumers, each waiting at the log end of its partition of a new topic."""
     partitions = count // CONSUMERS_OF_A_PARTITION
     node.create_topic("news", partitions=partitions)
     with ExitStack() as stack:
@@ -229,7 +229,7 @@ def test_two_thousand_idle_consumers_cost_little_and_only_those_concerned_wake(
         assert all(waiting.take(number) > 0 for number in concerned)
         assert waiting.woken(0.5) == set()
 
-        # All at once: a record in every partition.
+        # A record in every partition, all at the same time.
         for number in concerned:
             waiting.ask(number, 1)
         begin = time.monotonic()

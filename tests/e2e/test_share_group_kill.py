@@ -1,8 +1,8 @@
-"""SIGKILL of whoever leads a share group's partition, while acknowledgements are under way.
+"""SIGKILL of the leader of a share partition while acknowledgements are in flight.
 
-A member acknowledges what it holds, and the router or the worker is killed before there is an
-answer: what was answered stays, what was not comes again, and nothing stands still. Over the wire,
-so that it is known what was answered.
+A member acknowledges its records, and the router or the worker is killed before the response.
+Acknowledgements with a response are durable, records without one are delivered again, and no record
+is stuck. The member speaks the wire protocol, so that the test knows every response.
 """
 
 import time
@@ -47,7 +47,7 @@ COUNT = 600
 AT_ONCE = 20
 WAIT_S = 60.0
 ALL_S = 180.0
-"""For all records and kills: locks of what was lost with a process may have to end first."""
+"""For all records and kills: locks from before a kill may have to expire first."""
 RETRIED = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -58,8 +58,8 @@ RETRIED = frozenset(
 
 
 class Member:
-    """One member over one connection after another. `done` are the offsets of which the broker has
-    said that they are acknowledged."""
+    """One member over several connections, one after another. `done` are the offsets with
+    acknowledged responses."""
 
     def __init__(self, node: EmbeddedBroker, topic_id: Uuid) -> None:
         self._node = node
@@ -68,7 +68,7 @@ class Member:
         self._epoch = 0
         self.done: set[int] = set()
         self.doubtful: set[int] = set()
-        """Acknowledged without an answer: they may come again, or not."""
+        """Acknowledged without a response: they may be delivered again, or not."""
         self.deliveries: dict[int, int] = {}
 
     def connection(self) -> WireClient:
@@ -78,13 +78,13 @@ class Member:
         return self._wire
 
     def lose(self) -> None:
-        """The connection is gone, and its session with it."""
+        """The connection is closed, and the share session with it."""
         if self._wire is not None:
             self._wire.close()
         self._wire = None
 
     def join(self) -> None:
-        """Be a member, so that the group's state is initialised; until that is so."""
+        """Join until the share state of the partition is initialized."""
 
         def is_in() -> bool:
             request = ShareGroupHeartbeatRequest(
@@ -92,7 +92,7 @@ class Member:
             )
             find = FindCoordinatorRequest(coordinator_keys=[GROUP])
             try:
-                # Asked for the first time, it has the topic made in which groups stand.
+                # The first FindCoordinator creates the topic of share states.
                 self.connection().ask(find, 4, FindCoordinatorResponse)
                 answer = self.connection().ask(request, 1, ShareGroupHeartbeatResponse)
             except (ClosedByPeer, OSError):
@@ -104,7 +104,7 @@ class Member:
         wait_until(is_in, timeout_s=WAIT_S, what="the member is in the group")
 
     def acquire(self) -> list[AcknowledgementBatch]:
-        """What is held now, as acceptance of all of it."""
+        """Acquire records; returns the batches that accept all of them."""
         request = ShareFetchRequest(
             group_id=GROUP,
             member_id=MEMBER,
@@ -146,7 +146,7 @@ class Member:
         return held
 
     def post(self, held: list[AcknowledgementBatch]) -> None:
-        """Acknowledge, without waiting for the answer."""
+        """Send acknowledgements without waiting for the response."""
         request = ShareAcknowledgeRequest(
             group_id=GROUP,
             member_id=MEMBER,
@@ -162,7 +162,8 @@ class Member:
         self.connection().post(request, 2)
 
     def receive(self, held: list[AcknowledgementBatch]) -> bool:
-        """The answer, if it comes: whether it is well. Else the records are held as before."""
+        """Read the response, if it comes; returns whether it has no error. If not, the records
+        are still held."""
         offsets = {
             offset for batch in held for offset in range(batch.first_offset, batch.last_offset + 1)
         }
@@ -225,7 +226,8 @@ def test_no_acknowledged_record_comes_again_and_none_is_lost_when_processes_are_
             took.append(f"{time.monotonic() - began:.2f}")
     assert kills == []
     assert member.done | member.doubtful == set(range(COUNT))
-    # What was not answered was not always lost: then it does not come again, and counts.
+    # Some acknowledgements without a response were applied: those records are not delivered again,
+    # and count.
     assert member.acquire() == []
     member.lose()
     report(f"seconds from the kill until the member was back: {', '.join(took)}")

@@ -1,9 +1,9 @@
-"""Processes are killed while members of a share group (KIP-932) come in.
+"""Processes are killed while members join a share group (KIP-932).
 
-Everything a share group is stands in its log, and what its shard has had done elsewhere is done
-once more: whoever was a member goes on being it, every member gets its partitions, and the share
-state of each partition is there. On several nodes a group stands in one place, what it knows of
-partitions in others and the partitions themselves in yet others.
+All state of a share group is in its log, and effects outside of its shard are repeated after a
+load: members keep their membership, every member gets its partitions, and the share state of every
+partition exists. On several nodes the group's coordinator, the share coordinator and the partition
+leaders are on different nodes.
 """
 
 import time
@@ -48,7 +48,7 @@ MOVING = (
 
 
 class Member:
-    """A member that beats until it is answered, as client libraries do."""
+    """A member that repeats its heartbeat until it is answered, as client libraries do."""
 
     def __init__(self, node: EmbeddedBroker, name: str) -> None:
         self._node = node
@@ -75,7 +75,7 @@ class Member:
 
         response = wait_until(ask, timeout_s=WAIT_S, what=f"{self.name} is answered")
         assert response is not None
-        # Above all not UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH.
+        # In particular not UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH.
         assert response.error_code == ErrorCode.NONE, (self.name, response)
         self.epoch = response.member_epoch
         if response.assignment is not None:
@@ -87,7 +87,7 @@ class Member:
 
 
 def settle(members: list[Member]) -> float:
-    """Let them beat until all partitions are read, equally; how long that took."""
+    """Send heartbeats until all partitions are assigned in even shares; returns the seconds."""
     started = time.monotonic()
     error: AssertionError | None = None
 
@@ -101,7 +101,7 @@ def settle(members: list[Member]) -> float:
             for member in members:
                 member.beat()
         except AssertionError as refused:
-            # wait_until takes it for "not yet".
+            # wait_until treats it as "not yet".
             error = refused
         return error is not None
 
@@ -130,7 +130,7 @@ def test_members_of_a_share_group_stay_members_when_processes_are_killed(
     node = start_node()
     node.create_topic(TOPIC, partitions=PARTITIONS)
     members = [Member(node, "m0")]
-    # The group's first member: the states of all partitions are on the way.
+    # The group's first member: the initialization of share states is in flight.
     members[0].beat()
     took = []
     for name in ("router-0", "worker-0"):
@@ -147,7 +147,7 @@ def test_members_of_a_share_group_stay_members_when_processes_are_killed(
 
 
 def ask(nodes: Cluster, request: object, version: int, response: type[Answer]) -> Answer:
-    """The answer of the group's coordinator."""
+    """The response of the group's coordinator."""
 
     def found() -> Coordinator | None:
         where = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
@@ -187,7 +187,7 @@ def test_a_group_stands_on_one_node_and_its_states_and_partitions_on_others(tmp_
         describe = DescribeShareGroupOffsetsRequest(groups=[asked])
         [group] = ask(nodes, describe, 1, DescribeShareGroupOffsetsResponse).groups
         [told] = group.topics
-        # One record each is left, whoever leads the partition.
+        # One record is left in each partition.
         assert {
             (each.partition_index, each.start_offset, each.lag, each.error_code)
             for each in told.partitions

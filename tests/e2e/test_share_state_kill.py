@@ -1,9 +1,9 @@
-"""SIGKILL of the node that keeps the durable state of share groups, on three nodes, under writes.
+"""SIGKILL of the share coordinator's node under load, on three nodes.
 
-Leaders write what was acknowledged, one share-partition each, over the wire and without a pause.
-What a share coordinator has answered stays: after its router, its worker and its whole node were
-killed, every acknowledgement that was answered is read again, and nothing was fenced on the way.
-How long the share-partitions of the killed process were without a coordinator is printed.
+Writers stand in for partition leaders: each writes the acknowledgements of one share partition,
+without a pause. An answered write is durable: after SIGKILL of the share coordinator's router, of
+its worker and of its whole node, every answered acknowledgement is read again, and no write was
+fenced. The outage of the share partitions is printed.
 """
 
 import time
@@ -53,7 +53,7 @@ GROUP = "shippers"
 VICTIMS = ("router-0", "worker-0", "node")
 WAIT_S = 30.0
 BEHIND = 40
-"""The start offset follows that many acknowledgements behind."""
+"""The start offset is this many acknowledgements behind."""
 LOOK_AGAIN = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -65,18 +65,18 @@ Answer = TypeVar("Answer")
 
 
 class Leader:
-    """Writes that every second record of its share-partition was acknowledged, one after another,
-    each until it is answered."""
+    """Writes the acknowledgement of every second record of its share partition, one after
+    another, and repeats each until it is answered."""
 
     def __init__(self, cluster: Cluster, topic_id: Uuid, partition: int) -> None:
         self._cluster = cluster
         self.key = ShareKey(GROUP, topic_id, partition)
         self._wire: WireClient | None = None
         self.answered = 0
-        """So many acknowledgements are durable, it is said."""
+        """The number of answered acknowledgements."""
 
     def coordinator(self) -> tuple[int, str] | None:
-        """Who keeps it, and where, by what any node that runs says."""
+        """The share coordinator and its address, from any running node."""
         request = FindCoordinatorRequest(key_type=KEY_TYPE_SHARE, coordinator_keys=[self.key.text])
         for node in self._cluster.nodes.values():
             with (
@@ -136,7 +136,7 @@ class Leader:
         return self._ask(request, 0, ReadShareGroupStateResponse).results[0].partitions[0]
 
     def check(self) -> None:
-        """Everything that was answered is there, and nothing else."""
+        """Check that the state has all answered acknowledgements and no others."""
         found = self.read()
         assert not found.error_code, found.error_message
         last = self.answered - 1
@@ -211,12 +211,12 @@ def all_are_further(leaders: list[Leader], answered: list[int], count: int) -> b
 
 
 def outage_s(nodes: Cluster, leaders: list[Leader], node_id: int, victim: str) -> float:
-    """Kill it; how long until each of the leaders, who write, has been answered anew."""
+    """Kill it; returns the seconds until every writer has an answer again."""
     answered = [leader.answered for leader in leaders]
     wait_until(partial(all_are_further, leaders, answered, 20), timeout_s=WAIT_S, what="all write")
     killed_at = time.monotonic()
     kill(nodes, node_id, victim)
-    # An answer may have been under way, a second one comes from whoever has taken over.
+    # A response may have been in flight; a second one comes from the new coordinator.
     answered = [leader.answered for leader in leaders]
     wait_until(
         partial(all_are_further, leaders, answered, 2), timeout_s=WAIT_S, what="all are answered"

@@ -1,7 +1,8 @@
-"""Replicas that are moved under a throttle (KIP-73): the rate is kept, and nobody else pays for it.
+"""Replicas that are moved under a throttle (KIP-73): the rate is kept, and other traffic is not
+slowed.
 
-How long something took is read off the broker's own clock, the time at which it appends a record;
-what was moved is what the receiving node's log directory has.
+Durations are taken from the broker's clock, the time at which it appends a record. The moved bytes
+are the size of the receiving node's log directory.
 """
 
 import json
@@ -27,11 +28,11 @@ from tests.support.wire import WireClient
 
 RATE = 512 << 10
 SLOW_RATE = RATE // 8
-"""While others move: a busy machine takes its time for them, and must not be overtaken."""
+"""For the slow moves: a busy machine is slow itself, and must not be overtaken by the others."""
 BATCH_BYTES = 64 << 10
 BATCHES = 96
 SLACK_BYTES = RATE + (1 << 20) + BATCH_BYTES
-"""What may go at once: a second's worth that was saved up, and an answer that overdraws it."""
+"""Allowed at once: a second's quota that was saved up, and one response beyond the quota."""
 
 
 def set_configs(
@@ -59,12 +60,12 @@ def fill(wire: WireClient, topic: str) -> None:
 
 
 def clock_ms(wire: WireClient) -> int:
-    """The time that the broker has now."""
+    """The broker's time."""
     return produce(wire, "clock", batch_of(b"")).log_append_time_ms
 
 
 def size(nodes: Cluster, at: int, topic: str) -> int:
-    """Bytes of the topic that the node has."""
+    """Bytes of the topic on this node."""
     answer = nodes[at].ask(DescribeLogDirsRequest(topics=None))
     return sum(
         partition.partition_size
@@ -75,7 +76,7 @@ def size(nodes: Cluster, at: int, topic: str) -> int:
 
 
 class Move:
-    """Replicas on their way to a node, from now on at no more than this rate."""
+    """Replicas that move to a node, at this rate at most from now on."""
 
     def __init__(self, nodes: Cluster, wire: WireClient, at: int, rate: int) -> None:
         self._nodes = nodes
@@ -86,7 +87,7 @@ class Move:
         self._begin_ms = clock_ms(wire)
 
     def byte_count(self, topic: str) -> int:
-        """What is there by now, which can be no more than this."""
+        """The bytes moved so far, which must not exceed the rate."""
         byte_count = size(self._nodes, self._at, topic)
         most = self._rate * self._elapsed_ms() // 1_000 + SLACK_BYTES
         assert byte_count - self._before[topic] <= most, topic
@@ -108,7 +109,7 @@ def test_a_throttled_replica_moves_at_its_rate_and_others_at_theirs(
     tmp_path: Path, report: Report
 ) -> None:
     leader, follower, other = 0, 1, 2
-    # Nobody dies here, and nobody is to be taken for dead.
+    # No node fails here, and none may be taken for failed.
     with running_cluster(tmp_path, settings={"broker.session.timeout.ms": "20000"}) as nodes:
         nodes.create_at("clock", [[leader]], {"message.timestamp.type": "LogAppendTime"})
         # Sent slowly, fetched slowly, not throttled, and throttled but in sync already.
@@ -140,7 +141,7 @@ def test_a_throttled_replica_moves_at_its_rate_and_others_at_theirs(
             slow = Move(nodes, wire, follower, SLOW_RATE)
             for topic in ("sent", "fetched", "free"):
                 nodes.reassign(topic, {0: [leader, follower]})
-            # All of these records are acknowledged by both replicas, however slow others are.
+            # Both replicas acknowledge all of these records, however slow other replicas are.
             fill(wire, "settled")
             wait_until(
                 lambda: in_sync(nodes, "free") == {leader, follower},
@@ -164,7 +165,7 @@ def test_a_throttled_replica_moves_at_its_rate_and_others_at_theirs(
             for topic in ("sent", "fetched"):
                 assert move.byte_count(topic) < total, "the rest is still to come"
                 report(f"{topic}: {move.per_second(topic) / 1_000:.0f} KB/s of {RATE / 1_000:.0f}")
-            # So says the command as well: two replicas of one node, and how long they will take.
+            # The command reports the same: two replicas of one node, and their remaining time.
             ran = CliRunner().invoke(
                 cli, ["cluster", "status", "-b", nodes.bootstrap_servers, "-o", "json"]
             )
@@ -172,7 +173,7 @@ def test_a_throttled_replica_moves_at_its_rate_and_others_at_theirs(
             assert (behind["node"], behind["replicas_behind"]) == (follower, 2)
             assert 0 < behind["bytes_behind"] <= 2 * (total - half)
             assert behind["rest_s"] > 0
-            # Without throttles they are done; what they had is kept.
+            # Without throttles the moves complete; the copied data is kept.
             throttle(None)
             for topic in ("sent", "fetched"):
                 nodes.wait_until_whole(topic)

@@ -1,4 +1,4 @@
-"""Processes and nodes are killed in the middle of transactions: nothing is torn or stuck."""
+"""Processes and nodes are killed during transactions: no transaction is partly visible or stuck."""
 
 import threading
 import time
@@ -29,14 +29,14 @@ from tests.support.waiting import wait_until
 BANKS = 3
 KILLS = 3
 BETWEEN_KILLS = 15
-"""Transactions of each bank from one kill to the next."""
+"""Transactions of each bank between two kills."""
 KEY_TYPE_TRANSACTION = 1
 
 
 def run_banks_while_killing(
     bootstrap: str, kills: list[Callable[[], None]], *, commits_offsets: bool = False
 ) -> list[Bank]:
-    """Banks at work while something is killed, again and again."""
+    """Run banks while processes are killed, over and over."""
     banks = [Bank(bootstrap, number, commits_offsets=commits_offsets) for number in range(BANKS)]
     for bank in banks:
         bank.start()
@@ -74,7 +74,7 @@ def make_topics(nodes: Cluster) -> None:
 
 
 class Payment:
-    """One transaction over all partitions and a group's offset, committed while somebody dies."""
+    """One transaction over all partitions and a group's offset, committed during a kill."""
 
     def __init__(self, nodes: Cluster, name: str) -> None:
         self.nodes = nodes
@@ -88,7 +88,7 @@ class Payment:
         self.producer.init_transactions(CALL_S)
 
     def open(self) -> None:
-        """Everything is written and nothing decided."""
+        """Write everything, without ending the transaction."""
         self.producer.begin_transaction()
         for partition in range(PARTITIONS):
             self.producer.produce(TOPIC, self.name, partition=partition)
@@ -106,7 +106,7 @@ class Payment:
         return answer.coordinators[0].node_id
 
     def commit(self) -> threading.Thread:
-        """Begin to commit; the thread ends when that is acknowledged."""
+        """Begin to commit; the thread ends with the acknowledgement."""
 
         def run() -> None:
             try:
@@ -120,18 +120,19 @@ class Payment:
 
 
 def settle(payment: Payment, killed_at: float) -> float:
-    """Wait until nothing of the payment is undecided anywhere; when that was, after the kill."""
+    """Wait until the outcome is visible in all partitions; returns that time, relative to the
+    kill."""
     bootstrap = payment.nodes.bootstrap_servers
-    # A leader that has just been started may not know yet how far it was committed.
+    # A leader that has just started may not know the high watermark yet.
     wait_until(
         lambda: read_committed(bootstrap)[payment.name] == PARTITIONS,
         timeout_s=WAIT_S,
         what="everything is read everywhere",
     )
-    # While the offset may change this waits: UNSTABLE_OFFSET_COMMIT.
+    # UNSTABLE_OFFSET_COMMIT is returned until the offset is final.
     assert position_of(bootstrap, payment.name) == 1
     took_s = time.monotonic() - killed_at
-    # And the next transaction is not told CONCURRENT_TRANSACTIONS for ever.
+    # The next transaction does not get CONCURRENT_TRANSACTIONS for ever.
     payment.producer.begin_transaction()
     payment.producer.produce(TOPIC, f"{payment.name}-next", partition=0)
     payment.producer.commit_transaction(WAIT_S)

@@ -1,4 +1,4 @@
-"""A transaction that nobody will ever end is found, shown, and ended where that is enabled."""
+"""A hanging transaction is found, shown, and aborted where that is enabled."""
 
 import time
 import urllib.request
@@ -53,7 +53,7 @@ TIMEOUT_MS = 300
 LATEST = -1
 READ_COMMITTED = 1
 SETTINGS = {
-    # As with brokers that do not verify; Kafka's before 3.6 did not.
+    # As with brokers without verification: Kafka's before 3.6.
     "transaction.partition.verification.enable": "false",
     "transaction.max.timeout.ms": str(TIMEOUT_MS),
     "transaction.watchdog.interval.ms": "100",
@@ -63,7 +63,7 @@ SETTINGS = {
 
 
 class Careless:
-    """A client of the first transaction version that goes on writing when it has ended one."""
+    """A client of the first transaction version that writes on after it has ended a transaction."""
 
     def __init__(self, wire: WireClient) -> None:
         self.wire = wire
@@ -134,7 +134,7 @@ class Careless:
 
 
 def hanging(node: EmbeddedBroker) -> list[dict[str, object]]:
-    """What `odradek txn hanging` prints."""
+    """The output of `odradek txn hanging`."""
     arguments = ["txn", "hanging", "-o", "json", "--bootstrap", node.bootstrap_servers]
     ran = CliRunner().invoke(cli, arguments)
     assert ran.exit_code == 0, ran.stderr
@@ -151,7 +151,7 @@ def metric(node: EmbeddedBroker, name: str) -> int:
 
 
 def stable_end(wire: WireClient) -> int:
-    """The last stable offset: where those who read what is committed find the log's end."""
+    """The last stable offset."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
     request = ListOffsetsRequest(
         replica_id=-1,

@@ -1,5 +1,6 @@
-"""A node gets other numbers of workers while clients are at it: stores change hands at once, and no
-record moves."""
+"""The number of workers of a node is changed under load: stores get new owners at once, and no
+record moves.
+"""
 
 import os
 from pathlib import Path
@@ -22,8 +23,8 @@ BROKER, SET, DELETE = 4, 0, 1
 
 
 def have_workers(node: EmbeddedBroker, node_id: int, count: int | None) -> None:
-    """Set how many workers a node has, or leave it to its own configuration again; returns when
-    they are there."""
+    """Set the number of workers of a node, or (None) return to its own configuration; waits
+    until they run."""
     config = IncrementalAlterableConfig(
         name="workers",
         config_operation=DELETE if count is None else SET,
@@ -47,7 +48,7 @@ def wait_for_workers(node: EmbeddedBroker, count: int) -> None:
 
 
 def segments(node: EmbeddedBroker) -> set[tuple[str, int]]:
-    """The files that hold records, and which files these are."""
+    """The files that hold records."""
     return {
         (str(path.relative_to(node.data)), os.stat(path).st_ino)
         for path in Path(node.data).glob("stores/*/segment-*.mdb")
@@ -76,7 +77,7 @@ def test_stores_move_between_workers_under_load_and_data_stay(
     workload.end()
     assert anomalies(workload.history) == []
 
-    # What is set while the node runs holds after a restart, too, whatever its configuration says.
+    # A setting made at runtime is kept over a restart, whatever the static configuration says.
     node.stop()
     node.settings["workers"] = "2"
     node.start()
@@ -93,7 +94,7 @@ def test_followers_find_the_new_workers_of_a_leader(tmp_path: Path) -> None:
         workload.begin()
         for node_id in (0, 1):
             have_workers(nodes[node_id], node_id, 2)
-            # With min.insync.replicas 2 nothing is acknowledged that did not reach the other node.
+            # With min.insync.replicas 2 every acknowledged record has reached the other node.
             workload.wait_for_progress()
         assert_replicated(nodes)
         workload.end()

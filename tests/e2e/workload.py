@@ -1,4 +1,4 @@
-"""Clients at work on one topic, while a test does something to whoever serves them."""
+"""Clients of one topic, while a test injects faults."""
 
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -11,11 +11,12 @@ WAIT_S = 60.0
 
 
 class Workload:
-    """Writers to all partitions of a topic and a group that reads it. `history` is what they saw.
+    """Writers to all partitions of a topic and a group that reads it. `history` has their
+    observations.
 
-    `bootstrap` is what the writers and readers begin with; further writers that begin elsewhere may
-    be given as `aside`. The readers stand in the `racks` by turns; those that are
-    patient take it that nothing can be committed for a while.
+    `bootstrap` are the addresses of the writers and readers; further writers use the addresses in
+    `aside`. The readers are in the `racks` in turn. Patient readers tolerate that commits fail for
+    a while.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Workload:
         ]
 
     def begin(self) -> None:
-        """Start the clients; returns when everything is written to and read."""
+        """Start the clients; returns when every partition is written to and read."""
         for client in (*self.writers, *self.readers):
             client.start()
         wait_until(self._is_everything_assigned, timeout_s=WAIT_S, what="the group has settled")
@@ -63,8 +64,8 @@ class Workload:
     def wait_for_progress(
         self, timeout_s: float = WAIT_S, *, without: Container[int] = (), reads: bool = True
     ) -> None:
-        """Return when each writer's record of after now is in each partition, each but some, and
-        the group has read it, if that is to be waited for."""
+        """Wait until every writer, but those in `without`, has a new record in every partition, and
+        (if `reads`) the group has read it."""
         marks = [writer.next_number for writer in self.writers]
         streams = [stream for stream in self._streams() if stream.producer not in without]
 
@@ -85,8 +86,8 @@ class Workload:
         )
 
     def measure(self, action: Callable[[], None]) -> float:
-        """Do something to the broker and return when work goes on: the longest time, in seconds,
-        that a partition's producer was not answered."""
+        """Do something to the broker and wait until the clients make progress. Returns the
+        longest time, in seconds, without an acknowledgement in a partition."""
         begin = time.monotonic()
         action()
         self.wait_for_progress()
@@ -94,11 +95,11 @@ class Workload:
         return max(writer.longest_gap_s(begin, end) for writer in self.writers)
 
     def assignments(self) -> list[int]:
-        """How often each reader was given partitions."""
+        """The number of assignments of each reader."""
         return [reader.assignments for reader in self.readers]
 
     def end(self) -> None:
-        """Finish writing and reading, then read the whole log."""
+        """Stop writing and reading, then read the whole log."""
         for writer in self.writers:
             writer.stop()
         wait_until(
@@ -115,7 +116,7 @@ class Workload:
         return len(self.history.sent) - len(self.history.acknowledged)
 
     def log(self) -> Log:
-        """What the topic holds."""
+        """The records of the topic."""
         return read_log(self.bootstrap, self.topic, range(self.partition_count))
 
     def _streams(self) -> Iterable[Stream]:
