@@ -7,6 +7,8 @@ No authorizer is implemented yet, so everything is allowed, as in Kafka without
 from enum import IntEnum
 from typing import Protocol
 
+from odradek.protocol.errors import ApiError, ErrorCode
+
 
 class AclOperation(IntEnum):
     """ACL operations, numbered as on the wire (KIP-50)."""
@@ -36,6 +38,14 @@ class ResourceType(IntEnum):
 
 
 CLUSTER_NAME = "kafka-cluster"
+
+DENIALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The errors for denied operations."""
 
 OPERATIONS_OF: dict[ResourceType, tuple[AclOperation, ...]] = {
     ResourceType.TOPIC: (
@@ -86,6 +96,17 @@ class Authorizer:
     ) -> bool:
         """Whether the request's principal may do `operation` on the named resource."""
         return True
+
+    def authorize(
+        self,
+        context: AuthorizableRequestContext,
+        operation: AclOperation,
+        resource: ResourceType,
+        name: str = CLUSTER_NAME,
+    ) -> None:
+        """ApiError unless `is_allowed`. The cluster needs no name."""
+        if not self.is_allowed(context, operation, resource, name):
+            raise ApiError(DENIALS[resource])
 
     def is_topic_allowed(
         self, context: AuthorizableRequestContext, operation: AclOperation, name: str

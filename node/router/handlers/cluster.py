@@ -30,7 +30,7 @@ from odradek.cluster.controller.features import UpgradeType
 from odradek.cluster.controller.reassignment import ongoing_reassignments
 from odradek.node.bus.messages import QuorumReplica, QuorumState
 from odradek.node.router.addresses import address_of
-from odradek.node.router.authorizer import AclOperation
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.cluster import (
@@ -74,32 +74,27 @@ PEER_LISTENER = "PEER"
 _TIMEOUT_MS = 3_000
 
 
-def _authorize(operation: AclOperation, context: RequestContext, services: Services) -> None:
-    """ApiError(CLUSTER_AUTHORIZATION_FAILED) unless the client may do it on the cluster."""
-    if not services.authorizer.is_cluster_allowed(context, operation):
-        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-
-
-def _by_topic(outcomes: Iterable[PartitionChangeResult]) -> dict[str, list[PartitionChangeResult]]:
-    topics: dict[str, list[PartitionChangeResult]] = {}
-    for outcome in outcomes:
-        topics.setdefault(outcome.topic, []).append(outcome)
-    return topics
-
-
 def _message(outcome: PartitionChangeResult) -> str | None:
     if not outcome.error_code:
         return None
     return outcome.error_message or ErrorCode(outcome.error_code).message
 
 
-def _fail_all(
-    partitions: Iterable[tuple[str, int]], error: ApiError
-) -> list[PartitionChangeResult]:
-    return [
-        PartitionChangeResult(topic, partition, error.code, error.message)
-        for topic, partition in dict.fromkeys(partitions)
-    ]
+async def _change_partitions(
+    command: ElectLeaders | AlterPartitionReassignments,
+    partitions: Iterable[PartitionReference | Reassignment],
+    timeout_ms: int,
+    context: RequestContext,
+    services: Services,
+) -> tuple[Sequence[PartitionChangeResult], ApiError | None]:
+    """One result per partition. An error for the whole request is repeated for each of them."""
+    try:
+        services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
+        reply = await services.controller.submit(command, timeout_ms)
+    except ApiError as error:
+        named = dict.fromkeys((entry.topic, entry.partition) for entry in partitions)
+        return [PartitionChangeResult(*key, error.code, error.message) for key in named], error
+    return reply.results, None
 
 
 # -- ElectLeaders ----------------------------------------------------------------------------
@@ -121,36 +116,27 @@ async def handle_elect_leaders(
             for wanted in request.topic_partitions
             for partition in wanted.partitions
         )
-    try:
-        _authorize(AclOperation.ALTER, context, services)
-        command = ElectLeaders(request.election_type, partitions)
-        reply = await services.controller.submit(command, request.timeout_ms)
-    except ApiError as error:
-        if context.api_version == 0 and partitions is None:
-            raise
-        named = ((reference.topic, reference.partition) for reference in partitions or ())
-        return ElectLeadersResponse(
-            error_code=error.code if context.api_version >= 1 else ErrorCode.NONE,
-            replica_election_results=_elections(_fail_all(named, error)),
+    command = ElectLeaders(request.election_type, partitions)
+    outcomes, error = await _change_partitions(
+        command, partitions or (), request.timeout_ms, context, services
+    )
+    response = ElectLeadersResponse()
+    if error is not None and context.api_version >= 1:
+        response.error_code = error.code
+    elif error is not None and partitions is None:
+        raise error
+    topics: dict[str, ReplicaElectionResult] = {}
+    for outcome in outcomes:
+        topic = topics.setdefault(outcome.topic, ReplicaElectionResult(topic=outcome.topic))
+        topic.partition_result.append(
+            ElectLeadersPartitionResult(
+                partition_id=outcome.partition,
+                error_code=outcome.error_code,
+                error_message=_message(outcome),
+            )
         )
-    return ElectLeadersResponse(replica_election_results=_elections(reply.results))
-
-
-def _elections(outcomes: Sequence[PartitionChangeResult]) -> list[ReplicaElectionResult]:
-    return [
-        ReplicaElectionResult(
-            topic=topic,
-            partition_result=[
-                ElectLeadersPartitionResult(
-                    partition_id=outcome.partition,
-                    error_code=outcome.error_code,
-                    error_message=_message(outcome),
-                )
-                for outcome in of_topic
-            ],
-        )
-        for topic, of_topic in _by_topic(outcomes).items()
-    ]
+    response.replica_election_results = list(topics.values())
+    return response
 
 
 # -- AlterPartitionReassignments, ListPartitionReassignments ---------------------------------
@@ -176,29 +162,23 @@ async def handle_alter_partition_reassignments(
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_change_factor, error_message=None
     )
-    outcomes: Sequence[PartitionChangeResult]
-    try:
-        _authorize(AclOperation.ALTER, context, services)
-        command = AlterPartitionReassignments(reassignments, may_change_factor)
-        reply = await services.controller.submit(command, request.timeout_ms)
-        outcomes = reply.results
-    except ApiError as error:
+    command = AlterPartitionReassignments(reassignments, may_change_factor)
+    outcomes, error = await _change_partitions(
+        command, reassignments, request.timeout_ms, context, services
+    )
+    if error is not None:
         response.error_code, response.error_message = error.code, error.message
-        outcomes = _fail_all(((entry.topic, entry.partition) for entry in reassignments), error)
-    response.responses = [
-        ReassignableTopicResponse(
-            name=topic,
-            partitions=[
-                ReassignablePartitionResponse(
-                    partition_index=outcome.partition,
-                    error_code=outcome.error_code,
-                    error_message=_message(outcome),
-                )
-                for outcome in of_topic
-            ],
+    topics: dict[str, ReassignableTopicResponse] = {}
+    for outcome in outcomes:
+        topic = topics.setdefault(outcome.topic, ReassignableTopicResponse(name=outcome.topic))
+        topic.partitions.append(
+            ReassignablePartitionResponse(
+                partition_index=outcome.partition,
+                error_code=outcome.error_code,
+                error_message=_message(outcome),
+            )
         )
-        for topic, of_topic in _by_topic(outcomes).items()
-    ]
+    response.responses = list(topics.values())
     return response
 
 
@@ -209,7 +189,7 @@ async def handle_list_partition_reassignments(
 
     Needs DESCRIBE on the cluster. Answered from this node's metadata.
     """
-    _authorize(AclOperation.DESCRIBE, context, services)
+    services.authorizer.authorize(context, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     wanted: dict[str, list[int]] | None = None
     if request.topics is not None:
         wanted = {}
@@ -236,7 +216,7 @@ async def handle_update_features(
     request: UpdateFeaturesRequest, context: RequestContext, services: Services
 ) -> UpdateFeaturesResponse:
     """Finalize feature levels, all or none. Needs ALTER on the cluster."""
-    _authorize(AclOperation.ALTER, context, services)
+    services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
     command = UpdateFeatures(
         tuple(_feature_update(update, context.api_version) for update in request.feature_updates),
         request.validate_only,
@@ -275,7 +255,7 @@ async def handle_unregister_broker(
     request: UnregisterBrokerRequest, context: RequestContext, services: Services
 ) -> UnregisterBrokerResponse:
     """Remove the registration of a broker. Needs ALTER on the cluster."""
-    _authorize(AclOperation.ALTER, context, services)
+    services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
     await services.controller.submit(UnregisterBroker(request.broker_id), UNREGISTER_TIMEOUT_MS)
     return UnregisterBrokerResponse(error_message=None)
 
@@ -292,7 +272,7 @@ async def handle_add_raft_voter(
     DUPLICATE_VOTER; REQUEST_TIMED_OUT if the node is not reachable or too far behind, or the
     previous change is not committed in time. The listeners are ignored: nodes announce their own.
     """
-    _authorize(AclOperation.ALTER, context, services)
+    services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
     _check_voter(request, services)
     command = AddRaftVoter(
         request.voter_id, request.voter_directory_id, waits=request.ack_when_committed
@@ -309,7 +289,7 @@ async def handle_remove_raft_voter(
     INCONSISTENT_CLUSTER_ID; VOTER_NOT_FOUND; INVALID_REQUEST for the last voter; REQUEST_TIMED_OUT
     if the previous change is not committed in time.
     """
-    _authorize(AclOperation.ALTER, context, services)
+    services.authorizer.authorize(context, AclOperation.ALTER, ResourceType.CLUSTER)
     _check_voter(request, services)
     command = RemoveRaftVoter(request.voter_id, request.voter_directory_id)
     await services.controller.submit(command, REMOVE_VOTER_TIMEOUT_MS)
@@ -337,7 +317,7 @@ async def handle_describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext, services: Services
 ) -> DescribeQuorumResponse:
     """Leader, epoch and progress of the quorum. Needs DESCRIBE on the cluster."""
-    _authorize(AclOperation.DESCRIBE, context, services)
+    services.authorizer.authorize(context, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     quorum = await services.controller.describe_quorum(_TIMEOUT_MS)
     topics = [
         DescribeQuorumResponseTopicData(
@@ -399,14 +379,13 @@ def _nodes(
     listed with its address for this client; one without either is left out."""
     nodes = []
     for voter in () if quorum is None else quorum.voters:
-        if voter.port:
-            listener = RaftVoterEndpoint(name=PEER_LISTENER, host=voter.host, port=voter.port)
-            nodes.append(DescribeQuorumResponseNode(node_id=voter.node_id, listeners=[listener]))
-            continue
-        broker = services.image.brokers.get(voter.node_id)
-        address = address_of(broker, context, services.node_id) if broker is not None else None
-        if address is not None:
-            host, port = address
-            listener = RaftVoterEndpoint(name=context.listener_name, host=host, port=port)
-            nodes.append(DescribeQuorumResponseNode(node_id=voter.node_id, listeners=[listener]))
+        name, host, port = PEER_LISTENER, voter.host, voter.port
+        if not port:
+            broker = services.image.brokers.get(voter.node_id)
+            address = address_of(broker, context, services.node_id) if broker is not None else None
+            if address is None:
+                continue
+            name, (host, port) = context.listener_name, address
+        listener = RaftVoterEndpoint(name=name, host=host, port=port)
+        nodes.append(DescribeQuorumResponseNode(node_id=voter.node_id, listeners=[listener]))
     return nodes

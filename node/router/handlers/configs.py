@@ -8,7 +8,7 @@ IncrementalAlterConfigs changes single keys (KIP-339). ListConfigResources: v0 l
 subscriptions only (KIP-714), v1 any type (KIP-1142).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from odradek.cluster.controller.commands import (
@@ -29,7 +29,7 @@ from odradek.cluster.metadata.config_description import (
 from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.topic_names import topic_name_error
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.configs import (
@@ -86,55 +86,44 @@ async def handle_alter_configs(
     request: AlterConfigsRequest, context: RequestContext, services: Services
 ) -> AlterConfigsResponse:
     """Replace the configs of each resource. Needs ALTER_CONFIGS on the topic, group or cluster."""
-
-    def command(resources: Sequence[AlterConfigsResource]) -> AlterConfigs:
-        return AlterConfigs(
-            tuple(
-                ResourceConfigs(
-                    resource.resource_type,
-                    resource.resource_name,
-                    tuple((config.name, config.value) for config in resource.configs),
-                )
-                for resource in resources
-            ),
-            request.validate_only,
+    answers, allowed = _authorized(request.resources, context, services)
+    resources = tuple(
+        ResourceConfigs(
+            resource.resource_type,
+            resource.resource_name,
+            tuple((config.name, config.value) for config in resource.configs),
         )
-
-    responses = await _alter(request.resources, command, context, services)
-    return AlterConfigsResponse(responses=responses)
+        for resource, _ in allowed
+    )
+    await _alter(AlterConfigs(resources, request.validate_only), allowed, services)
+    return AlterConfigsResponse(responses=answers)
 
 
 async def handle_incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext, services: Services
 ) -> IncrementalAlterConfigsResponse:
     """Change single keys. Needs ALTER_CONFIGS on the topic, group or cluster."""
-
-    def command(resources: Sequence[IncrementalAlterConfigsResource]) -> IncrementalAlterConfigs:
-        return IncrementalAlterConfigs(
+    answers, allowed = _authorized(request.resources, context, services)
+    resources = tuple(
+        ResourceOperations(
+            resource.resource_type,
+            resource.resource_name,
             tuple(
-                ResourceOperations(
-                    resource.resource_type,
-                    resource.resource_name,
-                    tuple(
-                        ConfigOperation(config.name, config.config_operation, config.value)
-                        for config in resource.configs
-                    ),
-                )
-                for resource in resources
+                ConfigOperation(config.name, config.config_operation, config.value)
+                for config in resource.configs
             ),
-            request.validate_only,
         )
-
-    responses = await _alter(request.resources, command, context, services)
-    return IncrementalAlterConfigsResponse(responses=responses)
+        for resource, _ in allowed
+    )
+    await _alter(IncrementalAlterConfigs(resources, request.validate_only), allowed, services)
+    return IncrementalAlterConfigsResponse(responses=answers)
 
 
 async def handle_list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext, services: Services
 ) -> ListConfigResourcesResponse:
     """The resources that can have configs. Needs DESCRIBE_CONFIGS on the cluster."""
-    if not services.authorizer.is_cluster_allowed(context, AclOperation.DESCRIBE_CONFIGS):
-        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    services.authorizer.authorize(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     if context.api_version == 0:
         wanted: Iterable[int] = (ConfigResourceType.CLIENT_METRICS,)
     else:
@@ -222,42 +211,47 @@ def _names(image: MetadataImage, resource_type: int) -> Iterable[str]:
 # -- altering --------------------------------------------------------------------------------
 
 
-async def _alter(
-    resources: Sequence[Alterable],
-    command_of: Callable[[Sequence[Alterable]], AlterConfigs | IncrementalAlterConfigs],
-    context: RequestContext,
-    services: Services,
-) -> list[AlterConfigsResourceResponse]:
-    """Submit what the client may alter. One answer per resource, in order."""
-    answers = [
-        AlterConfigsResourceResponse(
+def _authorized(
+    resources: Sequence[Alterable], context: RequestContext, services: Services
+) -> tuple[
+    list[AlterConfigsResourceResponse], list[tuple[Alterable, AlterConfigsResourceResponse]]
+]:
+    """One answer per resource, in order; and the resources that the client may alter, each with
+    its answer."""
+    answers = []
+    allowed = []
+    for resource in resources:
+        answer = AlterConfigsResourceResponse(
             error_message=None,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-        for resource in resources
-    ]
-    allowed = []
-    for resource, answer in zip(resources, answers, strict=True):
+        answers.append(answer)
         try:
             _authorize(resource, AclOperation.ALTER_CONFIGS, context, services)
         except ApiError as error:
             answer.error_code, answer.error_message = error.code, error.message
         else:
             allowed.append((resource, answer))
+    return answers, allowed
+
+
+async def _alter(
+    command: AlterConfigs | IncrementalAlterConfigs,
+    allowed: Sequence[tuple[object, AlterConfigsResourceResponse]],
+    services: Services,
+) -> None:
+    """Submit the command, which has the allowed resources, and fill in their answers."""
     if not allowed:
-        return answers
+        return
     try:
-        reply = await services.controller.submit(
-            command_of([resource for resource, _ in allowed]), ALTER_TIMEOUT_MS
-        )
+        reply = await services.controller.submit(command, ALTER_TIMEOUT_MS)
     except ApiError as error:
         for _, answer in allowed:
             answer.error_code, answer.error_message = error.code, error.message
-        return answers
+        return
     for (_, answer), result in zip(allowed, reply.results, strict=True):
         answer.error_code, answer.error_message = result.error_code, result.error_message
-    return answers
 
 
 def _authorize(
@@ -269,11 +263,8 @@ def _authorize(
     name = resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC:
-            kind, code = ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            services.authorizer.authorize(context, operation, ResourceType.TOPIC, name)
         case ConfigResourceType.GROUP:
-            kind, code = ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
+            services.authorizer.authorize(context, operation, ResourceType.GROUP, name)
         case _:
-            kind, code = ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            name = CLUSTER_NAME
-    if not services.authorizer.is_allowed(context, operation, kind, name):
-        raise ApiError(code)
+            services.authorizer.authorize(context, operation, ResourceType.CLUSTER)

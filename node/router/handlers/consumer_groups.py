@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from odradek.coordinator.group.requests import ConsumerHeartbeat, DescribeConsumerGroup
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.group_descriptions import GroupDescriber
+from odradek.node.router.handlers.group_descriptions import describe_groups
 from odradek.node.router.handlers.shard_requests import answer_of, authorize_member
 from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
@@ -55,15 +55,15 @@ async def handle_consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext, services: Services
 ) -> ConsumerGroupDescribeResponse:
     """Groups that this node coordinates. Each succeeds or fails by itself."""
-    describer = GroupDescriber(
-        description=ConsumerGroupDescribedGroup,
-        command=DescribeConsumerGroup,
-        topic_names=_topic_names,
-        asks_for_operations=request.include_authorized_operations,
+    groups = await describe_groups(
+        request,
+        context,
+        services,
+        ConsumerGroupDescribedGroup,
+        DescribeConsumerGroup,
+        _topic_names,
     )
-    return ConsumerGroupDescribeResponse(
-        groups=await describer.describe(request.group_ids, context, services)
-    )
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
 def _topic_names(described: ConsumerGroupDescribedGroup) -> Iterator[str]:

@@ -14,11 +14,10 @@ The group's shard decides (coordinator.group). The handlers authorize and build 
 
 from typing import Any, Final
 
-from odradek.cluster.metadata.image import NO_LEADER
 from odradek.coordinator.group.requests import DeleteGroup, DescribeGroup
 from odradek.coordinator.share.requests import ShareKey
 from odradek.node.router.addresses import address_of
-from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.shard_requests import ask_group, ask_groups, ask_hosted_shards
@@ -61,11 +60,11 @@ async def handle_find_coordinator(
     """The nodes that host the shards of these keys. The first call creates the internal topic."""
     if context.api_version >= 4:
         coordinators = [
-            await _find_coordinator(key, request.key_type, context, services)
+            await _coordinator(key, request.key_type, context, services)
             async for key in iterate_cooperatively(request.coordinator_keys)
         ]
         return FindCoordinatorResponse(coordinators=coordinators)
-    found = await _find_coordinator(request.key, request.key_type, context, services)
+    found = await _coordinator(request.key, request.key_type, context, services)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -75,44 +74,42 @@ async def handle_find_coordinator(
     )
 
 
+async def _coordinator(
+    key: str, key_type: int, context: RequestContext, services: Services
+) -> Coordinator:
+    try:
+        return await _find_coordinator(key, key_type, context, services)
+    except ApiError as error:
+        code = error.code
+    return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=code.message)
+
+
 async def _find_coordinator(
     key: str, key_type: int, context: RequestContext, services: Services
 ) -> Coordinator:
-    operation, resource, name, hashed = AclOperation.DESCRIBE, ResourceType.GROUP, key, key
+    authorize, hashed = services.authorizer.authorize, key
     if key_type == KEY_TYPE_GROUP:
+        authorize(context, AclOperation.DESCRIBE, ResourceType.GROUP, key)
         coordinators: CoordinatorService[Any] = services.group_coordinator
-        denial = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif key_type == KEY_TYPE_TRANSACTION:
-        coordinators, resource = services.transaction_coordinator, ResourceType.TRANSACTIONAL_ID
-        denial = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        authorize(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+        coordinators = services.transaction_coordinator
     elif key_type == KEY_TYPE_SHARE and context.api_version >= _SHARE_KEYS_SINCE:
+        authorize(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
         coordinators = services.share_coordinator
-        operation, resource, name = AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
-        denial = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    else:
-        return _coordinator_error(key, ErrorCode.INVALID_REQUEST)
-    if not services.authorizer.is_allowed(context, operation, resource, name):
-        return _coordinator_error(key, denial)
-    try:
-        if key_type == KEY_TYPE_SHARE:
+        try:
             hashed = ShareKey.parse(key).text
-        await coordinators.ensure_topic()
-    except ApiError as error:
-        return _coordinator_error(key, error.code)
-    except ValueError:
-        return _coordinator_error(key, ErrorCode.INVALID_REQUEST)
+        except ValueError:
+            raise ApiError(ErrorCode.INVALID_REQUEST) from None
+    else:
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+    await coordinators.ensure_topic()
     node_id = coordinators.coordinator_of(hashed)
     broker = services.image.brokers.get(node_id)
     address = address_of(broker, context, services.node_id) if broker is not None else None
-    if node_id == NO_LEADER or address is None:
-        return _coordinator_error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if address is None:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=key, node_id=node_id, host=address[0], port=address[1])
-
-
-def _coordinator_error(key: str, error_code: ErrorCode) -> Coordinator:
-    return Coordinator(
-        key=key, node_id=-1, port=-1, error_code=error_code, error_message=error_code.message
-    )
 
 
 # -- members --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ offsets, transactions and share groups.
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from odradek.node.router.authorizer import AclOperation
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.shards.coordinator_service import CoordinatorService
@@ -45,8 +45,7 @@ async def ask_group(
     too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
 ) -> R:
     """The response of a group's shard. Needs `operation` on the group. ApiError as `answer_of`."""
-    if not services.authorizer.is_group_allowed(context, operation, group_id):
-        raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    services.authorizer.authorize(context, operation, ResourceType.GROUP, group_id)
     reply = services.group_coordinator.call(group_id, request, context)
     return await answer_of(reply, too_large=too_large)
 
@@ -55,12 +54,10 @@ def authorize_member(
     group_id: str, topic_names: Iterable[str], context: RequestContext, services: Services
 ) -> None:
     """ApiError unless the client has READ on the group and DESCRIBE on the topics it names."""
-    authorizer = services.authorizer
-    if not authorizer.is_group_allowed(context, AclOperation.READ, group_id):
-        raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    authorize = services.authorizer.authorize
+    authorize(context, AclOperation.READ, ResourceType.GROUP, group_id)
     for name in topic_names:
-        if not authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
-            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        authorize(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 async def ask_groups(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.coordinator.group.share.requests import DescribeShareGroup
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.group_descriptions import GroupDescriber
+from odradek.node.router.handlers.group_descriptions import describe_groups
 from odradek.node.router.handlers.shard_requests import answer_of, authorize_member
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.share import (
@@ -43,16 +43,16 @@ async def handle_share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext, services: Services
 ) -> ShareGroupDescribeResponse:
     """Groups that this node coordinates. Each succeeds or fails by itself."""
-    describer = GroupDescriber(
-        description=ShareGroupDescribedGroup,
-        command=DescribeShareGroup,
-        topic_names=_topic_names,
-        asks_for_operations=request.include_authorized_operations,
+    groups = await describe_groups(
+        request,
+        context,
+        services,
+        ShareGroupDescribedGroup,
+        DescribeShareGroup,
+        _topic_names,
         is_enabled=is_share_group_protocol_enabled(services),
     )
-    return ShareGroupDescribeResponse(
-        groups=await describer.describe(request.group_ids, context, services)
-    )
+    return ShareGroupDescribeResponse(groups=groups)
 
 
 def _topic_names(described: ShareGroupDescribedGroup) -> Iterator[str]:

@@ -20,7 +20,7 @@ from odradek.coordinator.group.streams.records import InternalTopic
 from odradek.coordinator.group.streams.requests import DescribeStreamsGroup, StreamsHeartbeatResult
 from odradek.coordinator.group.streams.topology import StatusCode
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.group_descriptions import GroupDescriber
+from odradek.node.router.handlers.group_descriptions import describe_groups
 from odradek.node.router.handlers.shard_requests import answer_of, authorize_member
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.node.router.shards.coordinator_service import CREATE_TIMEOUT_MS
@@ -119,20 +119,18 @@ async def handle_streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext, services: Services
 ) -> StreamsGroupDescribeResponse:
     """Groups that this node coordinates. Each succeeds or fails by itself."""
-    describer = GroupDescriber(
-        description=StreamsGroupDescribedGroup,
-        command=lambda group_id: DescribeStreamsGroup(
-            group_id, request.include_topology_description
-        ),
-        topic_names=lambda group: _topic_names(
+    groups = await describe_groups(
+        request,
+        context,
+        services,
+        StreamsGroupDescribedGroup,
+        lambda group_id: DescribeStreamsGroup(group_id, request.include_topology_description),
+        lambda group: _topic_names(
             (group.topology.subtopologies or ()) if group.topology is not None else ()
         ),
-        asks_for_operations=request.include_authorized_operations,
         is_enabled=_is_streams_protocol_enabled(services),
     )
-    return StreamsGroupDescribeResponse(
-        groups=await describer.describe(request.group_ids, context, services)
-    )
+    return StreamsGroupDescribeResponse(groups=groups)
 
 
 async def handle_streams_group_topology_description_update(

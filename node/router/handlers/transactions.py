@@ -23,14 +23,21 @@ from odradek.coordinator.transaction.requests import (
     EndTransaction,
     InitProducer,
 )
-from odradek.coordinator.transaction.transaction_metadata import Partition, is_epoch_exhausted
+from odradek.coordinator.transaction.transaction_metadata import (
+    EPOCH_BUMPS_SINCE,
+    Partition,
+    is_epoch_exhausted,
+)
 from odradek.node.bus.reply import Reply, start_coroutine
-from odradek.node.router.authorizer import AclOperation
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
-from odradek.node.router.handlers.shard_requests import ask_hosted_shards
+from odradek.node.router.handlers.shard_requests import answer_of, ask_hosted_shards
 from odradek.node.router.patterns import Pattern, compile_pattern
-from odradek.node.router.transactions.partition_verification import TransactionalProducer
+from odradek.node.router.transactions.partition_verification import (
+    TRANSACTION_V1,
+    TransactionalProducer,
+)
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -41,6 +48,7 @@ from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     DescribeTransactionsTransactionState,
@@ -61,9 +69,7 @@ from odradek.protocol.types import NO_EPOCH, NO_PRODUCER_ID
 
 _BATCHED_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
-_EPOCH_BUMPS_SINCE: Final = 5
-_CLIENT_VERSION_OLD: Final = 1
-_CLIENT_VERSION_NEW: Final = 2
+_TRANSACTION_V2_SINCE: Final = 5
 _MATCHING_S: Final = 0.002
 _PAUSE_S: Final = 0.001
 
@@ -77,33 +83,31 @@ async def handle_init_producer_id(
     """A producer id. With a transactional id its coordinator assigns it, and aborts an open
     transaction of the previous producer. Without one it needs IDEMPOTENT_WRITE on the cluster, or
     WRITE on any topic (KIP-679)."""
+    try:
+        return await _init_producer_id(request, context, services)
+    except ApiError as error:
+        return InitProducerIdResponse(
+            error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH
+        )
+
+
+async def _init_producer_id(
+    request: InitProducerIdRequest, context: RequestContext, services: Services
+) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
     if transactional_id is None:
         if not _can_write_any_topic(context, services):
-            return _init_refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         producer_id = await services.producer_ids.next_id()
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-    if not transactional_id:
-        return _init_refused(ErrorCode.INVALID_REQUEST)
-    if not services.authorizer.is_transactional_id_allowed(
-        context, AclOperation.WRITE, transactional_id
-    ):
-        return _init_refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    _authorize(AclOperation.WRITE, transactional_id, context, services)
     if (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_EPOCH):
-        return _init_refused(ErrorCode.INVALID_REQUEST)
+        raise ApiError(ErrorCode.INVALID_REQUEST)
     if services.transaction_coordinator.coordinator_of(transactional_id) != services.node_id:
-        return _init_refused(ErrorCode.NOT_COORDINATOR)
-    try:
-        fresh = await services.producer_ids.next_id()
-        return await services.transaction_coordinator.call(
-            transactional_id, InitProducer(request, fresh), context
-        )
-    except ApiError as error:
-        return _init_refused(_client_error(error.code))
-
-
-def _init_refused(error: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
+        raise ApiError(ErrorCode.NOT_COORDINATOR)
+    command = InitProducer(request, await services.producer_ids.next_id())
+    reply = services.transaction_coordinator.call(transactional_id, command, context)
+    return await answer_of(reply, too_large=ErrorCode.INVALID_REQUEST)
 
 
 def _can_write_any_topic(context: RequestContext, services: Services) -> bool:
@@ -114,9 +118,14 @@ def _can_write_any_topic(context: RequestContext, services: Services) -> bool:
     )
 
 
-def _client_error(error: ErrorCode) -> ErrorCode:
-    # A retry of what does not fit into a record would fail again.
-    return ErrorCode.INVALID_REQUEST if error is ErrorCode.MESSAGE_TOO_LARGE else error
+def _authorize(
+    operation: AclOperation, transactional_id: str, context: RequestContext, services: Services
+) -> None:
+    if not transactional_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+    services.authorizer.authorize(
+        context, operation, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
 
 
 def _known_to(error: ErrorCode, context: RequestContext) -> ErrorCode:
@@ -141,35 +150,12 @@ async def handle_add_partitions_to_txn(
         )
         results = await _add_for_client(producer, request.v3_and_below_topics, context, services)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-    if not services.authorizer.is_cluster_allowed(context, AclOperation.CLUSTER_ACTION):
-        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    services.authorizer.authorize(context, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     waiting = [
-        (
-            transaction,
-            start_coroutine(
-                _add_for_broker(
-                    TransactionalProducer(
-                        transaction.transactional_id,
-                        transaction.producer_id,
-                        transaction.producer_epoch,
-                    ),
-                    _partitions(transaction.topics),
-                    services,
-                    verify_only=transaction.verify_only,
-                )
-            ),
-        )
+        start_coroutine(_add_for_broker(transaction, services))
         for transaction in request.transactions
     ]
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id,
-                topic_results=_results(transaction.topics, await codes),
-            )
-            for transaction, codes in waiting
-        ]
-    )
+    return AddPartitionsToTxnResponse(results_by_transaction=[await reply for reply in waiting])
 
 
 async def _add_for_client(
@@ -179,42 +165,38 @@ async def _add_for_client(
     services: Services,
 ) -> list[AddPartitionsToTxnTopicResult]:
     partitions = _partitions(topics)
-    if not services.authorizer.is_transactional_id_allowed(
-        context, AclOperation.WRITE, producer.transactional_id
-    ):
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _results(topics, dict.fromkeys(partitions, code))
-    codes = _all_or_nothing(
-        {partition: _partition_error(partition, context, services) for partition in partitions}
-    )
-    if codes:
-        return _results(topics, codes)
     try:
-        codes = await services.partition_verification.add(producer, partitions, _CLIENT_VERSION_OLD)
+        services.authorizer.authorize(
+            context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, producer.transactional_id
+        )
+        codes = _all_or_nothing(
+            {partition: _partition_error(partition, context, services) for partition in partitions}
+        ) or await services.partition_verification.add(producer, partitions)
     except ApiError as error:
         codes = dict.fromkeys(partitions, error.code)
     return _results(topics, {key: _known_to(code, context) for key, code in codes.items()})
 
 
 async def _add_for_broker(
-    producer: TransactionalProducer,
-    partitions: frozenset[Partition],
-    services: Services,
-    *,
-    verify_only: bool,
-) -> dict[Partition, ErrorCode]:
-    # A partition that does not exist could never get the marker.
-    codes = _all_or_nothing(
-        {partition: _existence_error(partition, services) for partition in partitions}
+    transaction: AddPartitionsToTxnTransaction, services: Services
+) -> AddPartitionsToTxnResult:
+    producer = TransactionalProducer(
+        transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
     )
-    if codes:
-        return codes
+    partitions = _partitions(transaction.topics)
     try:
-        return await services.partition_verification.decide_locally(
-            producer, partitions, _CLIENT_VERSION_NEW, verify_only=verify_only
+        # A partition that does not exist could never get the marker.
+        codes = _all_or_nothing(
+            {partition: _existence_error(partition, services) for partition in partitions}
+        ) or await services.partition_verification.decide_locally(
+            producer, partitions, EPOCH_BUMPS_SINCE, verify_only=transaction.verify_only
         )
     except ApiError as error:
-        return dict.fromkeys(partitions, error.code)
+        codes = dict.fromkeys(partitions, error.code)
+    return AddPartitionsToTxnResult(
+        transactional_id=transaction.transactional_id,
+        topic_results=_results(transaction.topics, codes),
+    )
 
 
 def _partition_error(
@@ -273,25 +255,18 @@ async def handle_add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext, services: Services
 ) -> AddOffsetsToTxnResponse:
     """Add the group's partition of `__consumer_offsets` to the transaction."""
-    if not services.authorizer.is_transactional_id_allowed(
-        context, AclOperation.WRITE, request.transactional_id
-    ):
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return AddOffsetsToTxnResponse(error_code=code)
-    if not services.authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    authorize = services.authorizer.authorize
+    authorize(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    authorize(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     producer = TransactionalProducer(
         request.transactional_id, request.producer_id, request.producer_epoch
     )
     groups = services.group_coordinator
-    try:
-        await groups.ensure_topic()
-        partition = CONSUMER_OFFSETS, groups.shard_of(request.group_id)
-        codes = await services.partition_verification.decide_locally(
-            producer, frozenset((partition,)), _CLIENT_VERSION_OLD, verify_only=False
-        )
-    except ApiError as error:
-        return AddOffsetsToTxnResponse(error_code=error.code)
+    await groups.ensure_topic()
+    partition = CONSUMER_OFFSETS, groups.shard_of(request.group_id)
+    codes = await services.partition_verification.decide_locally(
+        producer, frozenset((partition,)), TRANSACTION_V1, verify_only=False
+    )
     return AddOffsetsToTxnResponse(error_code=_known_to(codes[partition], context))
 
 
@@ -302,23 +277,16 @@ async def handle_end_txn(
     request: EndTxnRequest, context: RequestContext, services: Services
 ) -> EndTxnResponse:
     """Commit or abort. After a response without error the transaction is decided."""
-    if not request.transactional_id:
-        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if not services.authorizer.is_transactional_id_allowed(
-        context, AclOperation.WRITE, request.transactional_id
-    ):
-        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    bumps = context.api_version >= _EPOCH_BUMPS_SINCE
-    try:
-        fresh = NO_PRODUCER_ID
-        if bumps and is_epoch_exhausted(request.producer_epoch):
-            fresh = await services.producer_ids.next_id()
-        version = _CLIENT_VERSION_NEW if bumps else _CLIENT_VERSION_OLD
-        return await services.transaction_coordinator.call(
-            request.transactional_id, EndTransaction(request, version, fresh), context
-        )
-    except ApiError as error:
-        return EndTxnResponse(error_code=_client_error(error.code))
+    _authorize(AclOperation.WRITE, request.transactional_id, context, services)
+    bumps_epoch = context.api_version >= _TRANSACTION_V2_SINCE
+    new_id = NO_PRODUCER_ID
+    if bumps_epoch and is_epoch_exhausted(request.producer_epoch):
+        new_id = await services.producer_ids.next_id()
+    version = EPOCH_BUMPS_SINCE if bumps_epoch else TRANSACTION_V1
+    reply = services.transaction_coordinator.call(
+        request.transactional_id, EndTransaction(request, version, new_id), context
+    )
+    return await answer_of(reply, too_large=ErrorCode.INVALID_REQUEST)
 
 
 # -- WriteTxnMarkers ------------------------------------------------------------------------------
@@ -343,28 +311,22 @@ async def handle_write_txn_markers(
             asked.coordinator_epoch,
             asked.transaction_result,
         )
-        topics = [
-            WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(partition_index=index, error_code=refusal)
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in asked.topics
-        ]
-        results.append(WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics))
-        if refusal:
-            continue
-        for topic in topics:
-            for partition in topic.partitions:
-                index = partition.partition_index
-                partition.error_code = _marker_error(topic.name, index, services)
-                if not partition.error_code:
+        topics = []
+        for topic in asked.topics:
+            partitions = []
+            for index in topic.partition_indexes:
+                error = refusal or _marker_error(topic.name, index, services)
+                partition = WritableTxnMarkerPartitionResult(
+                    partition_index=index, error_code=error
+                )
+                partitions.append(partition)
+                if not error:
                     written = services.markers.append(
                         topic.name, index, marker, asked.transaction_version
                     )
                     waiting.append((partition, start_coroutine(written)))
+            topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+        results.append(WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics))
     for partition, reply in waiting:
         partition.error_code = await reply
     return WriteTxnMarkersResponse(markers=results)
@@ -397,21 +359,15 @@ async def handle_describe_transactions(
 async def _describe(
     transactional_id: str, context: RequestContext, services: Services
 ) -> DescribeTransactionsTransactionState:
-    def refused(code: ErrorCode) -> DescribeTransactionsTransactionState:
-        return DescribeTransactionsTransactionState(
-            error_code=code, transactional_id=transactional_id
-        )
-
     authorizer = services.authorizer
-    if not transactional_id:
-        return refused(ErrorCode.INVALID_REQUEST)
-    if not authorizer.is_transactional_id_allowed(context, AclOperation.DESCRIBE, transactional_id):
-        return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     command = DescribeTransaction(transactional_id)
     try:
+        _authorize(AclOperation.DESCRIBE, transactional_id, context, services)
         state = await services.transaction_coordinator.call(transactional_id, command, context)
     except ApiError as error:
-        return refused(error.code)
+        return DescribeTransactionsTransactionState(
+            error_code=error.code, transactional_id=transactional_id
+        )
     state.topics = [
         topic
         for topic in state.topics
@@ -426,10 +382,7 @@ async def handle_list_transactions(
     """The transactions of all shards hosted here that the client may describe."""
     pattern = None
     if request.transactional_id_pattern:
-        try:
-            pattern = compile_pattern(request.transactional_id_pattern, "TransactionalIdPattern")
-        except ApiError as error:
-            return ListTransactionsResponse(error_code=error.code)
+        pattern = compile_pattern(request.transactional_id_pattern, "TransactionalIdPattern")
     responses, is_loading = await ask_hosted_shards(
         request, services.transaction_coordinator, context
     )

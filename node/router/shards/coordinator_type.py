@@ -14,6 +14,7 @@ from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.runtime import Shard
 from odradek.node.bus.reply import Reply
+from odradek.node.router.backoff import exponential_backoff
 from odradek.protocol.errors import ApiError
 from odradek.protocol.types import Request, Uuid
 
@@ -27,7 +28,7 @@ SWEEP_MS_MAX: Final = 600_000
 """Between two sweeps for deleted topics, of types that have no configuration for it."""
 REPORT_RETRY_S_MIN: Final = 0.02
 REPORT_RETRY_S_MAX: Final = 1.0
-"""Between attempts to report: doubled each time."""
+"""Pauses between attempts to report."""
 
 
 class EffectContext(NamedTuple):
@@ -44,14 +45,13 @@ class EffectContext(NamedTuple):
     ) -> None:
         """Call the shard with the effect's result until it has recorded it, or is hosted here no
         longer: its next host asks for the effect again. `pause` waits for so many seconds."""
-        pause_s = REPORT_RETRY_S_MIN
+        pauses = exponential_backoff(REPORT_RETRY_S_MIN, REPORT_RETRY_S_MAX)
         while self.is_current():
             try:
                 await self.call_shard(result)
             except ApiError as error:
                 log.info("shard %d has not recorded an effect's result: %s", self.shard, error)
-                await pause(pause_s)
-                pause_s = min(2 * pause_s, REPORT_RETRY_S_MAX)
+                await pause(next(pauses))
             else:
                 return
 

@@ -19,6 +19,7 @@ from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.share.partition import DeadLetterRange
+from odradek.node.router.backoff import exponential_backoff
 from odradek.node.router.controller_link import ControllerLink
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
@@ -98,7 +99,7 @@ class DeadLetterQueue:
             return
         deadline = self._loop.time() + GIVE_UP_S
         at = letters.start
-        pause_s = RETRY_S_MIN
+        pauses = exponential_backoff(RETRY_S_MIN, RETRY_S_MAX)
         while at < letters.end:
             try:
                 topic = await self._topic(group_settings.dead_letter_topic)
@@ -110,7 +111,7 @@ class DeadLetterQueue:
                     await self._append(topic, partition, batch)
                 self.written_count += count
                 at = end
-                pause_s = RETRY_S_MIN
+                pauses = exponential_backoff(RETRY_S_MIN, RETRY_S_MAX)
             except (ApiError, _UndeliverableError) as error:
                 if isinstance(error, _UndeliverableError) or self._loop.time() >= deadline:
                     self.dropped_count += letters.end - at
@@ -120,8 +121,7 @@ class DeadLetterQueue:
                         *(group_settings.dead_letter_topic, error),
                     )
                     return
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_S_MAX)
+                await asyncio.sleep(next(pauses))
 
     # -- inside -----------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ such as a fenced leader epoch, are raised as ApiError.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +33,7 @@ from odradek.coordinator.share.requests import (
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.coordinator.share.state_batches import PersisterStateBatch, batches_of, messages_of
 from odradek.node.bus.reply import Reply, drive, start_coroutine
+from odradek.node.router.backoff import exponential_backoff
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_service import CoordinatorService
@@ -63,7 +64,9 @@ class _PendingCall:
     request: ShareStateRequest
     reply: Reply[Any]
     deadline: float
-    pause_s: float = RETRY_S_MIN
+    pauses: Iterator[float] = field(
+        default_factory=partial(exponential_backoff, RETRY_S_MIN, RETRY_S_MAX)
+    )
 
 
 class SharePersister:
@@ -256,8 +259,7 @@ class SharePersister:
         if self._is_closed or self._loop.time() >= call.deadline:
             call.reply.fail(error)
             return
-        self._loop.call_later(call.pause_s, self._dispatch, call)
-        call.pause_s = min(2 * call.pause_s, RETRY_S_MAX)
+        self._loop.call_later(next(call.pauses), self._dispatch, call)
 
 
 # -- messages to other brokers --------------------------------------------------------------------

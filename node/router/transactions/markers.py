@@ -23,6 +23,7 @@ from odradek.coordinator.transaction.requests import MarkersWritten, WriteMarker
 from odradek.coordinator.transaction.transaction_metadata import Partition
 from odradek.node.bus.messages import UNSENT, WriteMarker
 from odradek.node.bus.reply import drive, start_coroutine
+from odradek.node.router.backoff import exponential_backoff
 from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.logs import Logs
 from odradek.node.router.metadata_cache import MetadataCache
@@ -128,10 +129,9 @@ class MarkerWriter:
             effect.producer_id, effect.producer_epoch, context.coordinator_epoch, effect.is_commit
         )
         left = effect.partitions
-        pause_s = _RETRY_S_MIN
+        pauses = exponential_backoff(_RETRY_S_MIN, _RETRY_S_MAX)
         while left := await self._try(effect, left, marker):
-            await self._pause(pause_s)
-            pause_s = min(2 * pause_s, _RETRY_S_MAX)
+            await self._pause(next(pauses))
             if not context.is_current():
                 return
         done = MarkersWritten(effect.transactional_id, effect.producer_id, effect.producer_epoch)

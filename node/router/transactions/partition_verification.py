@@ -45,6 +45,8 @@ R = TypeVar("R")
 VERIFIED_PRODUCERS_MAX: Final = 10_000
 """Verified producers that are cached; for others the coordinator is called again."""
 
+TRANSACTION_V1: Final = 1
+"""The transaction version of clients that add partitions themselves."""
 TRANSACTION_V2_MIN_VERSION: Final = 12
 """From this version of Produce on, the broker adds partitions to transactions."""
 _ABORTABLE_ERROR_MIN_VERSION: Final = 11
@@ -145,13 +147,14 @@ class PartitionVerification:
         """Add partitions to the transaction of a client of transaction version 2."""
         leader_epochs = self._leader_epochs(partitions)
         codes = await self._query_coordinator(producer, partitions, verify_only=False)
-        code = next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
-        if code is ErrorCode.NONE:
-            self._record_verified(producer, leader_epochs)
-        return code
+        for code in codes.values():
+            if code is not ErrorCode.NONE:
+                return code
+        self._record_verified(producer, leader_epochs)
+        return ErrorCode.NONE
 
     async def add(
-        self, producer: TransactionalProducer, partitions: frozenset[Partition], client_version: int
+        self, producer: TransactionalProducer, partitions: frozenset[Partition]
     ) -> dict[Partition, ErrorCode]:
         """AddPartitionsToTxn of a client. ApiError if the transaction is not coordinated here.
 
@@ -159,7 +162,7 @@ class PartitionVerification:
         partitions led here call `on_marker`: the verification holds until then.
         """
         leader_epochs = self._leader_epochs(partitions)
-        codes = await self.decide_locally(producer, partitions, client_version, verify_only=False)
+        codes = await self.decide_locally(producer, partitions, TRANSACTION_V1, verify_only=False)
         if all(code is ErrorCode.NONE for code in codes.values()):
             self._record_verified(producer, leader_epochs)
         return codes
@@ -228,8 +231,8 @@ class PartitionVerification:
         self._to_add.setdefault(producer, {}).setdefault(partition, []).append(entry)
 
     def _add_all(self) -> None:
-        to_enlist, self._to_add = self._to_add, {}
-        for producer, partitions in to_enlist.items():
+        to_add, self._to_add = self._to_add, {}
+        for producer, partitions in to_add.items():
             for partition, entries in partitions.items():
                 self._adding[producer, partition] = entries
             asked = frozenset(partitions)

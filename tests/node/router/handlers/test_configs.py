@@ -357,8 +357,9 @@ def test_an_unknown_type_is_of_an_unsupported_version(harness: RouterHarness) ->
 
 def test_listing_needs_describe_configs_on_the_cluster(harness: RouterHarness) -> None:
     harness.deny(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    response = harness.call(handle_list_config_resources, ListConfigResourcesRequest())
-    assert (response.error_code, response.config_resources) == (31, [])
+    with pytest.raises(ApiError) as refused:
+        harness.call(handle_list_config_resources, ListConfigResourcesRequest())
+    assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_a_groups_keys_are_described_set_or_not(harness: RouterHarness) -> None:
