@@ -24,7 +24,7 @@ than a view; messages with records from the view itself, and the records stay sl
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct, calcsize, unpack_from
+from struct import Struct, calcsize, error, unpack_from
 from typing import Final, NoReturn, cast
 
 from odradek.protocol.errors import ProtocolError
@@ -37,7 +37,10 @@ from odradek.protocol.primitives import (
 )
 from odradek.protocol.schema import FIXED_SIZE, Field, FieldKind, fields_of, has_records
 
-Decoder = Callable[[bytes | memoryview, int], object]
+Decoder = Callable[[bytes | bytearray | memoryview, int], object]
+
+MALFORMED: Final = (error, IndexError, UnicodeDecodeError)
+"""What a decoder raises on malformed bytes, besides ProtocolError."""
 
 _UUID_SIZE: Final = 16
 

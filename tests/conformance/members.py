@@ -34,7 +34,9 @@ REBALANCE_TIMEOUT_MS = 20_000
 
 def subscription(*topics: str, user_data: bytes | None = None) -> bytes:
     """The metadata of a consumer. Kafka reads it, and a group with any other never forms."""
-    return encode_subscription(ConsumerProtocolSubscription(topics=topics, user_data=user_data), 1)
+    return encode_subscription(
+        ConsumerProtocolSubscription(topics=list(topics), user_data=user_data), 1
+    )
 
 
 def wait_for_coordinator(cluster: DialogueCluster, group: str) -> None:

@@ -8,10 +8,10 @@ from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
-    can_name_owned,
     decode_assignment,
     decode_subscription,
     encode_assignment,
+    has_owned_partitions,
 )
 from odradek.protocol.errors import ProtocolError
 from tests.support.reference_codecs import aiokafka_consumer_protocol, kafka_consumer_protocol
@@ -71,7 +71,9 @@ def test_older_versions_leave_out_what_they_do_not_know() -> None:
 
 def test_from_version_1_on_members_can_say_what_they_keep() -> None:
     subscription = ConsumerProtocolSubscription(topics=["a"])
-    named = [can_name_owned(encode_subscription(subscription, version)) for version in range(3)]
+    named = [
+        has_owned_partitions(encode_subscription(subscription, version)) for version in range(3)
+    ]
     assert named == [False, True, True]
 
 

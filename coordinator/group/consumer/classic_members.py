@@ -41,8 +41,8 @@ from odradek.coordinator.outcome import Command, TimerKey
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolSubscription,
-    can_name_owned,
     decode_subscription,
+    has_owned_partitions,
 )
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.messages.groups import (
@@ -95,7 +95,7 @@ def join(
     schedule_session_timeout(group, member_id, member, step)
     deadline_ms = step.now_ms + member.rebalance_timeout_ms
     step.set_timer(_sync_key(group, member_id), deadline_ms)
-    if not can_name_owned(protocols[0][1]):
+    if not has_owned_partitions(protocols[0][1]):
         group.awaiting_sync.add(member_id)
     response = JoinGroupResponse(
         generation_id=current.member_epoch,

@@ -15,10 +15,10 @@ from odradek.protocol.consumer_protocol import (
     VERSION_MAX,
     ConsumerProtocolAssignment,
     ConsumerProtocolPartitions,
-    can_name_owned,
     decode_assignment,
     decode_subscription,
     encode_assignment,
+    has_owned_partitions,
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.groups import SyncGroupRequest, SyncGroupRequestAssignment
@@ -54,7 +54,7 @@ def members_without_owned_field(group: ClassicGroup) -> frozenset[str]:
     return frozenset(
         member.member_id
         for member in group.members
-        if not can_name_owned(member.metadata_for(group.protocol_name))
+        if not has_owned_partitions(member.metadata_for(group.protocol_name))
     )
 
 

@@ -34,7 +34,7 @@ def group_of(**subscriptions: bytes) -> ClassicGroup:
 
 
 def owning(*partitions: int, version: int = 1) -> bytes:
-    owned = [ConsumerProtocolPartitions(topic="a", partitions=partitions)]
+    owned = [ConsumerProtocolPartitions(topic="a", partitions=list(partitions))]
     return encode_subscription(
         ConsumerProtocolSubscription(topics=["a"], owned_partitions=owned), version
     )
@@ -53,7 +53,7 @@ def sync_of(*assignments: bytes) -> SyncGroupRequest:
 
 
 def giving(*partitions: int, user_data: bytes | None = None, version: int = 1) -> bytes:
-    assigned = [ConsumerProtocolPartitions(topic="a", partitions=partitions)]
+    assigned = [ConsumerProtocolPartitions(topic="a", partitions=list(partitions))]
     return encode_assignment(
         ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=user_data), version
     )

@@ -30,7 +30,7 @@ KEYS = {("a", 1)}
 
 
 def owning(*partitions: int, version: int = 1) -> bytes:
-    owned = [ConsumerProtocolPartitions(topic="a", partitions=partitions)]
+    owned = [ConsumerProtocolPartitions(topic="a", partitions=list(partitions))]
     subscription = ConsumerProtocolSubscription(topics=["a"], owned_partitions=owned)
     return encode_subscription(subscription, version)
 
