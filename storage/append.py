@@ -100,15 +100,7 @@ class LogAppend(msgspec.Struct, eq=False, gc=False):
 
     def part(self, start: int, length: int, *, has_headroom: bool) -> "LogAppend":
         """One batch of several."""
-        return LogAppend(
-            self.arena,
-            start,
-            length,
-            leader_epoch=self.leader_epoch,
-            origin=self.origin,
-            request_version=self.request_version,
-            has_headroom=has_headroom,
-        )
+        return msgspec.structs.replace(self, start=start, length=length, has_headroom=has_headroom)
 
     def replace(self, content: memoryview) -> None:
         """Append `content`, a whole buffer of its own, instead."""
@@ -221,7 +213,9 @@ class Turn:
         transaction = self._transaction
         if self.failure is None and transaction is not None:
             try:
-                self._write_checkpoints(transaction)
+                for log, _ in self._savepoints.values():
+                    if log.uncheckpointed_batches >= self._checkpoint_batches:
+                        write_checkpoint(transaction, self._segment, log)
                 if self.small_values and self._journal is not None:
                     self._journal.reserve(self.small_values)
                 transaction.commit()
@@ -297,9 +291,8 @@ class Turn:
         is_replication = append.origin is AppendOrigin.REPLICATION
         if is_client and append.request_version >= SINGLE_BATCH_VERSION_MIN and len(batches) != 1:
             raise BatchRejectedError(
-                ErrorCode.INVALID_RECORD,
                 f"Produce requests with version {append.request_version} are only allowed to "
-                "contain exactly one record batch per partition.",
+                "contain exactly one record batch per partition."
             )
         parts: list[tuple[LogAppend, BatchHeader, EndTransactionMarker | None]] = []
         end_offset = -1
@@ -313,15 +306,14 @@ class Turn:
                 check_batch(batch, header, log.settings, append.request_version, self.now_ms)
                 if header.producer_id >= 0:
                     raise BatchRejectedError(
-                        ErrorCode.INVALID_RECORD,
-                        "An idempotent producer must send one batch per partition and request.",
+                        "An idempotent producer must send one batch per partition and request."
                     )
             else:
                 marker = _check_from_broker(log, part, header)
             if is_replication:
                 if header.base_offset < end_offset or header.last_offset_delta < 0:
                     raise BatchRejectedError(
-                        ErrorCode.CORRUPT_MESSAGE, "The leader's batches overlap."
+                        "The leader's batches overlap.", ErrorCode.CORRUPT_MESSAGE
                     )
                 end_offset = header.next_offset
             parts.append((part, header, marker))
@@ -401,12 +393,6 @@ class Turn:
         self.needs_new_segment = isinstance(error, lmdb.MapFullError | lmdb.PanicError)
         self.failure = f"the store cannot be written: {error}"
         return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=self.failure)
-
-    def _write_checkpoints(self, transaction: "lmdb.Transaction[bytes]") -> None:
-        segment = self._segment
-        for log, _ in self._savepoints.values():
-            if log.uncheckpointed_batches >= self._checkpoint_batches:
-                write_checkpoint(transaction, segment, log)
 
 
 def write_checkpoint(

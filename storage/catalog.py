@@ -17,9 +17,10 @@ Databases and their rows:
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 
@@ -29,6 +30,7 @@ import msgspec
 from odradek.storage.cursors import rows_from
 from odradek.storage.environment import StorageError, open_environment, storage_errors
 from odradek.storage.layout import CATALOG_NAME, KEY, NUMBER, NUMBER_MAX, RESERVE_NAME, segment_ids
+from odradek.storage.producer_state import ProducerStateEntry
 from odradek.storage.reserve import (
     FILE_BYTES,
     FileReserve,
@@ -44,6 +46,7 @@ _DATABASES = ("partitions", "numbers", "segments", "extents", "producers", "prop
 _DATABASE_COUNT = 8
 _TOPIC_KEY = Struct(">16sI")
 _SEGMENT_KEY = Struct(">Q")
+_first_offset = attrgetter("first_offset", "end_offset")
 
 
 class SegmentState(IntEnum):
@@ -190,7 +193,7 @@ class Catalog:
         }
         self.extents: dict[int, list[Extent]] = self.file.all_extents()
         self.numbers_end = max(
-            int(self.property_of("numbers_end") or 0),
+            int(self.file.property_of("numbers_end") or 0),
             *(number + 1 for number in self.partitions),
             *(number + 1 for number in self.extents),
             0,
@@ -198,7 +201,7 @@ class Catalog:
         self.free_numbers: list[int] = []
         """Unused numbers below `numbers_end`, largest first. Filled by the store."""
         self.segment_ids_end = max(
-            int(self.property_of("next_segment_id") or 1),
+            int(self.file.property_of("next_segment_id") or 1),
             *(segment_id + 1 for segment_id in segment_ids(directory)),
             *(segment_id + 1 for segment_id in self.segments),
             1,
@@ -208,7 +211,7 @@ class Catalog:
         self.refill_reserves()
         self.change_count = 0
         """Changes committed so far. A plan is valid as long as it is the same."""
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = lambda: None
         """Called after every committed change. The store increments the status generation."""
 
     @property
@@ -217,10 +220,6 @@ class Catalog:
         active = [i for i, row in self.segments.items() if row.state is SegmentState.ACTIVE]
         assert len(active) <= 1, f"segments {active} are all active"
         return active[0] if active else None
-
-    def property_of(self, name: str) -> str | None:
-        """A property by name, None if it was never set."""
-        return self.file.property_of(name)
 
     def next_segment_id(self) -> int:
         """A new id, larger than all ids of rows and files. Releases the reserved space on a full
@@ -275,7 +274,7 @@ class CatalogChange:
     def __init__(self, catalog: Catalog, transaction: "lmdb.Transaction[bytes]") -> None:
         self._catalog = catalog
         self._transaction = transaction
-        self.effects: list[Callable[[], None]] = []
+        self.effects: list[Callable[[], object]] = []
         """Changes of the copy in memory, after the commit."""
         self.reverts: list[Callable[[], None]] = []
         """Undone if the commit fails."""
@@ -330,11 +329,7 @@ class CatalogChange:
         key = _SEGMENT_KEY.pack(segment_id)
         self._transaction.put(key, _ENCODE(row), db=catalog.file.segments)
         self.put_property("next_segment_id", str(catalog.segment_ids_end))
-
-        def effect() -> None:
-            catalog.segments[segment_id] = row
-
-        self.effects.append(effect)
+        self.effects.append(lambda: catalog.segments.update({segment_id: row}))
 
     def delete_segment(self, segment_id: int) -> None:
         """Remove a segment and all its extents. Unlink its file after the change."""
@@ -343,11 +338,7 @@ class CatalogChange:
         for number, extents in catalog.extents.items():
             if any(extent.segment_id == segment_id for extent in extents):
                 self.delete_extent(number, segment_id)
-
-        def effect() -> None:
-            catalog.segments.pop(segment_id, None)
-
-        self.effects.append(effect)
+        self.effects.append(lambda: catalog.segments.pop(segment_id, None))
 
     def put_extent(self, number: int, extent: Extent) -> None:
         """Insert or replace a partition's extent in a sealed segment."""
@@ -375,23 +366,17 @@ class CatalogChange:
 
         self.effects.append(effect)
 
-    def put_producer(self, number: int, producer_id: int, row: bytes) -> None:
-        """Insert or replace a producer's state."""
-        key = KEY.pack(number, producer_id)
-        self._transaction.put(key, row, db=self._catalog.file.producers)
-
-    def delete_producer(self, number: int, producer_id: int) -> None:
-        """Remove an expired producer."""
-        self._transaction.delete(KEY.pack(number, producer_id), db=self._catalog.file.producers)
+    def put_producers(
+        self, number: int, ids: Iterable[int], producers: Mapping[int, ProducerStateEntry]
+    ) -> None:
+        """Write the states of the producers with these `ids`. Those without a state are removed."""
+        for producer_id in ids:
+            key, entry = KEY.pack(number, producer_id), producers.get(producer_id)
+            if entry is None:
+                self._transaction.delete(key, db=self._catalog.file.producers)
+            else:
+                self._transaction.put(key, entry.encode(), db=self._catalog.file.producers)
 
     def put_property(self, name: str, text: str) -> None:
         """Set a property."""
         self._transaction.put(name.encode(), text.encode(), db=self._catalog.file.properties)
-
-
-def _first_offset(extent: Extent) -> tuple[int, int]:
-    return extent.first_offset, extent.end_offset
-
-
-def _nothing() -> None:
-    pass

@@ -115,7 +115,7 @@ class Journal:
         self._reserved_end = self._end
 
 
-def map_journal(path: Path) -> memoryview:
+def map_file(path: Path) -> memoryview:
     """The file's bytes, empty if there is no file. Unmapped with the last view."""
     try:
         with path.open("rb") as file:

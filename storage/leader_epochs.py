@@ -7,8 +7,11 @@ one. The next epoch, which starts at the same offset, replaces it.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from operator import itemgetter
 
 from odradek.protocol.types import NO_EPOCH, NO_OFFSET
+
+_epoch, _start_offset = itemgetter(0), itemgetter(1)
 
 
 class LeaderEpochs:
@@ -82,11 +85,3 @@ class LeaderEpochs:
         if higher == 0:
             return epoch, entries[0][1]
         return entries[higher - 1][0], entries[higher][1]
-
-
-def _epoch(entry: tuple[int, int]) -> int:
-    return entry[0]
-
-
-def _start_offset(entry: tuple[int, int]) -> int:
-    return entry[1]

@@ -277,12 +277,11 @@ def examine_active_segment(catalog: Catalog, options: StoreOptions, now_ms: int)
     segment = Segment.create(catalog.directory, new_id, map_bytes=options.map_bytes())
     logs = load_logs(catalog)
     turn = _salvage_turn(logs, segment, options, now_ms)
-    for salvaged in batches:
-        batch = salvaged.batch
+    for number, batch in batches:
         append = LogAppend(
             batch, 0, len(batch), leader_epoch=NO_EPOCH, origin=AppendOrigin.REPLICATION
         )
-        turn.append(salvaged.number, append)
+        turn.append(number, append)
         if turn.appended_bytes >= _SALVAGE_TURN_BYTES:
             turn.commit()
             turn = _salvage_turn(logs, segment, options, now_ms)
@@ -297,8 +296,4 @@ def examine_active_segment(catalog: Catalog, options: StoreOptions, now_ms: int)
 def _salvage_turn(
     logs: Mapping[int, PartitionLog], segment: Segment, options: StoreOptions, now_ms: int
 ) -> Turn:
-    return Turn(logs, segment, _not_synced, now_ms, options.checkpoint_batches)
-
-
-def _not_synced(turn: Turn) -> bool:
-    return False
+    return Turn(logs, segment, lambda _turn: False, now_ms, options.checkpoint_batches)

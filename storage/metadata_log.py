@@ -432,27 +432,19 @@ class SnapshotWriter:
         self._unfinished = self._path.with_name(self._path.name + ".unfinished")
         self._file = self._unfinished.open("wb")
         self._file.write(_SNAPSHOT_HEAD.pack(_SNAPSHOT_MAGIC, index, term))
-        self._size = 0
-        self._checksum = 0
-
-    @property
-    def size(self) -> int:
+        self.size = 0
         """Content bytes written so far, which is the offset of the next chunk."""
-        return self._size
-
-    @property
-    def checksum(self) -> int:
+        self.checksum = 0
         """CRC-32C of the content written so far."""
-        return self._checksum
 
     def write(self, chunk: bytes) -> None:
         self._file.write(chunk)
-        self._size += len(chunk)
-        self._checksum = crc32c(chunk, self._checksum)
+        self.size += len(chunk)
+        self.checksum = crc32c(chunk, self.checksum)
 
     def commit(self) -> SnapshotManifest:
         """Sync the content, rename the file, and store the manifest, in this order. Atomic."""
-        mark = msgspec.structs.replace(self._mark, size=self._size, checksum=self._checksum)
+        mark = msgspec.structs.replace(self._mark, size=self.size, checksum=self.checksum)
         try:
             self._file.flush()
             os.fsync(self._file.fileno())

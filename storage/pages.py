@@ -20,9 +20,8 @@ Layouts, little-endian, sizes in bytes (lmdb's mdb.c: MDB_page, MDB_meta, MDB_db
 import mmap
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from struct import Struct
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 PAGE_HEAD = Struct("<QHHHH")
 PAGE_HEAD_SIZE = PAGE_HEAD.size
@@ -30,10 +29,8 @@ _OVERFLOW_COUNT = Struct("<I")
 _META = Struct("<IIQQ")
 _TREE = Struct("<IHHQQQQQ")
 _META_TAIL = Struct("<QQ")
-_NODE = Struct("<IHH")
-_BRANCH_NODE = Struct("<IHH")
+_NODE = Struct("<IHH")  # also of branches
 _PAGE_NUMBER = Struct("<Q")
-_OFFSETS_AT = PAGE_HEAD_SIZE
 
 _MAGIC = 0xBEEFC0DE
 _DATA_VERSION = 1
@@ -77,14 +74,6 @@ class PageFile:
         self.page_size = page_size
         self.page_count = -(-len(view) // page_size)
         """Pages of the file; a cut may have left only a part of the last one."""
-
-    @classmethod
-    def open(cls, path: Path, page_size: int = mmap.PAGESIZE) -> Self:
-        """Maps the file. The map goes away with the last view of it."""
-        with path.open("rb") as file:
-            if path.stat().st_size == 0:
-                return cls(memoryview(b""), page_size)
-            return cls(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), page_size)
 
     def head(self, number: int) -> tuple[int, int, int]:
         """(flags, lower, upper) of a page that is where it says it is. Raises PageError."""
@@ -191,12 +180,8 @@ class PageFile:
 
     def leaf_nodes(self, number: int) -> "Iterator[LeafNode]":
         """The nodes of a leaf page, big values not followed. Raises PageError."""
-        flags, lower, upper = self.head(number)
-        self._require_whole(number)
-        if flags != LEAF:
-            raise PageError(f"page {number} is not a leaf page")
-        view = self.view[number * self.page_size : (number + 1) * self.page_size]
-        for offset in self._node_offsets(number, lower, upper):
+        view, offsets = self._nodes(number, LEAF, "leaf")
+        for offset in offsets:
             size, node_flags, key_size = _NODE.unpack_from(view, offset)
             key_at = offset + _NODE.size
             data_at = key_at + key_size
@@ -208,15 +193,11 @@ class PageFile:
             yield LeafNode(bytes(view[key_at:data_at]), node_flags, size, position, data)
 
     def _branch_nodes(self, number: int) -> list[tuple[bytes, int]]:
-        flags, lower, upper = self.head(number)
-        self._require_whole(number)
-        if flags != BRANCH:
-            raise PageError(f"page {number} is not a branch page")
-        view = self.view[number * self.page_size : (number + 1) * self.page_size]
+        view, offsets = self._nodes(number, BRANCH, "branch")
         nodes = []
-        for offset in self._node_offsets(number, lower, upper):
-            low, high, key_size = _BRANCH_NODE.unpack_from(view, offset)
-            key_at = offset + _BRANCH_NODE.size
+        for offset in offsets:
+            low, high, key_size = _NODE.unpack_from(view, offset)
+            key_at = offset + _NODE.size
             if key_at + key_size > len(view):
                 raise PageError(f"a node exceeds page {number}")
             nodes.append((bytes(view[key_at : key_at + key_size]), low | high << 32))
@@ -224,15 +205,20 @@ class PageFile:
             raise PageError(f"branch page {number} has {len(nodes)} children")
         return nodes
 
-    def _node_offsets(self, number: int, lower: int, upper: int) -> memoryview:
+    def _nodes(self, number: int, kind: int, kind_name: str) -> tuple[memoryview, memoryview]:
+        """The bytes of a leaf or branch page, and the offsets of its nodes. Raises PageError."""
+        flags, lower, upper = self.head(number)
+        self._require_whole(number)
+        if flags != kind:
+            raise PageError(f"page {number} is not a {kind_name} page")
         if not (PAGE_HEAD_SIZE <= lower <= upper <= self.page_size) or lower % 2:
             raise PageError(f"page {number} has invalid bounds {lower} and {upper}")
         at = number * self.page_size
-        offsets = self.view[at + _OFFSETS_AT : at + lower].cast("H")
+        offsets = self.view[at + PAGE_HEAD_SIZE : at + lower].cast("H")
         for offset in offsets:
             if offset < upper or offset + _NODE.size > self.page_size:
                 raise PageError(f"invalid node offset {offset} in page {number}")
-        return offsets
+        return self.view[at : at + self.page_size], offsets
 
 
 class LeafNode(NamedTuple):

@@ -90,7 +90,7 @@ class StoreReader:
 
     def number_of(self, topic_id: bytes, partition: int) -> int | None:
         """The store-local number of a partition. None if it is not in this store."""
-        self._refresh()
+        self.refresh()
         number = self._numbers.get((topic_id, partition))
         if number is None:
             number = self._catalog.number_of(topic_id, partition)
@@ -219,7 +219,7 @@ class StoreReader:
     def size_bytes(self, number: int) -> int:
         """Bytes of the partition's batches in this store. Deleted records count until their
         segments are dropped."""
-        self._refresh()
+        self.refresh()
         sealed = sum(extent.byte_count for extent in self._extents_of(number))
         return sealed + self.status.active_bytes(number)
 
@@ -248,13 +248,9 @@ class StoreReader:
             pieces.append(SegmentRange(segment, first, end, byte_count))
         return measure(pieces, number, offset, end_offset, batches_max)
 
-    def release_dropped_segments(self) -> None:
-        """Release segments that were dropped, so that their disk space is freed. Reads do this,
-        too. To be called regularly where there may be no reads."""
-        self._refresh()
-
-    def _refresh(self) -> None:
-        """Clear the cache if the catalog has changed."""
+    def refresh(self) -> None:
+        """Clear the cache if the catalog has changed, and release segments that were dropped, so
+        that their disk space is freed. To be called regularly where there may be no reads."""
         generation = self.status.generation
         if generation != self._generation:
             self._forget()
@@ -274,7 +270,7 @@ class StoreReader:
             del self._segments[segment_id]
 
     def _row(self, number: int) -> PartitionRow | None:
-        self._refresh()
+        self.refresh()
         return self._catalog.partition(number)
 
     def _epochs(self, number: int, log_end_offset: int) -> LeaderEpochs:
@@ -305,7 +301,7 @@ class StoreReader:
         `max_timestamp` on, in the order of the log. Each comes with the partition's end offset in
         it: batches beyond that were truncated."""
         for attempt in range(_ATTEMPTS):
-            self._refresh()
+            self.refresh()
             try:
                 segments = [
                     (self._segment(extent.segment_id), extent.end_offset)

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.protocol.control_records import ControlType, read_control_batch
+from odradek.protocol.control_records import ControlType, EndTransactionMarker, read_control_batch
 from odradek.protocol.record_spans import RecordSpan, delete_horizon_of, rebuild_batch, record_spans
 from odradek.protocol.records import BatchHeader, decompress_records
 from odradek.storage.scratch_table import ScratchTable
@@ -59,19 +59,19 @@ class CleanedTransactionMetadata:
         self._aborting[producer_id] = aborting[0], True
         return True
 
-    def can_discard_marker(self, header: BatchHeader, type_: ControlType | None) -> bool:
+    def can_discard_marker(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
         """Add a marker. True if no batch of its transaction is left: it can be discarded."""
         self._open_up_to(header.base_offset + header.last_offset_delta)
-        if type_ is ControlType.ABORT:
+        if marker is None:
+            return False
+        if marker.type is ControlType.ABORT:
             row, has_data = self._aborting.pop(header.producer_id, (None, False))
             if row is not None and has_data:
                 self.kept.append(row)
             return not has_data
-        if type_ is ControlType.COMMIT:
-            was_open = header.producer_id in self._committing
-            self._committing.discard(header.producer_id)
-            return not was_open
-        return False
+        was_open = header.producer_id in self._committing
+        self._committing.discard(header.producer_id)
+        return not was_open
 
     def _open_up_to(self, offset: int) -> None:
         waiting = self._waiting
@@ -104,8 +104,7 @@ class OffsetMap:
         if header.record_count == 0:
             return
         if header.is_control:
-            marker = read_control_batch(batch, header)
-            self._transactions.can_discard_marker(header, None if marker is None else marker.type)
+            self._transactions.can_discard_marker(header, read_control_batch(batch, header))
             return
         if self._transactions.is_aborted(header):
             return
@@ -175,8 +174,7 @@ class RecordFilter:
             if header.record_count == 0:
                 return self._emptied(batch, header)  # a marker that was discarded before
             marker = read_control_batch(batch, header)
-            marker_type = None if marker is None else marker.type
-            can_discard = self.transactions.can_discard_marker(header, marker_type)
+            can_discard = self.transactions.can_discard_marker(header, marker)
             if can_discard and is_due:
                 return self._emptied(batch, header)
             if can_discard and horizon_ms is None:

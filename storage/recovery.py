@@ -14,9 +14,8 @@ checked. The store seals it and starts a new one. Called by Store.open.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-from odradek.storage.journal import map_journal
+from odradek.storage.journal import map_file
 from odradek.storage.layout import KEY, KEY_SIZE
 from odradek.storage.pages import Meta, PageError, PageFile
 from odradek.storage.salvage import Salvage, parse_whole_value
@@ -42,14 +41,6 @@ def may_be_torn(*, was_closed: bool, boot_id_then: str, boot_id_now: str) -> boo
     return not was_closed and (boot_id_then != boot_id_now or not boot_id_now)
 
 
-class SalvagedBatch(NamedTuple):
-    """A batch to be appended again unchanged."""
-
-    number: int
-    base_offset: int
-    batch: memoryview
-
-
 class Examination:
     """A segment file after a power loss. Valid as long as the file is not written.
 
@@ -63,20 +54,19 @@ class Examination:
         log_ends: Mapping[int, int],
         journal: Path | None = None,
     ) -> None:
-        self._pages = PageFile.open(path)
+        self._pages = PageFile(map_file(path))
         self._log_ends = log_ends
-        self._salvage = Salvage(self._pages, map_journal(journal) if journal else memoryview(b""))
+        self._salvage = Salvage(self._pages, map_file(journal) if journal else memoryview(b""))
         self.fault: str | None = None
         """Why the file must not be used. None if it may."""
         try:
-            meta = self._pages.meta()
-            ends = self._walk(meta)
+            ends = self._walk(self._pages.meta())
         except PageError as error:
             self.fault = str(error)
             self._salvage.scan()
         else:
             self._salvage.scan()
-            self.fault = self._goes_on(ends)
+            self.fault = self._fault_of_old_tree(ends)
 
     @property
     def is_whole(self) -> bool:
@@ -104,7 +94,7 @@ class Examination:
                 ends[number] = end_offset
         return ends
 
-    def _goes_on(self, ends: Mapping[int, int]) -> str | None:
+    def _fault_of_old_tree(self, ends: Mapping[int, int]) -> str | None:
         """A tree may be valid but old: pages of later turns were written, but not the page that
         refers to them. Returns an error for a partition that has later batches than the tree."""
         for number in self._salvage.numbers:
@@ -117,10 +107,10 @@ class Examination:
                 )
         return None
 
-    def salvaged_batches(self) -> Iterator[SalvagedBatch]:
-        """Every partition's log up to the first gap: partitions ascending, each in the order of its
-        offsets. Batches are views of the file."""
+    def salvaged_batches(self) -> Iterator[tuple[int, memoryview]]:
+        """(number, batch) of every partition's log up to the first gap: partitions ascending, each
+        in the order of its offsets. Batches are views of the file, to be appended unchanged."""
         for number in self._salvage.numbers:
             start = self._log_ends.get(number, 0)
             for found in self._salvage.chain(number, start):
-                yield SalvagedBatch(number, found.base_offset, self._salvage.batch(found))
+                yield number, self._salvage.batch(found)

@@ -115,16 +115,12 @@ class FileReserve:
             finally:
                 os.close(descriptor)
 
-    def spend(self) -> bool:
-        """Release the blocks. True if there were any."""
-        if not self.is_kept:
-            return False
-        self.is_kept = False
-        try:
-            self._path.unlink()
-        except OSError:
-            return False
-        return True
+    def spend(self) -> None:
+        """Release the blocks, if there are any."""
+        if self.is_kept:
+            self.is_kept = False
+            with suppress(OSError):
+                self._path.unlink()
 
     def spend_if_needed(self) -> None:
         """Release the blocks if a new file may not fit on the disk."""
@@ -142,28 +138,23 @@ class RowReserve:
         self._path = Path(environment.path())
         self._beside = FileReserve(reserve_path(self._path), _COMMIT_BYTES)
         with environment.begin(database, buffers=True) as transaction:
-            self._has_row = transaction.get(_KEY) is not None
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether there is a reserve."""
-        return self._has_row
+            self.is_kept = transaction.get(_KEY) is not None
 
     def keep(self) -> None:
         """Create both, if they are missing and the disk has ample space: one commit."""
         self._beside.keep()
-        if self._has_row or not has_ample_disk_space(self._path):
+        if self.is_kept or not has_ample_disk_space(self._path):
             return
         with suppress(lmdb.Error):
             _put(self._environment, self._database, _KEY, bytes(ROW_BYTES))
-            self._has_row = True
+            self.is_kept = True
 
     def spend(self) -> bool:
         """Free the row's pages. True if the failed change may be retried.
 
         Not inside a write transaction.
         """
-        if not self._has_row:
+        if not self.is_kept:
             return False
         self._beside.spend()
         try:
@@ -171,7 +162,7 @@ class RowReserve:
             self._environment.reader_check()
             with self._environment.begin(self._database, write=True) as transaction:
                 transaction.delete(_KEY)
-            self._has_row = False
+            self.is_kept = False
             # Pages freed by a commit are reused by the one after the next.
             _put(self._environment, self._database, _COMMIT_KEY, b"")
         except lmdb.Error:
@@ -181,7 +172,7 @@ class RowReserve:
     def spend_if_needed(self) -> None:
         """Release the row if the next change may fail on a full disk. The pages stay in this
         file."""
-        if self._has_row and free_bytes(self._path) < ROW_BYTES:
+        if self.is_kept and free_bytes(self._path) < ROW_BYTES:
             self.spend()
 
 

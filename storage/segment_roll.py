@@ -45,12 +45,8 @@ def seal(
                 leader_epochs=log.epochs.with_records(log.log_end_offset),
             )
             change.put_partition(row)
-        for producer_id in log.unsealed_producers | log.dirty_producers:
-            entry = log.producers.get(producer_id)
-            if entry is None:
-                change.delete_producer(number, producer_id)
-            else:
-                change.put_producer(number, producer_id, entry.encode())
+        changed = log.unsealed_producers | log.dirty_producers
+        change.put_producers(number, changed, log.producers)
     extents += [(number, extent) for number, extent in dead.items() if extent is not None]
     if not extents:
         change.delete_segment(segment_id)

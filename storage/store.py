@@ -512,10 +512,10 @@ class Store:
     def _recover(self, now_ms: int) -> None:
         catalog = self.catalog
         boot_id = recovery.boot_id()
-        was_closed = catalog.property_of("clean") != "0"
+        was_closed = catalog.file.property_of("clean") != "0"
         may_be_torn = recovery.may_be_torn(
             was_closed=was_closed,
-            boot_id_then=catalog.property_of("boot_id") or "",
+            boot_id_then=catalog.file.property_of("boot_id") or "",
             boot_id_now=boot_id,
         )
         log_loader.remove_orphans(catalog)

@@ -81,12 +81,8 @@ def truncate_log(
                 extent._replace(end_offset=end, byte_count=byte_count, batch_count=batch_count),
             )
     producers = _producers_before(catalog, log, end, gone_producers, has_lost_marker)
-    for producer_id in gone_producers | log.unsealed_producers | log.dirty_producers:
-        entry = producers.get(producer_id)
-        if entry is None:
-            change.delete_producer(number, producer_id)
-        else:
-            change.put_producer(number, producer_id, entry.encode())
+    changed = gone_producers | log.unsealed_producers | log.dirty_producers
+    change.put_producers(number, changed, producers)
     epochs = LeaderEpochs(log.epochs.entries)
     epochs.truncate_end(end)
     cut = TruncatedLog(log, min(log.log_start_offset, end), end, epochs, producers)
@@ -101,8 +97,8 @@ def truncate_fully(
     without leader epochs and producers. The log must have no data in the active segment."""
     for extent in list(catalog.extents.get(log.number, ())):
         change.delete_extent(log.number, extent.segment_id)
-    for producer_id in log.producers.keys() | log.unsealed_producers | log.dirty_producers:
-        change.delete_producer(log.number, producer_id)
+    known = log.producers.keys() | log.unsealed_producers | log.dirty_producers
+    change.put_producers(log.number, known, {})
     cut = TruncatedLog(log, start_offset, start_offset, LeaderEpochs(), {})
     _put_row(change, catalog, cut)
     return cut

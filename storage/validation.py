@@ -73,7 +73,10 @@ class BatchRejectedError(Exception):
     index in the batch and its error message."""
 
     def __init__(
-        self, code: ErrorCode, message: str, record_errors: tuple[tuple[int, str], ...] = ()
+        self,
+        message: str,
+        code: ErrorCode = ErrorCode.INVALID_RECORD,
+        record_errors: tuple[tuple[int, str], ...] = (),
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -95,38 +98,30 @@ def check_batch(
         _check_codec(codec, request_version)
     if header.base_offset != 0 and request_version >= SINGLE_BATCH_VERSION_MIN:
         raise BatchRejectedError(
-            ErrorCode.INVALID_RECORD,
-            f"The base offset of a produced batch must be 0, not {header.base_offset}.",
+            f"The base offset of a produced batch must be 0, not {header.base_offset}."
         )
     if len(batch) > settings.max_message_bytes:
         raise size_error(len(batch), settings)
     if crc32c(batch[ATTRIBUTES_AT:]) != header.crc:
-        raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, CRC_MISMATCH)
+        raise BatchRejectedError(CRC_MISMATCH, ErrorCode.CORRUPT_MESSAGE)
     if attributes & _CLIENT_ATTRIBUTES_REFUSED:
         if attributes & LOG_APPEND_TIME:
             raise BatchRejectedError(
-                ErrorCode.INVALID_TIMESTAMP,
                 "A producer must not set the timestamp type LogAppendTime.",
+                ErrorCode.INVALID_TIMESTAMP,
             )
-        raise BatchRejectedError(
-            ErrorCode.INVALID_RECORD, "Clients are not allowed to write control records."
-        )
+        raise BatchRejectedError("Clients are not allowed to write control records.")
     record_count = header.record_count
     if record_count <= 0 or header.last_offset_delta != record_count - 1:
         raise BatchRejectedError(
-            ErrorCode.INVALID_RECORD,
             f"The batch has {record_count} records and spans {header.last_offset_delta + 1} "
-            "offsets.",
+            "offsets."
         )
     if header.producer_id >= 0:
         if header.base_sequence < 0:
-            raise BatchRejectedError(
-                ErrorCode.INVALID_RECORD, f"Invalid base sequence {header.base_sequence}."
-            )
+            raise BatchRejectedError(f"Invalid base sequence {header.base_sequence}.")
     elif attributes & TRANSACTIONAL:
-        raise BatchRejectedError(
-            ErrorCode.INVALID_RECORD, "A transactional batch must have a producer id."
-        )
+        raise BatchRejectedError("A transactional batch must have a producer id.")
     if settings.message_timestamp_type is TimestampType.CREATE_TIME:
         earliest = now_ms - settings.message_timestamp_before_max_ms
         latest = now_ms + settings.message_timestamp_after_max_ms
@@ -143,12 +138,12 @@ def check_batch(
 def _check_codec(codec: int, request_version: int) -> None:
     if codec > Codec.ZSTD:
         raise BatchRejectedError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type {codec}."
+            f"Unknown compression type {codec}.", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         )
     if request_version < _ZSTD_VERSION_MIN:
         raise BatchRejectedError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce version {_ZSTD_VERSION_MIN} or newer, not {request_version}.",
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         )
 
 
@@ -171,14 +166,14 @@ def _check_records(
                 errors.append((index, fault.value))
     except ProtocolError as error:
         # The CRC was right. A retry, which CORRUPT_MESSAGE asks for, would not help.
-        raise BatchRejectedError(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise BatchRejectedError(str(error)) from None
     if not codes:
         return
     code = ErrorCode.INVALID_RECORD
     if ErrorCode.INVALID_TIMESTAMP in codes:
         code = ErrorCode.INVALID_TIMESTAMP
     raise BatchRejectedError(
-        code, "One or more records have been rejected.", record_errors=tuple(errors)
+        "One or more records have been rejected.", code, record_errors=tuple(errors)
     )
 
 
@@ -197,9 +192,9 @@ def check_producer(
         must_start_at_0 = request_version >= _EPOCH_BUMPS_SINCE and header.is_transactional
         if must_start_at_0 and header.base_sequence != 0:
             raise BatchRejectedError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Out of order sequence number for producer {header.producer_id} in epoch "
                 f"{header.producer_epoch}: {header.base_sequence} instead of 0.",
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             )
         return None
     duplicate = find_duplicate(entry, header)
@@ -208,10 +203,10 @@ def check_producer(
     code = check_sequence(entry, header)
     if code is not ErrorCode.NONE:
         raise BatchRejectedError(
-            code,
             f"Producer {header.producer_id} sent epoch {header.producer_epoch}, sequence "
             f"{header.base_sequence} after epoch {entry.producer_epoch}, sequence "
             f"{entry.last_sequence}.",
+            code,
         )
     return None
 
@@ -226,15 +221,15 @@ def check_coordinator_batch(
     if entry is not None:
         if header.producer_epoch < entry.producer_epoch:
             raise BatchRejectedError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch {header.producer_epoch} of producer {header.producer_id} is older than the "
                 f"current epoch {entry.producer_epoch}.",
+                ErrorCode.INVALID_PRODUCER_EPOCH,
             )
         if marker is not None and marker.coordinator_epoch < entry.coordinator_epoch:
             raise BatchRejectedError(
-                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"Coordinator epoch {marker.coordinator_epoch} is older than "
                 f"{entry.coordinator_epoch}.",
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             )
     return marker
 
@@ -246,11 +241,11 @@ def check_replicated_batch(
     one. Raises BatchRejectedError."""
     if header.base_offset < log.log_end_offset:
         raise BatchRejectedError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
             f"Base offset {header.base_offset} is below the log end offset {log.log_end_offset}.",
+            ErrorCode.OFFSET_OUT_OF_RANGE,
         )
     if crc32c(batch[ATTRIBUTES_AT:]) != header.crc:
-        raise BatchRejectedError(ErrorCode.CORRUPT_MESSAGE, CRC_MISMATCH)
+        raise BatchRejectedError(CRC_MISMATCH, ErrorCode.CORRUPT_MESSAGE)
     return read_control_batch(batch, header) if header.is_control else None
 
 
@@ -263,7 +258,7 @@ def recompress(
     try:
         payload = decompress(Codec(header.attributes & CODEC_MASK), batch[HEADER_BYTES:])
     except ProtocolError as error:
-        raise BatchRejectedError(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise BatchRejectedError(str(error)) from None
     level = _level_of(codec, settings)
     body = payload if codec is Codec.NONE else compress(codec, payload, level=level)
     attributes = header.attributes & ~CODEC_MASK | codec
@@ -291,29 +286,27 @@ def split(arena: memoryview, start: int, length: int) -> list[tuple[int, int, Ba
     while at < end:
         if end - at < HEADER_BYTES:
             raise BatchRejectedError(
-                ErrorCode.CORRUPT_MESSAGE, f"{end - at} bytes are too few for a record batch."
+                f"{end - at} bytes are too few for a record batch.", ErrorCode.CORRUPT_MESSAGE
             )
         header = unpack_header(arena, at)
         size = header.batch_length + LENGTH_OVERHEAD
         if header.magic != MAGIC:
-            raise BatchRejectedError(
-                ErrorCode.INVALID_RECORD, f"Unsupported message format {header.magic}."
-            )
+            raise BatchRejectedError(f"Unsupported message format {header.magic}.")
         if not HEADER_BYTES <= size <= end - at:
             raise BatchRejectedError(
-                ErrorCode.CORRUPT_MESSAGE, f"Invalid batch size {size}: {end - at} bytes are left."
+                f"Invalid batch size {size}: {end - at} bytes are left.", ErrorCode.CORRUPT_MESSAGE
             )
         batches.append((at, size, header))
         at += size
     if not batches:
-        raise BatchRejectedError(ErrorCode.INVALID_RECORD, "The request has no record batch.")
+        raise BatchRejectedError("The request has no record batch.")
     return batches
 
 
 def size_error(size: int, settings: LogSettings) -> BatchRejectedError:
     """MESSAGE_TOO_LARGE for a batch of `size` bytes."""
     return BatchRejectedError(
-        ErrorCode.MESSAGE_TOO_LARGE,
         f"The record batch size is {size} bytes, which exceeds max.message.bytes "
         f"{settings.max_message_bytes}.",
+        ErrorCode.MESSAGE_TOO_LARGE,
     )

@@ -98,7 +98,7 @@ class Logs:
         for reader in self._readers.values():
             # The next read reports the error.
             with suppress(StorageError):
-                reader.release_dropped_segments()
+                reader.refresh()
 
     def _schedule_release(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(LET_GO_S, self._schedule_release, loop)

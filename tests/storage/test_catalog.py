@@ -7,11 +7,13 @@ import pytest
 from odradek.storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
 from odradek.storage.environment import StorageError
 from odradek.storage.layout import segment_path
+from odradek.storage.producer_state import ProducerStateEntry
 from odradek.storage.segment import Extent
 from odradek.storage.settings import LogSettings, TimestampType
 from tests.support.stores import TOPIC_ID
 
 MAP_BYTES = 8 << 20
+PRODUCER = ProducerStateEntry(0, -1, 0, -1, ())
 
 
 def row_of(number: int, partition: int = 0, **fields: object) -> PartitionRow:
@@ -42,7 +44,7 @@ def test_a_change_is_in_memory_and_on_disk_once_it_is_committed(tmp_path: Path) 
         change.put_segment(SegmentRow(1, SegmentState.SEALED, 10, 20, 30, 40, 50, True))
         change.put_segment(SegmentRow(2, SegmentState.ACTIVE, 21))
         change.put_extent(number, Extent(1, 0, 9, 100, 3))
-        change.put_producer(number, 77, b"row")
+        change.put_producers(number, [77], {77: PRODUCER})
         change.put_property("clean", "1")
         assert catalog.partitions == {}
     assert catalog.partitions == {number: row}
@@ -50,15 +52,15 @@ def test_a_change_is_in_memory_and_on_disk_once_it_is_committed(tmp_path: Path) 
     assert told == [mirror(catalog)]
     again = Catalog(tmp_path, map_bytes=MAP_BYTES)
     assert mirror(again) == mirror(catalog)
-    assert again.property_of("clean") == "1"
-    assert again.property_of("missing") is None
+    assert again.file.property_of("clean") == "1"
+    assert again.file.property_of("missing") is None
     file = CatalogFile(tmp_path)
     assert file.number_of(TOPIC_ID, 4) == number
     assert file.number_of(TOPIC_ID, 5) is None
     assert file.partition(number) == row
     assert file.partition(99) is None
     assert file.extents_of(number) == [Extent(1, 0, 9, 100, 3)]
-    assert list(file.producer_rows()) == [(number, 77, b"row")]
+    assert list(file.producer_rows()) == [(number, 77, PRODUCER.encode())]
     assert file.segment_rows()[0].is_compacted
 
 
@@ -108,11 +110,10 @@ def test_deleting_a_partition_takes_its_producers_and_leaves_its_extents(tmp_pat
         for number in range(3):
             change.put_partition(row_of(number, number))
             change.put_extent(number, Extent(1, 0, 9, 100, 3))
-            for producer_id in range(50):
-                change.put_producer(number, producer_id, b"row")
+            change.put_producers(number, range(50), dict.fromkeys(range(50), PRODUCER))
     with catalog.change() as change:
         change.delete_partition(1)
-        change.delete_producer(2, 7)
+        change.put_producers(2, [7], {})
     counts: dict[int, int] = {}
     for number, _, _ in catalog.file.producer_rows():
         counts[number] = counts.get(number, 0) + 1

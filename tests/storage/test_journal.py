@@ -9,7 +9,7 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.environment import StorageError
-from odradek.storage.journal import Journal, frames, map_journal
+from odradek.storage.journal import Journal, frames, map_file
 from odradek.storage.layout import STAMP, journal_ids, journal_path, segment_ids
 from odradek.storage.settings import Durability, StoreOptions
 from odradek.storage.store import Store
@@ -20,7 +20,7 @@ COMMIT = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, durability=Du
 
 
 def contents_of(path: Path) -> list[bytes]:
-    view = map_journal(path)
+    view = map_file(path)
     return [bytes(view[start:end]) for start, end in frames(view)]
 
 

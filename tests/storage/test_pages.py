@@ -7,6 +7,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from odradek.storage.journal import map_file
 from odradek.storage.pages import PageError, PageFile
 
 Rows = dict[bytes, list[tuple[bytes, bytes]]]
@@ -44,7 +45,7 @@ def walk_all(pages: PageFile) -> Rows:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_walk_finds_exactly_the_rows_that_lmdb_has(tmp_path: Path, seed: int) -> None:
     rows = write_environment(tmp_path / "file", random.Random(seed))
-    assert walk_all(PageFile.open(tmp_path / "file")) == rows
+    assert walk_all(PageFile(map_file(tmp_path / "file"))) == rows
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -100,7 +101,7 @@ def test_a_loop_among_the_pages_ends(tmp_path: Path) -> None:
     ):
         for at in range(300):
             transaction.put(b"%04d" % at, bytes(100))
-    pages = PageFile.open(tmp_path / "file")
+    pages = PageFile(map_file(tmp_path / "file"))
     meta = pages.meta()
     with pytest.raises(PageError):
         list(pages.walk(meta.main._replace(depth=32), meta.last_page))
@@ -110,6 +111,6 @@ def test_the_newer_meta_page_counts(tmp_path: Path) -> None:
     write_environment(tmp_path / "file", random.Random(0))
     with lmdb.open(str(tmp_path / "file"), subdir=False, lock=False, max_dbs=4) as environment:
         assert (
-            PageFile.open(tmp_path / "file").meta().transaction_id
+            PageFile(map_file(tmp_path / "file")).meta().transaction_id
             == environment.info()["last_txnid"]
         )

@@ -197,7 +197,7 @@ def test_a_reader_that_reads_no_more_lets_go_of_dropped_segments(
     tend(store, NOW_MS)
     tend(store, NOW_MS + 3_600_000)
     assert dropped_but_open(store.directory) != []
-    reader.release_dropped_segments()
+    reader.refresh()
     assert dropped_but_open(store.directory) == []
 
 

@@ -191,7 +191,7 @@ def test_a_file_gives_its_blocks_back_once(disk: SmallDisk) -> None:
     assert free_bytes(disk.folder) < FILE_BYTES
     again.spend_if_needed()
     assert free_bytes(disk.folder) >= FILE_BYTES
-    assert not again.spend()
+    assert not again.is_kept
 
 
 def test_nothing_is_kept_where_there_is_little_room(disk: SmallDisk) -> None:

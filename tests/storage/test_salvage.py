@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from odradek.protocol.records import Record, build_batch
-from odradek.storage.journal import Journal, map_journal
+from odradek.storage.journal import Journal, map_file
 from odradek.storage.layout import STAMP, journal_path, segment_path
 from odradek.storage.pages import PageFile
 from odradek.storage.salvage import Salvage, parse_whole_value
@@ -27,7 +27,7 @@ def salvage_of(folder: Path, *puts: tuple[int, int, bytes]) -> Salvage:
     segment = Segment.create(folder, 1, map_bytes=1 << 20)
     for number, before, batch in puts:
         write_turn(segment, number, before=before, batch=batch)
-    salvage = Salvage(PageFile.open(segment_path(folder, 1)))
+    salvage = Salvage(PageFile(map_file(segment_path(folder, 1))))
     salvage.scan()
     return salvage
 
@@ -98,8 +98,8 @@ def test_a_batch_that_no_page_has_is_taken_from_the_journal(tmp_path: Path) -> N
     journal.add([bytes(value_of(second, turn=turn, before=1))])
     journal.add([bytes(value_of(batch_of("third", base_offset=2), turn=turn + 1, before=2))])
     journal.write()
-    pages = PageFile.open(segment_path(tmp_path, 1))
-    salvage = Salvage(pages, map_journal(journal_path(tmp_path, 1)))
+    pages = PageFile(map_file(segment_path(tmp_path, 1)))
+    salvage = Salvage(pages, map_file(journal_path(tmp_path, 1)))
     salvage.scan()
     batches = [bytes(salvage.batch(found)) for found in salvage.chain(1, 0)]
     assert batches == [first, second, batch_of("third", base_offset=2)]
