@@ -20,7 +20,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from odradek.cluster.metadata.config_constraints import violated_constraints
-from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.config_definitions import ConfigSource, invalid_value
 from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS, broker_config
 from odradek.cluster.metadata.settings import static_config_errors
@@ -29,6 +29,7 @@ from odradek.node.config_parsers import (
     SECURITY_PROTOCOLS,
     parse_addresses,
     parse_arena_bytes,
+    parse_choice,
     parse_cluster_id,
     parse_count,
     parse_folder,
@@ -65,11 +66,7 @@ T = TypeVar("T")
 DEFAULT_PORT = 9092
 STORE_COUNT_MAX = 256
 DEFAULT_STORE_COUNT = 8
-_PROFILES = ("dev", "standard")
 _SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT",)
-_PLACEMENTS = ("split", "shared")
-_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-_LOG_FORMATS = ("auto", "text", "json")
 _REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _SECRET = "cluster.secret"
 
@@ -280,7 +277,7 @@ class _ConfigReader:
         self._known_keys: set[str] = set()
 
     def read(self) -> NodeConfig:
-        profile = self._choice("profile", _PROFILES, "standard")
+        profile = self._parse_setting("profile", parse_choice("dev", "standard"), "standard")
         is_dev = profile == "dev"
         data = Path(self._parse_setting("data", parse_folder, default_data_folder()))
         listeners = self._listeners()
@@ -302,13 +299,21 @@ class _ConfigReader:
             router_count=self._parse_setting("routers", parse_router_count, 1),
             store_count=self._parse_setting("stores", parse_count(1, STORE_COUNT_MAX), 0),
             profile=profile,
-            durability=Durability(self._choice("durability", tuple(Durability), "interval")),
-            processor_placement=self._choice("processor.placement", _PLACEMENTS, "split"),
+            durability=Durability(
+                self._parse_setting("durability", parse_choice(*Durability), "interval")
+            ),
+            processor_placement=self._parse_setting(
+                "processor.placement", parse_choice("split", "shared"), "split"
+            ),
             arena_bytes=self._parse_setting(
                 "arena.bytes", parse_arena_bytes, 256 << 20 if is_dev else 1 << 30
             ),
-            log_level=self._choice("log.level", _LOG_LEVELS, "INFO"),
-            log_format=self._choice("log.format", _LOG_FORMATS, "auto"),
+            log_level=self._parse_setting(
+                "log.level", parse_choice("DEBUG", "INFO", "WARNING", "ERROR"), "INFO"
+            ),
+            log_format=self._parse_setting(
+                "log.format", parse_choice("auto", "text", "json"), "auto"
+            ),
             http_host=http[0] if http else "",
             http_port=http[1] if http else None,
             peers=peers,
@@ -345,19 +350,10 @@ class _ConfigReader:
             self._add_error(key, setting, str(error))
             return default
 
-    def _choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
-        def parse(text: str) -> str:
-            for choice in choices:
-                if text.lower() == choice.lower():
-                    return str(choice)
-            raise ValueError(f"it must be one of {', '.join(choices)}")
-
-        return self._parse_setting(key, parse, default)
-
-    def _add_error(self, key: str, setting: Setting, expectation: str) -> None:
-        # An error must not show the secret.
-        text = "..." if key == _SECRET else setting.text
-        self._faults.append(f"{key}={text} ({setting.origin}): {expectation}")
+    def _add_error(self, key: str, setting: Setting, reason: str) -> None:
+        # Kafka's text. An error must not show the secret.
+        text = "[hidden]" if key == _SECRET else setting.text
+        self._faults.append(f"{invalid_value(key, text, reason)} ({setting.origin})")
 
     def _listeners(self) -> tuple[ListenerConfig, ...]:
         no_protocols: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """The parsers of a node's own settings.
 
-Each takes the text and returns its value, or raises ValueError that says what is valid. Called by
-`config`.
+Each takes the text and returns its value, or raises ValueError with the reason why it is not valid.
+Called by `config`.
 """
 
 import re
@@ -22,9 +22,25 @@ def parse_count(least: int, most: int) -> Callable[[str], int]:
     """Whole numbers from `least` to `most`, both included."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,10}", text) or not least <= int(text) <= most:
-            raise ValueError(f"it must be a whole number from {least} to {most}")
+        if not re.fullmatch(r"\d{1,10}", text):
+            raise ValueError("Not a number of type INT")
+        if int(text) < least:
+            raise ValueError(f"Value must be at least {least}")
+        if int(text) > most:
+            raise ValueError(f"Value must be no more than {most}")
         return int(text)
+
+    return parse
+
+
+def parse_choice(*choices: str) -> Callable[[str], str]:
+    """One of some words, in any case."""
+
+    def parse(text: str) -> str:
+        for choice in choices:
+            if text.lower() == choice.lower():
+                return choice
+        raise ValueError(f"String must be one of: {', '.join(choices)}")
 
     return parse
 
@@ -32,7 +48,7 @@ def parse_count(least: int, most: int) -> Callable[[str], int]:
 def parse_router_count(text: str) -> int:
     """1: this release runs one router a node."""
     if text != "1":
-        raise ValueError("this release runs one router a node. Set it to 1.")
+        raise ValueError("This release runs one router a node. Set it to 1.")
     return 1
 
 
@@ -42,30 +58,25 @@ def parse_node_id(text: str) -> int:
         ordinal = re.search(r"-(\d{1,9})$", socket.gethostname().partition(".")[0])
         if ordinal is None:
             raise ValueError(
-                f"the host name {socket.gethostname()!r} does not end in a number, as in broker-0"
+                f"The host name {socket.gethostname()!r} does not end in a number, as in broker-0"
             )
         return int(ordinal[1])
-    if not re.fullmatch(r"\d{1,10}", text) or int(text) > NODE_ID_MAX:
-        raise ValueError(
-            f"it must be a whole number from 0 to {NODE_ID_MAX}, or auto for the number at the end"
-            " of the host name"
-        )
-    return int(text)
+    return parse_count(0, NODE_ID_MAX)(text)
 
 
 def parse_cluster_id(text: str) -> str:
     """Kafka's ids are 22 characters of URL-safe Base64; others are accepted."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", text):
-        raise ValueError("it must be 1 to 64 letters, digits, dots, dashes or underscores")
+        raise ValueError("Must be 1 to 64 letters, digits, dots, dashes or underscores")
     return text
 
 
 def parse_folder(text: str) -> Path:
     """An absolute path; `~` is the home of this user."""
     if not text:
-        raise ValueError("it must be the path of a folder")
+        raise ValueError("Must be the path of a folder")
     if "," in text:
-        raise ValueError("it must be one folder: a node has one data folder")
+        raise ValueError("Must be one folder: a node has one data folder")
     return Path(text).expanduser().absolute()
 
 
@@ -74,7 +85,7 @@ def parse_run_folder(text: str) -> str:
     path = str(parse_folder(text))
     if len(path) > RUN_FOLDER_LENGTH_MAX:
         raise ValueError(
-            f"it must be shorter than {RUN_FOLDER_LENGTH_MAX} characters: it holds Unix sockets"
+            f"Must be shorter than {RUN_FOLDER_LENGTH_MAX} characters: it holds Unix sockets"
         )
     return path
 
@@ -84,7 +95,7 @@ def parse_arena_bytes(text: str) -> int:
     matched = re.fullmatch(r"(\d{1,15})\s*([kmg]ib)?", text.lower())
     size = int(matched[1]) * _UNITS[matched[2] or ""] if matched else 0
     if size < _ARENA_BYTES_MIN:
-        raise ValueError("it must be a number of bytes from 16MiB up, for example 256MiB or 1GiB")
+        raise ValueError("Must be a number of bytes from 16MiB up, for example 256MiB or 1GiB")
     return size
 
 
@@ -110,11 +121,11 @@ def parse_addresses(text: str) -> dict[str, tuple[str, int]]:
         name = (matched["name"] or "PLAINTEXT").upper()
         if name in addresses:
             raise ValueError(
-                f"two listeners have the name {name}. Name them, as in NAME://host:port."
+                f"Two listeners have the name {name}. Name them, as in NAME://host:port."
             )
         addresses[name] = parse_host_and_port(matched["address"])
     if not addresses:
-        raise ValueError("there must be at least one listener, for example PLAINTEXT://:9092")
+        raise ValueError("There must be at least one listener, for example PLAINTEXT://:9092")
     return addresses
 
 
@@ -122,7 +133,7 @@ def parse_peer_listen(text: str) -> tuple[str, int]:
     """`host:port` with a fixed port."""
     host, port = parse_host_and_port(text)
     if not port:
-        raise ValueError("it must have a fixed port, at which other nodes reach this one")
+        raise ValueError("Must have a fixed port, at which other nodes reach this one")
     return host, port
 
 

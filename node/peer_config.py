@@ -50,17 +50,17 @@ def parse_peers(text: str) -> tuple[PeerConfig, ...]:
             raise ValueError(f"{part!r} must have a port from 1 to 65535")
         peers.append(PeerConfig(int(matched["id"]), matched["host"].strip("[]"), port))
     if not peers:
-        raise ValueError("it must name every node of the quorum, as in 0@a:9192,1@b:9192,2@c:9192")
+        raise ValueError("Must name every node of the quorum, as in 0@a:9192,1@b:9192,2@c:9192")
     ids = [peer.node_id for peer in peers]
     for node_id in sorted(set(ids)):
         if ids.count(node_id) > 1:
-            raise ValueError(f"node {node_id} is listed twice. Give each node its own id.")
+            raise ValueError(f"Node {node_id} is listed twice. Give each node its own id.")
     places = [(peer.host, peer.port) for peer in peers]
     for host, port in sorted(set(places)):
         if places.count((host, port)) > 1:
-            raise ValueError(f"two nodes have the address {host}:{port}. Give each its own.")
+            raise ValueError(f"Two nodes have the address {host}:{port}. Give each its own.")
     if len(peers) > PEERS_MAX:
-        raise ValueError(f"it lists {len(peers)} nodes. A quorum has at most {PEERS_MAX} voters.")
+        raise ValueError(f"Lists {len(peers)} nodes. A quorum has at most {PEERS_MAX} voters.")
     return tuple(sorted(peers, key=lambda peer: peer.node_id))
 
 
@@ -76,7 +76,7 @@ def parse_join(text: str) -> tuple[SeedConfig, ...]:
             )
         seeds.append(SeedConfig(matched["host"].strip("[]"), int(matched["port"])))
     if not seeds:
-        raise ValueError("it must name at least one node of the cluster, as in a:9192,b:9192")
+        raise ValueError("Must name at least one node of the cluster, as in a:9192,b:9192")
     return tuple(dict.fromkeys(seeds))
 
 
@@ -84,7 +84,7 @@ def parse_secret(text: str) -> str:
     """The cluster's secret. Errors never show it."""
     if len(text.strip()) < SECRET_LENGTH_MIN:
         raise ValueError(
-            f"it must have at least {SECRET_LENGTH_MIN} random characters, for example from"
+            f"Must have at least {SECRET_LENGTH_MIN} random characters, for example from"
             " `openssl rand -base64 32`"
         )
     return text.strip()
@@ -95,7 +95,7 @@ def read_secret(text: str) -> str:
     try:
         return parse_secret(Path(text).expanduser().read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read it: {error}") from error
+        raise ValueError(f"Cannot read it: {error}") from error
 
 
 def peer_errors(

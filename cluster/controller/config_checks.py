@@ -7,7 +7,7 @@ those of brokers and client metrics subscriptions.
 from collections.abc import Mapping
 
 from odradek.cluster.controller.state import ControllerState
-from odradek.cluster.metadata.config_constraints import violated_constraints
+from odradek.cluster.metadata.config_constraints import AT_LEAST, AT_MOST, violated_constraints
 from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
@@ -79,14 +79,15 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
     if definition.scope is ConfigScope.READ_ONLY:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"{definition.name} cannot be updated dynamically. Set it in the broker's own"
-            " configuration and restart the broker.",
+            f"Cannot update these configs dynamically: [{definition.name}]. Set it in the broker's"
+            " own configuration and restart the broker.",
         )
     is_for_all = broker == CLUSTER_DEFAULT_BROKER
     if is_for_all and definition.scope in (ConfigScope.ONE_BROKER, ConfigScope.PER_BROKER):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"Cannot update {definition.name} at default cluster level. Name one broker.",
+            f"Cannot update these configs at default cluster level: [{definition.name}]. Name one"
+            " broker.",
         )
     if definition.scope is ConfigScope.CLUSTER and not is_for_all:
         raise ApiError(
@@ -126,24 +127,20 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
     for key, text in configs.items():
         definition = GROUP_CONFIGS.get(key)
         low, high = (None, None) if definition is None else definition.bounds
-        if high is None:
-            continue
-        most = broker_number(high, layers)
-        least = None if low is None else broker_number(low, layers)
-        if int(text) > most or (least is not None and int(text) < least):
-            range_text = f"at most {most}" if least is None else f"from {least} to {most}"
-            raise ApiError(
-                ErrorCode.INVALID_CONFIG,
-                f"{key}={text} is not valid: it must be {range_text}. The broker's"
-                f" {' and '.join(filter(None, (low, high)))} say so",
-            )
+        error = None
+        if low is not None and int(text) < broker_number(low, layers):
+            error = f"{key} must be {AT_LEAST} {low}"
+        elif high is not None and int(text) > broker_number(high, layers):
+            error = f"{key} must be {AT_MOST} {high}"
+        if error is not None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, error)
     prefix = state.broker_settings.errors_deadletterqueue_topic_name_prefix
     dead_letters = configs.get("errors.deadletterqueue.topic.name", "")
     if dead_letters and not dead_letters.startswith(prefix):
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
-            f"errors.deadletterqueue.topic.name={dead_letters} is not valid: it must start with"
-            f" {prefix!r}, the broker's errors.deadletterqueue.topic.name.prefix",
+            f"errors.deadletterqueue.topic.name must start with {prefix!r}, the value of"
+            " errors.deadletterqueue.topic.name.prefix",
         )
 
 
@@ -168,7 +165,7 @@ def _check_topic(state: ControllerState, name: str) -> None:
     if not name:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            "There are no defaults of topics here. Set the broker's keys for them.",
+            "Default topic resources are not allowed. Set the broker's keys for them.",
         )
     complaint = topic_name_error(name)
     if complaint is not None:

@@ -16,12 +16,10 @@ from odradek.cluster.metadata.config_definitions import (
     INT32_MAX,
     INT64_MAX,
     ConfigScope,
-    ConfigValue,
-    Validator,
     at_least,
     between,
-    list_of,
     one_of,
+    satisfying,
 )
 from odradek.cluster.metadata.config_schema import (
     Strings,
@@ -50,7 +48,7 @@ from odradek.cluster.metadata.topic_names import (
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 BROKER: Final = ConfigScope.BROKER
-_LIMIT_OF_ADDRESS: Final = re.compile(r"[^\s,;]+:[0-9]{1,9}\Z")
+_LIMIT_OF_ADDRESS: Final = re.compile(r"\s*[^\s,;]+:[0-9]{1,9}\s*")
 READ_ONLY: Final = ConfigScope.READ_ONLY
 
 
@@ -77,12 +75,6 @@ def _replication_factor(topic: str, kind: str) -> int:
 def _limits_by_address(text: str) -> tuple[tuple[str, int], ...]:
     parts = (part.strip().rpartition(":") for part in text.split(",") if part.strip())
     return tuple((address, int(limit)) for address, _, limit in parts)
-
-
-def _are_limits(value: ConfigValue) -> bool:
-    return isinstance(value, str) and all(
-        _LIMIT_OF_ADDRESS.match(part.strip()) is not None for part in value.split(",") if value
-    )
 
 
 @settings(ConfigResourceType.BROKER)
@@ -145,7 +137,12 @@ class BrokerSettings:
             "",
             "The max.connections.per.ip of single addresses, as in 127.0.0.1:200,10.0.0.1:50.",
             enforced_by="odradek.node.wire.limits",
-            validator=Validator("a comma-separated list of address:number", _are_limits),
+            validator=satisfying(
+                "Must be a list of address:number, as in 127.0.0.1:200,10.0.0.1:50",
+                lambda text: (
+                    not text or all(map(_LIMIT_OF_ADDRESS.fullmatch, str(text).split(",")))
+                ),
+            ),
             scope=BROKER,
         ),
         _limits_by_address,
@@ -187,7 +184,7 @@ class BrokerSettings:
         "* if no new replicas are placed on the broker (KIP-1066), as while it is drained. Its"
         " replicas stay until they are moved.",
         enforced_by="odradek.cluster.controller.state",
-        validator=list_of("*"),
+        validator=one_of("*"),
         scope=ConfigScope.ONE_BROKER,
     )
     follower_replication_throttled_rate: int = long(

@@ -6,6 +6,7 @@ constraint is violated, and neither does a node. Called for the configuration th
 with, and for every change of brokers' configs.
 """
 
+import operator
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
@@ -13,31 +14,34 @@ from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.cluster.metadata.config_tables import GROUP_CONFIGS
 from odradek.cluster.metadata.settings import broker_number
 
+LESS: Final = "less than"
+AT_MOST: Final = "less than or equal to"
+AT_LEAST: Final = "greater than or equal to"
+_HOLDS: Final = {LESS: operator.lt, AT_MOST: operator.le, AT_LEAST: operator.ge}
+
 
 class ConfigConstraint(NamedTuple):
-    """The value of `low` is at most that of `high`, or below it if `is_strict`."""
+    """How the value of a key must compare with that of another, in Kafka's words."""
 
-    low: str
-    high: str
-    is_strict: bool = False
+    key: str
+    relation: str
+    other: str
 
 
 def _constraints() -> Iterator[ConfigConstraint]:
-    yield ConfigConstraint("group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    yield ConfigConstraint("group.max.session.timeout.ms", AT_LEAST, "group.min.session.timeout.ms")
     for definition in GROUP_CONFIGS.values():
         low, high = definition.bounds
         if low is not None and high is not None:
-            yield ConfigConstraint(low, high)
+            yield ConfigConstraint(high, AT_LEAST, low)
         for default in definition.synonyms:
             if low is not None:
-                yield ConfigConstraint(low, default.name)
+                yield ConfigConstraint(default.name, AT_LEAST, low)
             if high is not None:
-                yield ConfigConstraint(default.name, high)
+                yield ConfigConstraint(default.name, AT_MOST, high)
     for kind in ("consumer", "share", "streams"):
         yield ConfigConstraint(
-            f"group.{kind}.heartbeat.interval.ms",
-            f"group.{kind}.session.timeout.ms",
-            is_strict=True,
+            f"group.{kind}.heartbeat.interval.ms", LESS, f"group.{kind}.session.timeout.ms"
         )
 
 
@@ -45,19 +49,14 @@ CONSTRAINTS: Final = tuple(_constraints())
 
 
 def violated_constraints(layers: tuple[ConfigLayer, ...], keys: Collection[str]) -> list[str]:
-    """The constraints on these keys that do not hold, one sentence each.
+    """The constraints on these keys that do not hold, with Kafka's texts.
 
     Constraints on other keys are not checked: a violation that an older release let in must not
     prevent other changes.
     """
-    errors = []
-    for low, high, is_strict in CONSTRAINTS:
-        if low not in keys and high not in keys:
-            continue
-        least, most = broker_number(low, layers), broker_number(high, layers)
-        if least > most or (is_strict and least == most):
-            relation = "less than" if is_strict else "at most"
-            errors.append(
-                f"{low}={least} is not valid: it must be {relation} {high}, which is {most}"
-            )
-    return errors
+    return [
+        f"{key} must be {relation} {other}"
+        for key, relation, other in CONSTRAINTS
+        if (key in keys or other in keys)
+        and not _HOLDS[relation](broker_number(key, layers), broker_number(other, layers))
+    ]

@@ -7,8 +7,10 @@ construction, or is one of Kafka's that has no effect here and says so (`no_effe
 other key is refused as unknown. Values are texts until `parse` has typed them.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple, TypeAlias
@@ -67,7 +69,30 @@ class ConfigScope(Enum):
 
 
 class ConfigError(ValueError):
-    """A value that a key cannot take; the message names both and says what would be right."""
+    """A value that a key cannot have; the message is that of Kafka's ConfigException."""
+
+
+def config_text(value: ConfigValue | None) -> str | None:
+    """A typed value as Kafka writes it."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)
+
+
+def invalid_value(name: str, value: ConfigValue, reason: str) -> ConfigError:
+    """The error with Kafka's text. `value` is the text as it was set, or the typed value."""
+    text = f"[{', '.join(value)}]" if isinstance(value, tuple) else config_text(value)
+    return ConfigError(f"Invalid value {text} for configuration {name}: {reason}")
+
+
+Validator: TypeAlias = Callable[[str, ConfigValue], None]
+"""Raises ConfigError unless the key of that name may have the typed value."""
 
 
 class ConfigSynonym(NamedTuple):
@@ -77,22 +102,13 @@ class ConfigSynonym(NamedTuple):
     factor: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Validator:
-    """A condition on a typed value, and the condition in words."""
-
-    expectation: str
-    is_valid: Callable[[ConfigValue], bool]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigDefinition:
     """One key of one type of resource.
 
     `default` is the text that holds if neither the key nor one of its synonyms is set, null if
     there is none. `synonyms` are the broker's keys that are asked next, in that order. `bounds` are
-    the broker's keys for the least and the greatest value of a group's key. `refusal` tells why a
-    value that Kafka takes is not taken here; it gives null for a value that is.
+    the broker's keys for the least and the greatest value of a group's key.
     """
 
     name: str
@@ -104,7 +120,6 @@ class ConfigDefinition:
     scope: ConfigScope = ConfigScope.BROKER
     synonyms: tuple[ConfigSynonym, ...] = ()
     bounds: tuple[str | None, str | None] = (None, None)
-    refusal: Callable[[ConfigValue], str | None] | None = None
 
     @property
     def has_effect(self) -> bool:
@@ -116,24 +131,11 @@ class ConfigDefinition:
         """Whether the value must not be shown."""
         return self.type is ConfigType.PASSWORD
 
-    @property
-    def expectation(self) -> str:
-        """What the key accepts, in words."""
-        words = TYPE_DESCRIPTIONS[self.type]
-        if self.validator is None:
-            return words
-        is_bare = self.type in (ConfigType.STRING, ConfigType.LIST)
-        return self.validator.expectation if is_bare else f"{words}, {self.validator.expectation}"
-
     def parse(self, text: str) -> ConfigValue:
-        """The typed value of a text; ConfigError if the key does not take it."""
-        value = _PARSERS[self.type](text.strip())
-        shown = "(hidden)" if self.is_sensitive else repr(text)
-        if value is None or not (self.validator is None or self.validator.is_valid(value)):
-            raise ConfigError(f"{self.name}={shown} is not valid: it must be {self.expectation}")
-        reason = None if self.refusal is None else self.refusal(value)
-        if reason is not None:
-            raise ConfigError(f"{self.name}={shown} is not supported: {reason}")
+        """The typed value of a text; ConfigError if the key cannot have it."""
+        value = _typed(self.name, self.type, text)
+        if self.validator is not None:
+            self.validator(self.name, value)
         return value
 
 
@@ -143,90 +145,72 @@ Definitions: TypeAlias = Mapping[str, ConfigDefinition]
 # -- validators -------------------------------------------------------------------------------
 
 
-def number_where(expectation: str, holds: Callable[[float], bool]) -> Validator:
-    """A number of which `holds` is true."""
-    return Validator(expectation, lambda value: isinstance(value, int | float) and holds(value))
-
-
 def between(low: float, high: float) -> Validator:
     """A number of [low, high], both ends included."""
-    return number_where(f"from {low} to {high}", lambda value: low <= value <= high)
+
+    def check(name: str, value: ConfigValue) -> None:
+        assert isinstance(value, int | float)
+        if value < low:
+            raise invalid_value(name, value, f"Value must be at least {low}")
+        if value > high:
+            raise invalid_value(name, value, f"Value must be no more than {high}")
+
+    return check
 
 
 def at_least(low: float) -> Validator:
     """A number not below `low`."""
-    return number_where(f"{low} or more", lambda value: value >= low)
+    return between(low, math.inf)
 
 
 def one_of(*texts: str) -> Validator:
-    """One of some words, spelled exactly."""
-    return Validator(f"one of: {', '.join(texts)}", lambda value: value in texts)
+    """One of some words, spelled exactly; of a list, every item."""
+
+    def check(name: str, value: ConfigValue) -> None:
+        for item in value if isinstance(value, tuple) else (value,):
+            if item not in texts:
+                raise invalid_value(name, item, f"String must be one of: {', '.join(texts)}")
+
+    return check
 
 
-def list_of(*texts: str) -> Validator:
-    """A list, possibly empty, of some words, spelled exactly."""
-    allowed = frozenset(texts)
-    return Validator(
-        f"a comma-separated list of: {', '.join(texts)}",
-        lambda value: isinstance(value, tuple) and allowed.issuperset(value),
-    )
+def satisfying(reason: str, holds: Callable[[ConfigValue], bool]) -> Validator:
+    """A value for which `holds` is true; `reason` says which those are."""
+
+    def check(name: str, value: ConfigValue) -> None:
+        if not holds(value):
+            raise invalid_value(name, value, reason)
+
+    return check
 
 
 # -- texts to values ---------------------------------------------------------------------------
 
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}\Z")
+_BITS: Final = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
-def _parse_boolean(text: str) -> ConfigValue | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
-def _integer_parser(low: int, high: int) -> Callable[[str], ConfigValue | None]:
-    def typed(text: str) -> ConfigValue | None:
-        if _WHOLE_NUMBER.match(text) is None or len(text) > 20:
-            return None
-        value = int(text)
-        return value if low <= value <= high else None
-
-    return typed
-
-
-def _parse_double(text: str) -> ConfigValue | None:
-    try:
-        return float(text) if "_" not in text else None
-    except ValueError:
-        return None
-
-
-def _parse_list(text: str) -> ConfigValue | None:
-    items = tuple(item.strip() for item in text.split(",")) if text else ()
-    return items if all(items) else None
-
-
-def _parse_text(text: str) -> ConfigValue | None:
-    return text
-
-
-_PARSERS: Final[Mapping[ConfigType, Callable[[str], ConfigValue | None]]] = {
-    ConfigType.BOOLEAN: _parse_boolean,
-    ConfigType.STRING: _parse_text,
-    ConfigType.INT: _integer_parser(-(2**31), INT32_MAX),
-    ConfigType.SHORT: _integer_parser(-(2**15), 2**15 - 1),
-    ConfigType.LONG: _integer_parser(-(2**63), INT64_MAX),
-    ConfigType.DOUBLE: _parse_double,
-    ConfigType.LIST: _parse_list,
-    ConfigType.CLASS: _parse_text,
-    ConfigType.PASSWORD: _parse_text,
-}
-
-TYPE_DESCRIPTIONS: Final[Mapping[ConfigType, str]] = {
-    ConfigType.BOOLEAN: "true or false",
-    ConfigType.STRING: "a text",
-    ConfigType.INT: "a whole number",
-    ConfigType.SHORT: "a whole number",
-    ConfigType.LONG: "a whole number",
-    ConfigType.DOUBLE: "a number",
-    ConfigType.LIST: "a comma-separated list",
-    ConfigType.CLASS: "a class name",
-    ConfigType.PASSWORD: "a secret text",
-}
+def _typed(name: str, config_type: ConfigType, text: str) -> ConfigValue:
+    trimmed = text.strip()
+    match config_type:
+        case ConfigType.BOOLEAN:
+            if trimmed.lower() in ("true", "false"):
+                return trimmed.lower() == "true"
+            raise invalid_value(name, text, "Expected value to be either true or false")
+        case ConfigType.SHORT | ConfigType.INT | ConfigType.LONG:
+            limit = 1 << _BITS[config_type]
+            if _WHOLE_NUMBER.match(trimmed) and -limit <= int(trimmed) < limit:
+                return int(trimmed)
+        case ConfigType.DOUBLE:
+            with suppress(ValueError):
+                number = float(trimmed)
+                if "_" not in trimmed and not math.isnan(number):
+                    return number
+        case ConfigType.LIST:
+            items = tuple(item.strip() for item in trimmed.split(",")) if trimmed else ()
+            if not all(items):
+                raise ConfigError(f"Configuration '{name}' values must not be empty.")
+            return items
+        case _:
+            return trimmed
+    raise invalid_value(name, text, f"Not a number of type {config_type.name}")

@@ -16,6 +16,7 @@ from odradek.cluster.metadata.config_definitions import (
     ConfigType,
     ConfigValue,
     Definitions,
+    config_text,
 )
 from odradek.cluster.metadata.config_layers import (
     CLUSTER_DEFAULT_BROKER,
@@ -164,19 +165,6 @@ def _described(
         definition = find(name)
         if definition is not None:
             yield definition
-
-
-def config_text(value: ConfigValue | None) -> str | None:
-    """A typed value as Kafka writes it."""
-    match value:
-        case None | str():
-            return value
-        case bool():
-            return "true" if value else "false"
-        case tuple():
-            return ",".join(value)
-        case _:
-            return str(value)
 
 
 def _describe(

@@ -12,12 +12,13 @@ from typing import Final
 
 from odradek.cluster.metadata.config_definitions import (
     INT32_MAX,
+    ConfigError,
     ConfigValue,
-    Validator,
     at_least,
     between,
-    list_of,
+    invalid_value,
     one_of,
+    satisfying,
 )
 from odradek.cluster.metadata.config_schema import (
     Bound,
@@ -33,7 +34,7 @@ from odradek.cluster.metadata.config_schema import (
     strings,
 )
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
+from odradek.cluster.metadata.topic_names import topic_name_error
 
 GROUP: Final = ConfigResourceType.GROUP
 UNIFORM: Final = "uniform"
@@ -43,6 +44,7 @@ PROTOCOLS: Final = ("classic", "consumer", "share", "streams")
 """By which members may join groups, as ListGroups names the types of groups."""
 DAY_MS: Final = 86_400_000
 DURATION_PREFIX: Final = "by_duration:"
+_RESETS: Final = ("earliest", "latest")
 
 # Keys that all of the newer kinds of group have; the class gives their prefix.
 _SESSION_TIMEOUT_MS: Final = integer(
@@ -111,7 +113,7 @@ class ConsumerGroupSettings:
             ",".join(ASSIGNORS),
             "The assignors that members of consumer groups may ask for. The first is the default.",
             enforced_by="odradek.coordinator.group.consumer.target_assignment",
-            validator=list_of(*ASSIGNORS),
+            validator=one_of(*ASSIGNORS),
             is_broker_key=True,
         ),
         lambda names: names or ASSIGNORS,
@@ -176,23 +178,21 @@ def duration_ms(text: str) -> int | None:
     return (minutes * 60 + parts["seconds"]) * 1_000 + millis
 
 
-def _is_offset_reset(value: ConfigValue) -> bool:
-    if not isinstance(value, str):
-        return False
-    if value.startswith(DURATION_PREFIX):
-        return duration_ms(value.removeprefix(DURATION_PREFIX)) is not None
-    return value in ("earliest", "latest")
+def _check_offset_reset(name: str, value: ConfigValue) -> None:
+    kind, prefix, duration = str(value).partition(DURATION_PREFIX)
+    is_valid = not kind and duration_ms(duration) is not None if prefix else kind in _RESETS
+    if not is_valid:
+        raise invalid_value(
+            name,
+            value,
+            f"Invalid value `{value}` for configuration {name}. The value must be either"
+            " 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
+        )
 
 
 def _can_be_dead_letter_topic(value: ConfigValue) -> bool:
-    if value == "":
-        return True
-    return (
-        isinstance(value, str)
-        and topic_name_error(value) is None
-        and value not in INTERNAL_TOPICS
-        and not value.startswith("__")
-    )
+    name = str(value)
+    return not name or (topic_name_error(name) is None and not name.startswith("__"))
 
 
 @settings(GROUP, "share.")
@@ -217,7 +217,7 @@ class ShareGroupSettings:
         "How long a member may keep a record before others get it, unless it renews the lock.",
         enforced_by="odradek.coordinator.share.partition",
         name="share.record.lock.duration.ms",
-        validator=at_least(1),
+        validator=at_least(1_000),
         broker=GroupDefault(
             between(1_000, 3_600_000),
             low=Bound(15_000, between(1_000, 30_000)),
@@ -228,7 +228,7 @@ class ShareGroupSettings:
         5,
         "How often a record is delivered before the group gives it up.",
         enforced_by="odradek.coordinator.share.partition",
-        validator=at_least(1),
+        validator=at_least(2),
         broker=GroupDefault(
             between(2, 10), low=Bound(2, between(2, 5)), high=Bound(10, between(5, 25))
         ),
@@ -238,7 +238,7 @@ class ShareGroupSettings:
         "How many records of a partition a share group may have in flight.",
         enforced_by="odradek.coordinator.share.partition",
         name="share.partition.max.record.locks",
-        validator=at_least(1),
+        validator=at_least(100),
         broker=GroupDefault(
             between(100, 10_000),
             low=Bound(100, between(100, 2_000)),
@@ -266,7 +266,7 @@ class ShareGroupSettings:
             "Whether records of transactions are delivered only once these have committed.",
             enforced_by="odradek.node.router.share.partitions",
             name="share.isolation.level",
-            validator=one_of("read_uncommitted", "read_committed"),
+            validator=one_of("read_committed", "read_uncommitted"),
         ),
         lambda level: level == "read_committed",
     )
@@ -281,9 +281,7 @@ class ShareGroupSettings:
         "Where a group starts in a partition that it has not read: at the end (latest), at the"
         " earliest record, or at the first record of so long ago, as in by_duration:P1D.",
         enforced_by="odradek.node.router.share.partitions",
-        validator=Validator(
-            "latest, earliest or by_duration:<duration of ISO 8601>", _is_offset_reset
-        ),
+        validator=_check_offset_reset,
     )
     dead_letter_topic: str = string(
         "",
@@ -291,8 +289,8 @@ class ShareGroupSettings:
         " The topic must have errors.deadletterqueue.group.enable.",
         enforced_by="odradek.node.router.share.dead_letter_queue",
         name="errors.deadletterqueue.topic.name",
-        validator=Validator(
-            "the name of a topic that is not internal, or empty", _can_be_dead_letter_topic
+        validator=satisfying(
+            "Must be the name of a topic that is not internal, or empty", _can_be_dead_letter_topic
         ),
     )
     copies_dead_letters: bool = boolean(
@@ -342,12 +340,14 @@ EPHEMERAL_PATTERNS: Final = "group.ephemeral.patterns"
 _POLICIES: Final = "odradek.coordinator.group.policies"
 
 
-def _is_pattern_list(value: ConfigValue) -> bool:
+def _are_patterns(value: ConfigValue) -> bool:
     return isinstance(value, tuple) and not any("*" in pattern[:-1] for pattern in value)
 
 
-def _is_protocol_list(value: ConfigValue) -> bool:
-    return isinstance(value, tuple) and len(value) > 0 and set(value) <= set(PROTOCOLS)
+def _check_protocols(name: str, value: ConfigValue) -> None:
+    one_of(*PROTOCOLS)(name, value)
+    if not value:
+        raise ConfigError(f"Configuration '{name}' must not be empty.")
 
 
 @settings(GROUP)
@@ -371,8 +371,8 @@ class GroupPolicySettings:
         "The groups that are ephemeral unless they say otherwise: names, or prefixes and a star, as"
         " in console-consumer-*.",
         enforced_by=_POLICIES,
-        validator=Validator(
-            "a comma-separated list of names; a star may end a name", _is_pattern_list
+        validator=satisfying(
+            "Must be a list of names, each of which may end in a star", _are_patterns
         ),
         is_broker_key=True,
     )
@@ -390,7 +390,7 @@ class GroupPolicySettings:
             "The protocols by which members may join the group.",
             enforced_by="odradek.coordinator.group.administration.admission",
             name="group.protocol.allow",
-            validator=Validator(f"one or more of: {', '.join(PROTOCOLS)}", _is_protocol_list),
+            validator=_check_protocols,
         ),
         frozenset,
     )

@@ -6,7 +6,7 @@ a way that does not exist here, is refused with the reason (`_ONLY`). The lists 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from odradek.cluster.metadata.config_definitions import (
@@ -20,8 +20,8 @@ from odradek.cluster.metadata.config_definitions import (
     Validator,
     at_least,
     between,
-    list_of,
     one_of,
+    satisfying,
 )
 
 _Table = Mapping[str, str]
@@ -320,7 +320,6 @@ _OLDER_TOPIC_KEYS: Final[_Table] = {
     """
 }
 
-_NO_TIERED_STORAGE: Final = "Odradek has no tiered storage. Leave it false."
 _TIMESTAMP_BOUNDS: Final = (
     "Kafka has replaced it. Set message.timestamp.before.max.ms and message.timestamp.after.max.ms."
 )
@@ -341,8 +340,12 @@ _ONLY: Final[Mapping[str, tuple[tuple[ConfigValue, ...], str]]] = {
         "The rate of new connections cannot be limited. Set max.connections.per.ip.",
     ),
     "message.timestamp.difference.max.ms": ((INT64_MAX,), _TIMESTAMP_BOUNDS),
-    "remote.log.storage.system.enable": ((False,), _NO_TIERED_STORAGE),
-    "remote.storage.enable": ((False,), _NO_TIERED_STORAGE),
+    "remote.log.storage.system.enable": ((False,), _TIERED),
+    "remote.storage.enable": (
+        (False,),
+        "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with"
+        " remote log storage.",
+    ),
     "transaction.two.phase.commit.enable": (
         (False,),
         "Odradek has no two-phase commit. Leave it false.",
@@ -351,9 +354,9 @@ _ONLY: Final[Mapping[str, tuple[tuple[ConfigValue, ...], str]]] = {
 """The only values of some keys that have no effect, and why another one is refused."""
 
 _VERSION: Final = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+){0,2}(-IV[0-9]+)?\Z")
-_VERSION_VALIDATOR: Final = Validator(
-    "a release of Kafka, as in 3.0 or 3.0-IV1",
-    lambda value: isinstance(value, str) and _VERSION.match(value) is not None,
+_VERSION_VALIDATOR: Final = satisfying(
+    "Must be a release of Kafka, as in 3.0 or 3.0-IV1",
+    lambda value: _VERSION.match(str(value)) is not None,
 )
 _SCOPES: Final = {"broker": ConfigScope.BROKER, "per-broker": ConfigScope.PER_BROKER}
 
@@ -374,7 +377,10 @@ def _definition(words: list[str], reason: str, scope: ConfigScope) -> ConfigDefi
         if word in _SCOPES:
             scope = _SCOPES[word]
         else:
-            validator = _validator(word, config_type)
+            validator = _validator(word)
+    if name in _ONLY:
+        values, refusal = _ONLY[name]
+        validator = satisfying(refusal, lambda value: value in values)
     return ConfigDefinition(
         name=name,
         type=config_type,
@@ -383,25 +389,14 @@ def _definition(words: list[str], reason: str, scope: ConfigScope) -> ConfigDefi
         enforced_by=WITHOUT_EFFECT,
         validator=validator,
         scope=scope,
-        refusal=_refusal(name),
     )
 
 
-def _validator(bounds: str, config_type: ConfigType) -> Validator:
+def _validator(bounds: str) -> Validator:
     if bounds.startswith(">="):
-        return at_least(float(bounds[2:]) if "." in bounds else int(bounds[2:]))
+        return at_least(int(bounds[2:]))
     low, is_range, high = bounds.partition("..")
-    if is_range:
-        return between(int(low), int(high))
-    words = bounds.split("|")
-    return list_of(*words) if config_type is ConfigType.LIST else one_of(*words)
-
-
-def _refusal(name: str) -> Callable[[ConfigValue], str | None] | None:
-    if name not in _ONLY:
-        return None
-    values, reason = _ONLY[name]
-    return lambda value: None if value in values else reason
+    return between(int(low), int(high)) if is_range else one_of(*bounds.split("|"))
 
 
 TOPIC_KEYS: Final = tuple(_definitions(_TOPIC_KEYS, ConfigScope.BROKER))

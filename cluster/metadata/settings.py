@@ -119,19 +119,16 @@ def own_values(
 
 def static_config_errors(static: Mapping[str, str]) -> list[str]:
     """The errors of a broker's static configuration, one sentence each; empty without any.
-
-    Each has the key, its value and what would be valid. Unknown keys are errors too: a misspelled
-    key must not be ignored.
-    """
+    Unknown keys are errors too: a misspelled key must not be ignored."""
     errors = []
     for name, text in static.items():
         definition = broker_config(name)
         if definition is None:
-            errors.append(f"{name}={text!r} is not a key of this broker's configuration")
+            errors.append(f"Unknown broker config name: {name}")
         elif definition.scope is ConfigScope.ONE_BROKER:
             errors.append(
-                f"{name}={text!r} cannot be set here, because all brokers act upon it. Set it while"
-                " the broker runs, with `odradek config set broker`"
+                f"{name} cannot be set here, because all brokers act upon it. Set it while the"
+                " broker runs, with `odradek config set broker`"
             )
         else:
             try:

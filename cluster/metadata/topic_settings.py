@@ -12,12 +12,11 @@ from odradek.cluster.metadata.config_definitions import (
     INT64_MAX,
     ConfigScope,
     ConfigValue,
-    Validator,
     at_least,
     between,
-    list_of,
-    number_where,
+    invalid_value,
     one_of,
+    satisfying,
 )
 from odradek.cluster.metadata.config_schema import (
     CoarserKey,
@@ -36,26 +35,25 @@ from odradek.cluster.metadata.image import ConfigResourceType
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 
-CLEANUP_POLICY: Final = list_of("delete", "compact")
+CLEANUP_POLICY: Final = one_of("compact", "delete")
 COMPRESSION_TYPE: Final = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPE: Final = one_of("CreateTime", "LogAppendTime")
-GZIP_LEVEL: Final = number_where(
-    "from 1 to 9, or -1 for the codec's own default",
-    lambda value: value == -1 or 1 <= value <= 9,
+GZIP_LEVEL: Final = satisfying(
+    "Value must be between 1 and 9 or equal to -1", lambda value: value in (-1, *range(1, 10))
 )
 
-_REPLICA: Final = re.compile(r"[0-9]+:[0-9]+\Z")
+_REPLICAS: Final = re.compile(r"\*|[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*|")
 
 
-def _is_replica_list(value: ConfigValue) -> bool:
-    if not isinstance(value, tuple):
-        return False
-    return value == ("*",) or all(_REPLICA.match(replica) is not None for replica in value)
-
-
-THROTTLED_REPLICAS: Final = Validator(
-    "'*' for all replicas, or a comma-separated list of partition:broker", _is_replica_list
-)
+def _check_replicas(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, tuple)
+    if _REPLICAS.fullmatch(",".join(value)) is None:
+        raise invalid_value(
+            name,
+            value,
+            f"{name} must be the literal '*' or a list of replicas in the following format:"
+            " [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        )
 
 
 @settings(ConfigResourceType.TOPIC)
@@ -138,7 +136,7 @@ class TopicSettings:
         "",
         "The replicas that are throttled as followers, by follower.replication.throttled.rate.",
         enforced_by="odradek.cluster.metadata.throttles",
-        validator=THROTTLED_REPLICAS,
+        validator=_check_replicas,
     )
     index_interval_bytes: int = integer(
         4096,
@@ -152,7 +150,7 @@ class TopicSettings:
         "",
         "The replicas that are throttled as leaders, by leader.replication.throttled.rate.",
         enforced_by="odradek.cluster.metadata.throttles",
-        validator=THROTTLED_REPLICAS,
+        validator=_check_replicas,
     )
     max_compaction_lag_ms: int = long(
         INT64_MAX,

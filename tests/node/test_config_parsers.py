@@ -1,4 +1,4 @@
-"""Texts of settings become values, and what is wrong says what would be right."""
+"""Parsing the settings of a node, and the errors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +10,7 @@ from odradek.node.config_parsers import (
     RUN_FOLDER_LENGTH_MAX,
     parse_addresses,
     parse_arena_bytes,
+    parse_choice,
     parse_cluster_id,
     parse_count,
     parse_folder,
@@ -26,6 +27,7 @@ from odradek.node.config_parsers import (
     ("parse", "text", "value"),
     [
         (parse_count(1, 64), "64", 64),
+        (parse_choice("INFO", "ERROR"), "error", "ERROR"),
         (parse_router_count, "1", 1),
         (parse_node_id, str(NODE_ID_MAX), NODE_ID_MAX),
         (parse_cluster_id, "Lx_3-a.b", "Lx_3-a.b"),
@@ -40,19 +42,19 @@ from odradek.node.config_parsers import (
         (parse_host_and_port, "localhost:0", ("localhost", 0)),
     ],
 )
-def test_what_is_right_has_its_value(
-    parse: Callable[[str], object], text: str, value: object
-) -> None:
+def test_texts_are_parsed(parse: Callable[[str], object], text: str, value: object) -> None:
     assert parse(text) == value
 
 
 @pytest.mark.parametrize(
     ("parse", "text", "right"),
     [
-        (parse_count(1, 64), "65", "from 1 to 64"),
-        (parse_count(0, 9), "-1", "from 0 to 9"),
+        (parse_count(1, 64), "65", "Value must be no more than 64"),
+        (parse_count(5, 9), "4", "Value must be at least 5"),
+        (parse_count(0, 9), "-1", "Not a number of type INT"),
+        (parse_choice("a", "b"), "c", "String must be one of: a, b"),
         (parse_router_count, "2", "one router a node"),
-        (parse_node_id, str(NODE_ID_MAX + 1), "from 0 to 2147483647"),
+        (parse_node_id, str(NODE_ID_MAX + 1), "Value must be no more than 2147483647"),
         (parse_cluster_id, "our cluster", "letters, digits"),
         (parse_folder, "", "path of a folder"),
         (parse_folder, "/a,/b", "one folder"),
@@ -61,16 +63,14 @@ def test_what_is_right_has_its_value(
         (parse_arena_bytes, "much", "number of bytes"),
         (parse_protocol_map, "A:HTTP", "NAME:PROTOCOL"),
         (parse_addresses, "", "at least one listener"),
-        (parse_addresses, ":1,:2", "two listeners have the name PLAINTEXT"),
+        (parse_addresses, ":1,:2", "Two listeners have the name PLAINTEXT"),
         (parse_peer_listen, "localhost:0", "a fixed port"),
         (parse_host_and_port, "9644", "must be host:port"),
         (parse_host_and_port, "localhost:65536", "from 0 to 65535"),
         (parse_host_and_port, "::1:9092", "in brackets"),
     ],
 )
-def test_what_is_wrong_says_what_would_be_right(
-    parse: Callable[[str], object], text: str, right: str
-) -> None:
+def test_errors_say_what_is_valid(parse: Callable[[str], object], text: str, right: str) -> None:
     with pytest.raises(ValueError, match=right):
         parse(text)
 

@@ -99,7 +99,7 @@ def test_packages_of_the_project_under_test_are_none_of_ours(
 
 def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
     broker = EmbeddedBroker(tmp_path, settings={"log.retention.ms": "soon"})
-    with pytest.raises(BrokerFailure, match=r"log\.retention\.ms='soon'"):
+    with pytest.raises(BrokerFailure, match="Invalid value soon for configuration"):
         broker.start()
 
 

@@ -60,13 +60,13 @@ def test_an_address_of_ipv6_stands_in_brackets() -> None:
 @pytest.mark.parametrize(
     ("peers", "told"),
     [
-        ("", "must name every node"),
+        ("", "Must name every node"),
         ("0@127.0.0.1", "must be id@host:port"),
         ("127.0.0.1:9192", "must be id@host:port"),
         ("0@127.0.0.1:0", "a port from 1 to 65535"),
         ("0@127.0.0.1:70000", "a port from 1 to 65535"),
-        ("0@127.0.0.1:1,0@127.0.0.1:2", "node 0 is listed twice"),
-        ("0@127.0.0.1:1,1@127.0.0.1:1", "two nodes have the address 127.0.0.1:1"),
+        ("0@127.0.0.1:1,0@127.0.0.1:2", "Node 0 is listed twice"),
+        ("0@127.0.0.1:1,1@127.0.0.1:1", "Two nodes have the address 127.0.0.1:1"),
         (",".join(f"{n}@127.0.0.1:{n + 1}" for n in range(10)), "at most 9"),
         ("1@127.0.0.1:9192,2@127.0.0.1:9193", "node.id=0 is not listed"),
         ("0@127.0.0.1:9092,1@127.0.0.1:9193", "has port 9092"),
@@ -120,7 +120,7 @@ def test_a_node_may_be_found_elsewhere_than_it_listens() -> None:
     [
         ({"join": "127.0.0.1:9192"}, "other nodes must reach this one. Set peer.listen"),
         ({"join": "127.0.0.1"}, "must be host:port of a node of the cluster"),
-        ({"join": ","}, "must name at least one node"),
+        ({"join": ","}, "Must name at least one node"),
         ({"join": "127.0.0.1:9192", "peers": THREE}, "Remove one of them"),
         ({"peer_listen": "0.0.0.0:9192", "cluster_secret": SECRET}, "Set peer.advertised"),
         ({"peer_listen": "10.0.0.1:9192"}, "Set cluster.secret"),
@@ -146,7 +146,7 @@ def test_a_secret_may_stand_in_a_file_or_in_the_environment(tmp_path: Path) -> N
     assert configured(cluster_secret_file=str(file)).cluster_secret == SECRET
     environment = {"ODRADEK_CLUSTER_SECRET": SECRET}
     assert load(environment=environment, options={}).cluster_secret == SECRET
-    assert "cannot read it" in fault_of(cluster_secret_file=str(tmp_path / "none"))
+    assert "Cannot read it" in fault_of(cluster_secret_file=str(tmp_path / "none"))
 
 
 def test_a_secret_that_is_too_short_is_refused_and_not_repeated() -> None:

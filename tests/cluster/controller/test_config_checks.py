@@ -81,19 +81,26 @@ def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, v
     [
         (TOPIC, "aa", "nope", "1", ErrorCode.INVALID_CONFIG, "Unknown topic config name: nope"),
         (TOPIC, "aa", "log.retention.ms", "1", ErrorCode.INVALID_CONFIG, "topic config"),
-        (TOPIC, "aa", "retention.ms", "x", ErrorCode.INVALID_CONFIG, "whole number"),
+        (TOPIC, "aa", "retention.ms", "x", ErrorCode.INVALID_CONFIG, "Not a number of type"),
         (BROKER, "1", "nope", "1", ErrorCode.INVALID_CONFIG, "broker config"),
         (BROKER, "1", "node.id", "5", ErrorCode.INVALID_REQUEST, "restart"),
-        (BROKER, "", "log.retention.hours", "5", ErrorCode.INVALID_REQUEST, "updated dynamically"),
+        (
+            BROKER,
+            "",
+            "log.retention.hours",
+            "5",
+            ErrorCode.INVALID_REQUEST,
+            "Cannot update these configs dynamically",
+        ),
         (BROKER, "1", "num.partitions", "5", ErrorCode.INVALID_REQUEST, "same on all brokers"),
         (BROKER, "", "cordoned.log.dirs", "*", ErrorCode.INVALID_REQUEST, "one broker"),
-        (BROKER, "1", "cordoned.log.dirs", "/data", ErrorCode.INVALID_REQUEST, "list of: *"),
-        (BROKER, "", "message.max.bytes", "-5", ErrorCode.INVALID_REQUEST, "0 or more"),
-        (BROKER, "", "message.max.bytes", "x", ErrorCode.INVALID_REQUEST, "whole number"),
+        (BROKER, "1", "cordoned.log.dirs", "/data", ErrorCode.INVALID_REQUEST, "one of: *"),
+        (BROKER, "", "message.max.bytes", "-5", ErrorCode.INVALID_REQUEST, "at least 0"),
+        (BROKER, "", "message.max.bytes", "x", ErrorCode.INVALID_REQUEST, "Not a number of type"),
         (GROUP, "g", "nope", "1", ErrorCode.INVALID_CONFIG, "group config"),
         (METRICS, "m", "nope", "1", ErrorCode.INVALID_REQUEST, "client metrics config"),
-        (TOPIC, "aa", "remote.storage.enable", "true", ErrorCode.INVALID_CONFIG, "no tiered"),
-        (BROKER, "", "num.io.threads", "0", ErrorCode.INVALID_REQUEST, "1 or more"),
+        (TOPIC, "aa", "remote.storage.enable", "true", ErrorCode.INVALID_CONFIG, "Tiered Storage"),
+        (BROKER, "", "num.io.threads", "0", ErrorCode.INVALID_REQUEST, "at least 1"),
         (BROKER, "", "ssl.keystore.type", "PEM", ErrorCode.INVALID_REQUEST, "default cluster"),
         (BROKER, "1", "process.roles", "broker", ErrorCode.INVALID_REQUEST, "dynamically"),
     ],
@@ -158,7 +165,7 @@ def test_a_groups_value_lies_within_what_the_brokers_allow(
     for value in good:
         check_group_bounds(state, {key: value})
     for value in bad:
-        with pytest.raises(ApiError, match=r"group\.consumer\.min\.") as refused:
+        with pytest.raises(ApiError, match=r"must be .* group\.consumer\.m") as refused:
             check_group_bounds(state, {key: value})
         assert refused.value.code is ErrorCode.INVALID_CONFIG
 

@@ -1,9 +1,8 @@
 """What DescribeConfigs has to say (B.5: every known key, its effective value, source, synonyms)."""
 
-from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType
+from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType, config_text
 from odradek.cluster.metadata.config_description import (
     ConfigDescription,
-    config_text,
     describe_broker,
     describe_cluster_default,
     describe_topic,

@@ -69,7 +69,7 @@ def test_values_are_checked_as_in_kafka(key: str, good: str, bad: str | None) ->
     assert definition is not None
     definition.parse(good)
     if bad is not None:
-        with pytest.raises(ConfigError, match="must be"):
+        with pytest.raises(ConfigError, match=r"[Mm]ust be|Not a number"):
             definition.parse(bad)
 
 
@@ -90,14 +90,14 @@ def test_what_would_change_what_a_user_gets_is_refused_with_the_reason(
 ) -> None:
     definition = BROKER_CONFIGS[key]
     definition.parse(good)
-    with pytest.raises(ConfigError, match=f"is not supported.*{reason}"):
+    with pytest.raises(ConfigError, match=f"Invalid value .* for configuration {key}: .*{reason}"):
         definition.parse(bad)
 
 
 def test_a_topic_may_say_that_it_has_no_tiered_storage() -> None:
     definition = TOPIC_CONFIGS["remote.storage.enable"]
     assert definition.parse("false") is False
-    with pytest.raises(ConfigError, match="no tiered storage"):
+    with pytest.raises(ConfigError, match="Tiered Storage functionality is disabled in the broker"):
         definition.parse("true")
 
 
