@@ -27,12 +27,10 @@ from odradek.coordinator.group.consumer.migration import assignment_bytes, by_id
 from odradek.coordinator.group.consumer.records import ClassicMemberMetadata, ConsumerGroupMember
 from odradek.coordinator.group.modern.heartbeats import (
     check_group_size,
-    replacement,
-    schedule_session_timeout,
-)
-from odradek.coordinator.group.modern.member_checks import (
     check_instance_id,
     check_member,
+    replacement,
+    schedule_session_timeout,
     unknown_member,
 )
 from odradek.coordinator.group.modern.records import MemberState

@@ -8,7 +8,6 @@ changes anything.
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from odradek.cluster.metadata.group_settings import ConsumerGroupSettings
 from odradek.coordinator.group.consumer.records import (
     CONSUMER_RECORDS,
     ConsumerCurrentAssignment,
@@ -59,6 +58,7 @@ class ConsumerGroup(
         ("member-rejoin", "member-sync"),
         own="downgrade",
     )
+    settings_of = staticmethod(GroupSettings.consumer_of)
     first_epoch = GroupEpoch(0)
     no_target = NO_PARTITIONS
     new_current = ConsumerCurrentAssignment()
@@ -115,10 +115,6 @@ class ConsumerGroup(
         return [ConsumerRegexRecord(self.group_id, regex, None) for regex, _ in self.regexes()]
 
     # -- settings ---------------------------------------------------------------------------------
-
-    def own_settings(self, settings: GroupSettings) -> ConsumerGroupSettings:
-        """See ModernGroup."""
-        return settings.consumer_of(self.group_id)
 
     def longest_interval_ms(self, settings: GroupSettings) -> int:
         """See ModernGroup."""

@@ -39,11 +39,11 @@ from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHand
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
+    check_member,
     leave_static,
     remove_members,
     schedule_session_timeout,
 )
-from odradek.coordinator.group.modern.member_checks import check_member
 from odradek.coordinator.group.requests import CommitTopic, ConsumerHeartbeat, UpdateTopics
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command

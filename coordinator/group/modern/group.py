@@ -6,7 +6,7 @@ kept in tables beside them, changed by the same records: a heartbeat looks thing
 iterates over members. Only `replay` changes a group. Subclassed by `consumer`, `share`, `streams`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -115,6 +115,8 @@ class ModernGroup(Generic[M, T, C, E]):
     """What members own, in the plural."""
     records: ClassVar[ModernRecords]
     timers: ClassVar[ModernTimers]
+    settings_of: Callable[[GroupSettings, str], ModernGroupSettings]
+    """The settings of the type, with what is set for the group of that id."""
     first_epoch: E
     """Before anything is stored."""
     no_target: T
@@ -298,17 +300,13 @@ class ModernGroup(Generic[M, T, C, E]):
 
     # -- settings and timers ----------------------------------------------------------------------
 
-    def own_settings(self, settings: GroupSettings) -> ModernGroupSettings:
-        """The settings of the type, with what was set for this group."""
-        raise NotImplementedError
-
     def longest_interval_ms(self, settings: GroupSettings) -> int:
         """The longest time between two heartbeats of a member: the broker's setting."""
         raise NotImplementedError
 
     def session_timeout_ms(self, _member: M, settings: GroupSettings) -> int:
         """After this long without a heartbeat the member is removed."""
-        return self.own_settings(settings).session_timeout_ms
+        return self.settings_of(settings, self.group_id).session_timeout_ms
 
     def session_key(self, member_id: str) -> TimerKey:
         """The timer of a member's session."""

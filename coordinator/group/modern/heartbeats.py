@@ -13,12 +13,6 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from odradek.coordinator.group.modern.group import GroupMember, ModernGroup
-from odradek.coordinator.group.modern.member_checks import (
-    check_instance_id,
-    epoch_mismatch,
-    fenced_epoch,
-    unknown_member,
-)
 from odradek.coordinator.group.modern.reconciliation import (
     AssignmentUnit,
     FencedMember,
@@ -64,11 +58,6 @@ class ResolvedMember(msgspec.Struct, Generic[M, C], frozen=True):
 # -- the request by itself ------------------------------------------------------------------------
 
 
-def is_blank_text(text: str | None) -> bool:
-    """Whether a text is there but consists of white space."""
-    return text is not None and not text.strip()
-
-
 def check_texts(
     group_id: str,
     member_id: str,
@@ -86,6 +75,57 @@ def check_texts(
     ):
         return None
     return f"A string of more than {TEXT_LENGTH_MAX} characters cannot be stored."
+
+
+# -- the member's identity ------------------------------------------------------------------------
+
+
+def check_member(
+    group: ModernGroup[Any, Any, Any, Any], member_id: str, instance_id: str | None
+) -> None:
+    """Whether there is such a member and the instance id, if there is one, is its own; else
+    ApiError."""
+    check_instance_id(group, member_id, instance_id)
+    if group.member(member_id) is None:
+        raise unknown_member(group.group_id, member_id)
+
+
+def check_instance_id(
+    group: ModernGroup[Any, Any, Any, Any], member_id: str, instance_id: str | None
+) -> None:
+    """Whether the instance id, if there is one, is the member's.
+
+    ApiError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if it is another member's.
+    """
+    if instance_id is None:
+        return
+    holder = group.static_member_id(instance_id)
+    if holder is None:
+        raise ApiError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown to the group."
+        )
+    if holder != member_id:
+        raise ApiError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member"
+            f" {holder}.",
+        )
+
+
+def unknown_member(group_id: str, member_id: str) -> ApiError:
+    """The group has no member of that id."""
+    return ApiError(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
+    )
+
+
+def fenced(group: ModernGroup[Any, Any, Any, Any], why: str) -> ApiError:
+    """The member must rejoin."""
+    return ApiError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The {group.group_type} group member {why}. The member must abandon all its {group.unit}"
+        " and rejoin.",
+    )
 
 
 # -- joining and going on -------------------------------------------------------------------------
@@ -116,7 +156,7 @@ def resolve_member(
                 f" because the instance id is owned by member {holder}.",
             )
         return replacement(group, member_id, holder)
-    if not is_join:
+    if not is_join and instance_id is not None:
         check_instance_id(group, member_id, instance_id)
     member = group.member(member_id)
     if member is None:
@@ -129,7 +169,12 @@ def resolve_member(
     if epoch not in (JOIN_GROUP_EPOCH, known) and not (
         epoch == current.previous_member_epoch and epoch < known and is_retry(current)
     ):
-        raise fenced(group, epoch_mismatch(epoch, known))
+        relation = "greater" if epoch > known else "smaller"
+        raise fenced(
+            group,
+            f"has a {relation} member epoch ({epoch}) than the one known by the group"
+            f" coordinator ({known})",
+        )
     return ResolvedMember(member_id, member, current)
 
 
@@ -148,17 +193,12 @@ def replacement(
 
 def check_group_size(group: ModernGroup[Any, Any, Any, Any], step: GroupStep) -> None:
     """Whether the group may have one more member; else ApiError."""
-    size_max = group.own_settings(step.settings).max_size
+    size_max = group.settings_of(step.settings, group.group_id).max_size
     if group.member_count >= size_max:
         raise ApiError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The {group.group_type} group has reached its maximum capacity of {size_max} members.",
         )
-
-
-def fenced(group: ModernGroup[Any, Any, Any, Any], why: str) -> ApiError:
-    """The member must rejoin."""
-    return fenced_epoch(group.group_type, group.unit, why)
 
 
 def store_member(
@@ -238,7 +278,7 @@ def heartbeat_interval_ms(
     if is_busy:
         rate, floor_ms = _HEARTBEATS_A_SECOND_MAX_RECONCILING, _INTERVAL_MS_MIN_RECONCILING
     else:
-        own = group.own_settings(step.settings)
+        own = group.settings_of(step.settings, group.group_id)
         if own.is_interval_fixed:
             return own.heartbeat_interval_ms
         rate, floor_ms = _HEARTBEATS_A_SECOND_MAX, _INTERVAL_MS_MIN

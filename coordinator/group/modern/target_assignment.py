@@ -110,4 +110,4 @@ def assignment_due_ms(group: ModernGroup[Any, Any, Any, Any], step: GroupStep) -
     # A clock that was set back must not put it off.
     if assigned_at_ms is None or assigned_at_ms > step.now_ms:
         return 0
-    return assigned_at_ms + group.own_settings(step.settings).assignment_interval_ms
+    return assigned_at_ms + group.settings_of(step.settings, group.group_id).assignment_interval_ms

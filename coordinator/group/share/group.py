@@ -11,7 +11,6 @@ Everything is in tables that can go back to the committed state. Called by `shar
 
 from typing import Any, Final
 
-from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.coordinator.group.modern.group import (
     GROUP_TYPE_SHARE,
     ModernGroup,
@@ -44,6 +43,7 @@ class ShareGroup(ModernGroup[ShareGroupMember, Partitions, ShareCurrentAssignmen
     unit = "partitions"
     records = SHARE_RECORDS
     timers = ModernTimers("share-session", "share-assignment", own="share-states")
+    settings_of = staticmethod(GroupSettings.share_of)
     first_epoch = GroupEpoch(0)
     no_target = NO_PARTITIONS
     new_current = ShareCurrentAssignment()
@@ -71,10 +71,6 @@ class ShareGroup(ModernGroup[ShareGroupMember, Partitions, ShareCurrentAssignmen
         return [ShareStatePartitionsRecord(self.group_id, None)]
 
     # -- settings ---------------------------------------------------------------------------------
-
-    def own_settings(self, settings: GroupSettings) -> ShareGroupSettings:
-        """See ModernGroup."""
-        return settings.share_of(self.group_id)
 
     def longest_interval_ms(self, settings: GroupSettings) -> int:
         """See ModernGroup."""

@@ -25,9 +25,9 @@ from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHand
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
+    check_member,
     remove_members,
 )
-from odradek.coordinator.group.modern.member_checks import check_member
 from odradek.coordinator.group.requests import CommitRequest, DeleteGroup, UpdateTopics
 from odradek.coordinator.group.share import state_partitions as changes
 from odradek.coordinator.group.share.group import ShareGroup

@@ -27,7 +27,6 @@ from odradek.coordinator.group.modern.heartbeats import (
     check_group_size,
     check_texts,
     heartbeat_interval_ms,
-    is_blank_text,
     resolve_member,
     schedule_session_timeout,
     store_member,
@@ -55,11 +54,11 @@ from odradek.protocol.messages.share import (
 def check(request: ShareGroupHeartbeatRequest) -> None:
     """Whether the request is one at all; else ApiError."""
     violation = None
-    if is_blank_text(request.member_id):
+    if not request.member_id.strip():
         violation = "MemberId can't be empty."
-    elif is_blank_text(request.group_id):
+    elif not request.group_id.strip():
         violation = "GroupId can't be empty."
-    elif is_blank_text(request.rack_id):
+    elif request.rack_id is not None and not request.rack_id.strip():
         violation = "RackId can't be empty."
     elif request.member_epoch == JOIN_GROUP_EPOCH and not request.subscribed_topic_names:
         violation = "SubscribedTopicNames must be set in first request."

@@ -14,7 +14,6 @@ reached the target and has what that says, and Stable then. Called by `streams.h
 from collections.abc import Iterator
 from typing import Any, Final
 
-from odradek.cluster.metadata.group_settings import StreamsGroupSettings
 from odradek.coordinator.group.modern.group import (
     GROUP_TYPE_STREAMS,
     ModernGroup,
@@ -51,6 +50,7 @@ class StreamsGroup(
     unit = "tasks"
     records = STREAMS_RECORDS
     timers = ModernTimers("streams-session", "streams-assignment", "streams-revocation")
+    settings_of = staticmethod(GroupSettings.streams_of)
     first_epoch = StreamsGroupEpoch(1)
     no_target = NO_TASKS
     new_current = StreamsCurrentAssignment()
@@ -113,10 +113,6 @@ class StreamsGroup(
         return [*super().tombstones(), StreamsTopologyRecord(self.group_id, None)]
 
     # -- settings ---------------------------------------------------------------------------------
-
-    def own_settings(self, settings: GroupSettings) -> StreamsGroupSettings:
-        """See ModernGroup."""
-        return settings.streams_of(self.group_id)
 
     def longest_interval_ms(self, settings: GroupSettings) -> int:
         """See ModernGroup."""

@@ -14,9 +14,10 @@ from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHand
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
+    check_member,
     leave_static,
+    unknown_member,
 )
-from odradek.coordinator.group.modern.member_checks import check_member, unknown_member
 from odradek.coordinator.group.requests import CommitTopic, UpdateTopics
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams import heartbeats

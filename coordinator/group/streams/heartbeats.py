@@ -39,7 +39,6 @@ from odradek.coordinator.group.modern.heartbeats import (
     check_texts,
     fenced,
     heartbeat_interval_ms,
-    is_blank_text,
     remove_members,
     resolve_member,
     schedule_session_timeout,
@@ -128,9 +127,9 @@ def _violation(request: StreamsGroupHeartbeatRequest) -> str | None:
         return "MemberId can't be empty."
     if not request.group_id.strip():
         return "GroupId can't be empty."
-    if is_blank_text(request.instance_id):
+    if request.instance_id is not None and not request.instance_id.strip():
         return "InstanceId can't be empty."
-    if is_blank_text(request.rack_id):
+    if request.rack_id is not None and not request.rack_id.strip():
         return "RackId can't be empty."
     if epoch == JOIN_GROUP_EPOCH:
         if request.rebalance_timeout_ms == -1:

@@ -3,10 +3,18 @@
 import pytest
 
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.records import (
+    ConsumerCurrentAssignment,
+    ConsumerCurrentRecord,
+    ConsumerGroupMember,
+    ConsumerMemberRecord,
+)
 from odradek.coordinator.group.modern.heartbeats import (
+    check_instance_id,
+    check_member,
     check_texts,
     heartbeat_interval_ms,
-    is_blank_text,
     resolve_member,
 )
 from odradek.coordinator.group.modern.records import GroupEpoch
@@ -35,8 +43,51 @@ def group() -> ShareGroup:
     return made
 
 
-def test_a_text_is_blank_if_it_is_there_and_says_nothing() -> None:
-    assert [is_blank_text(text) for text in (None, "", " \t", "a")] == [False, True, True, False]
+def static_group() -> ConsumerGroup:
+    """A group in which "shelf" is the instance id of m."""
+    made = ConsumerGroup("g", Timeline())
+    made.replay(ConsumerMemberRecord("g", "m", ConsumerGroupMember(instance_id="shelf")))
+    made.replay(ConsumerCurrentRecord("g", "m", ConsumerCurrentAssignment(5, 4)))
+    return made
+
+
+@pytest.mark.parametrize("instance_id", [None, "shelf"])
+def test_a_member_may_have_an_instance_id_of_its_own_or_none(instance_id: str | None) -> None:
+    check_member(static_group(), "m", instance_id)
+
+
+@pytest.mark.parametrize(
+    ("member_id", "instance_id", "code"),
+    [
+        ("m", "table", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("n", "shelf", ErrorCode.FENCED_INSTANCE_ID),
+    ],
+    ids=["unknown", "of another member"],
+)
+def test_an_instance_id_of_another_member_is_refused(
+    member_id: str, instance_id: str, code: ErrorCode
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        check_instance_id(static_group(), member_id, instance_id)
+    assert refused.value.code == code
+
+
+def test_the_error_of_an_unknown_member_names_the_group() -> None:
+    with pytest.raises(ApiError) as refused:
+        check_member(static_group(), "n", None)
+    assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert refused.value.message == "Member n is not a member of group g."
+
+
+@pytest.mark.parametrize(("epoch", "how"), [(7, "greater"), (3, "smaller")])
+def test_the_error_of_another_member_epoch_names_both_epochs(epoch: int, how: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        resolve_member(static_group(), "m", epoch, None, STEP, is_retry=lambda _: True)
+    assert refused.value.code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert refused.value.message == (
+        f"The consumer group member has a {how} member epoch ({epoch}) than the one known by the"
+        " group coordinator (5). The member must abandon all its partitions and rejoin."
+    )
 
 
 def test_texts_are_stored_up_to_a_length() -> None:
