@@ -365,8 +365,7 @@ class GroupShard:
             group = self.consumers.get(heartbeat.group_id)
             if group is None:
                 if self._is_modern(heartbeat.group_id):
-                    message = f"Group {heartbeat.group_id} is not a consumer group."
-                    raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+                    raise self.consumers.not_found(heartbeat.group_id, is_other_type=True)
                 group = self.consumers.create_or_convert(
                     self.group(heartbeat.group_id), heartbeat, step
                 )

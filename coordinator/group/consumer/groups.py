@@ -120,13 +120,11 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         """
         group_id = beat.group_id
         if beat.member_epoch != JOIN_GROUP_EPOCH:
-            kind = "not found" if classic is None else "is not a consumer group"
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {kind}.")
+            raise self.not_found(group_id, is_other_type=classic is not None)
         if classic is None or not len(classic.members):
             return ConsumerGroup(group_id, Timeline())
         if not can_upgrade(classic, step.settings):
-            message = f"Group {group_id} is not a consumer group."
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+            raise self.not_found(group_id, is_other_type=True)
         try:
             group, records = consumer_group_of(classic, step.topics)
         except ProtocolError as error:

@@ -26,7 +26,7 @@ from odradek.coordinator.group.requests import CommitRequest, CommitTopic, Updat
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import Command, TimerKey
 from odradek.coordinator.timeline import Timeline, TimelineTable
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import ListedGroup
 
 _MEMBERS: Final = "members"
@@ -42,6 +42,23 @@ GroupTypeOf: TypeAlias = Callable[[str], str | None]
 group that has nothing but offsets is a classic one."""
 
 G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
+
+
+def with_error_response(
+    handle: GroupTypeHandler, make_response: Callable[..., object]
+) -> GroupTypeHandler:
+    """The handler; if it raises ApiError, nothing is written and the response has the error."""
+
+    def decide(command: Command, request: object, step: GroupStep) -> None:
+        try:
+            handle(command, request, step)
+        except ApiError as error:
+            step.records.clear()
+            step.timers.clear()
+            response = make_response(error_code=error.code, error_message=error.message)
+            step.reply(command.request_id, response)
+
+    return decide
 
 
 class GroupType(ABC, Generic[G]):
@@ -164,6 +181,11 @@ class GroupType(ABC, Generic[G]):
     @abstractmethod
     def topic_names(self, group_id: str) -> frozenset[str]:
         """The topics that its members subscribe to: their offsets do not expire."""
+
+    def not_found(self, group_id: str, *, is_other_type: bool) -> ApiError:
+        """There is no group of this type and id."""
+        what = f"is not a {self.name} group" if is_other_type else "not found"
+        return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
     # -- timers and topics ------------------------------------------------------------------------
 

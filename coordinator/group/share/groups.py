@@ -21,7 +21,12 @@ from typing import Final, TypeAlias
 from odradek.coordinator.group.deleted_groups import deleted_group
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import heartbeat_reason
-from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler, GroupTypeOf
+from odradek.coordinator.group.modern.group_type import (
+    GroupType,
+    GroupTypeHandler,
+    GroupTypeOf,
+    with_error_response,
+)
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -46,11 +51,11 @@ from odradek.coordinator.group.share.requests import (
     StatesDeleted,
     StatesInitialized,
 )
-from odradek.coordinator.group.share.responses import describe, not_a_share_group
+from odradek.coordinator.group.share.responses import describe
 from odradek.coordinator.group.share.start_offsets import (
-    OffsetAlteration,
-    OffsetDeletion,
     alter_response,
+    alterable_offsets,
+    deletable_topics,
     delete_response,
 )
 from odradek.coordinator.group.share.target_assignment import (
@@ -67,6 +72,7 @@ from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
+    ShareGroupDescribedGroup,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
@@ -107,11 +113,17 @@ class ShareGroups(GroupType[ShareGroup]):
         # for again.
         self._failed: dict[str, TopicStates] = {}
         self.handlers: Mapping[type, GroupTypeHandler] = {
-            ShareGroupHeartbeatRequest: self._heartbeat,
+            ShareGroupHeartbeatRequest: with_error_response(
+                self._heartbeat, ShareGroupHeartbeatResponse
+            ),
             DescribeShareGroup: self._describe,
             FindShareStates: self._find_states,
-            AlterShareGroupOffsetsRequest: self._alter_offsets,
-            DeleteShareGroupOffsetsRequest: self._delete_offsets,
+            AlterShareGroupOffsetsRequest: with_error_response(
+                self._alter_offsets, AlterShareGroupOffsetsResponse
+            ),
+            DeleteShareGroupOffsetsRequest: with_error_response(
+                self._delete_offsets, DeleteShareGroupOffsetsResponse
+            ),
             StatesInitialized: self._states_initialized,
             StatesDeleted: self._states_deleted,
         }
@@ -149,28 +161,16 @@ class ShareGroups(GroupType[ShareGroup]):
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def _check_group_id_free(self, group_id: str) -> None:
-        """Whether the id is a share group's or unused; else ApiError."""
+        """Whether no group of another type has the id; else ApiError."""
         if self._group_type_of(group_id) not in (self.name, None):
-            message = f"Group {group_id} is not a share group."
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+            raise self.not_found(group_id, is_other_type=True)
 
     # -- members ----------------------------------------------------------------------------------
 
     def _heartbeat(
         self, command: Command, request: ShareGroupHeartbeatRequest, step: GroupStep
     ) -> None:
-        try:
-            check(request)
-            response = self._member_heartbeat(command, request, step)
-        except ApiError as error:
-            response = ShareGroupHeartbeatResponse(
-                error_code=error.code, error_message=error.message
-            )
-        step.reply(command.request_id, response)
-
-    def _member_heartbeat(
-        self, command: Command, request: ShareGroupHeartbeatRequest, step: GroupStep
-    ) -> ShareGroupHeartbeatResponse:
+        check(request)
         group_id, member_id = request.group_id, request.member_id
         group = self.get(group_id)
         if group is None:
@@ -189,7 +189,7 @@ class ShareGroups(GroupType[ShareGroup]):
             )
         if step.records:
             self._note(group, step, heartbeat_reason(command, request.member_epoch))
-        return response
+        step.reply(command.request_id, response)
 
     # -- timers and topics ------------------------------------------------------------------------
 
@@ -348,56 +348,43 @@ class ShareGroups(GroupType[ShareGroup]):
         self, command: Command, request: AlterShareGroupOffsetsRequest, step: GroupStep
     ) -> None:
         group_id = request.group_id
-        try:
-            if self.get(group_id) is None:
-                self._check_group_id_free(group_id)
-                group = ShareGroup(group_id, Timeline())
-            else:
-                group = self._empty_group(group_id)
-                if group.states.deleting:
-                    # What is set now would be deleted with what was there before.
-                    message = "Offsets of the group are being deleted."
-                    raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
-        except ApiError as error:
-            response = AlterShareGroupOffsetsResponse(
-                error_code=error.code, error_message=error.message
-            )
-            step.reply(command.request_id, response)
+        if self.get(group_id) is None:
+            self._check_group_id_free(group_id)
+            group = ShareGroup(group_id, Timeline())
+        else:
+            group = self._empty_group(group_id)
+            if group.states.deleting:
+                # The new offsets would be deleted with the old ones.
+                message = "Offsets of the group are being deleted."
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+        offsets = alterable_offsets(request, step.topics)
+        if not offsets:
+            step.reply(command.request_id, alter_response(request, offsets, {}, step.topics))
             return
-        plan = OffsetAlteration.of(request, step.topics)
-        if not plan.offsets:
-            step.reply(command.request_id, alter_response(request, plan, {}, step.topics))
-            return
-        # A group that is not there yet comes to be with its offsets.
+        # This creates a group that does not exist yet.
         builder = ShareTargetAssignmentBuilder(group)
         epoch = builder.start_epoch(step)
         builder.assign_now(epoch, step)
 
         def answer(outcomes: Outcomes, later: GroupStep) -> None:
-            later.reply(command.request_id, alter_response(request, plan, outcomes, later.topics))
+            response = alter_response(request, offsets, outcomes, later.topics)
+            later.reply(command.request_id, response)
 
         self._await_report(command, group_id, answer)
-        step.send(InitializeStates(group_id, epoch.epoch, plan.offsets, command.request_id))
+        step.send(InitializeStates(group_id, epoch.epoch, offsets, command.request_id))
 
     def _delete_offsets(
         self, command: Command, request: DeleteShareGroupOffsetsRequest, step: GroupStep
     ) -> None:
-        try:
-            group = self._empty_group(request.group_id)
-        except ApiError as error:
-            response = DeleteShareGroupOffsetsResponse(
-                error_code=error.code, error_message=error.message
-            )
-            step.reply(command.request_id, response)
+        group = self._empty_group(request.group_id)
+        names = deletable_topics(request, group.states, step.topics)
+        if not names:
+            step.reply(command.request_id, delete_response(request, names, {}))
             return
-        plan = OffsetDeletion.of(request, group.states, step.topics)
-        if not plan.names:
-            step.reply(command.request_id, delete_response(request, plan, {}))
-            return
-        topics = self._begin_deletion(group, plan.names, step)
+        topics = self._begin_deletion(group, names, step)
 
         def answer(outcomes: Outcomes, later: GroupStep) -> None:
-            later.reply(command.request_id, delete_response(request, plan, outcomes))
+            later.reply(command.request_id, delete_response(request, names, outcomes))
 
         self._await_report(command, group.group_id, answer)
         step.send(DeleteStates(group.group_id, topics, command.request_id))
@@ -463,8 +450,10 @@ class ShareGroups(GroupType[ShareGroup]):
         group_id = request.group_id
         group = self.get(group_id)
         if group is None:
-            described = not_a_share_group(
-                group_id, exists=self._group_type_of(group_id) is not None
+            is_other_type = self._group_type_of(group_id) is not None
+            error = self.not_found(group_id, is_other_type=is_other_type)
+            described = ShareGroupDescribedGroup(
+                group_id=group_id, error_code=error.code, error_message=error.message
             )
         else:
             described = describe(group, step.topics)

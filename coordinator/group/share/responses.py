@@ -3,23 +3,12 @@
 from odradek.coordinator.group.share.assignor import SIMPLE
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.topics import TopicCatalog
-from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import (
     ShareGroupDescribeAssignment,
     ShareGroupDescribedGroup,
     ShareGroupDescribeMember,
     ShareGroupDescribeTopicPartitions,
 )
-
-
-def not_a_share_group(group_id: str, *, exists: bool) -> ShareGroupDescribedGroup:
-    """What is none, though it may be a group of another kind."""
-    kind = "is not a share group" if exists else "not found"
-    return ShareGroupDescribedGroup(
-        group_id=group_id,
-        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-        error_message=f"Group {group_id} {kind}.",
-    )
 
 
 def describe(group: ShareGroup, topics: TopicCatalog) -> ShareGroupDescribedGroup:

@@ -6,10 +6,10 @@ values. Called by `share.groups`.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from odradek.coordinator.group.share.records import StatePartitions
 from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, Outcomes
+from odradek.coordinator.group.share.state_partitions import has_any_topic
 from odradek.coordinator.group.topics import TopicCatalog
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import (
@@ -27,33 +27,29 @@ _NOT_DONE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """No result was reported for it."""
 
 
-class OffsetAlteration(NamedTuple):
-    """The start offsets that can be set, by topic and partition."""
-
-    offsets: Mapping[Uuid, Mapping[int, int]]
-
-    @classmethod
-    def of(cls, request: AlterShareGroupOffsetsRequest, topics: TopicCatalog) -> "OffsetAlteration":
-        """What the request asks for of topics and partitions that exist."""
-        offsets: dict[Uuid, dict[int, int]] = {}
-        for topic in request.topics:
-            digest = topics.topic(topic.topic_name)
-            for partition in () if digest is None else topic.partitions:
-                assert digest is not None
-                is_there = 0 <= partition.partition_index < digest.partition_count
-                if is_there and partition.start_offset >= UNKNOWN_OFFSET:
-                    found = offsets.setdefault(digest.topic_id, {})
-                    found[partition.partition_index] = partition.start_offset
-        return cls(offsets)
+def alterable_offsets(
+    request: AlterShareGroupOffsetsRequest, topics: TopicCatalog
+) -> dict[Uuid, dict[int, int]]:
+    """The start offsets that can be set, by topic and partition: those of existing partitions."""
+    offsets: dict[Uuid, dict[int, int]] = {}
+    for topic in request.topics:
+        digest = topics.topic(topic.topic_name)
+        if digest is None:
+            continue
+        for partition in topic.partitions:
+            index, start_offset = partition.partition_index, partition.start_offset
+            if 0 <= index < digest.partition_count and start_offset >= UNKNOWN_OFFSET:
+                offsets.setdefault(digest.topic_id, {})[index] = start_offset
+    return offsets
 
 
 def alter_response(
     request: AlterShareGroupOffsetsRequest,
-    plan: OffsetAlteration,
+    offsets: Mapping[Uuid, Mapping[int, int]],
     outcomes: Outcomes,
     topics: TopicCatalog,
 ) -> AlterShareGroupOffsetsResponse:
-    """The answer, partition by partition."""
+    """The response; `offsets` are those that could be set."""
     response = AlterShareGroupOffsetsResponse()
     for topic in request.topics:
         digest = topics.topic(topic.topic_name)
@@ -61,7 +57,7 @@ def alter_response(
         answered = AlterShareGroupOffsetsResponseTopic(
             topic_name=topic.topic_name, topic_id=topic_id
         )
-        planned, done = plan.offsets.get(topic_id, {}), outcomes.get(topic_id, {})
+        planned, done = offsets.get(topic_id, {}), outcomes.get(topic_id, {})
         for partition in topic.partitions:
             index = partition.partition_index
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -78,33 +74,23 @@ def alter_response(
     return response
 
 
-class OffsetDeletion(NamedTuple):
-    """The topics whose states can be deleted, by id."""
-
-    names: Mapping[Uuid, str]
-
-    @classmethod
-    def of(
-        cls, request: DeleteShareGroupOffsetsRequest, states: StatePartitions, topics: TopicCatalog
-    ) -> "OffsetDeletion":
-        """What the request asks for of topics of which the group has states."""
-        names = {}
-        for topic in request.topics:
-            digest = topics.topic(topic.topic_name)
-            if digest is not None and (
-                digest.topic_id in states.initialized
-                or digest.topic_id in states.initializing
-                or digest.topic_id in states.deleting
-            ):
-                names[digest.topic_id] = digest.name
-        return cls(names)
+def deletable_topics(
+    request: DeleteShareGroupOffsetsRequest, states: StatePartitions, topics: TopicCatalog
+) -> dict[Uuid, str]:
+    """The names of the topics that have share states, by id."""
+    digests = (topics.topic(topic.topic_name) for topic in request.topics)
+    return {
+        digest.topic_id: digest.name
+        for digest in digests
+        if digest is not None and has_any_topic(states, (digest.topic_id,))
+    }
 
 
 def delete_response(
-    request: DeleteShareGroupOffsetsRequest, plan: OffsetDeletion, outcomes: Outcomes
+    request: DeleteShareGroupOffsetsRequest, names: Mapping[Uuid, str], outcomes: Outcomes
 ) -> DeleteShareGroupOffsetsResponse:
-    """The answer, topic by topic."""
-    ids = {name: topic_id for topic_id, name in plan.names.items()}
+    """The response; `names` are the topics whose states could be deleted, by id."""
+    ids = {name: topic_id for topic_id, name in names.items()}
     response = DeleteShareGroupOffsetsResponse()
     for topic in request.topics:
         topic_id = ids.get(topic.topic_name)
@@ -114,11 +100,8 @@ def delete_response(
             answered.error_message = "There is no offset information to delete."
         else:
             answered.topic_id = topic_id
-            done = outcomes.get(topic_id)
-            code = _NOT_DONE
-            if done is not None:
-                wrong = (code for code in done.values() if code is not ErrorCode.NONE)
-                code = next(wrong, ErrorCode.NONE)
+            codes = outcomes.get(topic_id, {0: _NOT_DONE}).values()
+            code = next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
             answered.error_code, answered.error_message = code, _message(code)
         response.responses.append(answered)
     return response

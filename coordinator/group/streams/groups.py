@@ -10,7 +10,12 @@ from typing import Final
 
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.modern.event_history import heartbeat_reason
-from odradek.coordinator.group.modern.group_type import GroupType, GroupTypeHandler, GroupTypeOf
+from odradek.coordinator.group.modern.group_type import (
+    GroupType,
+    GroupTypeHandler,
+    GroupTypeOf,
+    with_error_response,
+)
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_EPOCH,
@@ -60,9 +65,14 @@ class StreamsGroups(GroupType[StreamsGroup]):
         self._classic = classic
         self._transient: dict[str, TransientState] = {}
         self.handlers: Mapping[type, GroupTypeHandler] = {
-            StreamsGroupHeartbeatRequest: self._heartbeat,
+            StreamsGroupHeartbeatRequest: with_error_response(
+                self._heartbeat,
+                lambda **error: StreamsHeartbeatResult(StreamsGroupHeartbeatResponse(**error)),
+            ),
             DescribeStreamsGroup: self._describe,
-            StreamsGroupTopologyDescriptionUpdateRequest: self._update_description,
+            StreamsGroupTopologyDescriptionUpdateRequest: with_error_response(
+                self._update_description, StreamsGroupTopologyDescriptionUpdateResponse
+            ),
         }
 
     def _on_dropped(self, group_id: str) -> None:
@@ -88,18 +98,11 @@ class StreamsGroups(GroupType[StreamsGroup]):
     def _heartbeat(
         self, command: Command, request: StreamsGroupHeartbeatRequest, step: GroupStep
     ) -> None:
-        try:
-            heartbeats.check(request)
-            if request.member_epoch >= JOIN_GROUP_EPOCH:
-                answer = self._member_heartbeat(command, request, step)
-            else:
-                answer = StreamsHeartbeatResult(self._leave(command, request, step))
-        except ApiError as error:
-            step.records.clear()
-            step.timers.clear()
-            answer = StreamsHeartbeatResult(
-                StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-            )
+        heartbeats.check(request)
+        if request.member_epoch >= JOIN_GROUP_EPOCH:
+            answer = self._member_heartbeat(command, request, step)
+        else:
+            answer = StreamsHeartbeatResult(self._leave(command, request, step))
         step.reply(command.request_id, answer)
 
     def _member_heartbeat(
@@ -151,9 +154,7 @@ class StreamsGroups(GroupType[StreamsGroup]):
         return StreamsGroup(group_id, Timeline())
 
     def _no_group(self, group_id: str) -> ApiError:
-        is_other = self._group_type_of(group_id) is not None
-        what = "is not a streams group" if is_other else "not found"
-        return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+        return self.not_found(group_id, is_other_type=self._group_type_of(group_id) is not None)
 
     def _leave(
         self, command: Command, request: StreamsGroupHeartbeatRequest, step: GroupStep
@@ -250,14 +251,6 @@ class StreamsGroups(GroupType[StreamsGroup]):
         request: StreamsGroupTopologyDescriptionUpdateRequest,
         step: GroupStep,
     ) -> None:
-        response = StreamsGroupTopologyDescriptionUpdateResponse()
-        try:
-            self._store_description(request)
-        except ApiError as error:
-            response.error_code, response.error_message = error.code, error.message
-        step.reply(command.request_id, response)
-
-    def _store_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
         group_id = request.group_id
         group = self.get(group_id)
         if group is None:
@@ -274,3 +267,4 @@ class StreamsGroups(GroupType[StreamsGroup]):
         check_description(request.topology_description)
         transient = self._transient.setdefault(group_id, TransientState())
         transient.store_description(epoch, request.topology_description)
+        step.reply(command.request_id, StreamsGroupTopologyDescriptionUpdateResponse())

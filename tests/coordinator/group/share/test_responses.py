@@ -1,8 +1,7 @@
 """ShareGroupDescribe: the group with what every member reads."""
 
-from odradek.coordinator.group.share.responses import describe, not_a_share_group
+from odradek.coordinator.group.share.responses import describe
 from odradek.coordinator.group.topics import TopicCatalog
-from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import image_of
 from tests.support.share_group_playbook import ShareConsumerMember, ShareStage, settle
 
@@ -19,10 +18,3 @@ def test_a_group_is_described_with_the_names_of_topics_that_exist() -> None:
     assert member.member_epoch == described.assignment_epoch
     [member] = describe(stage.shares(), TopicCatalog(image_of({"b": 1}))).members
     assert [topic.topic_name for topic in member.assignment.topic_partitions] == ["b"]
-
-
-def test_what_is_no_share_group_is_said_to_be_none() -> None:
-    assert not_a_share_group("g", exists=True).error_message == "Group g is not a share group."
-    missing = not_a_share_group("g", exists=False)
-    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert missing.error_message == "Group g not found."

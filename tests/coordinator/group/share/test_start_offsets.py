@@ -2,9 +2,9 @@
 
 from odradek.coordinator.group.share.records import NamedPartitions, StatePartitions
 from odradek.coordinator.group.share.start_offsets import (
-    OffsetAlteration,
-    OffsetDeletion,
     alter_response,
+    alterable_offsets,
+    deletable_topics,
     delete_response,
 )
 from odradek.coordinator.group.topics import TopicCatalog
@@ -52,22 +52,22 @@ def to_delete(*names: str) -> DeleteShareGroupOffsetsRequest:
 
 def test_offsets_are_set_for_what_exists() -> None:
     request = to_alter(a={0: 5, 2: 6, -1: 7}, none={0: 1})
-    assert OffsetAlteration.of(request, TOPICS).offsets == {A: {0: 5}}
+    assert alterable_offsets(request, TOPICS) == {A: {0: 5}}
 
 
 def test_no_offset_is_below_the_one_that_is_still_to_be_found() -> None:
     request = to_alter(a={0: -1, 1: -2})
-    plan = OffsetAlteration.of(request, TOPICS)
-    assert plan.offsets == {A: {0: -1}}
-    [topic] = alter_response(request, plan, {A: {0: ErrorCode.NONE}}, TOPICS).responses
+    offsets = alterable_offsets(request, TOPICS)
+    assert offsets == {A: {0: -1}}
+    [topic] = alter_response(request, offsets, {A: {0: ErrorCode.NONE}}, TOPICS).responses
     codes = [partition.error_code for partition in topic.partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
 
 
 def test_every_partition_is_told_its_fate() -> None:
     request = to_alter(a={0: 5, 1: 6, 2: 7}, b={0: 1}, none={0: 1})
-    plan = OffsetAlteration.of(request, TOPICS)
-    response = alter_response(request, plan, {A: {0: ErrorCode.NONE, 1: AWAY}}, TOPICS)
+    offsets = alterable_offsets(request, TOPICS)
+    response = alter_response(request, offsets, {A: {0: ErrorCode.NONE, 1: AWAY}}, TOPICS)
     told = [
         (topic.topic_name, topic.topic_id, [part.error_code for part in topic.partitions])
         for topic in response.responses
@@ -88,15 +88,15 @@ def test_topics_can_be_forgotten_that_have_or_had_a_state() -> None:
         StatePartitions({}, known),
         StatePartitions({}, {}, {A: "a"}),
     ):
-        plan = OffsetDeletion.of(to_delete("a", "b", "none"), states, TOPICS)
-        assert plan.names == {A: "a"}
+        names = deletable_topics(to_delete("a", "b", "none"), states, TOPICS)
+        assert names == {A: "a"}
 
 
 def test_every_topic_is_told_its_fate() -> None:
     request = to_delete("a", "b", "none")
-    plan = OffsetDeletion({A: "a", B: "b"})
+    names = {A: "a", B: "b"}
     response = delete_response(
-        request, plan, {A: {0: ErrorCode.NONE, 1: AWAY}, B: {0: ErrorCode.NONE}}
+        request, names, {A: {0: ErrorCode.NONE, 1: AWAY}, B: {0: ErrorCode.NONE}}
     )
     assert [(topic.topic_name, topic.error_code) for topic in response.responses] == [
         ("a", AWAY),
@@ -105,7 +105,7 @@ def test_every_topic_is_told_its_fate() -> None:
     ]
     assert [topic.topic_id for topic in response.responses] == [A, B, ZERO_UUID]
     assert response.responses[2].error_message == "There is no offset information to delete."
-    assert [topic.error_code for topic in delete_response(request, plan, {}).responses] == [
+    assert [topic.error_code for topic in delete_response(request, names, {}).responses] == [
         AWAY,
         AWAY,
         UNKNOWN,
