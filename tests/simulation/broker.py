@@ -1,10 +1,10 @@
 """The worker and the router of a simulated node.
 
-The worker is the real one below its loop: `Replication` with the real server and fetchers,
-`HostedPartitions`, `TurnExecutor` and `AlterPartitionSender`, over a store in memory and sockets
-that are simulated. The router hosts the real shards (`ShardHost`, `ShardRuntime`, `GroupShard`,
-`TransactionShard`) on a loop with the simulation's clock, takes produce requests to the worker and
-reads logs for consumers, as its handlers do.
+The worker runs the real code below its loop: `Replication` with the real server and fetchers,
+`HostedPartitions`, `TurnExecutor` and `AlterPartitionSender`, over a store in memory and simulated
+sockets. The router hosts the real shards (`ShardHost`, `ShardRuntime`, `GroupShard`,
+`TransactionShard`) on a loop with the simulation's clock. It carries produce requests to the worker
+and reads logs for consumers, as its handlers do.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,11 +61,11 @@ _FOLDER = Path("simulated")
 
 
 class Watcher(StoreWatcher, ShareWatcher, Protocol):
-    """Who sees everything that happens on a node. It must not change anything."""
+    """Observes everything that happens on a node. It must not change anything."""
 
 
 class BrokerNode(Protocol):
-    """What worker and router know of the node that they are parts of, and of each other."""
+    """The node as its worker and router see it."""
 
     own_id: int
     incarnation: int
@@ -89,13 +89,13 @@ class BrokerNode(Protocol):
 
 
 class SimulatedWorker:
-    """See the module's docstring. Made at every start of the process."""
+    """See the module's docstring. Created at every start of the process."""
 
     def __init__(self, node: "BrokerNode") -> None:
         self.node = node
         self.is_ended = False
         self.identity = f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode()
-        """Of its connections: who comes after it is not sent its answers."""
+        """The identity of its connections: answers do not go to a later incarnation."""
         self.image = MetadataImage.empty()
         self.store = SimulatedStore(node.own_id, node.store_disk, node.watcher)
         self._context = node.wires.context(node.own_id, self.serve)
@@ -112,7 +112,7 @@ class SimulatedWorker:
             static_configs=node.settings.static,
             options=StoreOptions(),
             now_ms=now_ms,
-            # It does what a store does, as far as workers ask for it.
+            # It does what workers need of a store.
             open_store=lambda _folder, _options, _now_ms: cast("Store", store),
         )
         self.turns = TurnExecutor(self.partitions, lambda _message: None)
@@ -134,7 +134,7 @@ class SimulatedWorker:
         self._next_look_ms = now_ms
 
     def end(self, *, is_silent: bool) -> None:
-        """The process is gone."""
+        """The process has ended."""
         if not self.is_ended:
             self.is_ended = True
             self._context.end(is_silent=is_silent)
@@ -143,12 +143,12 @@ class SimulatedWorker:
         return _address(node_id) if node_id in self.image.brokers else None
 
     def ask(self, request: Request) -> None:
-        """A router's request has come."""
+        """A request of the router has arrived."""
         self._requests.append((self._routers, request))
         self.serve()
 
     def serve(self) -> None:
-        """A turn, as the worker's loop has it."""
+        """Run one turn, as the worker's loop does."""
         now_ms = self.node.clock_ms()
         requests, self._requests = self._requests, []
         requests += self.replication.receive(now_ms)
@@ -158,7 +158,7 @@ class SimulatedWorker:
         self._send_replies()
 
     def tick(self) -> None:
-        """Look around."""
+        """Run what is due."""
         now_ms = self.node.clock_ms()
         if now_ms < self.next_ms():
             return
@@ -169,7 +169,7 @@ class SimulatedWorker:
         self.serve()
 
     def next_ms(self) -> int:
-        """When to look around again."""
+        """When `tick` is due next."""
         if not self.replication.is_active:
             return self._next_look_ms
         return min(self._next_look_ms, self.replication.next_ms(self.node.clock_ms()))
@@ -221,14 +221,14 @@ class Produce(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """Its answer."""
+    """The response to it."""
 
     error_code: int
     base_offset: int = -1
 
 
 class Fetch(NamedTuple):
-    """A consumer's."""
+    """A consumer's request."""
 
     identity: Identity
     offset: int
@@ -237,7 +237,7 @@ class Fetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Its answer; what is below the high watermark, or below the last stable offset."""
+    """The response: records below the high watermark or below the last stable offset."""
 
     error_code: int
     high_watermark: int = -1
@@ -271,7 +271,7 @@ class SimulatedRouter:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest that the controller has published."""
+        """The newest image that the controller has published."""
         return self.metadata.image
 
     @image.setter
@@ -279,7 +279,7 @@ class SimulatedRouter:
         self.metadata.image = image
 
     def end(self) -> None:
-        """The process is gone."""
+        """The process has ended."""
         self._loop.is_closed = True
 
     # -- the worker --------------------------------------------------------------------------------
@@ -290,20 +290,20 @@ class SimulatedRouter:
         return None if log is None else log.number
 
     def high_watermark(self, identity: Identity) -> int:
-        """As the status table has it."""
+        """The high watermark in the status table."""
         log = self.node.store_disk.logs.get(identity)
         state = None if log is None else self.node.worker.store.partitions().get(log.number)
         return 0 if state is None else state.high_watermark
 
     def send_to_worker(self, request: WorkerRequest[R]) -> Reply[R]:
-        """Through the ring, in order."""
+        """Send through the ring, in order."""
         self._next_id = key = request.request_id = self._next_id + 1
         reply: Reply[Any] = Reply()
         self._of_worker[key] = reply
         node = self.node
         worker = node.worker
         if worker.is_ended:
-            # Held until the next one is there; what became of it then is another matter.
+            # Held until the next incarnation runs; its outcome is undecided then.
             del self._of_worker[key]
             reply.resolve(RequestFailed(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return reply
@@ -311,7 +311,7 @@ class SimulatedRouter:
         return reply
 
     def on_response(self, worker: SimulatedWorker, replies: Sequence[object]) -> None:
-        """The worker's answers."""
+        """Answers of the worker."""
         if worker is not self.node.worker:
             return
         for answer in replies:
@@ -321,7 +321,7 @@ class SimulatedRouter:
                 reply.resolve(answer)
 
     def worker_lost(self) -> None:
-        """What was asked of it has an unknown outcome."""
+        """The outcome of its pending requests is unknown."""
         waiting, self._of_worker = self._of_worker, {}
         for key, reply in waiting.items():
             reply.resolve(RequestFailed(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -329,7 +329,7 @@ class SimulatedRouter:
     # -- clients -----------------------------------------------------------------------------------
 
     def produce(self, request: Produce, answer: Callable[[Produced], None]) -> None:
-        """As the handler of Produce."""
+        """As the handler of Produce does."""
         state = self.image.partition(*request.identity)
         number = self.locate(request.identity)
         if state is None or state.leader != self.node.own_id or number is None:
@@ -373,7 +373,7 @@ class SimulatedRouter:
         reply.on_done(done)
 
     def fetch(self, request: Fetch) -> Fetched:
-        """As the handler of Fetch, without waiting."""
+        """As the handler of Fetch does, without waiting."""
         state = self.image.partition(*request.identity)
         log = self.node.store_disk.logs.get(request.identity)
         if state is None or log is None or state.leader != self.node.own_id:
@@ -391,7 +391,7 @@ class SimulatedRouter:
         return Fetched(ErrorCode.NONE, end, tuple(batches))
 
     def coordinate(self, group_id: str, request: object, api_version: int) -> Reply[object]:
-        """As `Coordinators.call`; a shard that does not answer does so with a Refusal."""
+        """As `CoordinatorService.call`; a shard that cannot answer does so with a Refusal."""
         reply: Reply[object] = Reply()
         called = self._groups.call(group_id, request, api_version)
 
@@ -407,7 +407,7 @@ class SimulatedRouter:
         return reply
 
     def _tell_what_was_missed(self, group_id: str) -> None:
-        """As `Coordinators.call_for_heartbeat`."""
+        """As `CoordinatorService.call_for_heartbeat`."""
         host = self._groups.hosts.get(self._groups.shard_of(group_id))
         if host is not None and host.is_active:
             shard = host.runtime.shard
@@ -418,7 +418,7 @@ class SimulatedRouter:
     # -- metadata ----------------------------------------------------------------------------------
 
     def follow(self, image: MetadataImage) -> None:
-        """The controller has published an image; as `Coordinators.on_image`."""
+        """The controller has published an image; as `CoordinatorService.on_image`."""
         if self._loop.is_closed or image.offset <= self.image.offset:
             return
         changed = changed_topic_names(self.image, image)
@@ -441,6 +441,6 @@ class SimulatedRouter:
                 host.execute(Command(request=UpdateTopics(changed, {})))
 
     def leader_of(self, identity: Identity) -> tuple[int, int]:
-        """The leader and its epoch, as this router would tell a client."""
+        """The leader and its epoch in this router's image."""
         state = self.image.partition(*identity)
         return (NO_LEADER, -1) if state is None else (state.leader, state.leader_epoch)

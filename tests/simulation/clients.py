@@ -1,8 +1,9 @@
-"""Who uses the cluster: producers, consumers and the members of a group, as client libraries do.
+"""Clients of the cluster: producers, consumers and members of groups, as client libraries implement
+them.
 
-They ask whoever they believe to lead or to coordinate, wait for an answer for a while, and ask
-again elsewhere. Their requests and the answers may be lost, as when a connection breaks, but come
-at most once. What they were promised goes to the checker.
+They send requests to the node that they believe to be leader or coordinator, wait for a response up
+to a timeout, and repeat the request elsewhere. Requests and responses may be lost, as when a
+connection breaks, but arrive at most once. The checker hears of everything that was acknowledged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +49,7 @@ TOPIC = "t"
 
 
 class ClientCluster(Protocol):
-    """What clients see."""
+    """The cluster as clients see it."""
 
     simulation: Simulation
     checker: ClusterChecker
@@ -59,7 +60,7 @@ class ClientCluster(Protocol):
 
 
 class SimulatedClient:
-    """One request at a time to one node, and patience."""
+    """Sends one request at a time to one node, with a timeout."""
 
     def __init__(self, cluster: ClientCluster) -> None:
         self.cluster = cluster
@@ -70,12 +71,13 @@ class SimulatedClient:
         self.is_waiting = False
 
     def some_router(self) -> SimulatedRouter | None:
-        """Of a node that runs."""
+        """The router of any running node."""
         running = [n for i, n in self.cluster.nodes.items() if self.simulation.is_running(i)]
         return self.random.choice(running).router if running else None
 
     def leader(self, identity: Identity) -> int | None:
-        """As some node says that knows no less than those who were asked before (KIP-320)."""
+        """The leader in the metadata of a node that is not behind what this client has seen
+        (KIP-320)."""
         router = self.some_router()
         if router is None:
             return None
@@ -93,7 +95,7 @@ class SimulatedClient:
         *,
         patience_ms: int = PATIENCE_MS,
     ) -> None:
-        """Have a node do something; `answer` gets what comes of it, None if nothing does."""
+        """Send a request to a node; `answer` gets the response, None after a timeout."""
         simulation = self.simulation
         self._asked = number = self._asked + 1
         self.is_waiting = True
@@ -124,7 +126,7 @@ class SimulatedClient:
 
 
 class Producer(SimulatedClient):
-    """Writes to one partition, one batch at a time; with acks=all as an idempotent producer."""
+    """Writes to one partition, one batch at a time; with acks=all it is idempotent."""
 
     def __init__(self, cluster: ClientCluster, number: int, identity: Identity, acks: int) -> None:
         super().__init__(cluster)
@@ -137,7 +139,7 @@ class Producer(SimulatedClient):
         self._batch = b""
 
     def act(self) -> None:
-        """Write one more batch, unless the last one is not settled yet."""
+        """Write one more batch, unless the outcome of the last one is open."""
         if not self.is_waiting and not self._batch:
             self._count += 1
             values = [f"{self.number}-{self._count}-{i}" for i in range(self.random.randint(1, 3))]
@@ -217,8 +219,8 @@ class _Phase(Enum):
 
 
 class SimulatedMember(SimulatedClient):
-    """A consumer in a classic group, which owns what the group's leader gives it and commits one
-    offset after the other."""
+    """A member of a classic group. It owns the partitions that the group's leader assigns to it,
+    and commits rising offsets."""
 
     def __init__(self, cluster: ClientCluster, group_id: str, topic_id: bytes, count: int) -> None:
         super().__init__(cluster)
@@ -239,11 +241,11 @@ class SimulatedMember(SimulatedClient):
 
     @property
     def is_stable(self) -> bool:
-        """Whether it owns something, as far as it knows."""
+        """Whether it has an assignment, as far as it knows."""
         return self.phase is _Phase.STABLE
 
     def act(self) -> None:
-        """Go on, unless an answer is waited for."""
+        """Continue, unless a response is pending."""
         if self.is_waiting or self.simulation.now_ms < self.silent_until_ms:
             return
         if self._coordinator is None:
@@ -266,7 +268,7 @@ class SimulatedMember(SimulatedClient):
                     self._beat()
 
     def leave(self) -> None:
-        """Go, and come back as somebody else."""
+        """Leave, and join again with a new member id."""
         if self.is_waiting or not self.member_id or self._coordinator is None:
             return
         request = LeaveGroupRequest(
@@ -357,8 +359,8 @@ class SimulatedMember(SimulatedClient):
 
         def fetched(response: object) -> None:
             assert isinstance(response, OffsetFetchResponseGroup)
-            # A coordinator that was replaced and does not know it yet may tell what was true; so
-            # does Kafka's. A real client asks the one that has let it in.
+            # A coordinator that was replaced and does not know it yet may return an old offset, as
+            # in Kafka. A real client asks the coordinator that has accepted its join.
             if not is_true or not checker.is_leader(identity, coordinator):
                 self._coordinator = None
                 return

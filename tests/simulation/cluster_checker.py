@@ -1,8 +1,8 @@
-"""What must hold after every event in a cluster, beyond what holds in its quorum (`raft_checker`).
+"""Invariants of a cluster after every event, beyond those of its quorum (`raft_checker`).
 
-The checker sees the disks of all nodes and everything that clients are told. For each partition it
-keeps the history: every batch that was once below somebody's high watermark, in order. Whatever is
-later committed, read, led or cut is held against it.
+The checker sees the disks of all nodes and all responses to clients. For each partition it keeps a
+history: every batch that was once below a leader's high watermark, in order. Everything that is
+committed, read, led or truncated later is checked against it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _Place = tuple[int, Identity]
 
 
 class History:
-    """The batches of one partition that were committed."""
+    """The committed batches of one partition."""
 
     def __init__(self) -> None:
         self.batches: list[SimulatedBatch] = []
@@ -46,7 +46,7 @@ class ClusterChecker:
 
     def __init__(self, simulation: Simulation, nodes: Mapping[int, ClusterNode]) -> None:
         self.image = MetadataImage.empty()
-        """The newest that was committed anywhere."""
+        """The newest committed image."""
         self.histories: dict[Identity, History] = {}
         self.acknowledged_count = 0
         self.read_count = 0
@@ -62,7 +62,7 @@ class ClusterChecker:
         self._nodes = nodes
         self._facts: dict[tuple[Identity, int, int], tuple[int, int, int]] = {}
         self._lost: dict[tuple[Identity, int, int], set[int]] = {}
-        """Who had a batch until the power went, or the replica was moved away."""
+        """Replicas that lost a batch by a power loss or a reassignment."""
         self._writers: dict[tuple[Identity, int], int] = {}
         self._verified: dict[_Place, int] = {}
         """By replica: how many batches of the history its log was seen to have."""
@@ -80,7 +80,8 @@ class ClusterChecker:
     # -- logs --------------------------------------------------------------------------------------
 
     def appended(self, node_id: int, log: DiskLog, batch: SimulatedBatch, *, leads: bool) -> None:
-        """Log matching, by induction from each batch to the one before it; one writer an epoch."""
+        """Log matching, by induction from each batch to the one before it; one writer in each
+        epoch."""
         identity, epoch = log.identity, batch.leader_epoch
         before = log.batches[-2] if len(log.batches) > 1 else None
         key = (identity, batch.base_offset, epoch)
@@ -109,7 +110,7 @@ class ClusterChecker:
                     )
 
     def cut(self, node_id: int, log: DiskLog, end_offset: int) -> None:
-        """What was committed is cut from no log that has it."""
+        """No log truncates a committed batch that it has."""
         self.cut_count += 1
         self._simulation.note(f"{node_id} cuts {_name(log)} to {end_offset}")
         place = node_id, log.identity
@@ -123,12 +124,13 @@ class ClusterChecker:
         self._verified[place] = 0
 
     def deleted(self, node_id: int, log: DiskLog) -> None:
-        """The replica was moved away, as far as the node knows."""
+        """The replica was deleted, as far as the node knows."""
         self._verified.pop((node_id, log.identity), None)
         self._had(node_id, log.identity, log.batches)
 
     def committed(self, node_id: int, log: DiskLog, high_watermark: int) -> None:
-        """Below the high watermark all logs are the same, and it covers only what may be."""
+        """Below the high watermark all logs are equal, and the high watermark covers only what
+        it may."""
         place = node_id, log.identity
         history = self._history(log.identity)
         verified = self._verified.get(place, 0)
@@ -163,7 +165,7 @@ class ClusterChecker:
         self._verified[place] = verified
 
     def _store(self, batch: SimulatedBatch) -> None:
-        """What groups have said is committed."""
+        """Replay the records of the group topic that are committed."""
         for key, value in _plain_entries_of(batch):
             record = None if key is None else decode(key, value)
             if isinstance(record, OffsetCommitRecord) and record.committed is not None:
@@ -180,7 +182,7 @@ class ClusterChecker:
         """A batch is committed for the first time."""
         identity = log.identity
         holders = {i for i in self._nodes if _has(self._logs(i).get(identity), batch)}
-        # Who has lost it since has said that it had it.
+        # A replica that has lost it later has acknowledged it before.
         holders |= self._lost.get((identity, batch.base_offset, batch.leader_epoch), set())
         name, end = _name(log), batch.end_offset
         worker = self._nodes[node_id].worker
@@ -230,14 +232,14 @@ class ClusterChecker:
             raise Violation("a request was answered twice")
 
     def check_answered(self, patience_ms: int) -> None:
-        """Every request that reached a node which has been running since was answered."""
+        """Every request to a node that has been running since was answered."""
         for node_id, incarnation, at_ms in self._asked.values():
             is_old = self._simulation.now_ms - at_ms > patience_ms
             if is_old and self._nodes[node_id].incarnation == incarnation:
                 raise Violation(f"a request to {node_id} at {at_ms} ms was never answered")
 
     def acknowledged(self, identity: Identity, offset: int, batch: bytes, count: int) -> None:
-        """A producer with acks=all was told that its batch is there."""
+        """A producer with acks=all got an acknowledgement of this batch."""
         self.acknowledged_count += 1
         known = self._history(identity).at.get(offset)
         crc = read_header(memoryview(batch)).crc
@@ -245,7 +247,7 @@ class ClusterChecker:
             raise Violation(f"{offset} was acknowledged and is not what was committed there")
 
     def refused(self, identity: Identity, producer_id: int, code: int) -> None:
-        """A producer with one request at a time never loses its place."""
+        """A producer with one request at a time never gets a sequence error."""
         if code in (
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -254,7 +256,7 @@ class ClusterChecker:
             raise Violation(f"producer {producer_id} was refused with {ErrorCode(code).name}")
 
     def read(self, identity: Identity, fetched: Fetched) -> None:
-        """A consumer has read this."""
+        """A consumer has read these batches."""
         history = self._history(identity)
         if fetched.high_watermark > history.end_offset:
             raise Violation(f"a consumer sees the high watermark {fetched.high_watermark}")
@@ -267,7 +269,7 @@ class ClusterChecker:
     # -- groups ------------------------------------------------------------------------------------
 
     def owns(self, group_id: str, generation: int, member_id: str, owned: Sequence[int]) -> None:
-        """A member was told what is its own."""
+        """A member got this assignment."""
         if (group_id, generation, member_id, bytes(owned)) not in self._assigned:
             raise Violation(f"{member_id} owns {owned} of {group_id} before that is committed")
         for partition in owned:
@@ -280,12 +282,12 @@ class ClusterChecker:
                 )
 
     def attempts_offset(self, group_id: str, partition: int, offset: int) -> None:
-        """A member asks for this to be committed."""
+        """A member sends this commit."""
         key = group_id, partition
         self._attempts[key] = max(offset, self._attempts.get(key, 0))
 
     def offset_committed(self, group_id: str, partition: int, offset: int) -> None:
-        """A member was told that it is."""
+        """A member got an acknowledgement of its commit."""
         key = group_id, partition
         self.commit_count += 1
         if offset > self._stored.get(key, -1):
@@ -293,11 +295,11 @@ class ClusterChecker:
         self._offsets[key] = max(offset, self._offsets.get(key, -1))
 
     def committed_offset(self, group_id: str, partition: int) -> int:
-        """The greatest that anybody was told is committed."""
+        """The greatest acknowledged offset."""
         return self._offsets.get((group_id, partition), -1)
 
     def fetched_offset(self, group_id: str, partition: int, floor: int, offset: int) -> None:
-        """A member was told that this is committed, and `floor` was acknowledged before."""
+        """A member fetched this offset; `floor` was acknowledged before."""
         if not floor <= offset <= self._attempts.get((group_id, partition), -1):
             raise Violation(
                 f"the offset of {partition} is {offset} for {group_id}; {floor} was acknowledged"
@@ -316,17 +318,17 @@ class ClusterChecker:
         now_ms: int,
         until_ms: int,
     ) -> None:
-        """A member has got records."""
+        """A member has acquired records."""
         self.shares.acquired(hosted, member, taken, now_ms, until_ms)
 
     def share_answered(
         self, hosted: HostedSharePartition, batches: Sequence[Acknowledgement]
     ) -> None:
-        """A member is told that its acknowledgements count."""
+        """A member got an acknowledgement of its acknowledgements."""
         self.shares.answered(hosted, batches)
 
     def share_left(self, hosted: HostedSharePartition, member: str) -> None:
-        """A member has gone."""
+        """A member has left."""
         self.shares.left(hosted, member)
 
     # -- metadata ----------------------------------------------------------------------------------
@@ -337,7 +339,7 @@ class ClusterChecker:
         return state is not None and state.leader == node_id
 
     def check(self, host_id: int) -> None:
-        """After every event: what the node knows of the metadata now, and who leads by that."""
+        """After every event: check the node's metadata, and the leaders in it."""
         node = self._nodes[host_id]
         if node.image.offset > self.image.offset:
             self._check_image(node.image)
@@ -383,7 +385,7 @@ class ClusterChecker:
         self.check_complete(identity, state)
 
     def check_complete(self, identity: Identity, state: PartitionImage) -> None:
-        """Somebody who may be elected has all that was committed."""
+        """A replica that may be elected has all committed batches."""
         history = self._history(identity)
         candidates = {*state.in_sync_replicas, *state.elr, *state.last_known_elr}
         if not history.batches or not state.replicas:
@@ -402,7 +404,7 @@ class ClusterChecker:
                 self.check_complete((topic_id, number), state)
 
     def _check_reigns(self, node_id: int, image: MetadataImage) -> None:
-        """Leader completeness: who begins to lead has all that was committed."""
+        """Leader completeness: a new leader has all committed batches."""
         logs = self._logs(node_id)
         for topic_id, topic in image.topics_by_id.items():
             for number, state in enumerate(topic.partitions):
@@ -434,7 +436,7 @@ class ClusterChecker:
     # -- inside ------------------------------------------------------------------------------------
 
     def power_lost(self, node_id: int, lost: Sequence[tuple[Identity, SimulatedBatch]]) -> None:
-        """The ends of some logs are gone."""
+        """The unsynced ends of some logs are lost."""
         self.lost_count += len(lost)
         for identity, batch in lost:
             self._had(node_id, identity, (batch,))

@@ -1,13 +1,12 @@
-"""A whole node as a host of the simulation: controller, worker and router, each at its own pace.
+"""A whole node as a host of the simulation: controller, worker and router, each with its own
+delays.
 
-The controller is what node/controller makes of the cores: the Raft host persists, sends and
-applies; `ActiveController` decides on whoever leads, `CommandForwarding` carries commands there and
-answers back, both the real ones. This module is process.py's part: what follows from an event, and
-the node's presence among the brokers. Worker and router are in `broker`; the three say things to
-each other in order and a little later, now and then much later.
-
-The node has a clock of its own, which may go faster or slower than the others', and leap ahead, as
-when a virtual machine was suspended.
+The controller is assembled as in node/controller: the Raft host persists, sends and applies; the
+real `ActiveController` decides on the leader, and the real `CommandForwarding` carries commands
+there and results back. This module replaces process.py: it carries out what follows from an event,
+and keeps the node registered. Worker and router are in `broker`; the three exchange messages in
+order and a little later, sometimes much later. The node has its own clock, which may be faster or
+slower than others, and may jump ahead, as after a virtual machine was suspended.
 """
 
 from collections.abc import Callable
@@ -64,7 +63,7 @@ _NEVER = 2**62
 
 
 class _NobodyMet:
-    """What members have said of themselves; asked when who votes is to change."""
+    """Versions that members have announced; needed before a change of the voters."""
 
     def header_of(self, member: int) -> PeerHeader | None:
         return None
@@ -82,7 +81,7 @@ class Control:
 
 
 class _Driver:
-    """What `ActiveController` asks of the Raft driver."""
+    """The Raft driver as `ActiveController` needs it."""
 
     def __init__(self, node: "ClusterNode") -> None:
         self._node = node
@@ -117,8 +116,8 @@ class ClusterNode(RaftHost):
         self.slow_share = 0.0
         self.incarnation = 0
         self.previous_broker_epoch: int | None = None
-        """What the last run has left behind (node/controller/clean_shutdown.py): its broker epoch,
-        or -1 if the machine was started anew since, so that the logs may miss their ends."""
+        """The result of the last run (node/controller/clean_shutdown.py): its broker epoch, or
+        -1 after a power loss, when logs may have lost their ends."""
         self.wants_shut_down = False
         self.should_shut_down = False
         self.is_asked = False
@@ -154,7 +153,7 @@ class ClusterNode(RaftHost):
         super().start()
 
     def start_worker(self) -> None:
-        """A worker that knows nothing but its store."""
+        """A worker without state besides its store."""
         self.to_worker = Channel(self.simulation, self.own_id, self.slow_share)
         self._reached.pop("worker", None)
         self.worker = SimulatedWorker(self)
@@ -162,7 +161,7 @@ class ClusterNode(RaftHost):
             self._tell_worker()
 
     def kill_worker(self) -> None:
-        """The worker's process ends; the supervisor starts another one."""
+        """The worker's process ends; the supervisor starts a new one."""
         self.to_worker.is_closed = True
         self.worker.end(is_silent=False)
         self.router.worker_lost()
@@ -174,7 +173,7 @@ class ClusterNode(RaftHost):
         self.router.end()
 
     def lose_power(self) -> list[tuple[Identity, SimulatedBatch]]:
-        """To be called before the crash. The batches that are lost."""
+        """Call it before the crash; returns the lost batches."""
         self.worker.end(is_silent=True)
         if self.previous_broker_epoch is not None:
             self.previous_broker_epoch = -1
@@ -227,7 +226,7 @@ class ClusterNode(RaftHost):
     def submit(
         self, command: Command, answer: Callable[[ForwardResponse], None], timeout_ms: int
     ) -> None:
-        """As a router would have it carried out."""
+        """Submit a command, as a router does."""
         now_ms = self.clock_ms()
         self.forwarding.submit_internal(
             encode_command(command), now_ms + timeout_ms, answer, now_ms
@@ -239,12 +238,12 @@ class ClusterNode(RaftHost):
             self.worker.on_response(submitted)
 
     def submit_of_worker(self, identity: bytes, message: SubmitCommand) -> None:
-        """What a worker asks of the controller."""
+        """Submit a command of a worker."""
         self.forwarding.submit(identity, message, self.clock_ms())
         self._settle()
 
     def applied(self, process: str, offset: int) -> None:
-        """A process of this node has carried the metadata out as far as that."""
+        """A process of this node has applied the metadata up to this index."""
         self._reached[process] = max(offset, self._reached.get(process, 0))
         self._settle()
 
@@ -377,7 +376,7 @@ class ClusterNode(RaftHost):
 
     @property
     def registration(self) -> BrokerImage | None:
-        """This start's, when it is committed."""
+        """The registration of this start, once it is committed."""
         broker = self.image.brokers.get(self.own_id)
         if broker is None or broker.incarnation_id != self.incarnation_id:
             return None

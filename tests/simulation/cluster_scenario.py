@@ -1,11 +1,11 @@
-"""A whole cluster with clients, faults and operators, and what it owes when the faults are over.
+"""A whole cluster with clients, faults and operators, and its obligations after the faults.
 
-What may be lost is what the configuration says. A process that is killed loses nothing, and any
-number of nodes may be killed at any time. A machine that loses power loses the ends of its logs
-that were not synced, and says so when it is back; with three replicas, min.insync.replicas=2 and
-eligible leader replicas (KIP-966) the cluster bears one such loss at a time: until every node
-serves and every partition has its whole ISR again no other machine loses power. Under these rules
-nothing that was below a high watermark is ever missing.
+The configuration says what may be lost. A killed process loses nothing, and any number of nodes may
+be killed at any time. A machine that loses power loses the unsynced ends of its logs, and reports
+it after its start. With three replicas, min.insync.replicas=2 and eligible leader replicas
+(KIP-966) the cluster tolerates one such loss at a time: no other machine loses power before every
+node serves and every partition has its full ISR again. Under these rules no record below a high
+watermark is ever lost.
 """
 
 from collections.abc import Callable
@@ -156,13 +156,13 @@ class ClusterScenario:
             self._topics.append((TRANSACTION_TOPIC, TRANSACTION_TOPIC_ID, 1))
 
     def run(self) -> None:
-        """Trouble, then healing. Raises SimulationFailure with the seed."""
+        """Faults, then healing. Raises SimulationFailure with the seed."""
         self.begin()
         self.simulation.run(self.trouble.duration_ms)
         self._heal()
 
     def begin(self) -> None:
-        """A cluster with its topics; from then on there is trouble."""
+        """Start a cluster with its topics; from then on faults are injected."""
         self._create_topics()
         for _ in range(_BEGINNING_MS // 100):
             self.simulation.run(100)
@@ -231,7 +231,7 @@ class ClusterScenario:
             )
 
     def _create_topics(self) -> None:
-        """Again and again, until there are brokers enough."""
+        """Repeated until there are enough brokers."""
         for name, topic_id, count in self._topics:
             if topic_id not in self.checker.image.topics_by_id:
                 self._submit(CreateTopics((NewTopic(name, topic_id, count, 3),)))
@@ -239,7 +239,7 @@ class ClusterScenario:
             self.simulation.after(150, self._create_topics)
 
     def _begin_to_share(self) -> None:
-        """What the coordinator of a share group does before its first member gets anything."""
+        """As the coordinator of a share group does before its first member gets an assignment."""
         for partition in range(self.trouble.partition_count):
             for _ in range(_BEGINNING_MS // 100):
                 states = self.nodes[1].router.shares.states
@@ -253,7 +253,7 @@ class ClusterScenario:
                 self._fail("no share group begins")
 
     def _reassign(self) -> None:
-        """Move a partition, redirect or cancel its move."""
+        """Reassign a partition, or change or cancel its reassignment."""
         places = [(name, number) for name, _, count in self._topics for number in range(count)]
         topic, number = places[self._random.randrange(len(places))]
         ids = list(self.nodes)
@@ -266,8 +266,8 @@ class ClusterScenario:
         self._submit(ElectLeaders(0, None))
 
     def _depose(self) -> None:
-        """Another one is to lead; the router of who does hears nothing for a while. Where there are
-        transactions it is their coordinator, and if it hears of it, its markers come late."""
+        """Elect another leader; the router of the old leader gets no metadata for a while. With
+        transactions the coordinator's partition is chosen; its markers then come late."""
         topic, topic_id = TOPIC, TOPIC_ID
         if self.payers:
             topic, topic_id = TRANSACTION_TOPIC, TRANSACTION_TOPIC_ID
@@ -287,8 +287,8 @@ class ClusterScenario:
         self._lead(topic, (*others, leader), 60)
 
     def _waver(self) -> None:
-        """A follower does not hear the leader for a while; then they change places, and change them
-        again as soon as they hear each other."""
+        """A follower does not receive from the leader for a while. Then they swap leadership,
+        twice."""
         topic, topic_id, _ = self._random.choice(self._topics)
         state = self.checker.image.partition(topic_id, 0)
         if state is None or state.leader == NO_LEADER or len(state.in_sync_replicas) != 3:
@@ -306,7 +306,7 @@ class ClusterScenario:
         self.simulation.after(at_ms, partial(self._lead, topic, (follower, leader, other), 5))
 
     def _lead(self, topic: str, replicas: tuple[int, ...], after_ms: int) -> None:
-        """The first of a partition's replicas is to lead it."""
+        """Elect the first replica of a partition as its leader."""
         self._submit(AlterPartitionReassignments((Reassignment(topic, 0, replicas),)))
         self.simulation.after(after_ms, self._elect)
 
@@ -356,7 +356,7 @@ class ClusterScenario:
             self.simulation.start(own_id)
 
     def _lose_power(self) -> None:
-        """One at a time, and only of a cluster that is whole again."""
+        """One machine at a time, and only in a healthy cluster."""
         if self._is_unclean and not self._is_whole():
             return
         self._is_unclean = False
@@ -378,7 +378,7 @@ class ClusterScenario:
             self.simulation.after_on(own_id, self._random.randrange(1, 300), node.start_worker)
 
     def _shut_down(self) -> None:
-        """In an orderly way; after a while also if others have not taken over."""
+        """Controlled shutdown; after a timeout also without new leaders elsewhere."""
         own_id = self._victim()
         node = self.nodes[own_id]
         if not self.simulation.is_running(own_id) or node.wants_shut_down:
@@ -422,7 +422,7 @@ class ClusterScenario:
             self.simulation.stop(own_id, self._random.randrange(1, self.trouble.stop_ms_max))
 
     def _leap(self) -> None:
-        """A node's clock leaps ahead."""
+        """A node's clock jumps ahead."""
         own_id = self._victim()
         if not self.simulation.is_running(own_id):
             return
@@ -441,7 +441,8 @@ class ClusterScenario:
     # -- the end -----------------------------------------------------------------------------------
 
     def _is_whole(self) -> bool:
-        """Every partition has its leader and its whole ISR, and every node serves in this start."""
+        """Whether every partition has its leader and its full ISR, and every node serves in this
+        start."""
         image = self.checker.image
         return (
             len(image.topics_by_id) == len(self._topics)
@@ -462,7 +463,7 @@ class ClusterScenario:
         )
 
     def _heal(self) -> None:
-        """Every fault ends, and the cluster has twenty seconds to be whole again."""
+        """End every fault, and wait up to twenty seconds until the cluster is healthy."""
         simulation = self.simulation
         self._is_over = True
         simulation.note("everything is healed")
@@ -506,7 +507,7 @@ class ClusterScenario:
         return [*self.members, *self.consumer_members]
 
     def _unread(self) -> set[Place]:
-        """What the groups with heartbeats shall read and do not."""
+        """Partitions that no member of the groups with heartbeats has been assigned."""
         unread, indexes = self.checker.ownership.unread, range(self.trouble.partition_count)
         found: set[Place] = set()
         if self.trouble.consumer_member_count:
@@ -516,7 +517,8 @@ class ClusterScenario:
         return found
 
     def _settle_payments(self) -> None:
-        """Payers begin nothing more; what they have begun ends, and nothing is held back."""
+        """Payers begin no new transaction; the open ones end, and none holds back the last
+        stable offset."""
         for payer in self.payers:
             payer.is_stopping = True
         for _ in range(_HEALING_MS // _HEALING_STEP_MS):
@@ -527,7 +529,7 @@ class ClusterScenario:
         self._fail(f"transactions do not end: held back are {self._held_back()}, {steps=}")
 
     def _held_back(self) -> list[str]:
-        """The partitions whose last stable offset is not their high watermark."""
+        """The partitions whose last stable offset is below their high watermark."""
         found = []
         for topic in self.checker.image.topics_by_id.values():
             for number, state in enumerate(topic.partitions):
@@ -550,7 +552,7 @@ class ClusterScenario:
         self.ledger.check_offsets(batches((GROUP_TOPIC_ID, 0)))
 
     def _marks(self) -> list[int]:
-        """What must grow when everything works: writes, reads and commits."""
+        """Counters that must grow when everything works: writes, reads and commits."""
         ends = [self.checker.histories[producer.identity].end_offset for producer in self.producers]
         counts = [p.acknowledged_count for p in self.producers if p.acks == -1]
         payments = [payer.ended_count for payer in self.payers]
@@ -573,7 +575,7 @@ class ClusterScenario:
             raise SimulationFailure(self.simulation.report(error)) from error
 
     def _share_states(self) -> dict[ShareKey, ShareState]:
-        """What is known where the shard is led, as soon as it is loaded there."""
+        """The states in the shard's leader, once it is loaded."""
         while True:
             state = self.checker.image.partition(SHARE_TOPIC_ID, 0)
             assert state is not None
@@ -583,7 +585,7 @@ class ClusterScenario:
             self.simulation.run(100)
 
     def _check_images(self) -> None:
-        """All nodes that have come as far say the same, and so does the log."""
+        """All nodes with the same applied index have the same image, and so does the log."""
         newest = max(self.nodes.values(), key=lambda node: node.image.offset)
         for node in self.nodes.values():
             if node.image.offset == newest.image.offset and not have_same_content(

@@ -1,4 +1,6 @@
-"""What the cores' shells log in a simulation is told by its own history, and costs time."""
+"""Logging is disabled in simulations: a failure shows the history of its run, and logging takes
+time.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -8,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def silence() -> Iterator[None]:
-    """Nothing is logged while a simulation runs."""
+    """Disable logging during a simulation."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

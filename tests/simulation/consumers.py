@@ -1,9 +1,9 @@
-"""Members of the protocols with heartbeats (KIP-848, KIP-1071), as client libraries have them.
+"""Members of the protocols with heartbeats (KIP-848, KIP-1071), as client libraries implement them.
 
-A member sends heartbeats, and says in each what it owns; after one without an answer it says
-everything, for which it is told its whole assignment. Told of an assignment, it first gives up what
-is not in it, which takes a while in which it goes on, and only then takes what is new. What differs
-between consumers and threads of Kafka Streams is a `Dialect`.
+A member sends heartbeats with its owned partitions. After one without a response it sends a full
+heartbeat, whose response has its whole assignment. With a new assignment it first revokes what is
+not in it; that takes a while, in which it continues. Then it adds the new partitions. The
+differences between consumers and threads of Kafka Streams are in a `Dialect`.
 """
 
 from collections import defaultdict
@@ -50,7 +50,7 @@ _FAR_BEHIND = 50_000
 
 
 class AssignmentResponse(NamedTuple):
-    """What an answer says; `assigned` is None if it says nothing of that."""
+    """The content of a response; `assigned` is None if it has no assignment."""
 
     error_code: int
     epoch: int
@@ -58,7 +58,7 @@ class AssignmentResponse(NamedTuple):
 
 
 class Dialect(Protocol):
-    """How members of a kind of group speak."""
+    """The heartbeats of one type of group."""
 
     group_id: str
 
@@ -79,7 +79,7 @@ class ConsumerDialect:
     def heartbeat(
         self, member_id: str, epoch: int, owned: frozenset[Place], *, is_full: bool
     ) -> ConsumerHeartbeat:
-        """A heartbeat as the handler gives it to the coordinator."""
+        """The request as the handler passes it to the coordinator."""
         indexes = sorted(place.number for place in owned)
         mine = ConsumerGroupHeartbeatTopicPartitions(topic_id=self._topic_id, partitions=indexes)
         return ConsumerHeartbeat(
@@ -94,7 +94,7 @@ class ConsumerDialect:
         )
 
     def told(self, response: object) -> AssignmentResponse:
-        """What the coordinator's answer says."""
+        """The content of the coordinator's response."""
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         assigned = None
         if response.assignment is not None:
@@ -107,8 +107,11 @@ class ConsumerDialect:
 
 
 class StreamsDialect:
-    """KIP-1071: a thread of one of two processes. The application keeps state, and its threads tell
-    now and then that some of it is far behind, so that tasks warm up before they move."""
+    """KIP-1071: a thread of one of two processes.
+
+    The application has state. Its threads report now and then that tasks are far behind, so that
+    warm-up tasks are assigned before active ones move.
+    """
 
     def __init__(self, number: int, random: Random) -> None:
         self.group_id = STREAMS
@@ -118,7 +121,7 @@ class StreamsDialect:
     def heartbeat(
         self, member_id: str, epoch: int, owned: frozenset[Place], *, is_full: bool
     ) -> StreamsGroupHeartbeatRequest:
-        """A heartbeat as the handler gives it to the coordinator."""
+        """The request as the handler passes it to the coordinator."""
         tasks: tuple[defaultdict[str, list[int]], ...] = tuple(defaultdict(list) for _ in range(3))
         for place in sorted(owned, key=str):
             assert isinstance(place.part, str)
@@ -148,7 +151,7 @@ class StreamsDialect:
         return request
 
     def told(self, response: object) -> AssignmentResponse:
-        """What the coordinator's answer says."""
+        """The content of the coordinator's response."""
         assert isinstance(response, StreamsHeartbeatResult)
         answer: StreamsGroupHeartbeatResponse = response.response
         roles = (answer.active_tasks, answer.standby_tasks, answer.warmup_tasks)
@@ -177,7 +180,7 @@ def _topology() -> StreamsGroupHeartbeatTopology:
 
 
 class ConsumerMember(SimulatedClient):
-    """See the module's docstring. When it has left it comes back under another id."""
+    """See the module's docstring. After it has left it joins again with a new member id."""
 
     def __init__(
         self, cluster: ClientCluster, number: int, dialect: Dialect, group_topic: bytes
@@ -202,11 +205,11 @@ class ConsumerMember(SimulatedClient):
 
     @property
     def is_stable(self) -> bool:
-        """Whether it is in the group, and has done what it was told."""
+        """Whether it is a member, and has applied its assignment."""
         return self.epoch > 0 and not self._is_revoking
 
     def act(self) -> None:
-        """A heartbeat, unless an answer is waited for."""
+        """Send a heartbeat, unless a response is pending."""
         if self.is_waiting or self.simulation.now_ms < self.silent_until_ms:
             return
         if self._coordinator is None:
@@ -216,7 +219,7 @@ class ConsumerMember(SimulatedClient):
         self._call(self._heartbeat(self.epoch), self._answered)
 
     def leave(self) -> None:
-        """Go; the answer is not waited for."""
+        """Leave, without waiting for the response."""
         if self.is_waiting or not self.epoch or self._coordinator is None:
             return
         self._call(self._heartbeat(_LEAVE), lambda _response: None)

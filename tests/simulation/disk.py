@@ -1,8 +1,8 @@
-"""A disk that has what was synced, and of the rest what the lot decides.
+"""A disk that keeps synced writes, and a random part of the others.
 
-A write is a change of the durable state. It takes its time, and it counts when whoever asked for it
-is told that it is done. A crash before that leaves it undone, or done without anyone knowing; never
-half, because the real one commits atomically.
+A write changes the durable state. It takes time, and it counts once its completion is reported. A
+crash before that leaves it undone, or done without a report; never half done, because the real one
+commits atomically.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ S = TypeVar("S")
 
 
 class Disk(Generic[S]):
-    """The disk of one host. `state` is what is durable: what a start finds."""
+    """The disk of one host. `state` is what is durable: a start finds it."""
 
     __slots__ = ("_pending", "_random", "state", "sync_ms_max")
 
@@ -24,7 +24,7 @@ class Disk(Generic[S]):
         self._pending: list[Callable[[S], None]] = []
 
     def begin(self, change: Callable[[S], None]) -> int:
-        """A write has begun; how long it will take. Writes are done in their order."""
+        """Begin a write; returns its duration. Writes complete in order."""
         self._pending.append(change)
         return int(self._random.random() * (self.sync_ms_max + 1))
 
@@ -33,7 +33,7 @@ class Disk(Generic[S]):
         self._pending.pop(0)(self.state)
 
     def crash(self) -> None:
-        """Of the writes that were not finished, some of the oldest have got through."""
+        """Of the unfinished writes, some of the oldest have become durable."""
         survivors = self._random.randint(0, len(self._pending))
         for change in self._pending[:survivors]:
             change(self.state)

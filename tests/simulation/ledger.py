@@ -1,7 +1,7 @@
-"""What must hold of transactions: all or nothing of each, one outcome, and none that never ends.
+"""Invariants of transactions: atomic, with one outcome, and none that stays open for ever.
 
-The ledger knows what payers were told, and reads logs as those do who read what is committed: a
-record counts once its producer's marker says so. At the end it reads all that was ever committed.
+The ledger gets all responses to payers, and reads logs with read_committed: a record counts once
+its producer's marker is COMMIT. At the end it reads all committed batches.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from tests.simulation.simulation import Violation
 
 
 class Fate(Enum):
-    """What a payer knows of its transaction."""
+    """The outcome of a transaction, as its payer knows it."""
 
     OPEN = auto()
     COMMITTED = auto()
@@ -27,7 +27,7 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Payment:
-    """One transaction. `places` are the partitions in which it was acknowledged."""
+    """One transaction. `places` are the partitions in which its records were acknowledged."""
 
     name: str
     number: int
@@ -38,12 +38,12 @@ class Payment:
 
     @property
     def text(self) -> str:
-        """What its records say."""
+        """The value of its records."""
         return f"{self.name}:{self.number}"
 
 
 class Reading:
-    """A log from its beginning, at read_committed."""
+    """Reads a log from its beginning, with read_committed."""
 
     def __init__(self, ledger: "Ledger", place: int) -> None:
         self._ledger = ledger
@@ -51,7 +51,7 @@ class Reading:
         self._pending: dict[int, list[str]] = {}
 
     def take(self, data: bytes, offset: int) -> None:
-        """The next batch."""
+        """Read the next batch."""
         for entry in decode_entries(memoryview(data), offset):
             if isinstance(entry, TransactionMarker):
                 for text in self._pending.pop(entry.producer_id, ()):
@@ -87,7 +87,7 @@ class Ledger:
         payment.is_ending = True
 
     def decided(self, payment: Payment, *, is_commit: bool) -> None:
-        """The end was acknowledged."""
+        """The outcome was acknowledged."""
         payment.fate = Fate.COMMITTED if is_commit else Fate.ABORTED
         if is_commit:
             self._offsets[payment.name] = payment.number
@@ -95,14 +95,14 @@ class Ledger:
             raise Violation(f"{payment.text} was aborted and read before")
 
     def abandoned(self, payment: Payment) -> None:
-        """The payer began anew."""
+        """The payer has initialized its producer again."""
         is_open = payment.is_ending and payment.is_commit
         payment.fate = Fate.UNKNOWN if is_open else Fate.ABORTED
         if not is_open and self._read.get(payment.text):
             raise Violation(f"{payment.text} was never committed and is read")
 
     def told_offset(self, name: str, offset: int) -> None:
-        """A payer without an open transaction was told its stable offset."""
+        """A payer without an open transaction fetched its stable offset."""
         floor = self._offsets.get(name, -1)
         known = self.payments.get(f"{name}:{offset}")
         if offset < floor:
@@ -116,7 +116,7 @@ class Ledger:
         return Reading(self, place)
 
     def read(self, text: str, place: int) -> None:
-        """Somebody who reads what is committed has read this."""
+        """A read_committed consumer has read these records."""
         self.read_count += 1
         payment = self.payments.get(text)
         if payment is None:
@@ -126,7 +126,7 @@ class Ledger:
         self._read.setdefault(text, set()).add(place)
 
     def check_end(self, logs: Iterable[tuple[int, Iterable[tuple[int, bytes]]]]) -> None:
-        """Everything that was committed, by partition, is read: no transaction is torn."""
+        """All committed batches, by partition, are read: no transaction is partly visible."""
         self._read.clear()
         for place, batches in logs:
             reading = self.reading(place)
@@ -140,7 +140,7 @@ class Ledger:
                 raise Violation(f"{text} is torn: in {found} of {payment.places}")
 
     def check_offsets(self, batches: Iterable[tuple[int, bytes]]) -> None:
-        """The groups' offsets are those of transactions that were committed, and of all of them."""
+        """The groups' offsets are those of the committed transactions, and of all of them."""
         pending: dict[int, dict[str, int]] = {}
         offsets: dict[str, int] = {}
         for offset, data in batches:

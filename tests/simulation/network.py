@@ -1,7 +1,7 @@
-"""A network that delays, drops, doubles, reorders and cuts, as its settings and the lot decide.
+"""A network that delays, drops, duplicates, reorders and cuts, by its settings and at random.
 
-Messages overtake each other whenever their delays say so. A link is one direction between two
-hosts; cutting one leaves the other open, as real faults do.
+Messages with shorter delays overtake others. A link is one direction between two hosts; if it is
+cut, the other direction stays open, as in real faults.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _SLOW_FACTOR = 20
 
 
 class Network:
-    """Decides when a message arrives, how often, and whether at all."""
+    """Decides when and how often a message arrives."""
 
     __slots__ = ("_cut", "_random", "delay_ms_max", "delay_ms_min", "double_share", "drop_share")
 
@@ -25,7 +25,7 @@ class Network:
         self.double_share = 0.0
 
     def cut(self, senders: Iterable[int], receivers: Iterable[int]) -> None:
-        """Nothing passes in this direction any more, what is under way excepted."""
+        """Nothing passes in this direction any more, except what is in flight."""
         receivers = list(receivers)
         self._cut |= {(sender, to) for sender in senders for to in receivers if sender != to}
 
@@ -36,14 +36,14 @@ class Network:
         self.cut(others, some)
 
     def heal(self) -> None:
-        """Everything passes, unless it is dropped by chance."""
+        """Everything passes, unless it is dropped at random."""
         self._cut.clear()
 
     def is_cut(self, sender: int, to: int) -> bool:
         return (sender, to) in self._cut
 
     def delays_ms(self, sender: int, to: int) -> list[int]:
-        """How long each copy of a message is under way; none when it is lost."""
+        """The delay of each copy of a message; none if it is lost."""
         random = self._random
         if (sender, to) in self._cut or random.random() < self.drop_share:
             return []
@@ -53,7 +53,7 @@ class Network:
         return delays
 
     def delay_of_a_stream_ms(self) -> int:
-        """How long a message of a connection is under way, before those ahead of it are counted."""
+        """The delay of a message on a connection, without that of the messages before it."""
         return self._delay_ms()
 
     def _delay_ms(self) -> int:

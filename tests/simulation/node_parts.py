@@ -1,4 +1,4 @@
-"""What a simulated node is told, and how its processes talk to each other."""
+"""The settings of a simulated node, and the channels between its processes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _SLOW_MS_MAX = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """What all nodes of a cluster are told."""
+    """The settings of all nodes of a cluster."""
 
     raft: RaftSettings
     static: Mapping[str, str]
@@ -26,8 +26,8 @@ class NodeSettings:
 
 
 class Channel:
-    """From one process of a node to another: in order, and a little later; now and then (a share of
-    `slow_share`) by up to half a second."""
+    """From one process of a node to another: in order, and a little later; with probability
+    `slow_share` by up to half a second."""
 
     __slots__ = ("_due_ms", "_host_id", "_simulation", "_slow_share", "is_closed")
 

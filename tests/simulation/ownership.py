@@ -1,15 +1,14 @@
-"""Who owns what in groups whose members send heartbeats, by the log and by the members.
+"""Ownership in groups whose members send heartbeats, by the log and by the members.
 
 Owned are the partitions of a consumer group (KIP-848) and the tasks of a streams group (KIP-1071).
-Held against each other after every committed batch of the groups' topic, and whenever a member is
-told something:
+Checked after every committed batch of the group topic, and at every response to a member:
 
-- by the log a partition belongs to one member at a time, one that has still to give it up included;
-  so does an active task, and no process has a task twice, in whatever roles;
-- what a member is told, epoch and places, stands in the committed log;
-- nobody takes what another member of the group still has, whatever the log says;
-- the epoch of a member never goes back, in the log and in what it is told;
-- a member is told that it is not known only if the log has removed it since it was let in.
+- by the log a partition has one owner at a time, also until that has revoked it; so has an active
+  task, and no process has a task twice, in whatever roles;
+- epoch and places of a response are in the committed log;
+- no member adds a place that another member of the group still has, whatever the log says;
+- the epoch of a member never decreases, in the log and in responses;
+- a member gets UNKNOWN_MEMBER_ID only if the log has removed it since it joined.
 """
 
 from collections.abc import Iterable
@@ -39,7 +38,7 @@ _Who: TypeAlias = tuple[str, str]
 
 
 class Place(NamedTuple):
-    """A partition of a topic, or a task, which is one of a subtopology, in a role."""
+    """A partition of a topic, or a task: a partition of a subtopology in a role."""
 
     part: Uuid | str
     number: int
@@ -76,10 +75,10 @@ class Ownership:
         self.removed_count = 0
         self.standby_count = 0
         self._members: dict[_Who, str] = {}
-        """By the committed log, with the process that each is a part of, if that counts."""
+        """By the committed log, with the member's process, if that counts."""
         self._removed: set[_Who] = set()
         self._let_in: dict[_Who, int] = {}
-        """Who was told an epoch, and has not been told since that it is not known."""
+        """Members that got an epoch, and no fencing error since."""
         self._owned: dict[_Who, frozenset[Place]] = {}
         self._newest: dict[_Who, int] = {}
         self._said: set[tuple[_Who, int, frozenset[Place]]] = set()
@@ -89,7 +88,7 @@ class Ownership:
     # -- the log -----------------------------------------------------------------------------------
 
     def stored(self, record: Stored) -> None:
-        """A record has been committed."""
+        """A record is committed."""
         who = record.group_id, record.member_id
         if isinstance(record, ConsumerMemberRecord | StreamsMemberRecord):
             if record.value is None:
@@ -118,7 +117,8 @@ class Ownership:
     def _own(
         self, who: _Who, epoch: int, assigned: frozenset[Place], pending: frozenset[Place]
     ) -> None:
-        """By the log these places belong to a member, the latter until it has given them up."""
+        """By the log these places belong to a member; the old owner has them until it has
+        revoked them."""
         if epoch < self._newest.get(who, epoch):
             raise Violation(f"the epoch of {who[1]} goes back to {epoch}")
         self._newest[who] = epoch
@@ -137,7 +137,7 @@ class Ownership:
     def _clash(
         self, who: _Who, owned: Iterable[Place], other: _Who, theirs: Iterable[Place]
     ) -> list[Place]:
-        """What of the one member's places the other one must not have beside it."""
+        """The places of one member that the other may not have at the same time."""
         if other == who or other[0] != who[0]:
             return []
         process = self._members.get(who)
@@ -152,7 +152,7 @@ class Ownership:
     def told(
         self, group_id: str, member_id: str, epoch: int, assigned: frozenset[Place] | None
     ) -> None:
-        """A heartbeat was answered with this epoch and, if not None, these places."""
+        """The response to a heartbeat has this epoch and, if not None, these places."""
         who = group_id, member_id
         if epoch < self._let_in.get(who, epoch):
             raise Violation(f"{member_id} is told epoch {epoch} after {self._let_in[who]}")
@@ -169,12 +169,12 @@ class Ownership:
             )
 
     def takes(self, group_id: str, member_id: str, places: frozenset[Place]) -> None:
-        """A member begins with places."""
+        """A member adds places."""
         who = group_id, member_id
         self.taken_count += len(places)
         self.standby_count += sum(place.role != ACTIVE for place in places)
         self._has.setdefault(who, set()).update(places)
-        # Whoever was removed may not know it yet, and is not heard any more.
+        # A removed member may not know it yet. It is ignored.
         if who not in self._members:
             return
         for other, theirs in self._has.items():
@@ -185,13 +185,15 @@ class Ownership:
                 )
 
     def gives_up(self, group_id: str, member_id: str, places: frozenset[Place]) -> None:
-        """A member has ceased with places."""
+        """A member has revoked places."""
         self.given_up_count += len(places)
         self._has.setdefault((group_id, member_id), set()).difference_update(places)
 
     def refused(self, group_id: str, member_id: str, code: int) -> None:
-        """A member must begin anew, and has nothing any more. A consumer that is still a member
-        never has to: it is told again what it has not heard."""
+        """A member is fenced, and owns nothing any more.
+
+        A consumer that is still a member is never fenced: the response repeats what it has missed.
+        """
         who = group_id, member_id
         self._has.pop(who, None)
         if code == ErrorCode.FENCED_MEMBER_EPOCH and group_id == CONSUMER_GROUP:
@@ -202,7 +204,7 @@ class Ownership:
             del self._let_in[who]
 
     def unread(self, group_id: str, places: Iterable[Place]) -> set[Place]:
-        """What nobody of the group has."""
+        """Places that no member of the group has."""
         read = {
             place
             for who, theirs in self._has.items()

@@ -1,9 +1,9 @@
-"""Who uses transactions: payers of either version, and auditors, who read what is committed.
+"""Clients of transactions: payers of both transaction versions, and auditors with read_committed.
 
-A payer writes to some partitions and commits an offset of a group of its own, in one transaction,
-and ends it one way or the other. It asks again for as long as it takes; where a real client would
-give up, and now and then when it does not hear how a transaction has ended, it begins anew, which
-fences what it has left open. What it was told goes to the ledger.
+A payer writes to some partitions and commits an offset of its own group in one transaction, and
+commits or aborts it. It repeats its requests until they are answered. Where a real client would
+give up, and sometimes when the outcome of a transaction is unknown, it initializes its producer
+again, which fences the open transaction. The ledger gets all responses.
 """
 
 from collections.abc import Callable
@@ -116,11 +116,11 @@ class Payer(SimulatedClient):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of it is open, as far as it knows, and it begins nothing more."""
+        """Whether it has no open transaction, as far as it knows, and begins no new one."""
         return self.is_stopping and self._payment is None and not self.is_waiting
 
     def act(self) -> None:
-        """Go on, unless an answer is waited for."""
+        """Continue, unless a response is pending."""
         if self.is_waiting or self.simulation.now_ms < self._silent_until_ms:
             return
         if self._payment is None and self.step is not _Step.INIT:
@@ -129,7 +129,7 @@ class Payer(SimulatedClient):
             if self.step is not _Step.CHECK:
                 self._begin()
         if self.step is self._pausing_before:
-            # For longer than its transaction may take, now and then.
+            # Sometimes longer than the transaction timeout.
             self._pausing_before = None
             self._silent_until_ms = self.simulation.now_ms + self.random.randrange(2 * TIMEOUT_MS)
             return
@@ -160,7 +160,7 @@ class Payer(SimulatedClient):
         self.step = _Step.ADD if self.version == 1 else _Step.WRITE
 
     def _fail(self) -> None:
-        """Somebody else's turn, so to say: a new epoch."""
+        """Continue with a new producer epoch."""
         payment, self._payment = self._payment, None
         if payment is not None:
             self.ledger.abandoned(payment)
@@ -191,7 +191,7 @@ class Payer(SimulatedClient):
         )
 
     def _check(self) -> None:
-        """What it has committed is there."""
+        """Check that its committed offset is there."""
         topic = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])
         group = OffsetFetchRequestGroup(group_id=self.name, topics=[topic])
         request = OffsetFetchRequest(groups=[group], require_stable=True)
@@ -207,7 +207,7 @@ class Payer(SimulatedClient):
             code = found.error_code or found.topics[0].partitions[0].error_code
             if code:
                 return
-            # As for members: who was replaced may tell what was true.
+            # As for members: a coordinator that was replaced may return old offsets.
             if is_true and checker.is_leader(self._groups, coordinator):
                 self.ledger.told_offset(self.name, found.topics[0].partitions[0].committed_offset)
                 self.step = _Step.ADD
@@ -382,7 +382,7 @@ class Payer(SimulatedClient):
 
 
 class Auditor(SimulatedClient):
-    """Reads what is committed in one partition, again and again from the beginning."""
+    """Reads one partition with read_committed, over and over from the beginning."""
 
     def __init__(self, cluster: ClientCluster, ledger: Ledger, identity: Identity) -> None:
         super().__init__(cluster)

@@ -1,6 +1,6 @@
-"""Raft cores that are wrong, each in one thing that somebody has got wrong before.
+"""Raft cores with one bug each, all of which exist in some implementation.
 
-A core is made wrong where it makes one decision; everything else is the real one.
+One decision of a core is wrong; everything else is the real code.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,21 +35,21 @@ from odradek.cluster.raft.settings import RaftSettings
 
 
 class VotesBeforeTheDisk(RaftNode):
-    """Answers and asks for votes while they are not durable."""
+    """Grants and requests votes before they are durable."""
 
     def _is_durable(self, message: Message) -> bool:
         return isinstance(message, VoteRequest | VoteResponse) or super()._is_durable(message)
 
 
 class AcknowledgesBeforeTheDisk(RaftNode):
-    """Tells the leader that it has entries which are not durable."""
+    """Acknowledges entries to the leader before they are durable."""
 
     def _is_durable(self, message: Message) -> bool:
         return isinstance(message, AppendAccepted) or super()._is_durable(message)
 
 
 class ForgetsItsVote(RaftNode):
-    """Has no vote after a restart, as raftos."""
+    """Forgets its vote in a restart, as raftos does."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class ForgetsItsVote(RaftNode):
 
 
 class CommitsOldTerms(RaftNode):
-    """Counts replicas of entries of earlier terms (figure 8)."""
+    """Commits entries of earlier terms by counting replicas (figure 8)."""
 
     def _can_commit(self, index: int) -> bool:
         return True
 
 
 class CountsStaleVotes(RaftNode):
-    """Takes an answer to an earlier election for one to the present one, as raftos."""
+    """Counts a vote of an earlier election in the present one, as raftos does."""
 
     class _Election(Election):
         __slots__ = ()
@@ -101,7 +101,7 @@ class VotesForAnyLog(RaftNode):
 
 
 class TruncatesOnLateRequests(RaftNode):
-    """Cuts its log behind every request, as raftos."""
+    """Truncates its log behind every request, as raftos does."""
 
     class _Log(RaftLog):
         __slots__ = ()
@@ -119,7 +119,8 @@ class TruncatesOnLateRequests(RaftNode):
 
 
 class CommitsWhatWasNotConfirmed(RaftNode):
-    """Follows the leader's commit index beyond what the request has shown to match (figure 2)."""
+    """Applies the leader's commit index beyond the entries that the request has confirmed
+    (figure 2)."""
 
     class _Following(FollowerLog):
         __slots__ = ()
@@ -136,7 +137,7 @@ class CommitsWhatWasNotConfirmed(RaftNode):
 
 
 class TakesAnyChunk(RaftNode):
-    """Stores chunks of a snapshot wherever they belong."""
+    """Stores chunks of a snapshot at any position."""
 
     class _Incoming(IncomingSnapshot):
         __slots__ = ()
@@ -152,22 +153,22 @@ class TakesAnyChunk(RaftNode):
         super()._restart_timeout()
 
 
-class RehearsesNothing(RaftNode):
-    """Stands for election without asking whether it could win."""
+class CampaignsWithoutPreVote(RaftNode):
+    """Campaigns without a pre-vote."""
 
     def _pre_campaign(self) -> None:
         self._campaign(is_transfer=False)
 
 
-class RehearsesForTermsThatAreOver(RaftNode):
-    """Grants a pre-vote without looking at its term (thesis 9.6)."""
+class GrantsPreVotesForOldTerms(RaftNode):
+    """Grants a pre-vote without a check of its term (thesis 9.6)."""
 
     def _answer_vote(self, message: VoteRequest, *, is_granted: bool) -> None:
         super()._answer_vote(message, is_granted=is_granted or message.is_pre_vote)
 
 
 class _LeadsWrongly(RaftNode):
-    """Leads with one method of its leadership replaced."""
+    """A leader with one method replaced."""
 
     wrong: type[Leadership]
 
@@ -186,7 +187,7 @@ class _ObserversCounted(Leadership):
 
 
 class CountsObservers(_LeadsWrongly):
-    """Takes those who only follow for voters."""
+    """Counts observers as voters."""
 
     wrong = _ObserversCounted
 
@@ -202,7 +203,7 @@ class _CountedBeforeTheDisk(Leadership):
 
 
 class CountsItselfBeforeTheDisk(_LeadsWrongly):
-    """Counts its own entries while they are not durable."""
+    """Counts its own entries before they are durable."""
 
     wrong = _CountedBeforeTheDisk
 
@@ -217,13 +218,13 @@ class _CountedAfterRemoval(Leadership):
 
 
 class CountsItselfAfterItsRemoval(_LeadsWrongly):
-    """Goes on counting itself when it has no vote any more (thesis 4.2.2)."""
+    """Counts itself after its removal from the voters (thesis 4.2.2)."""
 
     wrong = _CountedAfterRemoval
 
 
 class ChangesManyVotersAtOnce(RaftNode):
-    """Takes the next step of the configuration before the last is committed (thesis 4.1)."""
+    """Begins the next configuration change before the last one is committed (thesis 4.1)."""
 
     def propose_membership_change(
         self, change: MembershipChange, now_ms: int

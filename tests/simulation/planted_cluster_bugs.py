@@ -1,7 +1,7 @@
-"""Clusters that are wrong, each in one thing that somebody has got wrong before.
+"""Clusters with one bug each, all of which exist in some implementation.
 
-Everything is the real thing but one function. Some of these bugs were ours: the simulation found
-them, and would find them again.
+One function is wrong; everything else is the real code. Some of these bugs were ours, found by the
+simulation.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ from tests.simulation.trouble import (
 
 
 class PlantedBug(NamedTuple):
-    """`wrong` in place of what `owner` calls `name`, and the trouble in which it shows soonest."""
+    """`wrong` replaces the attribute `name` of `owner`; `trouble` shows it soonest."""
 
     owner: object
     name: str
@@ -308,7 +308,7 @@ PLANTED: dict[str, PlantedBug] = {
         replace(GROUPS, rewind_interval_ms=150),
         "was acknowledged before",
     ),
-    # Ours, found by the simulation.
+    # This one was ours, found by the simulation.
     "coordinators take their logs for committed": PlantedBug(
         ShardRuntime, "load", _takes_its_log_for_committed, UNSTEADY, "offset|belongs to|owns"
     ),

@@ -1,4 +1,4 @@
-"""Coordinators of consumer and streams groups (KIP-848, 1071) that are wrong, each in one thing."""
+"""Coordinators of consumer and streams groups (KIP-848, KIP-1071) with one bug each."""
 
 import msgspec
 
@@ -41,7 +41,7 @@ def _keeps_epochs_to_itself(
     owned: Partitions | None,
     step: GroupStep,
 ) -> ConsumerCurrentAssignment:
-    """Writes a member's step only if partitions change with it."""
+    """Writes a member's epoch only together with a change of its partitions."""
     count = len(step.records)
     current = _maybe_reconcile(group, resolved, member, goal, owned, step)
     if current.assigned == resolved.current.assigned:
@@ -71,7 +71,7 @@ def _goes_back_to_the_epoch_before(
     owned: TasksTuple | None,
     is_free: IsFree,
 ) -> StreamsCurrentAssignment:
-    """Takes a member that has missed an answer for one that has still to hear of its epoch."""
+    """Treats a member that missed a response like one that has not reached its epoch."""
     following = reconcile(
         current, unit, target_epoch=target_epoch, target=target, owned=owned, is_free=is_free
     )
@@ -131,7 +131,7 @@ PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
         STREAMS,
         "goes back|is told epoch",
     ),
-    # Ours, found by the simulation.
+    # This one was ours, found by the simulation.
     "a batch is written though the one before it was refused": PlantedBug(
         ShardRuntime,
         "take_batches",

@@ -1,4 +1,4 @@
-"""Share groups that are wrong, each in one thing; as `planted_cluster_bugs`."""
+"""Share groups with one bug each; see `planted_cluster_bugs`."""
 
 import msgspec
 

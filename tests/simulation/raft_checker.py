@@ -1,7 +1,7 @@
-"""What must hold after every event in a quorum (figure 3 of the paper, and what follows from it).
+"""Invariants of a quorum after every event (figure 3 of the paper and its consequences).
 
-The checker sees all hosts at once, disks included. It holds every fact it has seen against every
-later one, so that each event costs what it has changed and no more.
+The checker sees all hosts with their disks. It checks every event against all facts that it has
+seen before, at a cost that depends on the event only.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class RaftChecker:
     # -- what hosts do -----------------------------------------------------------------------------
 
     def sent(self, host: RaftHost, message: Message) -> None:
-        """Nothing is said that the disk does not bear out, nothing said twice differently."""
+        """Messages agree with the sender's disk, and with its earlier messages."""
         disk = host.disk.state
         match message:
             case VoteResponse(is_granted=True, is_pre_vote=False):
@@ -57,13 +57,13 @@ class RaftChecker:
             case VoteRequest(is_pre_vote=False):
                 self._voted(host, message.term, host.own_id)
                 if not message.is_transfer:
-                    self._check_rehearsal(host, message.term)
+                    self._check_pre_vote(host, message.term)
             case VoteResponse(is_granted=True):
                 if message.term <= disk.hard_state.term:
                     raise Violation(f"{host.own_id} rehearses an election for a term that is over")
                 self._rehearsals.setdefault((message.to, message.term), set()).add(host.own_id)
             case AppendAccepted():
-                # A host that has seen a greater term meanwhile may say what was true before.
+                # A host that has seen a greater term meanwhile may still send what was true before.
                 mark = disk.snapshot
                 is_covered = mark is not None and mark.index >= message.match_index
                 if disk.last_index < message.match_index and not is_covered:
@@ -92,10 +92,11 @@ class RaftChecker:
         if host.disk.state.hard_state.term < term:
             raise Violation(f"{host.own_id} answers in term {term} before it is on its disk")
 
-    def _check_rehearsal(self, host: RaftHost, term: int) -> None:
-        """Thesis 9.6: a candidate only increments its term if a majority would vote for it."""
-        # Its requests may have waited for the disk, while somebody else was elected and who votes
-        # has changed: those count who voted when it stood.
+    def _check_pre_vote(self, host: RaftHost, term: int) -> None:
+        """Thesis 9.6: a candidate increments its term only after a majority has granted its
+        pre-vote."""
+        # Its requests may have waited for the disk, while another candidate was elected and the
+        # voters changed. The voters at the time of the campaign count.
         voters = self._electorates.get((host.own_id, term), host.node.configuration.voter_ids)
         granted = self._rehearsals.get((host.own_id, term), set()) | {host.own_id}
         if len(granted & set(voters)) < majority_of(len(voters)):
@@ -114,7 +115,7 @@ class RaftChecker:
                 raise Violation(f"two logs differ at or before {entry.index} of term {entry.term}")
 
     def applied(self, host: RaftHost, entry: Entry) -> None:
-        """State machine safety, and answers to clients."""
+        """State machine safety, and responses to clients."""
         self._check_state(host, entry.term)
         waiting = self._waiting.get((entry.index, entry.term))
         if waiting == host.own_id and entry.index not in self.acknowledged:
@@ -122,7 +123,7 @@ class RaftChecker:
             self.acknowledged_index = max(self.acknowledged_index, entry.index)
 
     def installed(self, host: RaftHost) -> None:
-        """A snapshot is the state that applying would have led to."""
+        """A snapshot has the state that applying the entries leads to."""
         self.install_count += 1
         self._check_state(host, host.applied_term)
 
@@ -184,7 +185,7 @@ class RaftChecker:
             self._check_majority(host)
 
     def _check_majority(self, host: RaftHost) -> None:
-        """What a leader calls committed is on the disks of a majority of those who vote."""
+        """The entries that a leader has committed are on the disks of a majority of the voters."""
         log = host.node.log
         index, term = log.committed_index, log.term_at(log.committed_index)
         voters = host.node.configuration.voter_ids

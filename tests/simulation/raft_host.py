@@ -1,8 +1,8 @@
 """A Raft core with its driver, its disk and a state machine, as a host of the simulation.
 
-The driver does what `cluster.raft.ready` demands, with syncs that take their time while other
-things happen. The state machine is a running checksum over the commands and their number, so that
-two of them are equal exactly if the same commands were applied in the same order, snapshots or not.
+The driver follows `cluster.raft.ready`, with syncs that take time while other things happen. The
+state machine is a checksum over the commands, and their count. So two hosts have the same state
+exactly if they have applied the same commands in the same order, with or without snapshots.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ from tests.simulation.disk import Disk
 from tests.simulation.simulation import Simulation, Violation
 
 STATE_BYTES = 12
-"""Of a snapshot are the checksum and the number of commands."""
+"""A snapshot has the checksum and the number of commands."""
 _SNAPSHOT_PADDING = b"." * 50
 
 
 class Observer(Protocol):
-    """Who sees everything that a host does. It must not change anything."""
+    """Observes everything that a host does. It must not change anything."""
 
     def sent(self, host: "RaftHost", message: Message) -> None: ...
 
@@ -41,7 +41,7 @@ class Observer(Protocol):
 
 
 class RaftDisk:
-    """What the metadata log keeps."""
+    """The content of the metadata log."""
 
     def __init__(self) -> None:
         self.hard_state = HardState()
@@ -66,7 +66,7 @@ class RaftDisk:
         return mark.term if mark is not None and mark.index == index else None
 
     def write(self, ready: Ready) -> None:
-        """Everything that a Ready wants on the disk."""
+        """Write everything that a Ready has for the disk."""
         if ready.hard_state is not None:
             self.hard_state = ready.hard_state
         if ready.entries:
@@ -85,7 +85,7 @@ class RaftDisk:
                 self.complete(chunk.snapshot, self.incoming)
 
     def complete(self, mark: SnapshotMetadata, content: bytes) -> None:
-        """A snapshot is whole; a log that does not reach it goes (as `MetadataLog` does it)."""
+        """A snapshot is complete; a log that does not reach it is deleted (as in `MetadataLog`)."""
         if crc32c(content) != mark.checksum or len(content) != mark.size:
             raise Violation(f"the snapshot at {mark.index} is spoiled")
         if self.term_at(mark.index) != mark.term:
@@ -94,7 +94,7 @@ class RaftDisk:
         self.snapshot, self.content = mark, content
 
     def drop_prefix(self, first_index: int) -> None:
-        """Entries below `first_index` go."""
+        """Delete the entries below `first_index`."""
         count = first_index - 1 - self.previous_index
         if count > 0:
             self.previous_term = self.entries[count - 1].term
@@ -154,7 +154,7 @@ class RaftHost:
         self.disk.crash()
 
     def wipe(self) -> None:
-        """The disk is replaced by an empty one."""
+        """Replace the disk by an empty one."""
         self.disk.state = RaftDisk()
 
     def receive(self, message: object) -> None:
@@ -169,16 +169,16 @@ class RaftHost:
         return self.node.next_deadline_ms()
 
     def clock_ms(self) -> int:
-        """The time as the host has it."""
+        """The host's clock."""
         return self._simulation.now_ms
 
     def ask(self, question: Callable[[RaftNode], None]) -> None:
-        """Whatever a user of the core wants of it."""
+        """Run an operation of the core's users."""
         question(self.node)
         self._settle()
 
     def take_snapshot(self, kept_entries: int) -> None:
-        """Of what is applied, keeping some entries for followers that are not far behind."""
+        """Of the applied state; keeps some entries for followers that are not far behind."""
         index = self.applied_index
         log, disk = self.node.log, self.disk.state
         is_newer = disk.snapshot is None or index > disk.snapshot.index
@@ -197,7 +197,7 @@ class RaftHost:
         self._settle()
 
     def state_content(self) -> bytes:
-        """What a snapshot has besides the checksum."""
+        """The content of a snapshot besides the checksum."""
         return _SNAPSHOT_PADDING
 
     # -- the driver's duties -----------------------------------------------------------------------

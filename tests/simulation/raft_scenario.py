@@ -1,10 +1,9 @@
-"""A quorum with clients, faults and operators, and what it owes when the faults are over.
+"""A quorum with clients, faults and operators, and its obligations after the faults.
 
-Clients propose wherever they believe a leader to be, believing themselves now and then.
-Faults crash, stop and cut hosts; operators add and remove voters, move leadership and take
-snapshots. When it is over everything is healed: then the quorum has to elect a leader, commit
-again, and every host must come to the same state, in which nothing is missing that was
-acknowledged.
+Clients propose to the host that they believe to be the leader, sometimes to one that believes so
+itself. Faults crash, pause and cut off hosts; operators add and remove voters, transfer leadership
+and take snapshots. At the end everything is healed: then the quorum has to elect a leader and
+commit again, and every host must reach the same state, which has every acknowledged entry.
 """
 
 from collections.abc import Callable
@@ -44,7 +43,7 @@ _HEALING_STEP_MS = 250
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumTrouble:
-    """What befalls a quorum, and how often. Intervals are means; 0 is never."""
+    """The faults of a quorum and their mean intervals; 0 is never."""
 
     voter_count: int = 3
     observer_count: int = 1
@@ -60,9 +59,9 @@ class QuorumTrouble:
     transfer_interval_ms: int = 2_500
     wipe_interval_ms: int = 0
     is_wiped_as_itself: bool = False
-    """Whether a host with a new disk comes back under its old id, which it must not."""
+    """Whether a host with a new disk returns under its old id, which is forbidden."""
     leader_share: float = 0.3
-    """How often a fault looks for a leader."""
+    """The share of faults that hit a leader."""
     delay_ms_max: int = 5
     drop_share: float = 0.03
     double_share: float = 0.03
@@ -75,8 +74,8 @@ _ONE_AT_A_TIME = msgspec.structs.replace(SETTINGS, append_bytes_max=1, window_re
 PROFILES: Final[tuple[QuorumTrouble, ...]] = (
     QuorumTrouble(),
     QuorumTrouble(voter_count=5, observer_count=0),
-    # Leaders that are cut off from everybody as soon as they have begun, requests that arrive when
-    # everything has changed, one entry in each: what the paper's figure 8 is made of.
+    # Leaders are cut off right after their election, and requests with one entry each arrive much
+    # later: the ingredients of the paper's figure 8.
     QuorumTrouble(
         voter_count=5,
         observer_count=0,
@@ -93,7 +92,7 @@ PROFILES: Final[tuple[QuorumTrouble, ...]] = (
         delay_ms_max=100,
         leader_share=0.9,
     ),
-    # Everybody falls over and is back at once, while votes are under way.
+    # All hosts crash and restart at once, while votes are in flight.
     QuorumTrouble(
         voter_count=5,
         observer_count=0,
@@ -107,16 +106,16 @@ PROFILES: Final[tuple[QuorumTrouble, ...]] = (
         delay_ms_max=120,
         leader_share=0.5,
     ),
-    # Disks break for good, and those who had them are replaced.
+    # Disks are lost, and their hosts are replaced.
     QuorumTrouble(
         voter_count=3, observer_count=2, wipe_interval_ms=1_000, membership_interval_ms=200
     ),
-    # A quorum that grows from one and shrinks again.
+    # A quorum that grows from one voter and shrinks again.
     QuorumTrouble(voter_count=1, observer_count=3, membership_interval_ms=400),
     QuorumTrouble(
         voter_count=3, observer_count=2, membership_interval_ms=150, transfer_interval_ms=600
     ),
-    # Everybody is behind, and what they need is gone.
+    # All followers are behind the first entry of the leader's log.
     QuorumTrouble(
         propose_interval_ms=20,
         snapshot_interval_ms=150,
@@ -126,7 +125,7 @@ PROFILES: Final[tuple[QuorumTrouble, ...]] = (
         delay_ms_max=30,
     ),
 )
-"""Seed n has the trouble of profile n modulo their number."""
+"""Seed n has the faults of profile n modulo their number."""
 FIGURE_8, RESTARTS, WIPES, GROWTH, MEMBERSHIP, SNAPSHOTS = PROFILES[2:]
 
 
@@ -162,17 +161,17 @@ class RaftScenario:
 
     @property
     def present(self) -> dict[int, RaftHost]:
-        """The hosts that are there, running or not: all that were never wiped."""
+        """The hosts that were never wiped, running or not."""
         return {own_id: host for own_id, host in self.hosts.items() if own_id not in self._gone}
 
     def run(self) -> None:
-        """Trouble, then healing. Raises SimulationFailure with the seed."""
+        """Faults, then healing. Raises SimulationFailure with the seed."""
         self.begin()
         self.simulation.run(self.trouble.duration_ms)
         self._heal()
 
     def begin(self) -> None:
-        """From now on there is trouble."""
+        """Start; from now on faults are injected."""
         trouble, simulation = self.trouble, self.simulation
         simulation.network.delay_ms_max = trouble.delay_ms_max
         simulation.network.drop_share = trouble.drop_share
@@ -202,7 +201,7 @@ class RaftScenario:
     # -- clients -----------------------------------------------------------------------------------
 
     def _somebody(self) -> int | None:
-        """A host to ask: one that leads, mostly."""
+        """A host for a request: mostly a leader."""
         running = [own_id for own_id in self.present if self.simulation.is_running(own_id)]
         leading = [own_id for own_id in running if self.hosts[own_id].node.role is Role.LEADER]
         some = leading if leading and self._random.random() < 0.95 else running
@@ -249,10 +248,8 @@ class RaftScenario:
             self.simulation.start(own_id)
 
     def _wipe(self) -> None:
-        """A voter loses its disk for good and comes back with an empty one, as somebody else.
-
-        One at a time, and only when all agree who votes: Raft can bear the loss of a minority.
-        """
+        """A voter loses its disk and returns with an empty one, under a new id. One at a time,
+        and only when all hosts agree on the voters: Raft tolerates the loss of a minority."""
         configurations = {host.node.configuration.voter_ids for host in self.present.values()}
         if len(configurations) > 1 or self._random.random() > 0.8:
             return
@@ -313,7 +310,7 @@ class RaftScenario:
             step: MembershipChange = RemoveVoter(member) if is_voter else AddVoter(Voter(member))
             lost = self._lost_voters()
             if lost and is_voter:
-                # Whoever operates a quorum takes out those who will not return, and nobody else.
+                # An operator removes voters that will not return, and no others.
                 step = RemoveVoter(lost[0])
             elif is_voter and len(node.configuration.voters) <= 2 and self._random.random() < 0.7:
                 return
@@ -325,7 +322,7 @@ class RaftScenario:
         self._ask(own_id, change)
 
     def _lost_voters(self) -> list[int]:
-        """Voters, in anybody's eyes, that will not return."""
+        """Voters in any host's configuration that will not return."""
         seen = [host.node.configuration for host in self.present.values()]
         return [gone for gone in sorted(self._gone) if any(c.is_voter(gone) for c in seen)]
 
@@ -342,7 +339,7 @@ class RaftScenario:
     # -- the end -----------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """Every fault ends, and the quorum has ten seconds to be whole again."""
+        """End every fault, and wait up to ten seconds until the quorum is healthy."""
         simulation = self.simulation
         self._is_over = True
         simulation.note("everything is healed")
@@ -372,7 +369,7 @@ class RaftScenario:
                 raise SimulationFailure(simulation.report(error))
 
     def _commit_once_more(self) -> int:
-        """Propose something to who leads last; where it stands once that is committed, or 0."""
+        """Propose an entry to the newest leader; returns its index once it is committed, or 0."""
         proposed = self._last_proposal
         if proposed is not None:
             index, term = proposed.index, proposed.term

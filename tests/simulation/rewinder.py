@@ -1,9 +1,9 @@
-"""Somebody who rewinds a group while its members commit and the cluster is in trouble.
+"""Rewinds a group while its members commit and faults are injected.
 
-Each rewind is of some of the partitions, and leaps further than members ever get by committing. So
-whoever is told a leap of another partition is told too much, and whoever is told a smaller offset
-than that of a rewind which was answered is told one that was committed before it: the checker's
-promise that an acknowledged offset is never lost holds exactly as long as old commits never win.
+Each rewind is of some partitions, and jumps further than members ever get by committing. So a
+member that sees a jump of another partition has seen too much. A member that sees an offset below
+that of an answered rewind has seen an older commit: the checker's rule that an acknowledged offset
+is never lost holds exactly if old commits never win.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from tests.simulation.cluster_node import ClusterNode
 LEAP: Final = 1_000_000
 _TIMEOUT_MS: Final = 1_200
 _LAG_MS: Final = 2 * PATIENCE_MS
-"""How long a request may be on its way that nobody waits for any more. One that came after the next
-rewind would be a rewind of its own."""
+"""The longest delay of a request after its timeout. If it arrived after the next rewind, it
+would be another rewind."""
 
 
 class Rewinder(SimulatedClient):
-    """See the module's docstring. A rewind is asked for until it is answered."""
+    """See the module's docstring. A rewind is repeated until it is answered."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Rewinder(SimulatedClient):
         self._lost_at_ms = -_LAG_MS
 
     def act(self) -> None:
-        """Ask, unless an answer is waited for."""
+        """Send a rewind, unless a response is pending."""
         if self.is_waiting:
             return
         if not self._is_asking and self.simulation.now_ms < self._lost_at_ms + _LAG_MS:
@@ -96,7 +96,7 @@ class Rewinder(SimulatedClient):
             return
         assert isinstance(response, RewindResult)
         if response.error_code is ErrorCode.OPERATION_NOT_ATTEMPTED:
-            # It could not be written, and asking once more would not help.
+            # It could not be written, and a repeated request would not help.
             self._is_asking = False
         if response.error_code is not ErrorCode.NONE:
             return

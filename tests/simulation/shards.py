@@ -1,7 +1,7 @@
-"""Coordinators' shards on the router of a simulated node: the real hosts, runtimes and shards.
+"""Coordinator shards on the router of a simulated node: the real hosts, runtimes and shards.
 
-They have a loop with the node's clock, and read and write their logs as
-`node/router/shards/shard_log.py` does, through the worker and its store.
+Their loop has the node's clock. They read and write their logs as `node/router/shards/shard_log.py`
+does, through the worker and its store.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ PRODUCE_TIMEOUT_MS = 1_500
 
 
 class ShardNode(Protocol):
-    """What shards know of the node that they are on."""
+    """The node as shards see it."""
 
     own_id: int
     incarnation: int
@@ -49,7 +49,7 @@ class ShardNode(Protocol):
 
 
 class ShardRouter(Protocol):
-    """And of its router."""
+    """The router as shards see it."""
 
     image: MetadataImage
     metadata: MetadataCache
@@ -65,7 +65,7 @@ class ShardRouter(Protocol):
 
 
 class Loop:
-    """What `ShardHost` asks of asyncio's loop, with the node's clock."""
+    """The part of asyncio's loop that `ShardHost` uses, with the node's clock."""
 
     def __init__(self, node: ShardNode) -> None:
         self._node = node
@@ -93,7 +93,7 @@ class Loop:
 
 
 class Handle:
-    """Of a call to come."""
+    """The handle of a scheduled call."""
 
     def __init__(self) -> None:
         self.is_cancelled = False
@@ -103,7 +103,7 @@ class Handle:
 
 
 class SimulatedShardLog:
-    """`ShardLog` of one partition, by the router's way."""
+    """`ShardLog` of one partition, through the router."""
 
     def __init__(self, router: ShardRouter, identity: Identity) -> None:
         self._router = router
@@ -157,7 +157,7 @@ def _not_yet() -> Reply[Any]:
 
 
 class SimulatedShards:
-    """The shards of one kind that a router hosts; as `Coordinators`."""
+    """The shards of one coordinator on this router; as `CoordinatorService`."""
 
     def __init__(
         self,
@@ -177,11 +177,11 @@ class SimulatedShards:
         self._next_id = 0
 
     def call(self, key: str, request: object, api_version: int = 0) -> Reply[object]:
-        """Have the shard of the key answer; ApiError if it does not."""
+        """The response of the key's shard; ApiError if it fails."""
         return self.call_shard(self.shard_of(key), request, api_version)
 
     def call_shard(self, shard: int, request: object, api_version: int = 0) -> Reply[object]:
-        """Have one shard answer."""
+        """The response of one shard."""
         reply: Reply[object] = Reply()
         host = self.hosts.get(shard)
         if host is None:
@@ -197,7 +197,7 @@ class SimulatedShards:
                 api_version=api_version,
                 client_id="member",
                 client_host="/simulated",
-                # Answers get lost in any order: as if each request had a connection of its own.
+                # Responses are lost in any order, as if each request had its own connection.
                 connection_id=number,
                 fresh_id=f"{node.own_id}-{node.incarnation}-{number}",
             )
@@ -205,7 +205,7 @@ class SimulatedShards:
         return reply
 
     def shard_of(self, key: str) -> int:
-        """The shard of a key; -1 while there is no topic."""
+        """The shard of a key; -1 while the topic does not exist."""
         topic = self.topic()
         return -1 if topic is None else shard_of(key, len(topic.partitions))
 
@@ -215,11 +215,11 @@ class SimulatedShards:
         return NO_LEADER if topic is None else topic.partitions[self.shard_of(key)].leader
 
     def topic(self) -> TopicImage | None:
-        """The kind's topic."""
+        """The topic of the coordinator."""
         return self._router.image.topics_by_name.get(self._topic_name)
 
     def follow(self) -> None:
-        """Host what the router's image says; as `Coordinators.on_image`."""
+        """Host the shards of the router's image; as `CoordinatorService.on_image`."""
         hosted = {shard: host.leader_epoch for shard, host in self.hosts.items()}
         topic, node = self.topic(), self._router.node
         changes = hosting_changes(hosted, shards_to_host(topic, node_id=node.own_id))

@@ -1,9 +1,10 @@
-"""What share groups owe: nobody has what another one has, and what was accepted is done with.
+"""Invariants of share groups: no two members hold a record, and accepted records are not delivered
+again.
 
-The checker hears of every acquisition, and of every answer to an acknowledgement. A leader that was
-deposed and has not heard of it may give out what its successor has had accepted, as in Kafka; what
-its members make of it is fenced. So an acquisition is held against what was accepted in its epoch
-or before, and an acceptance against all others.
+The checker gets every acquisition, and every response to an acknowledgement. A deposed leader that
+does not know it yet may deliver records that were accepted at its successor, as in Kafka; its
+members' acknowledgements are fenced. So an acquisition is checked against the acceptances in its
+epoch or before, and an acceptance against all others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from tests.simulation.store import Identity
 
 
 class _Stored:
-    """What the log says of a share-partition, record by record: (delivery count, state)."""
+    """The state of a share partition in the log, record by record: (delivery count, state)."""
 
     def __init__(self, state_epoch: int) -> None:
         self.state_epoch = state_epoch
@@ -29,7 +30,7 @@ class _Stored:
         self.records: dict[int, tuple[int, int]] = {}
 
     def take(self, start_offset: int, batches: Iterable[PersisterStateBatch]) -> None:
-        """The further stage of each record counts."""
+        """Keep the further state of each record."""
         self.start_offset = max(start_offset, self.start_offset)
         for first, last, state, count in batches:
             for offset in range(first, last + 1):
@@ -53,7 +54,7 @@ class ShareChecker:
         self.acquired_count = 0
         self.accepted_count = 0
         self.again_count = 0
-        """Records that were given to somebody once more."""
+        """The number of records that were delivered again."""
         self.snapshot_count = 0
         self._accepted: dict[tuple[Identity, int], int] = {}
         self._seen: set[tuple[Identity, int]] = set()
@@ -68,7 +69,7 @@ class ShareChecker:
         now_ms: int,
         until_ms: int,
     ) -> None:
-        """A member has these records; for how long, by the clock of its leader."""
+        """A member holds these records, up to a deadline on the clock of their leader."""
         holders = self._holders.setdefault(hosted, {})
         epoch = hosted.leader_epoch
         for offset in range(taken.start, taken.end):
@@ -79,7 +80,7 @@ class ShareChecker:
                     f"{offset} was accepted in epoch {accepted} and is given to {member} in {epoch}"
                 )
             holder, end_ms = holders.get(offset, (member, now_ms))
-            # A clock of whole milliseconds may be one behind the timer that has gone off.
+            # A clock of whole milliseconds may be one behind the timer that has fired.
             if end_ms > now_ms + 1:
                 raise Violation(f"{offset} is given to {member} while {holder} has it")
             holders[offset] = member, until_ms
@@ -88,7 +89,7 @@ class ShareChecker:
             self._seen.add(record)
 
     def answered(self, hosted: HostedSharePartition, batches: Sequence[Acknowledgement]) -> None:
-        """A member is told that what it said of these records counts."""
+        """A member got an acknowledgement for these records."""
         holders = self._holders.setdefault(hosted, {})
         for batch in batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
@@ -104,13 +105,13 @@ class ShareChecker:
         self.accepted_count += 1
 
     def left(self, hosted: HostedSharePartition, member: str) -> None:
-        """What a member had is nobody's."""
+        """The records of a member are released."""
         holders = self._holders.get(hosted, {})
         for offset in [offset for offset, held in holders.items() if held[0] == member]:
             del holders[offset]
 
     def stored(self, entries: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """This is committed: no snapshot knows less than what is there before it."""
+        """This state is committed: no snapshot has less than the states before it."""
         for key, value in entries:
             record = None if key is None else decode(key, value)
             assert record is not None
@@ -131,7 +132,7 @@ class ShareChecker:
             self._stored[record.key] = snapshot
 
     def check_durable(self, known: Mapping[ShareKey, ShareState]) -> None:
-        """At the end all that was accepted is durable."""
+        """At the end all accepted records are durable."""
         for (topic_id, partition), offset in self._accepted:
             state = known.get(ShareKey(GROUP, topic_id, partition))
             if state is None:

@@ -1,9 +1,10 @@
-"""Share groups on the router of a simulated node: what they durably know, and who holds what.
+"""Share groups on the router of a simulated node: durable share states and the records that members
+hold.
 
-Real are the shards of `__share_group_state` with their hosts and runtimes, the handlers of the APIs
-between nodes, `SharePersister`, and `SharePartitions` with the machines of the partitions that are
-led here. This module is what the handlers of ShareFetch and ShareAcknowledge are to them. Nodes ask
-each other over a network that loses, doubles and delays.
+Real code are the shards of `__share_group_state` with their hosts and runtimes, the handlers of the
+APIs between nodes, `SharePersister`, and `SharePartitions` with the state machines of the
+partitions that are led here. This module replaces the handlers of ShareFetch and ShareAcknowledge.
+Nodes send each other requests over a network that loses, duplicates and delays.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ ASK_TIMEOUT_S = 0.6
 """Instead of three seconds: simulated nodes are away for a second at most."""
 LATE_SHARE = 0.4
 LATE_MS_MAX = 800
-"""Some of what is asked arrives once more, and late."""
+"""Some requests arrive a second time, up to this much later."""
 
 _HANDLERS: dict[type, tuple[ApiKey, Handler]] = {
     messages.InitializeShareGroupStateRequest: (
@@ -66,7 +67,7 @@ _HANDLERS: dict[type, tuple[ApiKey, Handler]] = {
 
 
 class ShareAsk(NamedTuple):
-    """A router asks another one."""
+    """A request of one router to another."""
 
     sender: int
     incarnation: int
@@ -75,7 +76,7 @@ class ShareAsk(NamedTuple):
 
 
 class ShareAnswer(NamedTuple):
-    """And is answered; `incarnation` is that of who asked."""
+    """The response; `incarnation` is that of the requesting router."""
 
     incarnation: int
     number: int
@@ -83,7 +84,7 @@ class ShareAnswer(NamedTuple):
 
 
 class ShareFetched(NamedTuple):
-    """What a member has got; in the leader's epoch."""
+    """The records that a member has acquired, in the leader's epoch."""
 
     error_code: ErrorCode
     leader_epoch: int = -1
@@ -91,7 +92,7 @@ class ShareFetched(NamedTuple):
 
 
 class ShareAcknowledged(NamedTuple):
-    """What became of a member's acknowledgements, in the epoch of the leader that took them."""
+    """The results of a member's acknowledgements, in the epoch of the leader that applied them."""
 
     error_code: ErrorCode
     leader_epoch: int = -1
@@ -99,7 +100,7 @@ class ShareAcknowledged(NamedTuple):
 
 @dataclass(slots=True)
 class Acknowledgement:
-    """As the wire has it: both offsets included."""
+    """As on the wire: both offsets are inclusive."""
 
     first_offset: int
     last_offset: int
@@ -107,7 +108,7 @@ class Acknowledgement:
 
 
 class ShareWatcher(Protocol):
-    """Who sees what share-partitions do. It must not change anything."""
+    """Observes what share partitions do. It must not change anything."""
 
     def share_acquired(
         self,
@@ -126,14 +127,14 @@ class ShareWatcher(Protocol):
 
 
 class _Partitions(SharePartitions):
-    """On terms that bring trouble within seconds."""
+    """With settings that cause trouble within seconds."""
 
     def group_settings(self, group_id: str) -> ShareGroupSettings:
         return TERMS
 
 
 class _Logs:
-    """The logs of the node, and the reader and the status table of its one store."""
+    """The logs of the node, with the reader and the status table of its only store."""
 
     def __init__(self, router: ShardRouter) -> None:
         self._router = router
@@ -175,7 +176,8 @@ class _Logs:
 
 
 class _Nobody:
-    """Nobody waits for a fetch, and somebody always has a session."""
+    """Replaces the fetch purgatory and the sessions: no fetch waits, and every member has a
+    session."""
 
     def on_advanced(self, _store: int, _numbers: object) -> None: ...
 
@@ -186,7 +188,7 @@ class _Nobody:
 
 
 class ShareHost:
-    """See the module's docstring. Made at every start of the router's process."""
+    """See the module's docstring. Created at every start of the router's process."""
 
     def __init__(self, router: ShardRouter, loop: Loop, watcher: ShareWatcher) -> None:
         self.node_id = router.node.own_id
@@ -240,7 +242,7 @@ class ShareHost:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def send(self, node_id: int, request: object) -> Reply[Any]:
-        """As `Neighbours.ask`."""
+        """As `InterBrokerClient.ask`."""
         self._next_id = number = self._next_id + 1
         reply = self._asked[number] = Reply()
         node = self._router.node
@@ -248,7 +250,7 @@ class ShareHost:
         node.simulation.send(node.own_id, node_id, message)
         random = node.simulation.random
         if random.random() < LATE_SHARE:
-            # As when a connection breaks, and what was in its buffers arrives all the same.
+            # As when a connection breaks while bytes in its buffers still arrive.
             delay_s = random.randrange(LATE_MS_MAX) / 1_000
             self._loop.call_later(delay_s, node.simulation.send, node.own_id, node_id, message)
         self._loop.call_later(ASK_TIMEOUT_S, self._give_up, number)
@@ -260,7 +262,7 @@ class ShareHost:
             reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def receive(self, message: ShareAsk | ShareAnswer) -> None:
-        """Another node's router asks, or answers."""
+        """A request or a response of another node's router."""
         node = self._router.node
         if isinstance(message, ShareAnswer):
             reply = self._asked.pop(message.number, None)
@@ -278,7 +280,7 @@ class ShareHost:
         drive(handler(message.request, context, cast("Services", self)), finish)
 
     def _run_effect(self, shard: int, instruction: object) -> None:
-        """As `ShareKind.carry_out`."""
+        """As `ShareCoordinatorType.run_effect`."""
         topic = self.shards.topic()
         assert topic is not None
         disk, identity = self._router.node.store_disk, (topic.topic_id, shard)
@@ -289,7 +291,7 @@ class ShareHost:
             disk.dropped[identity] = max(instruction.end_offset, disk.dropped.get(identity, 0))
 
     def active_shards(self) -> list[ShareStateShard]:
-        """Those that serve."""
+        """The active shards."""
         shards = [host.runtime.shard for host in self.shards.hosts.values() if host.is_active]
         return [shard for shard in shards if isinstance(shard, ShareStateShard)]
 
@@ -308,7 +310,7 @@ class ShareHost:
     # -- members -----------------------------------------------------------------------------------
 
     def fetch(self, identity: Identity, member: str) -> ShareFetched:
-        """As the handler of ShareFetch, without waiting."""
+        """As the handler of ShareFetch does, without waiting."""
         state = self._led(identity)
         if state is None:
             return ShareFetched(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -333,7 +335,7 @@ class ShareHost:
         batches: Sequence[Acknowledgement],
         answer: Callable[[ShareAcknowledged], None],
     ) -> None:
-        """As the handler of ShareAcknowledge."""
+        """As the handler of ShareAcknowledge does."""
         place = TopicIdPartition(*identity)
         hosted = self._partitions.hosted(GROUP).get(place)
         if self._led(identity) is None or hosted is None:
@@ -353,13 +355,13 @@ class ShareHost:
             settle(taken)
 
     def release(self, identity: Identity, member: str) -> None:
-        """The member has gone."""
+        """The member has left."""
         hosted = self._partitions.hosted(GROUP).get(TopicIdPartition(*identity))
         self._partitions.release(ShareSession(GROUP, member, 0), was_delivered=True)
         if hosted is not None:
             self._watcher.share_left(hosted, member)
 
     def _led(self, identity: Identity) -> PartitionImage | None:
-        """The partition, if this node leads it, as far as it knows."""
+        """The partition, if this node leads it in its image."""
         state = self.image.partition(*identity)
         return state if state is not None and state.leader == self.node_id else None

@@ -1,4 +1,4 @@
-"""Members of a share group: they take records of a partition and say what became of them."""
+"""Members of a share group: they acquire records of a partition and acknowledge them."""
 
 from collections.abc import Callable
 
@@ -29,12 +29,12 @@ class ShareMember(SimulatedClient):
         self._leader: int | None = None
 
     def act(self) -> None:
-        """Take something, or say what became of it."""
+        """Acquire records, or acknowledge them."""
         if self.is_waiting:
             return
         if self._held and self._leader is not None:
             held, self._held = self._held, ()
-            # Who says nothing has died, and its locks end.
+            # Without an acknowledgement the locks expire, as if the member had died.
             if self.random.random() >= _SILENT_SHARE:
                 self._acknowledge(self._leader, held)
             return
@@ -43,7 +43,7 @@ class ShareMember(SimulatedClient):
             self._fetch(self._leader)
 
     def leave(self) -> None:
-        """Go, and come back with nothing."""
+        """Leave, and join again without records."""
         if self.is_waiting or self._leader is None:
             return
         self._held = ()

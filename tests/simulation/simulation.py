@@ -1,13 +1,12 @@
 """A cluster in one process: one clock, one network, a disk for each host, all from one seed.
 
-Hosts are pure cores with the driver that a process would be: they are told of messages and of time,
-and do nothing else of their own accord. The simulation knows nothing of what they are: a host of
-the Raft core, of a controller or of a replica is told apart by its number alone. Everything that
-happens is an event with a time; events at one time happen in the order in which they were asked
-for; whatever is drawn by lot is drawn from `random`. So a seed is a whole history.
+Hosts are pure cores with the driver of a process: they get messages and the time, and do nothing by
+themselves. The simulation does not know what they do. Every event has a time; events at the same
+time happen in the order of their creation; all randomness comes from `random`. So a seed determines
+a whole history.
 
-After every event each check is called with the host that it happened to. A violation ends in
-SimulationFailure, which carries the seed and the last events.
+After every event each check is called with the host of the event. A violation ends in
+SimulationFailure, which has the seed and the last events.
 """
 
 import heapq
@@ -22,18 +21,18 @@ _REMEMBERED_EVENTS = 80
 
 
 class Violation(AssertionError):
-    """Something happened that must not happen."""
+    """An invariant does not hold."""
 
 
 class SimulationFailure(AssertionError):  # as pytest shows it, it is one
-    """A violation with its seed and what led to it."""
+    """A violation with its seed and the events before it."""
 
 
 class Host(Protocol):
-    """Whoever lives in the simulation. Its clock is the simulation's, in milliseconds."""
+    """A host of the simulation. Its clock is the simulation's, in milliseconds."""
 
     def start(self) -> None:
-        """Begin, with what the disk has."""
+        """Start with the state on the disk."""
 
     def crash(self) -> None:
         """Lose everything that is not on the disk."""
@@ -42,14 +41,14 @@ class Host(Protocol):
         """A message has arrived."""
 
     def wake(self) -> None:
-        """The deadline has come."""
+        """The deadline is reached."""
 
     def next_deadline_ms(self) -> int:
-        """When it wants to be woken, if nothing happens before."""
+        """When to call `wake`, if nothing happens before."""
 
 
 class _Seat:
-    """A host's place: whether it runs, until when it is stopped, when it will be woken."""
+    """The state of a host: whether it runs, until when it is paused, when it wakes."""
 
     __slots__ = ("host", "incarnation", "is_running", "stopped_until_ms", "wake_ms")
 
@@ -83,7 +82,7 @@ class Simulation:
         return list(self._seats)
 
     def add_host(self, host_id: int, host: Host) -> None:
-        """It runs from now on."""
+        """Add a running host."""
         self._seats[host_id] = _Seat(host)
         self.start(host_id)
 
@@ -99,7 +98,7 @@ class Simulation:
         self._happen(host_id, seat.host.start)
 
     def crash(self, host_id: int) -> None:
-        """SIGKILL and power loss at once. What was on its way to it is lost as well."""
+        """SIGKILL and power loss at once. Messages to it that are in flight are lost as well."""
         seat = self._seats[host_id]
         assert seat.is_running
         self.note(f"{host_id} crashes")
@@ -110,19 +109,20 @@ class Simulation:
         seat.host.crash()
 
     def stop(self, host_id: int, for_ms: int) -> None:
-        """SIGSTOP, and SIGCONT later. What arrives meanwhile waits."""
+        """SIGSTOP, and SIGCONT later. Messages wait meanwhile."""
         self.note(f"{host_id} stands still for {for_ms} ms")
         self._seats[host_id].stopped_until_ms = self.now_ms + for_ms
 
     # -- events ------------------------------------------------------------------------------------
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Let something happen that is nobody's: a fault, a client, the end of one."""
+        """Schedule an event that belongs to no host: a fault, its end, or a client."""
         self._sequence += 1
         heapq.heappush(self._events, (self.now_ms + delay_ms, self._sequence, action))
 
     def after_on(self, host_id: int, delay_ms: int, action: Callable[[], None]) -> None:
-        """Let something happen to a host, unless it crashes before; to a stopped one later."""
+        """Schedule an event of a host. It is dropped if the host crashes before, and delayed
+        while the host is paused."""
         seat = self._seats[host_id]
         incarnation = seat.incarnation
 
@@ -137,18 +137,18 @@ class Simulation:
         self.after(delay_ms, happen)
 
     def send(self, sender: int, to: int, message: object) -> None:
-        """Put a message on the network, which may do with it what networks do."""
+        """Send a message over the network, with its faults."""
         if to in self._seats:
             for delay_ms in self.network.delays_ms(sender, to):
                 self.deliver(to, delay_ms, message)
 
     def deliver(self, to: int, delay_ms: int, message: object) -> None:
-        """Let a message arrive, unless whom it is for crashes before."""
+        """Deliver a message, unless the receiver crashes before."""
         host = self._seats[to].host
         self.after_on(to, delay_ms, lambda: host.receive(message))
 
     def run(self, for_ms: int) -> None:
-        """Let time pass."""
+        """Run for this time."""
         end_ms = self.now_ms + for_ms
         events = self._events
         try:
@@ -162,7 +162,7 @@ class Simulation:
         self.now_ms = end_ms
 
     def note(self, text: str) -> None:
-        """Remember what happened, for the report."""
+        """Keep an event for the report."""
         self._history.append(f"{self.now_ms:>7} ms  {text}")
 
     def _happen(self, host_id: int, action: Callable[[], None]) -> None:
@@ -184,7 +184,7 @@ class Simulation:
         self.after_on(host_id, at_ms - self.now_ms, wake)
 
     def report(self, error: Exception) -> str:
-        """What is wrong, how to see it again, and what happened last."""
+        """The violation, the command that repeats it, and the last events."""
         history = "\n".join(self._history)
         return (
             f"seed {self.seed}, after {self.event_count} events at {self.now_ms} ms: {error!r}\n"

@@ -1,11 +1,11 @@
-"""A store in memory with a disk below it: what a kill leaves, and what a power loss takes.
+"""A store in memory with a disk below it: a kill keeps the writes, a power loss does not.
 
-The state of a log is the real one (`storage.partition_log`, with the real leader epochs and
-producers); in place of LMDB there is a list of batches. A turn is written at once and synced within
-`sync_interval_ms`, as with the durability `interval`: a process that is killed loses nothing, a
-machine that loses power loses of each log some of what was not synced. A cut is synced, and with it
-what was appended before (`storage.truncation`). Opening finds what `Store.open` finds: epochs and
-producers of the batches, and the high watermark only if nothing can be missing.
+The state of a log is the real code (`storage.partition_log` with leader epochs and producers); a
+list of batches replaces LMDB. A turn is written at once and synced within `sync_interval_ms`, as
+with the durability `interval`: a killed process loses nothing, and a power loss removes unsynced
+batches from the end of each log. A truncation is synced, and with it all earlier appends
+(`storage.truncation`). Opening finds what `Store.open` finds: epochs and producers of the batches,
+and the high watermark only if no batch can be missing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ Identity = tuple[Uuid, int]
 
 
 class SimulatedBatch(NamedTuple):
-    """A batch as it stands in a log. Its CRC is what no broker changes: it is known by that."""
+    """A stored batch, identified by its CRC, which no broker changes."""
 
     base_offset: int
     end_offset: int
@@ -47,7 +47,7 @@ class SimulatedBatch(NamedTuple):
 
 
 class StoreWatcher(Protocol):
-    """Who sees everything that happens to the logs of a node. It must not change anything."""
+    """Observes everything that happens to the logs of a node. It must not change anything."""
 
     def appended(
         self, node_id: int, log: "DiskLog", batch: SimulatedBatch, *, leads: bool
@@ -61,7 +61,7 @@ class StoreWatcher(Protocol):
 
 
 class DiskLog:
-    """One log as the disk, or the kernel for it, has it."""
+    """One log on the disk, or in the kernel's cache of it."""
 
     def __init__(self, number: int, new: NewPartition) -> None:
         self.number = number
@@ -78,7 +78,7 @@ class DiskLog:
         return self.batches[-1].end_offset if self.batches else self.log_start_offset
 
     def index_of(self, offset: int) -> int:
-        """The place of the batch that contains or follows `offset`."""
+        """The index of the batch that contains or follows `offset`."""
         low, high = 0, len(self.batches)
         while low < high:
             middle = (low + high) // 2
@@ -97,20 +97,20 @@ class DiskLog:
 
 
 class StoreDisk:
-    """What is left of a store when nobody has it open."""
+    """A store on the disk while no process has it open."""
 
     def __init__(self, random: Random) -> None:
         self.logs: dict[Identity, DiskLog] = {}
         self.dropped: dict[Identity, int] = {}
-        """Below that coordinators have dropped what their logs hold: nobody reads it. It stays here
-        because the checker compares whole logs."""
+        """Coordinators have deleted what is below. It is kept here, because the checker compares
+        whole logs."""
         self.next_number = 0
         self.sync_interval_ms = 1_000
         self.is_torn = False
         self._random = random
 
     def lose_power(self, now_ms: int) -> list[tuple[Identity, SimulatedBatch]]:
-        """The batches that are gone."""
+        """Returns the lost batches."""
         lost: list[tuple[Identity, SimulatedBatch]] = []
         self.is_torn = True
         synced_ms = now_ms - now_ms % self.sync_interval_ms
@@ -127,15 +127,15 @@ class StoreDisk:
 
 
 class Status:
-    """The status table, in which nobody watches."""
+    """The status table, without watchers."""
 
     def take_watch(self, _number: int) -> bool:
         return False
 
 
 class SimulatedStore:
-    """As `storage.store.Store` and `storage.reader.StoreReader`, as far as workers and routers use
-    them."""
+    """As `storage.store.Store` and `storage.reader.StoreReader`, as far as workers and routers
+    use them."""
 
     def __init__(self, node_id: int, disk: StoreDisk, watcher: StoreWatcher) -> None:
         self.status = Status()
@@ -244,7 +244,7 @@ class SimulatedStore:
         self._cut(log, start_offset)
 
     def _cut(self, log: DiskLog, start_offset: int) -> None:
-        """The log is what its batches say, and that is synced."""
+        """Truncate the log to its batches, and sync it."""
         before = self._logs[log.number]
         log.log_start_offset = start_offset
         log.synced_count = len(log.batches)
@@ -262,7 +262,7 @@ class SimulatedStore:
             self._logs[number].log_start_offset = self.by_number[number].log_start_offset = offset
 
     def take_moved_starts(self) -> tuple[int, ...]:
-        """Nothing is deleted here."""
+        """No retention deletes anything here."""
         return ()
 
     def producers(self, number: int) -> list[ActiveProducer]:
@@ -273,7 +273,7 @@ class SimulatedStore:
         return state.epochs.end_offset(leader_epoch, state.log_end_offset)
 
     def close(self) -> None:
-        """All of it is synced."""
+        """Sync everything."""
         for log in self.disk.logs.values():
             log.synced_count = len(log.batches)
 

@@ -1,8 +1,7 @@
-"""Whole clusters under trouble: many seeds, every invariant after every event.
+"""Whole clusters with faults: many seeds, every invariant after every event.
 
-SIM_RUNS is the number of seeds, SIM_SEED the first of them (and the only one if no
-number is given): a failure says which. Without them as many as fit into a change's tests are run:
-about 0.2 s each.
+SIM_RUNS is the number of seeds, SIM_SEED the first of them (and the only one if no number is
+given): a failure names it. Without them the number fits into a change's tests: about 0.2 s each.
 """
 
 import os
@@ -21,7 +20,7 @@ _GROUP = len(PROFILES)
 
 
 def seeds() -> range:
-    """What the environment asks for."""
+    """The seeds of the environment variables."""
     first = os.environ.get("SIM_SEED")
     default = _DEFAULT_RUNS if first is None else 1
     start = int(first or 0)
@@ -43,7 +42,7 @@ def test_commits_of_before_a_rewind_never_win() -> None:
 
 
 def test_members_of_the_consumer_protocol_own_what_they_are_told_while_they_are_rewound() -> None:
-    """However many answers they lose meanwhile, nobody but who was removed begins anew."""
+    """However many responses they lose meanwhile, only removed members are fenced."""
     trouble = replace(CONSUMERS, rewind_interval_ms=150, client_loss_share=0.15)
     runs = [ClusterScenario(seed, trouble) for seed in range(8)]
     for run in runs:
@@ -52,7 +51,7 @@ def test_members_of_the_consumer_protocol_own_what_they_are_told_while_they_are_
 
 
 def test_trouble_is_had_and_work_is_done() -> None:
-    """A simulation in which nothing happens would find nothing."""
+    """A simulation without events would find nothing."""
     runs = [
         ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(2 * len(PROFILES))
     ]

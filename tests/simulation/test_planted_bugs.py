@@ -1,4 +1,4 @@
-"""The simulation finds every bug that was planted, and says what it has found."""
+"""The simulation finds every planted bug and names the violation."""
 
 import dataclasses
 
@@ -42,8 +42,8 @@ _HASTE = dataclasses.replace(GROWTH, membership_interval_ms=100, cut_interval_ms
         (planted.TruncatesOnLateRequests, _LATE, "acknowledges .* and has .* on its disk"),
         (planted.CommitsWhatWasNotConfirmed, FIGURE_8, "another (state|entry)"),
         (planted.TakesAnyChunk, SNAPSHOTS, "a chunk at .* after"),
-        (planted.RehearsesNothing, QuorumTrouble(), "without a rehearsal"),
-        (planted.RehearsesForTermsThatAreOver, QuorumTrouble(), "rehearses .* a term that is over"),
+        (planted.CampaignsWithoutPreVote, QuorumTrouble(), "without a rehearsal"),
+        (planted.GrantsPreVotesForOldTerms, QuorumTrouble(), "rehearses .* a term that is over"),
         (planted.CountsObservers, MEMBERSHIP, "commits .* which .* voters have"),
         (planted.CountsItselfBeforeTheDisk, QuorumTrouble(), "commits .* which .* voters have"),
         (planted.CountsItselfAfterItsRemoval, MEMBERSHIP, "commits .* which .* voters have"),
@@ -56,13 +56,13 @@ def test_a_planted_bug_is_found(core: type[RaftNode], trouble: QuorumTrouble, fi
 
 
 def test_a_wiped_disk_under_the_old_id_is_found() -> None:
-    """Why a member id names a disk and not a node (KIP-853)."""
+    """This is why a member id belongs to a disk and not to a node (KIP-853)."""
     trouble = dataclasses.replace(WIPES, is_wiped_as_itself=True)
     with pytest.raises(SimulationFailure, match=r"votes twice|without entry|voters have|not whole"):
         run_many(trouble)
 
 
 def run_many(trouble: QuorumTrouble) -> None:
-    """Seed after seed, until one fails."""
+    """Run one seed after another until one fails."""
     for seed in range(_SEEDS_MAX):
         RaftScenario(seed, trouble).run()

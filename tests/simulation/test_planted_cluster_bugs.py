@@ -1,4 +1,4 @@
-"""The simulation of clusters finds every bug that was planted, and says what it has found."""
+"""The simulation of clusters finds every planted bug and names the violation."""
 
 import pytest
 
@@ -28,6 +28,6 @@ def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug
 
 
 def run_many(bug: PlantedBug) -> None:
-    """Seed after seed, until one fails."""
+    """Run one seed after another until one fails."""
     for seed in range(_SEEDS_MAX):
         ClusterScenario(seed, bug.trouble).run()

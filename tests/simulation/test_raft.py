@@ -1,7 +1,7 @@
-"""The Raft core under trouble: many seeds, every invariant after every event.
+"""The Raft core with faults: many seeds, every invariant after every event.
 
-SIM_RUNS is the number of seeds, SIM_SEED the first of them (and the only one if no
-number is given): a failure says which.
+SIM_RUNS is the number of seeds, SIM_SEED the first of them (and the only one if no number is
+given): a failure names it.
 """
 
 import os
@@ -15,7 +15,7 @@ _GROUP = 16
 
 
 def seeds() -> range:
-    """What the environment asks for."""
+    """The seeds of the environment variables."""
     first = os.environ.get("SIM_SEED")
     default = _DEFAULT_RUNS if first is None else 1
     start = int(first or 0)
@@ -29,7 +29,7 @@ def test_a_quorum_in_trouble_keeps_every_promise_and_recovers(start: int) -> Non
 
 
 def test_trouble_is_had_and_work_is_done() -> None:
-    """A simulation in which nothing happens would find nothing."""
+    """A simulation without events would find nothing."""
     runs = [RaftScenario(seed, PROFILES[seed]) for seed in range(len(PROFILES))]
     for run in runs:
         run.run()

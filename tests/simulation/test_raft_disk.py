@@ -1,7 +1,7 @@
-"""The simulated disk against the real one: what Ready says goes on the metadata log as it is.
+"""The simulated disk and the real one: a Ready goes to the metadata log unchanged.
 
-Every write of a whole simulated run is made on a `MetadataLog` as well; afterwards, reopened, it
-must hold what the simulated disk holds, and a core restored from it must know what the other knew.
+Every write of a simulated run is made to a `MetadataLog` as well. After reopening it must have the
+content of the simulated disk, and a core that is restored from it must have the same state.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.support.metadata_logs import append_payloads
 
 
 class TwinDisk(RaftDisk):
-    """Writes everything twice."""
+    """Makes every write twice."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def test_the_metadata_log_holds_what_the_simulated_disk_holds(tmp_path: Path, se
 
 
 def test_a_log_of_the_time_before_raft_is_taken_over(tmp_path: Path) -> None:
-    """A quorum of one wrote term 1 and neither hard state nor who votes."""
+    """A quorum of one wrote term 1, and neither a hard state nor voters."""
     log = MetadataLog.open(tmp_path, map_bytes=1 << 26)
     append_payloads(log, [b"\x91one", b"\x91two"], term=1)
     writer = log.begin_snapshot(index=1, term=1)

@@ -1,4 +1,4 @@
-"""The simulation itself: clock, network, disk, crashes, and what a failure says."""
+"""The simulation itself: clock, network, disk, crashes, and the report of a failure."""
 
 from random import Random
 
@@ -10,7 +10,7 @@ from tests.simulation.simulation import Simulation, SimulationFailure, Violation
 
 
 class Echo:
-    """A host that answers what it is told, and wakes up every 100 ms."""
+    """A host that answers its messages, and wakes up every 100 ms."""
 
     def __init__(self, simulation: Simulation, own_id: int, peer: int) -> None:
         self.simulation = simulation

@@ -1,10 +1,10 @@
-"""What the router of a simulated node does for transactions: the real enlistment, the real markers
-and the real handlers, and neighbours that ask each other over the simulated network.
+"""Transactions on the router of a simulated node: the real partition verification, markers and
+handlers, and requests between nodes over the simulated network.
 
-What is asked of another node may be lost, come twice or late; who asks gives up after a second.
-Markers go over a connection: they come in the order in which they were sent, late, or not at all.
-Those that are on their way when their coordinator is deposed arrive all the same, perhaps when the
-producer's next transaction has begun.
+A request to another node may be lost, duplicated or delayed; its sender gives up after a second.
+Markers use a connection: they arrive in order, late, or not at all. Markers that are in flight when
+their coordinator is deposed arrive nevertheless, possibly after the producer's next transaction has
+begun.
 """
 
 from collections.abc import Callable, Coroutine
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
 
 
 class TransactionResponse(NamedTuple):
-    """Its answer."""
+    """The response to it."""
 
     incarnation: int
     number: int
@@ -62,7 +62,7 @@ class TransactionResponse(NamedTuple):
 
 
 class TransactionNode(Protocol):
-    """The node that it is on."""
+    """The node of the router."""
 
     own_id: int
     incarnation: int
@@ -70,7 +70,7 @@ class TransactionNode(Protocol):
 
 
 class TransactionRouter(Protocol):
-    """What is needed of the router that this is a part of."""
+    """The router as this module needs it."""
 
     image: MetadataImage
     metadata: MetadataCache
@@ -84,7 +84,7 @@ class TransactionRouter(Protocol):
 
 
 class _Coordinators:
-    """The shards of one kind, as handlers ask them."""
+    """The shards of one coordinator, as handlers call them."""
 
     def __init__(self, shards: SimulatedShards) -> None:
         self._shards = shards
@@ -102,7 +102,7 @@ class _Coordinators:
         return self._shards.call_shard(shard, request, caller.api_version)
 
     async def ensure_topic(self) -> None:
-        """It was made in the beginning."""
+        """It was created at the start."""
 
 
 class _Fanout:
@@ -124,7 +124,7 @@ class _Logs:
 
 
 class _ProducerIds:
-    """Blocks that no other start of a node has."""
+    """Blocks that no other start of a node uses."""
 
     def __init__(self, node: TransactionNode) -> None:
         self._next = (node.incarnation * 100 + node.own_id) * _IDS_OF_A_NODE
@@ -135,7 +135,7 @@ class _ProducerIds:
 
 
 class _Services:
-    """As far as the handlers of transactions use them."""
+    """The services that the handlers of transactions use."""
 
     def __init__(
         self, router: TransactionRouter, groups: SimulatedShards, transactions: SimulatedShards
@@ -157,7 +157,7 @@ class _Services:
 
 
 class TransactionEnds:
-    """See the module's docstring. Made at every start of the router."""
+    """See the module's docstring. Created at every start of the router."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class TransactionEnds:
         )
 
     def run_effect(self, shard: int, instruction: object) -> None:
-        """What a shard of transactions asks for."""
+        """Run an effect of a transaction shard."""
         assert isinstance(instruction, WriteMarkers)
         host = self._transactions.hosts[shard]
         runtime = host.runtime
@@ -210,13 +210,13 @@ class TransactionEnds:
         self._markers.write(instruction, EffectContext(host.leader_epoch, is_current, tell, shard))
 
     def handle(self, handler: Handler, request: object, key: ApiKey, version: int) -> Reply[object]:
-        """What comes of a client's request."""
+        """The response to a client's request."""
         return start_coroutine(handler(request, inter_broker_context(key, version), self.services))
 
     # -- other nodes -------------------------------------------------------------------------------
 
     def send(self, node_id: int, request: object) -> Reply[Any]:
-        """As `Neighbours.ask`."""
+        """As `InterBrokerClient.ask`."""
         node = self._router.node
         reply: Reply[object] = Reply()
         self._next_number = number = self._next_number + 1
@@ -230,7 +230,7 @@ class TransactionEnds:
         return reply
 
     def receive(self, message: Asked | TransactionResponse) -> None:
-        """From another node's router."""
+        """A request or a response of another node's router."""
         node = self._router.node
         if isinstance(message, TransactionResponse):
             reply = self._pending.pop(message.number, None)
@@ -254,7 +254,7 @@ class TransactionEnds:
         handled.on_done(tell)
 
     def hold_up_markers(self, for_ms: int) -> None:
-        """What is sent from now on does not arrive for a while."""
+        """Markers that are sent from now on arrive late."""
         self._held_up_until_ms = self._router.node.simulation.now_ms + for_ms
 
     def _send_markers(self, node_id: int, asked: Asked) -> None:

@@ -1,4 +1,4 @@
-"""What befalls simulated clusters: profiles of trouble, which look for bugs of their kind."""
+"""Profiles of faults for simulated clusters; each looks for another kind of bug."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,14 +28,14 @@ SETTINGS: Final = NodeSettings(
         ),
         consumer=ConsumerGroupSettings(session_timeout_ms=800, assignment_interval_ms=50),
     ),
-    # More than a fetch may wait for news (500 ms), or an idle follower would lag.
+    # More than the longest wait of a fetch (500 ms), or an idle follower would be out of sync.
     lag_max_ms=700,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What befalls a cluster, and how often. Intervals are means; 0 is never."""
+    """The faults of a cluster and their mean intervals; 0 is never."""
 
     node_count: int = 3
     partition_count: int = 2
@@ -44,12 +44,12 @@ class Trouble:
     consume_interval_ms: int = 120
     member_count: int = 2
     consumer_member_count: int = 0
-    """Of a group of the consumer protocol."""
+    """Members of a consumer group (KIP-848)."""
     streams_member_count: int = 0
     """Threads of a Kafka Streams application."""
     member_interval_ms: int = 90
     share_member_count: int = 0
-    """Of each partition; without any there are no share groups."""
+    """Members by partition; without any there are no share groups."""
     share_interval_ms: int = 40
     kill_interval_ms: int = 1_500
     down_ms_max: int = 1_200
@@ -62,19 +62,20 @@ class Trouble:
     stop_ms_max: int = 900
     slow_disk_interval_ms: int = 3_000
     leap_interval_ms: int = 2_500
-    """How often a node's clock leaps ahead."""
+    """Mean interval in which a node's clock jumps ahead."""
     snapshot_interval_ms: int = 2_500
     reassign_interval_ms: int = 0
     elect_interval_ms: int = 4_000
     depose_interval_ms: int = 0
-    """How often a leader is deposed and hears late of it, or a transaction coordinator is and its
-    markers come late."""
+    """Mean interval in which a leader is deposed and learns of it late, or a transaction
+    coordinator is deposed and its markers arrive late."""
     waver_interval_ms: int = 0
-    """How often a leader and a follower that has not heard of it for a while change places."""
+    """Mean interval in which a leader and a follower that was cut off for a while swap
+    leadership."""
     leave_interval_ms: int = 3_000
     rewind_interval_ms: int = 0
     leader_share: float = 0.5
-    """How often a fault looks for somebody who leads a partition."""
+    """The share of faults that hit the leader of a partition."""
     delay_ms_max: int = 5
     drop_share: float = 0.02
     double_share: float = 0.02
@@ -82,11 +83,11 @@ class Trouble:
     client_loss_share: float = 0.02
     clock_drift: float = 0.0
     slow_share: float = 0.002
-    """How often a process of a node is late to hear of another."""
+    """The share of messages between a node's processes that are late."""
     payer_count: int = 0
     payer_interval_ms: int = 8
     payer_restart_share: float = 0.3
-    """How often a payer that does not hear how a transaction has ended begins anew."""
+    """The share of unknown outcomes after which a payer initializes its producer again."""
     settings: NodeSettings = SETTINGS
 
 
@@ -115,8 +116,8 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         leader_share=0.9,
         clock_drift=0.1,
     ),
-    # Nobody is fenced; it is the leaders who see who lags, and change their ISRs again and again,
-    # by commands that come late and twice.
+    # No broker is fenced. Leaders find followers that lag, and change their ISRs over and over with
+    # commands that arrive late and twice.
     Trouble(
         kill_interval_ms=2_000,
         cut_interval_ms=0,
@@ -129,7 +130,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         slow_share=0.02,
         settings=replace(SETTINGS, static={**SETTINGS.static, "broker.session.timeout.ms": "3000"}),
     ),
-    # Members come and go while their coordinator does.
+    # Members join and leave while their coordinator moves.
     Trouble(
         partition_count=1,
         produce_interval_ms=150,
@@ -143,7 +144,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         leader_share=0.8,
         slow_share=0.01,
     ),
-    # The same for members of the consumer protocol, who share more partitions.
+    # The same for members of consumer groups, with more partitions.
     Trouble(
         partition_count=4,
         produce_interval_ms=400,
@@ -188,7 +189,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         payer_count=3,
         depose_interval_ms=900,
     ),
-    # Records are shared while who leads them moves, and who keeps what is known of them.
+    # Share groups while partition leaders and share coordinators move.
     Trouble(
         partition_count=1,
         produce_interval_ms=60,
@@ -206,7 +207,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         slow_share=0.05,
     ),
 )
-"""Seed n has the trouble of profile n modulo their number."""
+"""Seed n has the faults of profile n modulo their number."""
 KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, CONSUMERS, STREAMS, TRANSACTIONS, SHARES = (
     PROFILES
 )
@@ -228,7 +229,7 @@ WAVERING: Final = replace(
 UNSTEADY: Final = replace(
     GROUPS, kill_interval_ms=0, cut_interval_ms=0, stop_interval_ms=0, waver_interval_ms=400
 )
-"""Coordinators change, and know what others do not."""
+"""Coordinators change, and have different state."""
 UNSTEADY_STREAMS: Final = replace(
     STREAMS,
     kill_interval_ms=0,
@@ -238,7 +239,7 @@ UNSTEADY_STREAMS: Final = replace(
     waver_interval_ms=250,
     leave_interval_ms=150,
 )
-"""And threads have still to give up what their next coordinator must remember."""
+"""Threads still have to revoke what their next coordinator must remember."""
 STALLED: Final = replace(
     CONSUMERS,
     cut_interval_ms=0,
@@ -251,7 +252,7 @@ STALLED: Final = replace(
     slow_share=0.02,
     settings=LAGS.settings,
 )
-"""Members of the consumer protocol; now and then a leader is alone in its ISR and refuses."""
+"""Members of consumer groups. Sometimes a leader is alone in its ISR and refuses writes."""
 DEPOSED: Final = replace(
     TRANSACTIONS,
     kill_interval_ms=0,
@@ -261,10 +262,10 @@ DEPOSED: Final = replace(
     depose_interval_ms=300,
     payer_count=5,
 )
-"""Nothing but other transaction coordinators."""
+"""Only the transaction coordinators change."""
 LATE_MARKERS: Final = replace(DEPOSED, partition_count=1, payer_count=6, consume_interval_ms=150)
-"""All transactions are in one partition: a marker that comes late meets the next one."""
+"""All transactions are in one partition: a late marker arrives in the next transaction."""
 SUCCESSORS: Final = replace(
     SHARES, kill_interval_ms=0, cut_interval_ms=0, leap_interval_ms=0, depose_interval_ms=350
 )
-"""Leaders of share-partitions follow one another, and hear of it late."""
+"""Leaders of share partitions change, and learn of it late."""

@@ -1,11 +1,11 @@
-"""ZeroMQ between the workers of simulated nodes: what `odradek.node.bus.replica_link` asks of its
-sockets.
+"""ZeroMQ between the workers of simulated nodes: the sockets that `odradek.node.bus.replica_link`
+uses.
 
-A connection is what TCP makes of a network: messages come whole and in order, or not at all. While
-a direction is cut its messages wait, as the kernel sends them again and again; after the silence at
-which ZeroMQ gives up (`SILENCE_MS`) the connection breaks, what was on its way is lost, and the
-connecting side tries again. A process that is killed says goodbye; a machine without power does
-not, so that its peers notice by the silence, or by its return.
+A connection behaves like TCP: messages arrive whole and in order, or not at all. While a direction
+is cut its messages wait, as the kernel retransmits them. After `SILENCE_MS`, when ZeroMQ gives up,
+the connection breaks, messages in flight are lost, and the connecting side tries again. A killed
+process closes its connections. A machine without power does not: its peers notice by the silence,
+or by its return.
 """
 
 from collections import deque
@@ -24,24 +24,23 @@ Frames = tuple[bytes, ...]
 
 
 class Wires:
-    """All listening sockets of a simulation, by address, and what befalls connections."""
+    """All listening sockets of a simulation, by address, and the faults of connections."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.break_share = 0.0
-        """How many messages are the last of their connection."""
+        """The share of messages after which their connection breaks."""
         self._listening: dict[str, Socket] = {}
 
     def context(self, host_id: int, wake: Callable[[], None]) -> "Context":
-        """What a worker of that host makes its sockets with; `wake` is called when one of them has
-        something."""
+        """The sockets of a host's worker; `wake` is called when one of them has a message."""
         return Context(self, host_id, wake)
 
     def listen(self, address: str, socket: "Socket") -> None:
         self._listening[address] = socket
 
     def at(self, address: str) -> "Socket | None":
-        """Who listens there and is up."""
+        """The socket that listens there, if its host runs."""
         socket = self._listening.get(address)
         return None if socket is None or socket.is_closed else socket
 
@@ -62,13 +61,13 @@ class Context:
         return socket
 
     def end(self, *, is_silent: bool) -> None:
-        """The process is gone; `is_silent`: with its machine."""
+        """The process has ended; `is_silent`: together with its machine."""
         for socket in self._sockets:
             socket.end(is_silent=is_silent)
 
 
 class Monitor:
-    """Tells of handshakes."""
+    """Reports handshakes."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -83,14 +82,14 @@ class Monitor:
 
 
 class Frame:
-    """As `zmq.Frame`: nobody else has its buffer."""
+    """As `zmq.Frame`; its buffer is not shared."""
 
     def __init__(self, data: bytes) -> None:
         self.buffer = memoryview(bytearray(data))
 
 
 class Socket:
-    """As `zmq.Socket`, as far as it is used."""
+    """The part of `zmq.Socket` that is used."""
 
     def __init__(self, context: Context, kind: int) -> None:
         self.context = context
@@ -156,7 +155,7 @@ class Socket:
 
 
 class Link:
-    """The wish of a DEALER to be connected."""
+    """A DEALER that keeps connecting to an address."""
 
     def __init__(self, socket: Socket, address: str) -> None:
         self.connection: SimulatedConnection | None = None
@@ -202,7 +201,7 @@ class Link:
         socket.wake()
 
     def lost(self) -> None:
-        """The connection is no more."""
+        """The connection is broken."""
         self.connection = None
         if not self._socket.is_closed:
             self._again()
@@ -220,7 +219,7 @@ class SimulatedConnection:
         self._stalled_since_ms = [-1, -1]
 
     def say(self, sender: Socket, frames: Frames) -> None:
-        """Put a message on its way."""
+        """Send a message."""
         direction = 0 if sender is self._ends[0] else 1
         receiver = self._ends[1 - direction]
         wires = sender.context.wires
@@ -239,7 +238,7 @@ class SimulatedConnection:
         )
 
     def leave(self, socket: Socket, *, is_silent: bool) -> None:
-        """One end is no more."""
+        """One end is closed."""
         simulation = socket.context.wires.simulation
         if is_silent:
             simulation.after(SILENCE_MS, self._lose)
