@@ -8,6 +8,7 @@ their connection. Written by handlers/fetch.py, read by handlers/explanations.py
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.node.router.fetch_sessions import CachedPartition, TopicKey
@@ -17,29 +18,20 @@ PARTITIONS_MAX: Final = 20_000
 """Partitions kept for one connection. Above that its earlier fetches are dropped."""
 
 
+@dataclass(slots=True, eq=False)
 class _ConnectionFetches:
     """The fetches of one connection."""
 
-    __slots__ = (
-        "client_host",
-        "client_id",
-        "earlier",
-        "errors",
-        "is_read_committed",
-        "last",
-        "last_ms",
-        "session_id",
-    )
-
-    def __init__(self) -> None:
-        self.client_id = self.client_host = ""
-        self.last_ms = self.session_id = 0
-        self.is_read_committed = False
-        self.last: Sequence[CachedPartition] = ()
-        """The partitions of the latest fetch. Not modified any more."""
-        self.earlier: dict[tuple[TopicKey, int], tuple[int, int]] = {}
-        """(time, offset) of earlier fetches. The latest fetch takes precedence."""
-        self.errors: dict[tuple[TopicKey, int], int] = {}
+    client_id: str = ""
+    client_host: str = ""
+    last_ms: int = 0
+    session_id: int = 0
+    is_read_committed: bool = False
+    last: Sequence[CachedPartition] = ()
+    """The partitions of the latest fetch. Not modified any more."""
+    earlier: dict[tuple[TopicKey, int], tuple[int, int]] = field(default_factory=dict)
+    """(time, offset) of earlier fetches. The latest fetch takes precedence."""
+    errors: dict[tuple[TopicKey, int], int] = field(default_factory=dict)
 
 
 class FetchActivity:

@@ -20,6 +20,7 @@ import heapq
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from odradek.node.bus.reply import Reply
@@ -44,38 +45,27 @@ class ExclusiveWatch(NamedTuple):
     """Whether there may be records for the next fetch. Cheap, and never False if there are."""
 
 
+@dataclass(slots=True, eq=False)
 class _DelayedFetch:
     """One waiting fetch and where it is registered."""
 
-    __slots__ = ("exclusive_watches", "key", "owner", "places", "reply", "tick")
-
-    def __init__(
-        self,
-        key: int,
-        owner: int,
-        places: tuple[Place, ...],
-        exclusive_watches: tuple[ExclusiveWatch, ...],
-        tick: int,
-    ) -> None:
-        self.key = key
-        self.owner = owner
-        self.places = places
-        self.exclusive_watches = exclusive_watches
-        self.tick = tick
-        self.reply: Reply[bool] = Reply()
+    key: int
+    owner: int
+    places: tuple[Place, ...]
+    exclusive_watches: tuple[ExclusiveWatch, ...]
+    tick: int
+    reply: Reply[bool] = field(default_factory=Reply)
 
 
+@dataclass(slots=True, eq=False)
 class _WaitQueue:
     """The fetches under one watch, in order of arrival. Keys grow: fetches with a key up to
     `wake_limit` are to be woken while there are records."""
 
-    __slots__ = ("has_records", "is_waking", "waiting", "wake_limit")
-
-    def __init__(self) -> None:
-        self.waiting: OrderedDict[int, _DelayedFetch] = OrderedDict()
-        self.has_records: Callable[[], bool] = bool
-        self.is_waking = False
-        self.wake_limit = -1
+    waiting: OrderedDict[int, _DelayedFetch] = field(default_factory=OrderedDict)
+    has_records: Callable[[], bool] = bool
+    is_waking: bool = False
+    wake_limit: int = -1
 
     def next(self) -> _DelayedFetch | None:
         """The fetch to wake now."""

@@ -14,6 +14,7 @@ committed offsets and no series.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.cluster.metadata.image import NO_LEADER
@@ -56,15 +57,13 @@ class _CommittedPosition(NamedTuple):
     offset: int
 
 
+@dataclass(slots=True)
 class _LagTotals:
     """The totals of one series."""
 
-    __slots__ = ("is_known", "lag_ms", "records")
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.lag_ms = -1
-        self.is_known = True
+    records: int = 0
+    lag_ms: int = -1
+    is_known: bool = True
 
     def add(self, answer: DescribeLagResponsePartition | None) -> None:
         """Add one partition; None if its leader did not answer."""
