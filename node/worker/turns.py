@@ -12,7 +12,7 @@ belongs to one thread. The turn ends when both threads are done."""
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.bus.messages import (
@@ -53,24 +53,19 @@ EPOCH_BUMPS_SINCE = 2
 """The transaction version from which each transaction has a producer epoch of its own (KIP-890)."""
 
 
+@dataclass(slots=True, eq=False)
 class ReplicaAppend:
     """Batches fetched from a leader, at [start, start + length) of a view that belongs to this
     request. The turn sets `result`."""
 
-    __slots__ = ("length", "number", "result", "start", "store", "view")
-
-    request_id = 0
+    request_id: ClassVar[int] = 0
     """Not a router's request: ReplicaFetchers reads the result."""
-
-    def __init__(
-        self, store: int, number: int, view: memoryview, *, start: int, length: int
-    ) -> None:
-        self.store = store
-        self.number = number
-        self.view = view
-        self.start = start
-        self.length = length
-        self.result: AppendResult | None = None
+    store: int
+    number: int
+    view: memoryview
+    start: int = field(kw_only=True)
+    length: int = field(kw_only=True)
+    result: AppendResult | None = None
 
 
 Request: TypeAlias = WorkerRequest[Any] | ReplicaAppend
@@ -124,97 +119,6 @@ class _OpenTurn:
     """Numbers of the replicated partitions in the turn."""
 
 
-class TurnExecutor:
-    """Carries out requests. `broadcast(message)` sends a message to all routers.
-
-    `pin_offload_thread` is called once in the offload thread, to choose its processors. Without it
-    there is no offload thread.
-    """
-
-    def __init__(
-        self,
-        partitions: HostedPartitions,
-        broadcast: Callable[[ToRouter], None],
-        pin_offload_thread: Callable[[], None] | None = None,
-    ) -> None:
-        self._writer = _StoreWriter(partitions, broadcast)
-        self._offload_writer = _StoreWriter(partitions, broadcast)
-        self._offload_thread = (
-            OffloadThread(pin_offload_thread) if pin_offload_thread is not None else None
-        )
-
-    @property
-    def appended_bytes(self) -> int:
-        """Bytes of batches committed."""
-        return self._writer.appended_bytes + self._offload_writer.appended_bytes
-
-    @property
-    def appended_count(self) -> int:
-        """Appends committed."""
-        return self._writer.appended_count + self._offload_writer.appended_count
-
-    @property
-    def failed_count(self) -> int:
-        """Appends that failed with a storage error."""
-        return self._writer.failed_count + self._offload_writer.failed_count
-
-    def take_failed_partitions(self) -> set[PartitionLocation]:
-        """The replicated partitions with failed commits since the last call."""
-        writers = self._writer, self._offload_writer
-        failed_partitions = self._writer.failed_partitions | self._offload_writer.failed_partitions
-        if failed_partitions:
-            for writer in writers:
-                writer.failed_partitions.clear()
-        return failed_partitions
-
-    def take_delayed_produces(self) -> list[DelayedProduce]:
-        """The answers that wait for followers, new since the last call."""
-        writers = self._writer, self._offload_writer
-        delayed = self._writer.delayed + self._offload_writer.delayed
-        if delayed:
-            for writer in writers:
-                writer.delayed = []
-        return delayed
-
-    def take_delayed_deletes(self) -> list[DelayedDeleteRecords]:
-        """The deletions that wait for followers, new since the last call."""
-        writers = self._writer, self._offload_writer
-        deletions = self._writer.deletions + self._offload_writer.deletions
-        if deletions:
-            for writer in writers:
-                writer.deletions = []
-        return deletions
-
-    def take_grown(self) -> set[PartitionLocation]:
-        """The replicated partitions that were appended to since the last call."""
-        grown = self._writer.grown | self._offload_writer.grown
-        if grown:
-            self._writer.grown, self._offload_writer.grown = set(), set()
-        return grown
-
-    def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
-        """Carry out the requests, commit, and add the replies to their routers."""
-        offload_thread = self._offload_thread
-        if offload_thread is None or len(requests) == 1:
-            self._writer.run(requests, now_ms)
-            return
-        offloaded_stores = _stores_to_offload(requests)
-        if not offloaded_stores:
-            self._writer.run(requests, now_ms)
-            return
-        offloaded = [each for each in requests if each[1].store in offloaded_stores]
-        others = [each for each in requests if each[1].store not in offloaded_stores]
-        offload_thread.start(partial(self._offload_writer.run, offloaded, now_ms))
-        try:
-            self._writer.run(others, now_ms)
-        finally:
-            offload_thread.wait()
-
-    def notify(self, index: int, numbers: Iterable[int]) -> None:
-        """Notify the routers that watch these partitions, and clear the watches."""
-        self._writer.notify(index, numbers)
-
-
 def _stores_to_offload(requests: Iterable[tuple[RouterState, Request]]) -> set[int]:
     """The stores for the offload thread: about half of the bytes, or none."""
     sizes: dict[int, int] = {}
@@ -245,24 +149,82 @@ def _appended(request_id: int, result: AppendResult) -> Appended:
     )
 
 
-class _StoreWriter:
-    """One thread's part of a turn: the requests in order, then a commit per store."""
+class TurnExecutor:
+    """Carries out requests. `broadcast(message)` sends a message to all routers.
 
-    def __init__(self, partitions: HostedPartitions, broadcast: Callable[[ToRouter], None]) -> None:
+    `pin_offload_thread` is called once in the offload thread, to choose its processors. Without it
+    there is no offload thread. The lists and sets collect what turns leave to replication, which
+    empties them.
+    """
+
+    def __init__(
+        self,
+        partitions: HostedPartitions,
+        broadcast: Callable[[ToRouter], None],
+        pin_offload_thread: Callable[[], None] | None = None,
+    ) -> None:
         self._partitions = partitions
         self._broadcast = broadcast
         self._now_ms = 0
         self._open: dict[int, _OpenTurn] = {}
-        self.delayed: list[DelayedProduce] = []
-        self.deletions: list[DelayedDeleteRecords] = []
+        self._offload: tuple[OffloadThread, TurnExecutor] | None = None
+        """The thread, and what it executes its part of a turn with."""
+        if pin_offload_thread is not None:
+            executor = TurnExecutor(partitions, broadcast)
+            self._offload = OffloadThread(pin_offload_thread), executor
+        self.delayed_produces: list[DelayedProduce] = []
+        self.delayed_deletes: list[DelayedDeleteRecords] = []
         self.grown: set[PartitionLocation] = set()
+        """The replicated partitions that were appended to."""
         self.failed_partitions: set[PartitionLocation] = set()
+        """The replicated partitions with failed commits."""
         self.appended_bytes = 0
+        """Bytes of batches committed."""
         self.appended_count = 0
+        """Appends committed."""
         self.failed_count = 0
+        """Appends that failed with a storage error."""
 
-    def run(self, requests: Iterable[tuple[RouterState, Request]], now_ms: int) -> None:
-        """See TurnExecutor.run."""
+    def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
+        """Carry out the requests, commit, and add the replies to their routers."""
+        offload = self._offload
+        if offload is None or len(requests) == 1:
+            self._run(requests, now_ms)
+            return
+        offloaded_stores = _stores_to_offload(requests)
+        if not offloaded_stores:
+            self._run(requests, now_ms)
+            return
+        offloaded = [each for each in requests if each[1].store in offloaded_stores]
+        others = [each for each in requests if each[1].store not in offloaded_stores]
+        thread, executor = offload
+        thread.start(partial(executor._run, offloaded, now_ms))
+        try:
+            self._run(others, now_ms)
+        finally:
+            thread.wait()
+            self._take_over(executor)
+
+    def _take_over(self, part: "TurnExecutor") -> None:
+        """Add what a part of the turn has left, and empty it."""
+        self.delayed_produces += part.delayed_produces
+        self.delayed_deletes += part.delayed_deletes
+        self.grown |= part.grown
+        self.failed_partitions |= part.failed_partitions
+        for collected in (
+            part.delayed_produces,
+            part.delayed_deletes,
+            part.grown,
+            part.failed_partitions,
+        ):
+            collected.clear()
+        self.appended_bytes += part.appended_bytes
+        self.appended_count += part.appended_count
+        self.failed_count += part.failed_count
+        part.appended_bytes = part.appended_count = part.failed_count = 0
+
+    def _run(self, requests: Iterable[tuple[RouterState, Request]], now_ms: int) -> None:
+        """Carry out the requests in order, then commit each store."""
         self._now_ms = now_ms
         for router, request in requests:
             store = self._partitions.stores.get(request.store)
@@ -422,17 +384,7 @@ class _StoreWriter:
             grown = opened.replicated & advanced
             self.grown.update((index, number) for number in grown)
             advanced = advanced - grown
-            self._delay(index, opened)
-        # Notify waiting consumers before the producers are answered.
-        self.notify(index, advanced)
-        for router, request_id, result in opened.waiting:
-            router.replies.append(_appended(request_id, result))
-        self.appended_bytes += opened.byte_count
-        self.appended_count += len(opened.waiting) + len(opened.delayed) + len(opened.fetched)
-
-    def _delay(self, index: int, opened: _OpenTurn) -> None:
-        for router, request, result in opened.delayed:
-            self.delayed.append(
+            self.delayed_produces += [
                 DelayedProduce(
                     index,
                     request.number,
@@ -441,7 +393,14 @@ class _StoreWriter:
                     _appended(request.request_id, result),
                     router,
                 )
-            )
+                for router, request, result in opened.delayed
+            ]
+        # Notify waiting consumers before the producers are answered.
+        self.notify(index, advanced)
+        for router, request_id, result in opened.waiting:
+            router.replies.append(_appended(request_id, result))
+        self.appended_bytes += opened.byte_count
+        self.appended_count += len(opened.waiting) + len(opened.delayed) + len(opened.fetched)
 
     def _delete_records(self, router: RouterState, store: Store, request: DeleteRecords) -> None:
         if request.store in self._open:
@@ -455,7 +414,7 @@ class _StoreWriter:
             except StorageError:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
         if admission.is_replicated and not code:
-            self.deletions.append(
+            self.delayed_deletes.append(
                 DelayedDeleteRecords(
                     request.store,
                     request.number,
@@ -481,8 +440,7 @@ class _StoreWriter:
     def notify(self, index: int, numbers: Iterable[int]) -> None:
         """Notify the routers that watch these partitions, and clear the watches."""
         status = self._partitions.stores[index].status
-        # `take_watch` is a bit per router; with a shared bus message all of them hear of it, and
-        # those that did not ask find nobody waiting.
+        # The message goes to all routers: the watch flag does not say which one has set it.
         watched = tuple(number for number in numbers if status.take_watch(number))
         if watched:
             self._broadcast(PartitionsAdvanced(index, watched))
