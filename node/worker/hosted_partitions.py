@@ -21,6 +21,7 @@ from odradek.cluster.metadata.topic_settings import TopicSettings
 from odradek.cluster.replication.partition import check_leader, has_enough_in_sync
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.layout import store_folder, store_index
+from odradek.storage.partition_log import PartitionLog
 from odradek.storage.settings import LogSettings, StoreOptions, TimestampType
 from odradek.storage.status import ReplicaRole
 from odradek.storage.store import NewPartition, Store
@@ -217,6 +218,11 @@ class HostedPartitions:
         store = self.stores.get(index)
         number = store.number_of(topic_id, partition) if store is not None else None
         return None if number is None else (index, number)
+
+    def log(self, location: PartitionLocation) -> PartitionLog:
+        """The log of a partition of this worker."""
+        store, number = location
+        return self.stores[store].partitions()[number]
 
     def _locations_of(self, topics: Iterable[TopicImage]) -> set[PartitionLocation]:
         locations: set[PartitionLocation] = set()

@@ -118,7 +118,7 @@ class WorkerProcess:
         """The sockets that only wake for data: the wakeup pipe, and other nodes."""
         self._has_peer_requests = False
         self._replication = self._make_replication()
-        self._routers.on_relayed = self._replication.send_relayed_response
+        self._routers.on_relayed = self._replication.server.send_relayed_response
         self._register_sockets()
         self._duties_due = 0.0
         self._register_metrics()
@@ -228,17 +228,17 @@ class WorkerProcess:
         metrics.counter(
             "odradek_replication_sent_bytes",
             "Bytes of batches sent to followers",
-            lambda: replication.sent_bytes,
+            lambda: replication.server.sent_bytes,
         )
         metrics.counter(
             "odradek_replication_fetched_bytes",
             "Bytes of batches fetched from leaders",
-            lambda: replication.fetched_bytes,
+            lambda: replication.fetchers.fetched_bytes,
         )
         metrics.gauge(
             "odradek_replication_lag",
             "Records by which the followers of this worker lag behind their leaders",
-            lambda: replication.lag,
+            lambda: replication.fetchers.lag,
         )
         metrics.gauge(
             "odradek_under_replicated_partitions",
@@ -322,12 +322,10 @@ class WorkerProcess:
 
     def _resign_failed_replicas(self, now_ms: int) -> None:
         """Remove replicas from their ISRs whose records cannot be written to this node's disk."""
+        failed_partitions = self._turns.failed_partitions
         known = self._partitions.replicated
-        refused = [
-            known[location]
-            for location in self._turns.take_failed_partitions()
-            if location in known
-        ]
+        refused = [known[location] for location in failed_partitions if location in known]
+        failed_partitions.clear()
         locations = [(replica.topic_id, replica.partition) for replica in refused]
         self._proposals.resign(locations, self._image, now_ms)
 

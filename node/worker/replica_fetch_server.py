@@ -12,22 +12,21 @@ to. Batches are read like a consumer's, without decoding them.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import zmq
 
 from odradek.cluster.replication.leader import FollowerBroker, LeaderEffects, LeaderPartition
 from odradek.cluster.replication.messages import (
     PAYLOAD_HEAD,
-    ReplicaFetchPartition,
     ReplicaFetchRequest,
     ReplicaFetchResponse,
     ReplicaPartitionData,
 )
 from odradek.cluster.replication.partition import check_leader
 from odradek.cluster.replication.throttle import TokenBudget
-from odradek.node.bus.replica_link import requests, send_response
+from odradek.node.bus.replica_link import requests, send_relayed, send_response
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turns import DelayedProduce
 from odradek.protocol.errors import ErrorCode
@@ -44,103 +43,66 @@ SESSION_TIMEOUT_MS = 60_000
 _HEAD = bytes(PAYLOAD_HEAD)
 
 Leaders = Mapping[PartitionLocation, LeaderPartition[DelayedProduce]]
+OnFollowerLogStart = Callable[[PartitionLocation, int, int], None]
+"""Called with the location, the follower's broker id and its log start offset."""
+OnFollowerProgress = Callable[[PartitionLocation, LeaderEffects[DelayedProduce]], None]
+"""Called with the location and the outcome of a follower's progress."""
 
 
-class OnFollowerLogStart(Protocol):
-    """Called with a follower's log start offset."""
-
-    def __call__(
-        self, location: PartitionLocation, broker_id: int, log_start_offset: int
-    ) -> None: ...
-
-
-class OnFollowerProgress(Protocol):
-    """Called with the outcome of a follower's progress."""
-
-    def __call__(
-        self, location: PartitionLocation, outcome: LeaderEffects[DelayedProduce]
-    ) -> None: ...
-
-
+@dataclass(slots=True, eq=False)
 class _CachedPartition:
     """One partition of a session. `offset` is the follower's log end."""
 
-    __slots__ = (
-        "awaits_position",
-        "handle",
-        "is_early",
-        "last_epoch",
-        "leader_epoch",
-        "location",
-        "offset",
-        "sent_high_watermark",
-    )
-
-    def __init__(self, wanted: ReplicaFetchPartition, location: PartitionLocation | None) -> None:
-        self.handle = wanted.handle
-        self.location = location
-        self.leader_epoch = wanted.leader_epoch
-        self.offset = wanted.fetch_offset
-        self.last_epoch = wanted.last_epoch
-        self.sent_high_watermark = -1
-        """The high watermark that was sent last."""
-        self.awaits_position = False
-        """Whether the follower must report its position before more is sent."""
-        self.is_early = False
-        """Whether the follower's leader epoch is newer than the image of this node."""
+    handle: int
+    location: PartitionLocation | None
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    sent_high_watermark: int = -1
+    """The high watermark that was sent last."""
+    awaits_position: bool = False
+    """Whether the follower must report its position before more is sent."""
+    is_early: bool = False
+    """Whether the follower's leader epoch is newer than the image of this node."""
 
 
+@dataclass(slots=True, eq=False)
 class _FetchSession:
-    __slots__ = (
-        "cached",
-        "contact",
-        "delayed_fetch",
-        "identity",
-        "moved_watermarks",
-        "ready",
-        "told",
-        "watermark_deadline_ms",
-    )
+    """One follower's session for a store."""
 
-    def __init__(self, identity: bytes, contact: FollowerBroker) -> None:
-        self.identity = identity
-        self.contact = contact
-        self.cached: dict[int, _CachedPartition] = {}
-        self.ready: dict[int, None] = {}
-        """Handles of partitions that may have records to send, in the order of sending."""
-        self.told: dict[int, ReplicaPartitionData] = {}
-        """Errors and divergences to send."""
-        self.moved_watermarks: dict[int, None] = {}
-        """Handles whose high watermark has moved."""
-        self.watermark_deadline_ms = NEVER
-        self.delayed_fetch: _DelayedFetch | None = None
-
-
-class _DelayedFetch(NamedTuple):
+    identity: bytes
+    broker: FollowerBroker
+    partitions: dict[int, _CachedPartition] = field(default_factory=dict)
+    """By handle."""
+    ready: dict[int, None] = field(default_factory=dict)
+    """Handles of partitions that may have records to send, in the order of sending."""
+    errors: dict[int, ReplicaPartitionData] = field(default_factory=dict)
+    """Errors and divergences to send, by handle."""
+    moved_watermarks: dict[int, None] = field(default_factory=dict)
+    """Handles whose high watermark has moved."""
+    watermark_deadline_ms: int = NEVER
+    delayed_fetch: ReplicaFetchRequest | None = None
     """A request that waits for data."""
-
-    fetch: ReplicaFetchRequest
-    deadline_ms: int
+    fetch_deadline_ms: int = NEVER
 
 
+@dataclass(slots=True, eq=False)
 class _Response:
     """A response that is being filled. `holds` keeps the segments that the batches are views of."""
 
-    __slots__ = ("batches", "bytes_left", "holds", "parts")
-
-    def __init__(self, parts: list[ReplicaPartitionData], bytes_max: int) -> None:
-        self.parts = parts
-        self.bytes_left = bytes_max
-        self.batches: list[bytes | memoryview] = []
-        self.holds: list[object] = []
+    parts: list[ReplicaPartitionData]
+    bytes_left: int
+    batches: list[bytes | memoryview] = field(default_factory=list)
+    holds: list[object] = field(default_factory=list)
 
 
 class ReplicaFetchServer:
-    """The sessions of all followers with one worker, and their socket."""
+    """The sessions of all followers with one worker, and their socket. Without a socket no follower
+    can connect."""
 
     def __init__(
         self,
-        socket: "zmq.Socket[bytes]",
+        socket: "zmq.Socket[bytes] | None",
         partitions: HostedPartitions,
         leaders: Leaders,
         *,
@@ -148,34 +110,40 @@ class ReplicaFetchServer:
         node_id: int,
         on_outcome: OnFollowerProgress,
         on_log_start: OnFollowerLogStart,
+        on_relay: Callable[[bytes, bytes], None],
         open_reader: Callable[[int], StoreReader],
         budget: TokenBudget,
     ) -> None:
-        self.socket = socket
+        """`on_relay` is called with (identity, payload) of a request of another node's router."""
+        self._socket = socket
         self._partitions = partitions
         self._leaders = leaders
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._on_outcome = on_outcome
         self._on_log_start = on_log_start
+        self._on_relay = on_relay
         self._open_reader = open_reader
         self._readers: dict[int, StoreReader] = {}
         self._budget = budget
         self._sessions: dict[tuple[bytes, int], _FetchSession] = {}
+        """By the follower's identity and the store."""
         self._by_location: dict[
             PartitionLocation, list[tuple[_FetchSession, _CachedPartition]]
         ] = {}
         self.sent_bytes = 0
-        self.on_relay: Callable[[bytes, bytes], None] = lambda _identity, _payload: None
-        """Called with (identity, payload) of a request of another node's router."""
+        """Bytes of batches sent to followers."""
 
-    def receive(self, now_ms: int) -> bool:
-        """Receive requests, which `answer` answers. Whether there were any."""
-        is_any = False
-        for identity, fetch in requests(self.socket, on_relay=self.on_relay):
-            is_any = True
-            self._on_fetch(identity, fetch, now_ms)
-        return is_any
+    def receive(self, now_ms: int) -> None:
+        """Receive requests, which `answer` answers."""
+        if self._socket is not None:
+            for identity, fetch in requests(self._socket, on_relay=self._on_relay):
+                self._on_fetch(identity, fetch, now_ms)
+
+    def send_relayed_response(self, identity: bytes, payload: bytes) -> None:
+        """Send this node's router's response to a relayed request."""
+        if self._socket is not None:
+            send_relayed(self._socket, identity, payload)
 
     def grown(self, locations: Iterable[PartitionLocation]) -> None:
         """These partitions were appended to."""
@@ -197,16 +165,17 @@ class ReplicaFetchServer:
     def stop_leading(self, location: PartitionLocation) -> None:
         """This partition is not led here any more, or in another epoch. Its followers must
         subscribe again, except those that have done so for the new epoch."""
-        served_here = self._by_location.pop(location, [])
-        early = [(session, cached) for session, cached in served_here if cached.is_early]
+        cached_here = self._by_location.pop(location, [])
+        early = [(session, cached) for session, cached in cached_here if cached.is_early]
         if early:
             self._by_location[location] = early
-        for session, cached in served_here:
+        for session, cached in cached_here:
             session.ready.pop(cached.handle, None)
             session.moved_watermarks.pop(cached.handle, None)
             if not cached.awaits_position:
                 cached.awaits_position = True
-                session.told[cached.handle] = self._error(cached, location)
+                code = self._leader_error(cached) or ErrorCode.NOT_LEADER_OR_FOLLOWER
+                session.errors[cached.handle] = _error(cached, code)
 
     def recheck_early_followers(self, location: PartitionLocation, now_ms: int) -> None:
         """Check the early followers of this partition again, after a new image."""
@@ -217,22 +186,16 @@ class ReplicaFetchServer:
     def answer(self, now_ms: int) -> None:
         """Answer the requests that have data or whose wait time is over."""
         for key, session in list(self._sessions.items()):
-            delayed_fetch = session.delayed_fetch
-            if delayed_fetch is None:
-                if now_ms - session.contact.fetch_ms > SESSION_TIMEOUT_MS:
+            if session.delayed_fetch is None:
+                if now_ms - session.broker.fetch_ms > SESSION_TIMEOUT_MS:
                     self._drop(key)
                 continue
-            has_moved_watermarks = (
+            is_due = now_ms >= session.fetch_deadline_ms or (
                 bool(session.moved_watermarks) and now_ms >= session.watermark_deadline_ms
             )
-            if (
-                session.told
-                or session.ready
-                or has_moved_watermarks
-                or now_ms >= delayed_fetch.deadline_ms
-            ):
-                is_due = has_moved_watermarks or now_ms >= delayed_fetch.deadline_ms
-                if not self._answer(session, delayed_fetch.fetch, now_ms, is_due=is_due):
+            if is_due or session.errors or session.ready:
+                is_connected = self._answer(session, session.delayed_fetch, now_ms, is_due=is_due)
+                if not is_connected:
                     self._drop(key)
 
     def next_ms(self, now_ms: int) -> int:
@@ -240,7 +203,7 @@ class ReplicaFetchServer:
         due = NEVER
         for session in self._sessions.values():
             if session.delayed_fetch is not None:
-                due = min(due, session.delayed_fetch.deadline_ms)
+                due = min(due, session.fetch_deadline_ms)
                 if session.ready:
                     due = min(due, max(now_ms + 1, self._budget.next_ms(now_ms)))
                 if session.moved_watermarks:
@@ -249,108 +212,116 @@ class ReplicaFetchServer:
 
     def close(self) -> None:
         """Close the socket and the readers."""
-        self.socket.close(0)
+        if self._socket is not None:
+            self._socket.close(0)
         for reader in self._readers.values():
             reader.close()
 
     # -- requests ----------------------------------------------------------------------------------
 
     def _on_fetch(self, identity: bytes, fetch: ReplicaFetchRequest, now_ms: int) -> None:
-        key = identity, fetch.store
+        session = self._session(identity, fetch, now_ms)
+        if isinstance(session, ErrorCode):
+            self._send(identity, ReplicaFetchResponse(fetch.request_id, fetch.store, session))
+            return
+        if session.delayed_fetch is not None:
+            self._answer(session, session.delayed_fetch, now_ms, is_due=True)
+        session.broker.fetch_ms = now_ms
+        session.broker.broker_epoch = fetch.broker_epoch
+        for handle in fetch.forgotten:
+            self._forget(session, handle)
+        for wanted in fetch.subscribed:
+            self._forget(session, wanted.handle)
+            location = self._partitions.location_of(wanted.topic_id, wanted.partition)
+            added = session.partitions[wanted.handle] = _CachedPartition(
+                wanted.handle,
+                location,
+                wanted.leader_epoch,
+                wanted.fetch_offset,
+                wanted.last_epoch,
+            )
+            if location is not None:
+                self._by_location.setdefault(location, []).append((session, added))
+            self._on_follower_start(session, added, wanted.log_start_offset)
+            self._on_position(session, added, now_ms)
+        for handle, log_start_offset in fetch.log_starts:
+            cached = session.partitions.get(handle)
+            if cached is not None:
+                self._on_follower_start(session, cached, log_start_offset)
+        for reached in fetch.reached:
+            cached = session.partitions.get(reached.handle)
+            if cached is not None:
+                cached.offset = reached.fetch_offset
+                cached.last_epoch = reached.last_epoch
+                self._on_position(session, cached, now_ms)
+        session.delayed_fetch = fetch
+        session.fetch_deadline_ms = now_ms + fetch.wait_ms_max
+
+    def _session(
+        self, identity: bytes, fetch: ReplicaFetchRequest, now_ms: int
+    ) -> _FetchSession | ErrorCode:
+        """The session of a request: a new one if the request is full."""
         if fetch.cluster_id != self._cluster_id:
             log.error(
                 "refused a fetch of node %d: it belongs to cluster %r",
                 fetch.broker_id,
                 fetch.cluster_id,
             )
-            self._refuse(identity, fetch, ErrorCode.INCONSISTENT_CLUSTER_ID)
-            return
-        session = self._sessions.get(key)
-        if fetch.is_full:
-            if session is not None:
-                self._drop(key)
-            for other, known in list(self._sessions.items()):
-                if other[1] == fetch.store and known.contact.broker_id == fetch.broker_id:
-                    self._drop(other)  # of a process that has ended
-            contact = FollowerBroker(fetch.broker_id, fetch.broker_epoch, now_ms)
-            session = self._sessions[key] = _FetchSession(identity, contact)
-        elif session is None:
-            self._refuse(identity, fetch, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-            return
-        if session.delayed_fetch is not None:
-            self._answer(session, session.delayed_fetch.fetch, now_ms, is_due=True)
-        session.contact.fetch_ms = now_ms
-        session.contact.broker_epoch = fetch.broker_epoch
-        for handle in fetch.forgotten:
-            self._forget(session, handle)
-        for wanted in fetch.subscribed:
-            self._forget(session, wanted.handle)
-            location = self._partitions.location_of(wanted.topic_id, wanted.partition)
-            cached = session.cached[wanted.handle] = _CachedPartition(wanted, location)
-            if location is not None:
-                self._by_location.setdefault(location, []).append((session, cached))
-            self._started(session, cached, wanted.log_start_offset)
-            self._on_position(session, cached, now_ms)
-        for handle, log_start_offset in fetch.log_starts:
-            told = session.cached.get(handle)
-            if told is not None:
-                self._started(session, told, log_start_offset)
-        for reached in fetch.reached:
-            known_served = session.cached.get(reached.handle)
-            if known_served is not None:
-                known_served.offset = reached.fetch_offset
-                known_served.last_epoch = reached.last_epoch
-                self._on_position(session, known_served, now_ms)
-        session.delayed_fetch = _DelayedFetch(fetch, now_ms + fetch.wait_ms_max)
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+        key = identity, fetch.store
+        if not fetch.is_full:
+            return self._sessions.get(key, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        for other, known in list(self._sessions.items()):
+            # Also those of a process of that node that has ended.
+            if other == key or (
+                other[1] == fetch.store and known.broker.broker_id == fetch.broker_id
+            ):
+                self._drop(other)
+        broker = FollowerBroker(fetch.broker_id, fetch.broker_epoch, now_ms)
+        session = self._sessions[key] = _FetchSession(identity, broker)
+        return session
 
-    def _started(
+    def _on_follower_start(
         self, session: _FetchSession, cached: _CachedPartition, log_start_offset: int
     ) -> None:
         location = cached.location
-        if location is None or location not in self._leaders:
-            return
-        image = self._leaders[location].replica.image
-        if not check_leader(image, self._node_id, cached.leader_epoch):
-            self._on_log_start(location, session.contact.broker_id, log_start_offset)
+        if location is not None and not self._leader_error(cached):
+            self._on_log_start(location, session.broker.broker_id, log_start_offset)
 
     def _on_position(self, session: _FetchSession, cached: _CachedPartition, now_ms: int) -> None:
-        """The follower of this partition is at `served.offset`: is that on our log, and what does
-        it bring?"""
-        told = self._check(cached)
-        cached.awaits_position = told is not None
-        cached.is_early = told is not None and told.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-        if told is not None:
+        """The follower's log ends at `cached.offset`: compare it with this log, and apply its
+        progress."""
+        error = self._check(cached)
+        cached.awaits_position = error is not None
+        cached.is_early = error is not None and error.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        if error is not None:
             if not cached.is_early:
-                session.told[cached.handle] = told
+                session.errors[cached.handle] = error
             return
         location = cached.location
         assert location is not None
         leader = self._leaders[location]
         if cached.offset < leader.replica.log_end_offset:
             session.ready[cached.handle] = None
-        known = self._partitions.stores[location[0]].partitions()[location[1]]
-        if cached.offset >= known.log_start_offset:
+        if cached.offset >= self._partitions.log(location).log_start_offset:
             self._on_outcome(
-                location, leader.follower_fetched(session.contact, cached.offset, now_ms)
+                location, leader.follower_fetched(session.broker, cached.offset, now_ms)
             )
         if cached.sent_high_watermark != leader.high_watermark:
             self._note_moved_watermark(session, cached, now_ms)
 
     def _check(self, cached: _CachedPartition) -> ReplicaPartitionData | None:
         """The error or divergence of the follower. None if its log is a prefix of this log."""
-        location = cached.location
-        replicated = self._partitions.replicated.get(location) if location is not None else None
-        if location is None or replicated is None:
-            return self._error(cached, location)
-        if check_leader(replicated.image, self._node_id, cached.leader_epoch):
-            return self._error(cached, location)
-        if location not in self._leaders:
-            return self._error(cached, location)
-        store, number = self._partitions.stores[location[0]], location[1]
-        known = store.partitions()[number]
+        code, location = self._leader_error(cached), cached.location
+        if code or location is None:
+            return _error(cached, code)
+        known = self._partitions.log(location)
         offset = cached.offset
         if cached.last_epoch >= 0:
-            epoch, end_offset = store.end_offset_for_epoch(number, cached.last_epoch)
+            store, number = location
+            epoch, end_offset = self._partitions.stores[store].end_offset_for_epoch(
+                number, cached.last_epoch
+            )
             if epoch < 0:
                 return self._out_of_range(cached, location)
             if epoch != cached.last_epoch or end_offset < offset:
@@ -364,27 +335,27 @@ class ReplicaFetchServer:
                     diverging_end=end_offset,
                 )
         if offset > known.log_end_offset or offset < known.log_start_offset:
-            told = self._out_of_range(cached, location)
+            error = self._out_of_range(cached, location)
             # A log start may be inside a batch, which a follower fetches as a whole.
-            if offset > known.log_end_offset or offset < told.log_start_offset:
-                return told
+            if offset > known.log_end_offset or offset < error.log_start_offset:
+                return error
         return None
 
-    def _error(
-        self, cached: _CachedPartition, location: PartitionLocation | None
-    ) -> ReplicaPartitionData:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def _leader_error(self, cached: _CachedPartition) -> ErrorCode:
+        """NONE if this worker leads the partition in the follower's leader epoch."""
+        location = cached.location
         replicated = self._partitions.replicated.get(location) if location is not None else None
-        if replicated is not None:
-            code = check_leader(replicated.image, self._node_id, cached.leader_epoch)
-            if code is ErrorCode.NONE:
-                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ReplicaPartitionData(cached.handle, code, -1, -1, -1)
+        if replicated is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        code = check_leader(replicated.image, self._node_id, cached.leader_epoch)
+        if not code and location not in self._leaders:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return code
 
     def _out_of_range(
         self, cached: _CachedPartition, location: PartitionLocation
     ) -> ReplicaPartitionData:
-        known = self._partitions.stores[location[0]].partitions()[location[1]]
+        known = self._partitions.log(location)
         start, end = known.log_start_offset, known.log_end_offset
         if start < end:
             found = self._reader(location[0]).read(location[1], start, max_bytes=1, end_offset=end)
@@ -393,7 +364,7 @@ class ReplicaFetchServer:
             cached.handle, ErrorCode.OFFSET_OUT_OF_RANGE, known.high_watermark, start, end
         )
 
-    # -- answers -----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def _note_moved_watermark(
         self, session: _FetchSession, cached: _CachedPartition, now_ms: int
@@ -406,17 +377,17 @@ class ReplicaFetchServer:
         self, session: _FetchSession, fetch: ReplicaFetchRequest, now_ms: int, *, is_due: bool
     ) -> bool:
         """Send the response if it has content or `is_due`. False if the follower is gone."""
-        response = _Response(list(session.told.values()), fetch.bytes_max)
-        session.told.clear()
+        response = _Response(list(session.errors.values()), fetch.bytes_max)
+        session.errors.clear()
         for handle in list(session.ready):
-            self._read_partition(session, session.cached[handle], response, now_ms)
+            self._read_partition(session, session.partitions[handle], response, now_ms)
             if response.bytes_left <= 0:
                 break
         parts = response.parts
         if not parts and not is_due:
             return True
         for handle in session.moved_watermarks:
-            cached = session.cached[handle]
+            cached = session.partitions[handle]
             if cached.awaits_position:
                 cached.sent_high_watermark = -1
             elif cached.location is not None and cached.location in self._leaders:
@@ -428,7 +399,16 @@ class ReplicaFetchServer:
         if response.batches:
             response.batches.insert(0, _HEAD)
         answer = ReplicaFetchResponse(fetch.request_id, fetch.store, ErrorCode.NONE, tuple(parts))
-        return send_response(self.socket, session.identity, answer, response.batches)
+        return self._send(session.identity, answer, response.batches)
+
+    def _send(
+        self,
+        identity: bytes,
+        response: ReplicaFetchResponse,
+        batches: Sequence[bytes | memoryview] = (),
+    ) -> bool:
+        assert self._socket is not None, "a request was received"
+        return send_response(self._socket, identity, response, batches)
 
     def _read_partition(
         self, session: _FetchSession, cached: _CachedPartition, response: _Response, now_ms: int
@@ -460,8 +440,7 @@ class ReplicaFetchServer:
             log.error("cannot read store %d for a follower: %s", location[0], error)
             del session.ready[handle]
             cached.awaits_position = True
-            code = ErrorCode.KAFKA_STORAGE_ERROR
-            response.parts.append(ReplicaPartitionData(handle, code, -1, -1, -1))
+            response.parts.append(_error(cached, ErrorCode.KAFKA_STORAGE_ERROR))
             return
         if not result.buffers:
             if cached.offset >= end:
@@ -480,7 +459,7 @@ class ReplicaFetchServer:
     def _part(
         self, cached: _CachedPartition, location: PartitionLocation, byte_count: int
     ) -> ReplicaPartitionData:
-        known = self._partitions.stores[location[0]].partitions()[location[1]]
+        known = self._partitions.log(location)
         cached.sent_high_watermark = known.high_watermark
         return ReplicaPartitionData(
             cached.handle,
@@ -502,23 +481,17 @@ class ReplicaFetchServer:
         return (
             replicated is not None
             and replicated.leader_throttle_rate is not None
-            and session.contact.broker_id not in leader.replica.image.in_sync_replicas
-        )
-
-    def _refuse(self, identity: bytes, fetch: ReplicaFetchRequest, code: ErrorCode) -> None:
-        send_response(
-            self.socket, identity, ReplicaFetchResponse(fetch.request_id, fetch.store, code), ()
+            and session.broker.broker_id not in leader.replica.image.in_sync_replicas
         )
 
     # -- sessions ----------------------------------------------------------------------------------
 
     def _forget(self, session: _FetchSession, handle: int) -> None:
-        cached = session.cached.pop(handle, None)
+        cached = session.partitions.pop(handle, None)
         if cached is None:
             return
-        session.ready.pop(handle, None)
-        session.told.pop(handle, None)
-        session.moved_watermarks.pop(handle, None)
+        for handles in (session.ready, session.errors, session.moved_watermarks):
+            handles.pop(handle, None)
         if cached.location is not None:
             pairs = self._by_location.get(cached.location)
             if pairs is not None:
@@ -528,7 +501,7 @@ class ReplicaFetchServer:
 
     def _drop(self, key: tuple[bytes, int]) -> None:
         session = self._sessions.pop(key)
-        for handle in list(session.cached):
+        for handle in list(session.partitions):
             self._forget(session, handle)
 
     def _reader(self, store: int) -> StoreReader:
@@ -536,3 +509,7 @@ class ReplicaFetchServer:
         if reader is None:
             reader = self._readers[store] = self._open_reader(store)
         return reader
+
+
+def _error(cached: _CachedPartition, code: ErrorCode) -> ReplicaPartitionData:
+    return ReplicaPartitionData(cached.handle, code, -1, -1, -1)

@@ -6,11 +6,12 @@ the worker's next turn with everything else; truncation happens between turns, f
 a response at once. The next request reports the new positions.
 
 Order of duties: receive (truncate), the turn (append, commit), after_turn (report, watermarks),
-ask.
+send_requests.
 """
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import zmq
 
@@ -39,15 +40,13 @@ Addresses = Callable[[int, int], str | None]
 """Maps (node id, store) to the address of the worker with this store. None: not known."""
 
 
+@dataclass(slots=True, eq=False)
 class _LeaderConnection:
     """The connection to one worker of another node."""
 
-    __slots__ = ("is_connected", "link", "sessions")
-
-    def __init__(self, link: ReplicaLink) -> None:
-        self.link = link
-        self.is_connected = False
-        self.sessions: dict[int, ReplicaFetchSession] = {}
+    link: ReplicaLink
+    is_connected: bool = False
+    sessions: dict[int, ReplicaFetchSession] = field(default_factory=dict)
 
 
 class ReplicaFetchers:
@@ -110,7 +109,7 @@ class ReplicaFetchers:
                 del self._locations[followed]
             if wanted is None or replicated is None:
                 continue
-            state = self._log(location)
+            state = self._partitions.log(location)
             is_throttled = replicated.follower_throttle_rate is not None and (
                 self._node_id not in replicated.image.in_sync_replicas
             )
@@ -180,7 +179,7 @@ class ReplicaFetchers:
             watermarks, self._watermarks = self._watermarks, []
             self._apply_watermarks(watermarks)
 
-    def ask(self, now_ms: int) -> None:
+    def send_requests(self, now_ms: int) -> None:
         """Send the requests that are due."""
         for leader in self._leaders.values():
             for session in leader.sessions.values():
@@ -190,7 +189,7 @@ class ReplicaFetchers:
                     session.disconnected()
 
     def next_ms(self, now_ms: int) -> int:
-        """When `ask` must be called next."""
+        """When `send_requests` must be called next."""
         return min(
             (
                 session.next_ms(now_ms)
@@ -233,7 +232,7 @@ class ReplicaFetchers:
         for divergence in divergences:
             followed = divergence.followed
             store, number = self._locations[followed]
-            state = self._log((store, number))
+            state = self._partitions.log((store, number))
             own = state.epochs.end_offset(divergence.epoch, state.log_end_offset)
             end = truncation_offset(divergence, *own, state.log_end_offset)
             log.warning(
@@ -260,7 +259,7 @@ class ReplicaFetchers:
     def _restart(self, session: ReplicaFetchSession, restart: LogRestart, now_ms: int) -> None:
         followed, start_offset = restart
         store, number = self._locations[followed]
-        state = self._log((store, number))
+        state = self._partitions.log((store, number))
         log.warning(
             "%s-%d restarts at offset %d: its leader has no record at the log end %d",
             state.topic_name,
@@ -279,7 +278,7 @@ class ReplicaFetchers:
     def _report_position(self, session: ReplicaFetchSession, followed: FetchedPartition) -> None:
         location = self._locations.get(followed)
         if location is not None:
-            state = self._log(location)
+            state = self._partitions.log(location)
             session.position_changed(followed, state.log_end_offset, last_epoch(state))
             session.log_start_changed(followed, state.log_start_offset)
 
@@ -290,7 +289,7 @@ class ReplicaFetchers:
             location = self._locations.get(followed)
             if location is None:
                 continue
-            state = self._log(location)
+            state = self._partitions.log(location)
             store, number = location
             if min(high_watermark, state.log_end_offset) > state.high_watermark:
                 self._partitions.stores[store].set_high_watermark(number, high_watermark)
@@ -307,7 +306,7 @@ class ReplicaFetchers:
         for followed in moved:
             location = self._locations[followed]
             self._followed[location][0].log_start_changed(
-                followed, self._log(location).log_start_offset
+                followed, self._partitions.log(location).log_start_offset
             )
 
     # -- sessions -----------------------------------------------------------------------------
@@ -335,9 +334,6 @@ class ReplicaFetchers:
             if leader.is_connected:
                 session.connected()
         return session
-
-    def _log(self, location: PartitionLocation) -> PartitionLog:
-        return self._partitions.stores[location[0]].partitions()[location[1]]
 
 
 def last_epoch(log: PartitionLog) -> int:

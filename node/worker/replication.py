@@ -32,7 +32,7 @@ from odradek.cluster.replication.leader import (
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.bus.messages import RecordsDeleted, RequestFailed
-from odradek.node.bus.replica_link import CurveKeys, bind_replica_listener, send_relayed
+from odradek.node.bus.replica_link import CurveKeys, bind_replica_listener
 from odradek.node.worker.hosted_partitions import (
     HostedPartitions,
     PartitionLocation,
@@ -71,7 +71,7 @@ class ReplicaNetwork(NamedTuple):
 class Replication:
     """See the module's docstring. `propose(proposals)` sends ISR changes to the controller; the
     results come back with `settled`. `relay(identity, payload)` passes requests of another node's
-    router to this node's router; the responses come back with `send_relayed_response`."""
+    router to this node's router; the responses come back with `server.send_relayed_response`."""
 
     def __init__(
         self,
@@ -110,17 +110,23 @@ class Replication:
         self._leader_budget = TokenBudget(now_ms)
         self._no_router = RouterState()
         self._brokers: Mapping[int, BrokerImage] = {}
-        self._server: ReplicaFetchServer | None = None
+        socket = None
         if network.listen is not None:
             socket = bind_replica_listener(context, network.listen, network.keys)
-            self._server = self._make_server(
-                socket,
-                cluster_id,
-                lambda store: open_reader(store_folder(stores_folder, store)),
-            )
-            self._server.on_relay = relay
             watch(socket)
-        self._fetchers = ReplicaFetchers(
+        self.server = ReplicaFetchServer(
+            socket,
+            partitions,
+            self._leaders,
+            cluster_id=cluster_id,
+            node_id=node_id,
+            on_outcome=self._apply_outcome,
+            on_log_start=self._on_follower_start,
+            on_relay=relay,
+            open_reader=lambda store: open_reader(store_folder(stores_folder, store)),
+            budget=self._leader_budget,
+        )
+        self.fetchers = ReplicaFetchers(
             context,
             partitions,
             cluster_id=cluster_id,
@@ -133,43 +139,10 @@ class Replication:
             budget=TokenBudget(now_ms),
         )
 
-    def _make_server(
-        self,
-        socket: "zmq.Socket[bytes]",
-        cluster_id: str,
-        open_reader: Callable[[int], StoreReader],
-    ) -> ReplicaFetchServer:
-        return ReplicaFetchServer(
-            socket,
-            self._partitions,
-            self._leaders,
-            cluster_id=cluster_id,
-            node_id=self._node_id,
-            on_outcome=self._apply_outcome,
-            on_log_start=self._started,
-            open_reader=open_reader,
-            budget=self._leader_budget,
-        )
-
     @property
     def is_active(self) -> bool:
         """Whether any partition here has another replica."""
         return bool(self._partitions.replicated)
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes of batches sent to followers."""
-        return self._server.sent_bytes if self._server is not None else 0
-
-    @property
-    def fetched_bytes(self) -> int:
-        """Bytes of batches fetched from leaders."""
-        return self._fetchers.fetched_bytes
-
-    @property
-    def lag(self) -> int:
-        """Records by which this worker's followers lag behind their leaders."""
-        return self._fetchers.lag
 
     @property
     def under_replicated_count(self) -> int:
@@ -186,7 +159,7 @@ class Replication:
         changed = self._partitions.changed
         if image.brokers is not self._brokers:
             self._brokers = image.brokers
-            changed.update(self._fetchers.misplaced())
+            changed.update(self.fetchers.misplaced())
         if not changed:
             return
         self._now_ms = now_ms
@@ -197,14 +170,10 @@ class Replication:
             else:
                 self._resign(location)
             self._known_locations.add(location)
-            if self._server is not None:
-                self._server.recheck_early_followers(location, now_ms)
-        self._fetchers.follow(changed, image)
+            self.server.recheck_early_followers(location, now_ms)
+        self.fetchers.follow(changed, image)
         changed.clear()
-        if self._server is not None:
-            self._server.answer(now_ms)
-        self._fetchers.ask(now_ms)
-        self._send_proposals()
+        self._send_messages(now_ms)
 
     def _update_ineligible(self, image: MetadataImage, now_ms: int) -> None:
         ineligible = {
@@ -222,33 +191,30 @@ class Replication:
         """Receive from other nodes. Returns the batches that the next turn must append.
         `after_turn` must follow, even if there are none."""
         self._now_ms = now_ms
-        if self._server is not None:
-            self._server.receive(now_ms)
-        return [(self._no_router, append) for append in self._fetchers.receive(now_ms)]
+        self.server.receive(now_ms)
+        return [(self._no_router, append) for append in self.fetchers.receive(now_ms)]
 
     def after_turn(self, now_ms: int) -> None:
         """A turn has ended."""
         self._now_ms = now_ms
-        grown = self._turns.take_grown()
-        if grown:
+        turns = self._turns
+        if turns.grown:
+            grown, turns.grown = turns.grown, set()
             for location in grown:
                 leader = self._leaders.get(location)
                 if leader is not None:
-                    store, number = location
-                    end = self._partitions.stores[store].partitions()[number].log_end_offset
+                    end = self._partitions.log(location).log_end_offset
                     self._apply_outcome(location, leader.log_appended(end))
-            if self._server is not None:
-                self._server.grown(grown)
-        for delayed in self._turns.take_delayed_produces():
+            self.server.grown(grown)
+        for delayed in turns.delayed_produces:
             self._delay(delayed, now_ms)
-        self._tell_starts(now_ms)
-        for deletion in self._turns.take_delayed_deletes():
+        turns.delayed_produces.clear()
+        self._send_log_starts(now_ms)
+        for deletion in turns.delayed_deletes:
             self._wait_for_followers(deletion, now_ms)
-        self._fetchers.after_turn(now_ms)
-        if self._server is not None:
-            self._server.answer(now_ms)
-        self._fetchers.ask(now_ms)
-        self._send_proposals()
+        turns.delayed_deletes.clear()
+        self.fetchers.after_turn(now_ms)
+        self._send_messages(now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Run what is due."""
@@ -277,8 +243,7 @@ class Replication:
             return NEVER
         is_waited_for = self._waiting or self._deletions
         due = self._tick_ms if is_waited_for else self._lag_check_ms
-        due = min(due, self._fetchers.next_ms(now_ms))
-        return min(due, self._server.next_ms(now_ms)) if self._server is not None else due
+        return min(due, self.fetchers.next_ms(now_ms), self.server.next_ms(now_ms))
 
     def settled(self, proposal: IsrProposal, code: ErrorCode, now_ms: int) -> None:
         """The controller's result for a proposal, or REQUEST_TIMED_OUT."""
@@ -286,24 +251,17 @@ class Replication:
             if leader.pending == proposal:
                 leader.on_proposal_response(proposal, code, now_ms)
 
-    def send_relayed_response(self, identity: bytes, payload: bytes) -> None:
-        """Send this router's response to a relayed request."""
-        if self._server is not None:
-            send_relayed(self._server.socket, identity, payload)
-
     def close(self) -> None:
         """Close the sockets."""
-        if self._server is not None:
-            self._server.close()
-        self._fetchers.close()
+        self.server.close()
+        self.fetchers.close()
 
     # -- leading -----------------------------------------------------------------------------------
 
     def _lead(
         self, location: PartitionLocation, replicated: ReplicatedPartition, now_ms: int
     ) -> None:
-        store = self._partitions.stores[location[0]]
-        state = store.partitions()[location[1]]
+        state = self._partitions.log(location)
         epoch = replicated.image.leader_epoch
         epoch_start = next(
             (start for known, start in state.epochs.entries if known == epoch), state.log_end_offset
@@ -320,8 +278,8 @@ class Replication:
                 now_ms=now_ms,
             )
             self._apply_outcome(location, outcome)
-            if has_new_epoch and self._server is not None:
-                self._server.stop_leading(location)
+            if has_new_epoch:
+                self.server.stop_leading(location)
             return
         replica = PartitionReplica(
             self._node_id,
@@ -352,8 +310,7 @@ class Replication:
             deletions = self._deletions.get(location)
             if deletions is not None:
                 self._answer_deletions(location, deletions.resigned())
-            if self._server is not None:
-                self._server.stop_leading(location)
+            self.server.stop_leading(location)
 
     def _apply_outcome(
         self, location: PartitionLocation, outcome: LeaderEffects[DelayedProduce]
@@ -368,8 +325,8 @@ class Replication:
             self._release(outcome.released)
             if not leader.has_delayed:
                 self._waiting.discard(location)
-        if outcome.has_high_watermark_moved and self._server is not None:
-            self._server.moved(location, self._now_ms)
+        if outcome.has_high_watermark_moved:
+            self.server.moved(location, self._now_ms)
         if outcome.proposal is not None:
             self._proposals.append(outcome.proposal)
 
@@ -394,12 +351,12 @@ class Replication:
 
     # -- deleting ----------------------------------------------------------------------------------
 
-    def _tell_starts(self, now_ms: int) -> None:
-        """Tell followers the log starts that deletion or retention moved."""
+    def _send_log_starts(self, now_ms: int) -> None:
+        """Send followers the log starts that deletion or retention moved."""
         for index, store in self._partitions.stores.items():
             for number in store.take_moved_starts():
-                if self._server is not None and (index, number) in self._leaders:
-                    self._server.moved((index, number), now_ms)
+                if (index, number) in self._leaders:
+                    self.server.moved((index, number), now_ms)
 
     def _wait_for_followers(self, deletion: DelayedDeleteRecords, now_ms: int) -> None:
         location = deletion.store, deletion.number
@@ -410,24 +367,26 @@ class Replication:
         else:
             self._answer_deletions(location, deletions.resigned())
 
-    def _started(self, location: PartitionLocation, broker_id: int, log_start_offset: int) -> None:
+    def _on_follower_start(
+        self, location: PartitionLocation, broker_id: int, log_start_offset: int
+    ) -> None:
         """A follower reported its log start. If it is in sync and its log start is larger, it is
         that of an earlier leader. Then it is taken over."""
         leader = self._leaders[location]
         leader.log_start_changed(broker_id, log_start_offset)
-        store, number = self._partitions.stores[location[0]], location[1]
+        store, number = location
         start = min(log_start_offset, leader.high_watermark)
-        is_ahead = start > store.partitions()[number].log_start_offset
+        is_ahead = start > self._partitions.log(location).log_start_offset
         if is_ahead and broker_id in leader.replica.image.in_sync_replicas:
             try:
-                store.move_log_starts({number: start})
+                self._partitions.stores[store].move_log_starts({number: start})
             except StorageError as error:
                 log.warning("cannot move a log start offset to a former leader's: %s", error)
         if location in self._deletions:
             self._settle_deletions(location)
 
     def _low_watermark(self, location: PartitionLocation) -> int:
-        state = self._partitions.stores[location[0]].partitions()[location[1]]
+        state = self._partitions.log(location)
         return self._leaders[location].low_watermark(state.log_start_offset, self._alive)
 
     def _settle_deletions(self, location: PartitionLocation) -> None:
@@ -443,6 +402,12 @@ class Replication:
             deletion.router.replies.append(answer)
         if location in self._deletions and not self._deletions[location]:
             del self._deletions[location]
+
+    def _send_messages(self, now_ms: int) -> None:
+        """Send what is due: responses to followers, fetches to leaders, proposals."""
+        self.server.answer(now_ms)
+        self.fetchers.send_requests(now_ms)
+        self._send_proposals()
 
     def _send_proposals(self) -> None:
         if self._proposals:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -34,18 +35,16 @@ log = logging.getLogger(__name__)
 _MESSAGES_PER_TURN = 64
 
 
+@dataclass(slots=True, eq=False)
 class _RouterLink:
     """The link to one router. It has no rings until the router has answered the greeting."""
 
-    __slots__ = ("arena", "link", "replies", "requests", "state", "wakeup_writer")
-
-    def __init__(self, link: DealerLink) -> None:
-        self.link = link
-        self.state = RouterState()
-        self.arena: Arena | None = None
-        self.requests: RingReader | None = None
-        self.replies: RingWriter | None = None
-        self.wakeup_writer: WakeupWriter | None = None
+    link: DealerLink
+    state: RouterState = field(default_factory=RouterState)
+    arena: Arena | None = None
+    requests: RingReader | None = None
+    replies: RingWriter | None = None
+    wakeup_writer: WakeupWriter | None = None
 
 
 class RouterLinks:

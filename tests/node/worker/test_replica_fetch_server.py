@@ -96,9 +96,9 @@ class Played:
         assert next(self.link.responses(), None) is None
 
     def _poll_once(self) -> bool:
-        server = self.leader.replication._server
-        assert server is not None
-        is_there = bool(server.socket.poll(1_000))
+        socket = self.leader.replication.server._socket
+        assert socket is not None
+        is_there = bool(socket.poll(1_000))
         self.leader.run()
         self.leader.run()
         return is_there
@@ -153,9 +153,7 @@ def test_a_follower_that_diverges_is_told_no_high_watermark_until_it_asks_anew(
     assert part_of(played.hear()).diverging_end == 0
     played.ask()
     played.hear_nothing()
-    server = played.leader.replication._server
-    assert server is not None
-    server.moved(played.leader.place(), played.harness.now_ms)
+    played.leader.replication.server.moved(played.leader.place(), played.harness.now_ms)
     played.harness.now_ms += 500
     assert played.hear().fetched.partitions == ()
     played.ask(reached=(ReplicaFetchPosition(1, 0, -1),))
@@ -169,9 +167,7 @@ def test_a_high_watermark_that_moved_meanwhile_is_told_once_the_records_have_arr
     played.leader.append(1, batch_of())
     played.ask()
     assert part_of(played.hear()).byte_count == len(batch_of())
-    server = played.leader.replication._server
-    assert server is not None
-    server.moved(played.leader.place(), played.harness.now_ms)
+    played.leader.replication.server.moved(played.leader.place(), played.harness.now_ms)
     played.ask(reached=(ReplicaFetchPosition(1, 1, 5),))
     played.hear_nothing()
     played.harness.now_ms += WATERMARK_LINGER_MS

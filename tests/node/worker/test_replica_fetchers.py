@@ -85,8 +85,8 @@ def test_what_is_fetched_is_appended_told_and_believed(played: Played) -> None:
     log = played.follower.log()
     assert (log.high_watermark, log.epochs.entries) == (4, ((3, 0), (4, 2)))
     assert played.follower.batches() == batches
-    assert played.follower.replication.lag == 95
-    assert played.follower.replication.fetched_bytes == sum(map(len, batches))
+    assert played.follower.replication.fetchers.lag == 95
+    assert played.follower.replication.fetchers.fetched_bytes == sum(map(len, batches))
 
 
 def test_a_hole_that_compaction_left_is_kept(played: Played) -> None:
