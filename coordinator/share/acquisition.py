@@ -2,8 +2,8 @@
 
 In batch-optimized mode the limit is soft: a batch of the log is acquired as a whole, so that fewer
 bytes are sent twice; in record-limit mode it is exact (KIP-1206). Records with many deliveries are
-throttled: fewer of them are acquired together each time, and the last attempt of a record is made
-alone, so that one bad record does not use up the attempts of the others. Called by `partition`.
+throttled: fewer of them are acquired together each time, and the last delivery of a record is made
+alone, so that one bad record does not use up the deliveries of others. Called by `partition`.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The records of `__share_group_state`, in Kafka's own formats.
 
-Type 0 is a snapshot of what is known of a share partition, type 1 an update since the snapshot. A
+Type 0 is a snapshot of the state of a share partition, type 1 an update since the snapshot. A
 snapshot without a value is a tombstone. Called by `shard`.
 """
 
@@ -51,7 +51,7 @@ class _Update:
 
 
 class ShareStateRecord(msgspec.Struct, frozen=True, gc=False):
-    """The newest state of a key, a change of it, or (None) that it is forgotten."""
+    """The newest state of a key, an update of it, or (None) its deletion."""
 
     key: ShareKey
     value: ShareState | ShareUpdate | None

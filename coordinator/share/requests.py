@@ -58,8 +58,8 @@ class ShareStateSummary(NamedTuple):
 
 
 class InitializeShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
-    """Begin at `start_offset` (-1: its leader decides), in place of whatever there is of a lower
-    state epoch. Answered by None."""
+    """Start at `start_offset` (-1: the partition's leader decides), in place of a state of a lower
+    state epoch."""
 
     key: ShareKey
     state_epoch: int
@@ -69,15 +69,15 @@ class InitializeShareState(msgspec.Struct, Request[ShareStateError | None], froz
 class ReadShareState(
     msgspec.Struct, Request[PersistedShareState | ShareStateError], frozen=True, gc=False
 ):
-    """All that is known, for the leader of `leader_epoch` (-1: for a reader that is no leader);
-    leaders of lower epochs are fenced from then on. Answered by `PersistedShareState`."""
+    """Read the state, for the leader of `leader_epoch` (-1: for a reader that is not the leader);
+    leaders of lower epochs are fenced from then on."""
 
     key: ShareKey
     leader_epoch: int
 
 
 class WriteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
-    """What a leader has decided; start offset and count -1: unchanged. Answered by None."""
+    """Write a change of the leader; start offset and count -1: unchanged."""
 
     key: ShareKey
     state_epoch: int
@@ -88,7 +88,7 @@ class WriteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=Tr
 
 
 class DeleteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
-    """Forget the key, known or not. Answered by None."""
+    """Delete the state of the key; no error if there is none."""
 
     key: ShareKey
 
@@ -96,7 +96,7 @@ class DeleteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=T
 class SummarizeShareState(
     msgspec.Struct, Request[ShareStateSummary | ShareStateError], frozen=True, gc=False
 ):
-    """Answered by `ShareStateSummary`, from committed state."""
+    """Read the summary, from committed state."""
 
     key: ShareKey
 
@@ -121,8 +121,8 @@ class MeasureLog(NamedTuple):
 
 
 class Checkpoint(msgspec.Struct, Request[None], frozen=True, gc=False):
-    """Write everything that is known once more, behind `end_offset`, so that what lies before it
-    is not needed any more. Answered by None."""
+    """Write all states again, at or after `end_offset`, so that the records before it are no longer
+    needed."""
 
     end_offset: int
 

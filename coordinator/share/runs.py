@@ -15,8 +15,7 @@ from typing import Final
 from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 
 NOBODY: Final = ""
-
-
+"""The member id of records that are not acquired."""
 TERMINAL: Final = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
 """Final states: the start offset may move past them."""
 
@@ -34,9 +33,9 @@ class Target:
 class Run:
     """Records [start, end) in the same state.
 
-    `deadline_ms` is when the lock of an acquired run ends, and before when an available one is not
-    delivered again. A run with a `target` waits for a write: nothing else happens to it till then.
-    `is_dirty`: it has changed and that is not written yet, nor does anybody wait for it.
+    `deadline_ms` is when the lock of an acquired run expires, or when an available run may be
+    delivered again. A run with a `target` does not change until its write is complete. `is_dirty`:
+    it has a change that is to be written and that no request waits for.
     """
 
     start: int
@@ -48,7 +47,7 @@ class Run:
     target: Target | None = None
     is_dirty: bool = False
     is_rejected: bool = False
-    """Of an archiving run: a member rejected it, rather than that it was delivered too often."""
+    """Of an archiving run: a member rejected it. Others have reached the delivery count limit."""
     is_dead_letter_taken: bool = False
     """Of an archiving run: it is being written to the dead-letter topic."""
 
@@ -80,9 +79,6 @@ class Runs:
         self.start_offset = start_offset
         self.end_offset = start_offset
 
-    def __len__(self) -> int:
-        return len(self._runs)
-
     def __iter__(self) -> Iterator[Run]:
         return iter(self._runs)
 
@@ -94,8 +90,8 @@ class Runs:
         return run
 
     def from_offset(self, offset: int) -> Iterator[Run]:
-        """The runs from the one on that contains `offset`. They must not be split or joined while
-        they are walked."""
+        """The run that contains `offset` and all that follow. Do not split or join runs during the
+        iteration."""
         for at in range(self._at(offset), len(self._runs)):
             yield self._runs[at]
 
@@ -105,8 +101,8 @@ class Runs:
         return [] if start >= end else self._runs[self._at(start) : self._at(end - 1) + 1]
 
     def split_out(self, start: int, end: int) -> list[Run]:
-        """The runs of exactly [start, end), split at both ends where that is needed; the range is
-        clipped to what there is."""
+        """The runs of exactly [start, end), split at both ends if necessary. The range is clipped
+        to `[start_offset, end_offset)`."""
         start, end = max(start, self.start_offset), min(end, self.end_offset)
         if start >= end:
             return []
@@ -115,7 +111,7 @@ class Runs:
         return self.overlapping(start, end)
 
     def join(self, start: int, end: int) -> None:
-        """Join what can be joined in [start, end) and at its two ends."""
+        """Join runs in the same state in [start, end) and at its two ends."""
         if not self._runs:
             return
         first = max(0, self._at(start) - 1)
@@ -130,7 +126,7 @@ class Runs:
             self._runs[first : last + 1] = joined
 
     def drop_before(self, offset: int) -> list[Run]:
-        """Remove and return everything below `offset`, which may lie behind the end."""
+        """Remove and return all runs below `offset`, which may be beyond the end offset."""
         self._split_at(offset)
         if offset >= self.end_offset:
             gone, self._runs = self._runs, []

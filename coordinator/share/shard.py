@@ -61,7 +61,7 @@ from odradek.coordinator.share.state import (
 )
 from odradek.coordinator.share.state_batches import DURABLE_STATES, Batches, combine
 from odradek.coordinator.timeline import Timeline, TimelineTable
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.types import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 
 WRITTEN_BATCHES_MAX: Final = 10_000
@@ -98,11 +98,17 @@ class ShareStateShard:
             Checkpoint: self._checkpoint,
         }
 
-    # -- what the runtime asks of a shard ---------------------------------------------------------
+    # -- the shard of the runtime -----------------------------------------------------------------
 
     def handle(self, command: Command, now_ms: int) -> _Outcome:
-        """Decide a request."""
-        return self._handlers[type(command.request)](command, command.request, now_ms)
+        """Handle a request; errors are answered with ShareStateError."""
+        request = command.request
+        try:
+            return self._handlers[type(request)](command, request, now_ms)
+        except ApiError as error:
+            refused = ShareStateError(error.code, error.message)
+            is_immediate = isinstance(request, SummarizeShareState)
+            return respond(command, refused, is_immediate=is_immediate)
 
     def replay(self, record: ShareStateRecord) -> None:
         """Change the table as the record says."""
@@ -114,7 +120,7 @@ class ShareStateShard:
             self.states.put(record.key, value)
         else:
             known = self.states.get(record.key)
-            # Without what it rests on, that was dropped: its snapshot comes later in the log.
+            # If the snapshot of the update was dropped, a newer snapshot comes later in the log.
             if known is not None:
                 self.states.put(record.key, with_update(known, value))
 
@@ -135,22 +141,17 @@ class ShareStateShard:
     # -- requests ---------------------------------------------------------------------------------
 
     def _initialize(self, command: Command, asked: InitializeShareState, now_ms: int) -> _Outcome:
-        refused = self._key_error(asked.key)
-        if refused is None and (asked.state_epoch < 0 or asked.start_offset < NO_OFFSET):
-            refused = ShareStateError(
-                ErrorCode.INVALID_REQUEST,
-                "The state epoch and the start offset must not be negative.",
-            )
-        if refused is not None:
-            return respond(command, refused)
+        self._check_key(asked.key)
+        if asked.state_epoch < 0 or asked.start_offset < NO_OFFSET:
+            message = "The state epoch and the start offset must not be negative."
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
         known = self.states.get(asked.key)
         if known is not None and known.state_epoch >= asked.state_epoch:
-            is_done = known.state_epoch == asked.state_epoch and asked.start_offset in (
-                NO_OFFSET,
-                known.start_offset,
-            )
-            return respond(command, None if is_done else _fenced_state(known))
-        begun = ShareState(
+            is_same_start = asked.start_offset in (NO_OFFSET, known.start_offset)
+            if known.state_epoch > asked.state_epoch or not is_same_start:
+                raise _fenced_state(known)
+            return respond(command, None)
+        initial = ShareState(
             snapshot_epoch=known.snapshot_epoch + 1 if known is not None else 0,
             state_epoch=asked.state_epoch,
             leader_epoch=known.leader_epoch if known is not None else 0,
@@ -159,13 +160,10 @@ class ShareStateShard:
             create_ms=now_ms,
             write_ms=now_ms,
         )
-        return self._record(command, asked.key, begun, None)
+        return self._record(command, asked.key, initial)
 
     def _read(self, command: Command, asked: ReadShareState, now_ms: int) -> _Outcome:
-        key = asked.key
-        known = self._state_for_leader(key, asked.leader_epoch, "Read")
-        if isinstance(known, ShareStateError):
-            return respond(command, known)
+        known = self._state_for_leader(asked.key, asked.leader_epoch, "Read")
         found = PersistedShareState(known.state_epoch, known.start_offset, known.batches)
         if asked.leader_epoch <= known.leader_epoch:
             return respond(command, found)
@@ -175,28 +173,20 @@ class ShareStateShard:
             start_offset=known.start_offset,
             delivery_complete_count=known.delivery_complete_count,
         )
-        return self._record(command, key, self._change(known, update, now_ms), found)
+        return self._record(command, asked.key, self._change(known, update, now_ms), found)
 
     def _write(self, command: Command, asked: WriteShareState, now_ms: int) -> _Outcome:
-        key = asked.key
-        known = self._state_for_leader(key, asked.leader_epoch, "Write")
-        if isinstance(known, ShareStateError):
-            return respond(command, known)
+        known = self._state_for_leader(asked.key, asked.leader_epoch, "Write")
         if asked.state_epoch not in (NO_EPOCH, known.state_epoch):
-            return respond(command, _fenced_state(known))
+            raise _fenced_state(known)
         if (
             asked.start_offset < NO_OFFSET
             or asked.delivery_complete_count < NO_COUNT
             or len(asked.batches) > WRITTEN_BATCHES_MAX
             or not are_durable(asked.batches)
         ):
-            return respond(
-                command,
-                ShareStateError(
-                    ErrorCode.INVALID_REQUEST,
-                    "An offset, a count, a state or the number of batches is out of range.",
-                ),
-            )
+            message = "An offset, a count, a state or the number of batches is out of range."
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
         update = ShareUpdate(
             snapshot_epoch=known.snapshot_epoch,
             leader_epoch=known.leader_epoch,
@@ -204,26 +194,25 @@ class ShareStateShard:
             delivery_complete_count=asked.delivery_complete_count,
             batches=combine((), asked.batches, asked.start_offset),
         )
-        return self._record(command, key, self._change(known, update, now_ms), None)
+        return self._record(command, asked.key, self._change(known, update, now_ms))
 
     def _delete(self, command: Command, asked: DeleteShareState, now_ms: int) -> _Outcome:
         if asked.key not in self.states:
             return respond(command, None)
-        return self._record(command, asked.key, None, None)
+        return self._record(command, asked.key, None)
 
     def _summarize(self, command: Command, asked: SummarizeShareState, now_ms: int) -> _Outcome:
-        found: ShareStateSummary | ShareStateError | None = self._key_error(asked.key)
-        if found is None:
-            known = self.states.committed(asked.key)
-            found = NO_STATE_SUMMARY
-            if known is not None:
-                found = ShareStateSummary(
-                    known.state_epoch,
-                    known.leader_epoch,
-                    known.start_offset,
-                    known.delivery_complete_count,
-                )
-        return Outcome(replies=(ShardReply(command.request_id, found, is_immediate=True),))
+        self._check_key(asked.key)
+        known = self.states.committed(asked.key)
+        summary = NO_STATE_SUMMARY
+        if known is not None:
+            summary = ShareStateSummary(
+                known.state_epoch,
+                known.leader_epoch,
+                known.start_offset,
+                known.delivery_complete_count,
+            )
+        return respond(command, summary, is_immediate=True)
 
     def _forget(self, command: Command, asked: ForgetTopicStates, now_ms: int) -> _Outcome:
         records = tuple(
@@ -250,33 +239,29 @@ class ShareStateShard:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _state_for_leader(
-        self, key: ShareKey, leader_epoch: int, operation: str
-    ) -> ShareState | ShareStateError:
-        """The state, for a leader of the partition that has not been replaced, as far as is known.
-
-        NO_EPOCH is no leader's, and is not held against one.
-        """
-        refused = self._key_error(key)
-        if refused is not None:
-            return refused
+    def _state_for_leader(self, key: ShareKey, leader_epoch: int, operation: str) -> ShareState:
+        """The state, for the leader of the partition. ApiError without a state, and for a leader
+        that was replaced; a request with NO_EPOCH does not come from a leader."""
+        self._check_key(key)
         known = self.states.get(key)
         if known is None:
-            return _uninitialised(operation)
-        return _fenced_leader(known) if NO_EPOCH != leader_epoch < known.leader_epoch else known
+            message = f"{operation} operation on uninitialized share partition not allowed."
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
+        if NO_EPOCH != leader_epoch < known.leader_epoch:
+            message = f"The leader epoch is {known.leader_epoch}."
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, message)
+        return known
 
-    def _key_error(self, key: ShareKey) -> ShareStateError | None:
-        """The error of a key, for all requests."""
+    def _check_key(self, key: ShareKey) -> None:
+        """ApiError if the key is not one of a partition in the image."""
         if not key.group_id or key.topic_id == ZERO_UUID or key.partition < 0:
-            return ShareStateError(
-                ErrorCode.INVALID_REQUEST,
-                "The group id, the topic id and a partition that is not negative are required.",
+            message = (
+                "The group id, the topic id and a partition that is not negative are required."
             )
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
         topic = self.topics.get(key.topic_id)
         if topic is None or key.partition >= len(topic.partitions):
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return ShareStateError(code, code.message)
-        return None
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _change(
         self, known: ShareState, update: ShareUpdate, now_ms: int
@@ -291,7 +276,7 @@ class ShareStateShard:
         command: Command,
         key: ShareKey,
         value: ShareState | ShareUpdate | None,
-        response: object,
+        response: object = None,
     ) -> _Outcome:
         return Outcome(
             records=(ShareStateRecord(key, value),),
@@ -319,21 +304,6 @@ def are_durable(batches: Batches) -> bool:
     )
 
 
-def _uninitialised(operation: str) -> ShareStateError:
-    return ShareStateError(
-        ErrorCode.INVALID_REQUEST,
-        f"{operation} operation on uninitialized share partition not allowed.",
-    )
-
-
-def _fenced_leader(known: ShareState) -> ShareStateError:
-    return ShareStateError(
-        ErrorCode.FENCED_LEADER_EPOCH, f"The leader epoch is {known.leader_epoch}."
-    )
-
-
-def _fenced_state(known: ShareState) -> ShareStateError:
-    return ShareStateError(
-        ErrorCode.FENCED_STATE_EPOCH,
-        f"The state epoch is {known.state_epoch}. Initialize with a higher one.",
-    )
+def _fenced_state(known: ShareState) -> ApiError:
+    message = f"The state epoch is {known.state_epoch}. Initialize with a higher one."
+    return ApiError(ErrorCode.FENCED_STATE_EPOCH, message)

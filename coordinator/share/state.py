@@ -13,11 +13,11 @@ NO_COUNT = -1
 
 
 class ShareState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The state of a share-partition: what a snapshot holds, and how many updates came since.
+    """The state of a share partition: the content of a snapshot, and the number of updates since.
 
-    `state_epoch` changes with a restart, `leader_epoch` with the partition's leader; who
-    writes with an older one of either is fenced. `batches` are in normal form, none below
-    `start_offset`. Times are Unix times in milliseconds.
+    `state_epoch` changes with a restart, `leader_epoch` with the partition's leader; writes with an
+    older epoch are fenced. `batches` are in normal form, none below `start_offset`. Times are Unix
+    times in milliseconds.
     """
 
     snapshot_epoch: int = 0
@@ -42,24 +42,17 @@ class ShareUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def with_update(state: ShareState, update: ShareUpdate) -> ShareState:
-    """The state after an update.
-
-    A start offset never goes back within a state epoch, so that an update which was decided before
-    another and comes behind it takes nothing back.
-    """
+    """The state after an update. A start offset never goes back within a state epoch: an update
+    that was decided before another one and arrives after it does not undo that."""
     is_late = NO_OFFSET != update.start_offset < state.start_offset
-    is_count_told = update.delivery_complete_count != NO_COUNT and not is_late
+    has_count = update.delivery_complete_count != NO_COUNT and not is_late
+    known = update if has_count else state
     start_offset = max(state.start_offset, update.start_offset)
-    return ShareState(
-        snapshot_epoch=state.snapshot_epoch,
-        state_epoch=state.state_epoch,
+    return msgspec.structs.replace(
+        state,
         leader_epoch=max(state.leader_epoch, update.leader_epoch),
         start_offset=start_offset,
-        delivery_complete_count=(
-            update.delivery_complete_count if is_count_told else state.delivery_complete_count
-        ),
-        create_ms=state.create_ms,
-        write_ms=state.write_ms,
+        delivery_complete_count=known.delivery_complete_count,
         batches=combine(state.batches, update.batches, start_offset),
         update_count=state.update_count + 1,
     )

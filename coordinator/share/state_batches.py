@@ -17,7 +17,7 @@ from odradek.protocol.types import NO_OFFSET
 
 
 class RecordState(IntEnum):
-    """What became of a record, with the numbers of the durable state (KIP-932, KIP-1191).
+    """The state of a record, with the numbers of the durable state (KIP-932, KIP-1191).
 
     ACQUIRED is never written: after a load the record is available.
     """
@@ -49,13 +49,13 @@ _FIRST: Final = itemgetter(0)
 _LAST: Final = itemgetter(1)
 
 
-def batches_of(found: Iterable[share_state.StateBatch]) -> Batches:
+def batches_of(state_batches: Iterable[share_state.StateBatch]) -> Batches:
     """The batches of a record or a message, in no particular form."""
     return tuple(
         PersisterStateBatch(
             batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count
         )
-        for batch in found
+        for batch in state_batches
     )
 
 
@@ -72,9 +72,9 @@ def messages_of(batches: Batches) -> list[share_state.StateBatch]:
 def combine(
     old: Batches, new: Iterable[PersisterStateBatch], start_offset: int = NO_OFFSET
 ) -> Batches:
-    """`new` laid over `old`, which is in normal form, without what lies below `start_offset`.
+    """`new` combined with `old`, which is in normal form, without offsets below `start_offset`.
 
-    The cost is that of copying `old`, and of a search for each new batch.
+    Costs a copy of `old`, and a search for each new batch.
     """
     combined = list(old)
     for batch in new:
@@ -115,7 +115,7 @@ def _overlay(batches: list[PersisterStateBatch], new: PersisterStateBatch) -> No
         at = end + 1
     if at <= last:
         pieces.append(PersisterStateBatch(at, last, state, count))
-    # What touches the place on either side may say the same as what lies there now.
+    # The adjacent batches on either side may now be equal to the new ones.
     low, high = max(low - 1, 0), min(high + 1, len(batches))
     around = batches[low:high]
     inside = [old for old in around if old.last_offset < first]

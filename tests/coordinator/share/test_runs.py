@@ -65,7 +65,7 @@ def test_what_lies_below_an_offset_is_forgotten() -> None:
     assert [(run.start, run.end) for run in runs.drop_before(15)] == [(10, 14), (14, 15)]
     assert bounds(runs) == [(15, 18)]
     runs.drop_before(40)
-    assert (runs.start_offset, runs.end_offset, len(runs)) == (40, 40, 0)
+    assert (runs.start_offset, runs.end_offset, len(list(runs))) == (40, 40, 0)
 
 
 def test_walking_begins_with_the_run_that_contains_the_offset() -> None:
