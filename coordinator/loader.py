@@ -9,10 +9,12 @@ by coordinator.runtime, once per load of a shard.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker
 from odradek.coordinator.timeline import Timeline
+
+R = TypeVar("R")
 
 BUFFERED_RECORDS_MAX: Final = 2_048
 """The most records that are buffered: replaying them takes about 10 ms."""
@@ -31,8 +33,8 @@ LogEntry: TypeAlias = tuple[bytes | None, bytes | None] | TransactionalEntry | T
 """An entry of a log: (key, value), the same inside a transaction, or the end of one."""
 
 
-class LoadableShard(Protocol):
-    """The part of a shard that loading needs (coordinator.runtime.Shard)."""
+class LoadableShard(Protocol[R]):
+    """The part of a shard that loading needs."""
 
     timeline: Timeline
 
@@ -40,73 +42,64 @@ class LoadableShard(Protocol):
     def is_log_compacted(self) -> bool:
         """Whether only the newest record of each key counts."""
 
-    def decode(self, key: bytes, value: bytes | None) -> Any:  # noqa: ANN401 - the shard's records
-        """A record; None for types of other owners."""
+    def decode(self, key: bytes, value: bytes | None) -> R | None:
+        """The shard's own record; None for records of others. ProtocolError if malformed."""
 
-    def replay(self, record: Any) -> None:  # noqa: ANN401 - the shard's records
-        """Make the change that a record describes."""
+    def replay(self, record: R) -> None:
+        """Apply a record to the state, live and at loading."""
 
 
 class CoordinatorLoader:
     """See the module's docstring. All methods raise ProtocolError where a record is malformed."""
 
-    def __init__(self, shard: LoadableShard) -> None:
+    def __init__(self, shard: LoadableShard[Any]) -> None:
         self._shard = shard
         self._newest: dict[bytes | None, bytes | None] = {}
 
     def replay(self, entries: Iterable[LogEntry], *, is_committed: bool) -> None:
         """A slice of the log, in offset order.
 
-        Without `is_committed` it lies beyond the high watermark, and so does all that follows. It
-        may be reverted, so each record gets its own position.
+        Without `is_committed` it is beyond the high watermark, and so is all that follows. It may
+        be reverted, so each record gets its own position.
         """
-        if not is_committed:
-            self.finish()
-            for entry in entries:
-                self._replay(entry, is_committed=False)
-        elif self._shard.is_log_compacted:
+        if is_committed and self._shard.is_log_compacted:
             self._keep_newest(entries)
-        else:
-            for entry in entries:
-                self._replay(entry)
+            return
+        self.finish()
+        for entry in entries:
+            self._replay(entry, is_committed=is_committed)
 
     def finish(self) -> None:
         """Replay the buffered records."""
-        newest, self._newest = self._newest, {}
-        for entry in newest.items():
+        for entry in self._newest.items():
             self._replay(entry)
+        self._newest.clear()
 
     def _keep_newest(self, entries: Iterable[LogEntry]) -> None:
         newest = self._newest
         for entry in entries:
             if type(entry) is not tuple:
-                # Records of a transaction count from its marker on: around them all is in order.
+                # Records of a transaction become valid with its marker: keep the order of the log.
                 self.finish()
-                newest = self._newest
                 self._replay(entry)
                 continue
             key, value = entry  # type: ignore[misc]  # mypy does not tell a tuple from its subclass
             if key in newest:
-                # The place that it takes is the newest one's, as in a compacted log.
+                # A compacted log has the newest record of a key in its own place.
                 del newest[key]
             elif len(newest) == BUFFERED_RECORDS_MAX:
                 self.finish()
-                newest = self._newest
             newest[key] = value
 
     def _replay(self, entry: LogEntry, *, is_committed: bool = True) -> None:
-        record = self._record_of(entry)
-        if record is not None:
-            if not is_committed:
-                self._shard.timeline.advance()
-            self._shard.replay(record)
-
-    def _record_of(self, entry: LogEntry) -> object:
-        """The shard's record of an entry; None if it is not for it."""
-        if type(entry) is TransactionMarker:
-            return entry
-        key, value = entry[-2:]  # type: ignore[index]  # markers were told apart
-        record = self._shard.decode(key, value) if key is not None else None
-        if record is not None and type(entry) is TransactionalEntry:
-            return TransactionalRecord(entry.producer_id, entry.producer_epoch, record)
-        return record
+        record: object = entry
+        if type(entry) is not TransactionMarker:
+            key, value = entry[-2:]  # type: ignore[index]  # it is not a marker
+            record = None if key is None else self._shard.decode(key, value)
+            if record is None:
+                return
+            if type(entry) is TransactionalEntry:
+                record = TransactionalRecord(entry.producer_id, entry.producer_epoch, record)
+        if not is_committed:
+            self._shard.timeline.advance()
+        self._shard.replay(record)

@@ -5,8 +5,7 @@ replayed and put into the open batch; its replies are deferred behind the newest
 of the host's turn `take_batches` returns what the turn has written, in as few batches as possible,
 and the host appends them to the partition in order, several in flight. Batches that are not urgent
 (`has_urgent_batches`) may leave with a later turn's. When the high watermark has passed a batch
-(`on_high_watermark_updated`) its replies leave, and so does what is to be done elsewhere because of
-it.
+(`on_high_watermark_updated`) its replies and effects leave.
 
 | State | Meaning | Commands are answered | Goes to |
 |---|---|---|---|
@@ -39,9 +38,12 @@ node/router/shards/coordinator_service.py owns clock, log and clients.
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
+from itertools import takewhile
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from odradek.coordinator.loader import CoordinatorLoader, LogEntry
+import msgspec
+
+from odradek.coordinator.loader import CoordinatorLoader, LoadableShard, LogEntry
 from odradek.coordinator.outcome import (
     NO_REQUEST,
     Answer,
@@ -54,7 +56,6 @@ from odradek.coordinator.outcome import (
     TransactionalRecord,
     TransactionMarker,
 )
-from odradek.coordinator.timeline import Timeline
 from odradek.coordinator.timers import Timers
 from odradek.protocol.errors import ErrorCode, ProtocolError
 
@@ -127,18 +128,12 @@ _ERROR_IN_STATE: Final = {
 }
 
 
-class Shard(Protocol[R]):
-    """A state machine that the runtime can run. Only `replay` changes what the log holds.
+class Shard(LoadableShard[R], Protocol[R]):
+    """A state machine that the runtime can run. Only `replay` changes the state in the log.
 
     `R` is what it writes: its own records and, if it takes part in transactions, these as
     `TransactionalRecord`, and `TransactionMarker`. Encoded and decoded are its own records only.
     """
-
-    timeline: Timeline
-
-    @property
-    def is_log_compacted(self) -> bool:
-        """Whether only the newest record of each key counts."""
 
     def encode(self, record: Any) -> tuple[bytes, bytes | None]:  # noqa: ANN401 - R without wrappers
         """The record's key and value (None: a tombstone) in the log.
@@ -146,14 +141,8 @@ class Shard(Protocol[R]):
         ProtocolError if they cannot be written at all, which is treated like a batch too large.
         """
 
-    def decode(self, key: bytes, value: bytes | None) -> R | None:
-        """The inverse; None for records of others. ProtocolError if malformed."""
-
     def handle(self, command: Command, now_ms: int) -> Outcome[R]:
         """Handle a request. Changes only soft state (waiting requests, deadlines)."""
-
-    def replay(self, record: R) -> None:
-        """Apply a record to the state, live and at loading."""
 
     def fire(self, key: TimerKey, now_ms: int) -> Outcome[R]:
         """A timer has expired and is no longer set."""
@@ -165,34 +154,21 @@ class Shard(Protocol[R]):
         """These records, oldest first, were not written; the tables are reverted already."""
 
 
-class CoordinatorBatch(Generic[R]):
+class CoordinatorBatch(msgspec.Struct, Generic[R], eq=False):
     """Records to append as one record batch, in the order of `take_batches`."""
 
-    __slots__ = (
-        "base_offset",
-        "entries",
-        "error_code",
-        "expected_offset",
-        "last_position",
-        "marker",
-        "producer",
-        "records",
-        "timestamp_ms",
-    )
-
-    def __init__(self, timestamp_ms: int, producer: tuple[int, int] | None = None) -> None:
-        self.timestamp_ms = timestamp_ms
-        self.producer = producer
-        """(producer id, epoch) of the transaction of all records."""
-        self.marker: TransactionMarker | None = None
-        """Set if the batch is the end of a transaction."""
-        self.entries: list[tuple[bytes, bytes | None]] = []
-        self.records: list[R] = []
-        self.last_position = 0
-        self.expected_offset = -1
-        """The log end offset at which it may be written: it depends on all batches before."""
-        self.base_offset = -1
-        self.error_code = ErrorCode.NONE
+    timestamp_ms: int
+    producer: tuple[int, int] | None = None
+    """(producer id, epoch) of the transaction of all records."""
+    marker: TransactionMarker | None = None
+    """Set if the batch is the end of a transaction."""
+    entries: list[tuple[bytes, bytes | None]] = []
+    records: list[R] = []
+    last_position: int = 0
+    expected_offset: int = -1
+    """The log end offset at which it may be written: it depends on all batches before."""
+    base_offset: int = -1
+    error_code: ErrorCode = ErrorCode.NONE
 
     @property
     def is_written(self) -> bool:
@@ -206,7 +182,8 @@ class CoordinatorBatch(Generic[R]):
 
 
 class _DeferredEvent(NamedTuple):
-    """What waits for everything up to `position`. `has_written`: its own records are among that."""
+    """A reply or an effect that waits for the commit of `position`. `has_written`: the same outcome
+    has records."""
 
     position: int
     answer: ShardReply | Effect
@@ -263,7 +240,7 @@ class ShardRuntime(Generic[R]):
         self._loader.replay(entries, is_committed=is_committed)
 
     def finish_loading(self, *, next_offset: int, now_ms: int) -> list[Answer]:
-        """Everything below `next_offset` has been replayed; serve from here."""
+        """Everything below `next_offset` has been replayed: start to serve."""
         assert self.state is ShardState.LOADING
         self._loader.finish()
         self.state = ShardState.ACTIVE
@@ -335,7 +312,7 @@ class ShardRuntime(Generic[R]):
         if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
             return []
         if base_offset != self._next_offset:
-            # Another writer: a reload would give other tables.
+            # Another writer has appended records that were not replayed here.
             return self.fail()
         self._next_offset = base_offset + batch.offset_count
         return self._fail_if_log_diverged()
@@ -365,27 +342,25 @@ class ShardRuntime(Generic[R]):
     def append_failed(
         self, batch: CoordinatorBatch[R], error_code: ErrorCode, now_ms: int
     ) -> list[Answer]:
-        """The batch was refused by the log, or its outcome is unknown.
+        """The log refused the batch, or it is unknown whether the batch was written.
 
-        The state is then: ACTIVE again, DRAINING until the other batches are
-        settled, or FAILED.
+        Afterwards the shard is ACTIVE again, DRAINING until the other batches in flight have
+        succeeded or failed, or FAILED.
         """
         if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
             return []
         is_first = not any(candidate.error_code for candidate in self._in_flight)
         if error_code not in NOT_WRITTEN_ERRORS or (
-            # No batch of ours failed before it: there is another writer.
+            # No batch of this shard failed before it: there is another writer.
             error_code is ErrorCode.OFFSET_OUT_OF_RANGE and is_first
         ):
             return self.fail(error_of_failed_append(error_code))
         batch.error_code = error_code
         answers: list[Answer] = []
-        # Batches behind the failed one depend on it, sent or not.
-        first_lost = next(
-            at for at, candidate in enumerate(self._in_flight) if candidate.error_code
-        )
-        before = self._in_flight[first_lost - 1].last_position if first_lost else -1
-        last_kept = max(before, self._timeline.committed)
+        # All batches after a failed one depend on it, sent or not.
+        last_kept = self._timeline.committed
+        for kept in takewhile(lambda candidate: not candidate.error_code, self._in_flight):
+            last_kept = kept.last_position
         refusal = error_of_failed_append(error_code)
         # The error of this batch does not apply to the others.
         refusal_of_others = (
@@ -444,7 +419,7 @@ class ShardRuntime(Generic[R]):
         position = self._timeline.position
         is_settled = position == self._timeline.committed
         if not (is_settled or outcome.can_linger):
-            # A request waits for its records, or its replies for those of others.
+            # A request waits for its own records, or a reply for those of other requests.
             self._is_urgent |= bool(outcome.records or outcome.replies or outcome.effects)
         for reply in outcome.replies:
             if is_settled or reply.is_immediate:
