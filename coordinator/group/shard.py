@@ -17,9 +17,9 @@ from odradek.coordinator.group.administration.ephemeral_groups import (
 from odradek.coordinator.group.administration.explanation import GroupExplainer
 from odradek.coordinator.group.administration.group_cleanup import EXPIRY_KEY, GroupCleanup
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
-from odradek.coordinator.group.classic.group import ClassicGroup, join_error
+from odradek.coordinator.group.classic.group import join_error
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
+from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.consumer.heartbeats import check
 from odradek.coordinator.group.group_record import GroupRecord, group_ids_of
@@ -53,7 +53,7 @@ from odradek.coordinator.outcome import (
     respond,
 )
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
-from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
@@ -123,7 +123,7 @@ class GroupShard:
         self._register_handlers()
 
     def _register_handlers(self) -> None:
-        """Who handles which request, record and timer."""
+        """Fill the tables of requests, records and timers."""
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
             JoinGroupRequest: self._join,
@@ -154,10 +154,10 @@ class GroupShard:
             self._type_of_timer |= dict.fromkeys(group_type.timer_kinds, group_type)
             self._modern_handlers |= group_type.handlers
 
-    # -- what the runtime asks of a shard ---------------------------------------------------------
+    # -- the shard of the runtime -----------------------------------------------------------------
 
     def handle(self, command: Command, now_ms: int) -> _Outcome:
-        """Decide a request."""
+        """Handle a request."""
         policies = self.settings.policies
         refused = protocol_refusal(command, policies) if policies.has_protocol_limits else None
         if refused is not None:
@@ -231,8 +231,7 @@ class GroupShard:
         """The tables were reverted; classic groups that were ahead of them must rebalance."""
         step = self._step(now_ms)
         group_ids = group_ids_of(records)
-        is_other_kind = self._is_modern
-        self.classic.on_append_failed(records, group_ids, is_other_kind, step)
+        self.classic.on_append_failed(records, group_ids, self._directory.modern_type_of, step)
         for group_type in self.group_types:
             group_type.on_append_failed(group_ids, step)
         self._rewinder.on_append_failed(records, step)
@@ -241,28 +240,12 @@ class GroupShard:
 
     # -- finding groups ---------------------------------------------------------------------------
 
-    @property
-    def generations(self) -> TimelineTable[str, GroupMetadata]:
-        """The newest generations of classic groups."""
-        return self.classic.generations
-
-    def group(self, group_id: str) -> ClassicGroup | None:
-        """The classic group of that id."""
-        return self.classic.group(group_id)
-
-    def modern_type_of(self, group_id: str) -> GroupType[Any] | None:
-        """The newer type that the group has; None if it is a classic group or does not exist."""
-        return self._directory.modern_type_of(group_id)
-
     def _check_timers(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
         return self._ephemeral_groups.check_timers(group_ids, self.settings.policies, now_ms)
 
-    def _is_modern(self, group_id: str) -> bool:
-        return self.modern_type_of(group_id) is not None
-
     def group_type_of(self, group_id: str) -> str | None:
         """See GroupTypeOf."""
-        group_type = self.modern_type_of(group_id)
+        group_type = self._directory.modern_type_of(group_id)
         if group_type is not None:
             return group_type.name
         return GROUP_TYPE_CLASSIC if self._directory.exists(group_id) else None
@@ -284,7 +267,8 @@ class GroupShard:
         group_id = request.group_id
         error = ErrorCode.NONE
         consumers = self.consumers.get(group_id)
-        group_type = self.modern_type_of(group_id)
+        group_type = self._directory.modern_type_of(group_id)
+        is_occupied = group_type is not None and not group_type.is_empty(group_id)
         if not group_id or len(group_id) > TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         elif not (
@@ -293,17 +277,24 @@ class GroupShard:
             <= settings.session_timeout_max_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif group_type is self.shares or (
-            group_type is not None and consumers is None and not group_type.is_empty(group_id)
-        ):
-            # An empty share group keeps its type: its state is no offset that others could use.
+        elif group_type is self.shares or (is_occupied and consumers is None):
+            # An empty share group keeps its type: groups of other types cannot use its state.
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        elif request.member_id and not self._may_have(command, request, now_ms):
+        elif (
+            request.member_id
+            and not is_occupied
+            and self.classic.group(group_id) is None
+            and (
+                group_type is not None
+                or not self.classic.unstored.may_include(request, command.client_id, now_ms)
+            )
+        ):
+            # No group can have this member.
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
             return respond(command, join_error(command, error, request.member_id))
         step = self._step(now_ms)
-        if consumers is not None and not consumers.is_empty:
+        if consumers is not None and is_occupied:
             self.consumers.join(consumers, command, request, step)
             return step.build()
         if group_type is not None:
@@ -311,15 +302,6 @@ class GroupShard:
             step.records += group_type.tombstones(group_id)
         self.classic.join(command, request, step)
         return step.build()
-
-    def _may_have(self, command: Command, request: JoinGroupRequest, now_ms: int) -> bool:
-        """Whether a group exists that may know the member, or it may be an unstored member."""
-        group_type = self.modern_type_of(request.group_id)
-        if self.group(request.group_id) is not None:
-            return True
-        if group_type is not None:
-            return not group_type.is_empty(request.group_id)
-        return self.classic.unstored.may_include(request, command.client_id, now_ms)
 
     def _sync(self, command: Command, request: SyncGroupRequest, now_ms: int) -> _Outcome:
         consumers = self.consumers.get(request.group_id)
@@ -364,10 +346,10 @@ class GroupShard:
             check(heartbeat, command.api_version, self.settings.consumer.assignors)
             group = self.consumers.get(heartbeat.group_id)
             if group is None:
-                if self._is_modern(heartbeat.group_id):
+                if self._directory.modern_type_of(heartbeat.group_id) is not None:
                     raise self.consumers.not_found(heartbeat.group_id, is_other_type=True)
                 group = self.consumers.create_or_convert(
-                    self.group(heartbeat.group_id), heartbeat, step
+                    self.classic.group(heartbeat.group_id), heartbeat, step
                 )
             self.consumers.heartbeat(group, command, request, step)
         except ApiError as error:

@@ -31,7 +31,7 @@ class ClassicGroupScenario:
     def state(self) -> str:
         if "g" in self.play.shard.consumers:
             return "consumer group"
-        group = self.play.shard.group("g")
+        group = self.play.shard.classic.group("g")
         return NONE if group is None else str(group.state)
 
     def cases(self) -> Iterator[TransitionCase]:
@@ -50,14 +50,14 @@ class ClassicGroupScenario:
     # Who is missing decides what a join phase does.
 
     def _missing(self, *but: str) -> int:
-        group = self.play.shard.group("g")
+        group = self.play.shard.classic.group("g")
         if group is None:
             return 0
         absent = {member.member_id for member in group.members if not member.is_joining}
         return len((absent | group.pending) - set(but))
 
     def _others(self, but: str) -> int:
-        group = self.play.shard.group("g")
+        group = self.play.shard.classic.group("g")
         return 0 if group is None else len([m for m in group.members if m.member_id != but])
 
     def _phase(self, who: str) -> str:
@@ -65,7 +65,7 @@ class ClassicGroupScenario:
 
     def _gone(self, who: str) -> str:
         """What is left when somebody has gone."""
-        group = self.play.shard.group("g")
+        group = self.play.shard.classic.group("g")
         assert group is not None
         if group.state == "PreparingRebalance":
             if self._missing(who):
@@ -74,7 +74,7 @@ class ClassicGroupScenario:
         return "others are left" if self._others(who) or group.pending else "nobody is left"
 
     def _anybody(self) -> Iterator[Told]:
-        play, group = self.play, self.play.shard.group("g")
+        play, group = self.play, self.play.shard.classic.group("g")
         if group is None or len(group.pending) < 2:
             yield "JoinGroup without an id", NOTHING, play.join
         yield "JoinGroup with an id of nobody", NOTHING, lambda: play.join(STRANGER)
@@ -117,7 +117,7 @@ class ClassicGroupScenario:
         return self.play.calls[request_id]
 
     def move(self) -> None:
-        group = self.play.shard.group("g")
+        group = self.play.shard.classic.group("g")
         if group is not None:
             self.lost |= {
                 member.member_id for member in group.members if member.group_instance_id is None
@@ -130,7 +130,7 @@ class ClassicGroupScenario:
             self.lost -= {member.member_id for member in stored.members}
 
     def _pending(self) -> Iterator[Told]:
-        play, group = self.play, self.play.shard.group("g")
+        play, group = self.play, self.play.shard.classic.group("g")
         if group is None or not group.pending:
             return
         who = min(group.pending)
@@ -176,12 +176,12 @@ class ClassicGroupScenario:
         yield "LeaveGroup of a lost id", NOTHING, once(lambda: leave_classic(play, who))
 
     def _members(self) -> Iterator[Told]:
-        group = self.play.shard.group("g")
+        group = self.play.shard.classic.group("g")
         for member in [] if group is None else list(group.members):
             yield from self._member(member)
 
     def _member(self, member: ClassicGroupMember) -> Iterator[Told]:
-        play, group = self.play, self.play.shard.group("g")
+        play, group = self.play, self.play.shard.classic.group("g")
         assert group is not None
         who, generation = member.member_id, group.generation_id
         instance = member.group_instance_id
@@ -280,7 +280,7 @@ class ClassicGroupScenario:
         return call
 
     def _timed(self) -> Iterator[Told]:
-        group = self.play.shard.group("g")
+        group = self.play.shard.classic.group("g")
         if group is None:
             return
         for member in list(group.members):
@@ -311,7 +311,7 @@ class ClassicGroupScenario:
     def _be_silent(self, *silent: str) -> None:
         """Let a session pass in which all others send heartbeats."""
         for duration_ms in (SESSION_MS - 1_000, 1_000):
-            group = self.play.shard.group("g")
+            group = self.play.shard.classic.group("g")
             assert group is not None
             for member in list(group.members):
                 if member.member_id not in silent:
@@ -321,7 +321,7 @@ class ClassicGroupScenario:
     def _pass(self, duration_ms: int) -> None:
         """Let time pass in which all send heartbeats and do nothing else."""
         for _ in range(0, duration_ms, SESSION_MS // 2):
-            group = self.play.shard.group("g")
+            group = self.play.shard.classic.group("g")
             assert group is not None
             for member in list(group.members):
                 self.play.heartbeat(member.member_id, group.generation_id)
@@ -335,7 +335,7 @@ def classic_scenes() -> list[Callable[[], ClassicGroupScenario]]:
     """A group in each state, with those in it that make a difference."""
 
     def member(scene: ClassicGroupScenario, which: int) -> ClassicGroupMember:
-        group = scene.play.shard.group("g")
+        group = scene.play.shard.classic.group("g")
         assert group is not None
         return list(group.members)[which]
 

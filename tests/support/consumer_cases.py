@@ -45,7 +45,7 @@ class ConsumerGroupScenario:
     def state(self) -> str:
         if "g" in self.play.shard.consumers:
             return str(self.play.consumers().state)
-        return NONE if self.play.shard.group("g") is None else "classic group"
+        return NONE if self.play.shard.classic.group("g") is None else "classic group"
 
     def member(self, **given: str) -> Consumer:
         member = Consumer(self.play, f"m{len(self.play.calls)}", **given)

@@ -366,6 +366,6 @@ class Playbook(ShardPlaybook[GroupShard, GroupCall]):
         return ids
 
     def generation(self, *, group: str = "g") -> int:
-        found = self.shard.group(group)
+        found = self.shard.classic.group(group)
         assert found is not None
         return found.generation_id

@@ -40,6 +40,8 @@ Called by `shard`.
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from odradek.coordinator.group.classic.members import ClassicGroupMember, ClassicMembers
 from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.events import EventBuffer, EventKind
@@ -69,21 +71,6 @@ def session_key(group_id: str, member_id: str) -> TimerKey:
     return ("session", group_id, member_id)
 
 
-def join_key(group_id: str) -> TimerKey:
-    """The timer that ends the initial delay or the join phase."""
-    return ("join", group_id)
-
-
-def store_key(group_id: str) -> TimerKey:
-    """The timer of a retry to store that a group is Empty."""
-    return ("store", group_id)
-
-
-def sync_key(group_id: str) -> TimerKey:
-    """The timer that ends the wait for members that joined but do not sync."""
-    return ("sync", group_id)
-
-
 def join_error(command: Command, error_code: ErrorCode, member_id: str) -> JoinGroupResponse:
     """A refused JoinGroup. The protocol name is null from v7 on and empty before (KIP-559)."""
     return JoinGroupResponse(
@@ -93,56 +80,45 @@ def join_error(command: Command, error_code: ErrorCode, member_id: str) -> JoinG
     )
 
 
-class ClassicGroup:
-    """One classic group. Methods change it and add records, replies and timers to the step."""
+class ClassicGroup(msgspec.Struct, eq=False):
+    """One classic group. Methods change it and add records, replies and timers to the step.
 
-    __slots__ = (
-        "_arrived_ms",
-        "_is_initial",
-        "_topics",
-        "_topics_generation",
-        "deadline_ms",
-        "events",
-        "generation_id",
-        "group_id",
-        "members",
-        "pending",
-        "pending_sync",
-        "protocol_name",
-        "protocol_type",
-        "rebalance_started_ms",
-        "state",
-        "state_timestamp_ms",
-    )
+    Its timers are "join" (the end of the initial delay or the join phase), "sync" (the end of the
+    wait for SyncGroups), "store" (store again that the group is Empty), and `session_key`.
+    """
 
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.state = GroupState.EMPTY
-        self.generation_id = 0
-        self.protocol_type: str | None = None
-        self.protocol_name: str | None = None
-        self.state_timestamp_ms = NO_TIMESTAMP
-        self.members = ClassicMembers()
-        self.pending: set[str] = set()
-        self.pending_sync: set[str] = set()
-        self.events = EventBuffer()
-        self.rebalance_started_ms = NO_TIMESTAMP
-        # When the phase of the rebalance that is under way is over at the latest.
-        self.deadline_ms = NO_TIMESTAMP
-        # The first join phase after Empty waits for a delay, and is prolonged while members arrive.
-        self._is_initial = False
-        self._arrived_ms = NO_TIMESTAMP
-        self._topics: frozenset[str] | None = None
-        self._topics_generation = NO_GENERATION
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    generation_id: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    state_timestamp_ms: int = NO_TIMESTAMP
+    members: ClassicMembers = msgspec.field(default_factory=ClassicMembers)
+    pending: set[str] = set()
+    """Generated member ids whose members have not joined yet (KIP-394)."""
+    pending_sync: set[str] = set()
+    events: EventBuffer = msgspec.field(default_factory=EventBuffer)
+    rebalance_started_ms: int = NO_TIMESTAMP
+    deadline_ms: int = NO_TIMESTAMP
+    """The end of the current phase of a rebalance at the latest."""
+    is_delayed: bool = False
+    """Whether the join phase is the first one after Empty, which waits for more members
+    (group.initial.rebalance.delay.ms)."""
+    last_joined_ms: int = NO_TIMESTAMP
+    """When the last new member joined: each one restarts the initial delay."""
+    _topics: frozenset[str] | None = None
+    _topics_generation: int = NO_GENERATION
 
     @classmethod
     def of_metadata(cls, group_id: str, metadata: GroupMetadata) -> "ClassicGroup":
         """The group as it is stored: Stable if it has members, else Empty."""
-        group = cls(group_id)
-        group.generation_id = metadata.generation_id
-        group.protocol_type = metadata.protocol_type or None
-        group.protocol_name = metadata.protocol_name
-        group.state_timestamp_ms = metadata.state_timestamp_ms
+        group = cls(
+            group_id,
+            generation_id=metadata.generation_id,
+            protocol_type=metadata.protocol_type or None,
+            protocol_name=metadata.protocol_name,
+            state_timestamp_ms=metadata.state_timestamp_ms,
+        )
         for member in metadata.members:
             group.members.add(ClassicGroupMember.of_metadata(member, metadata.protocol_name))
         if metadata.members:
@@ -166,11 +142,6 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         """Whether it has no members, and no join phase is under way."""
         return self.state is GroupState.EMPTY
-
-    @property
-    def is_delayed(self) -> bool:
-        """Whether its first rebalance waits for more members (group.initial.rebalance.delay.ms)."""
-        return self._is_initial
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -216,7 +187,7 @@ class ClassicGroup:
         generation before, with its members, until their sessions expire.
         """
         if self.state is GroupState.EMPTY:
-            step.set_timer(store_key(self.group_id), step.now_ms + _STORE_AGAIN_MS)
+            step.set_timer(("store", self.group_id), step.now_ms + _STORE_AGAIN_MS)
         elif self.state is GroupState.STABLE:
             for member in self.members:
                 member.assignment = b""
@@ -230,7 +201,7 @@ class ClassicGroup:
             step.cancel_timer(session_key(self.group_id, member.member_id))
         for member_id in list(self.pending):
             self.remove_pending(member_id, step)
-        step.cancel_timer(join_key(self.group_id))
+        step.cancel_timer(("join", self.group_id))
         self._end_sync_wait(step)
 
     def on_store_timer(self, step: GroupStep) -> None:
@@ -240,25 +211,11 @@ class ClassicGroup:
 
     # -- joining ----------------------------------------------------------------------------------
 
-    def add_pending(self, member_id: str, deadline_ms: int, step: GroupStep) -> None:
-        """Add a pending member: it has got its id and has not joined yet (KIP-394)."""
-        self.pending.add(member_id)
-        step.set_timer(session_key(self.group_id, member_id), deadline_ms)
-
     def remove_pending(self, member_id: str, step: GroupStep) -> None:
         """Remove a pending member."""
         if member_id in self.pending:
             self.pending.discard(member_id)
             step.cancel_timer(session_key(self.group_id, member_id))
-
-    def record_arrival(self, now_ms: int) -> None:
-        """A new member joined: this restarts the initial delay."""
-        self._arrived_ms = now_ms
-
-    def start_join_timer(self, member: ClassicGroupMember, step: GroupStep) -> None:
-        """Limit the wait of a new member, whose client may join again with another id."""
-        deadline_ms = step.now_ms + step.settings.new_member_join_timeout_ms
-        step.set_timer(session_key(self.group_id, member.member_id), deadline_ms)
 
     def rename(self, member: ClassicGroupMember, new_id: str, step: GroupStep) -> None:
         """A static member gets a new id."""
@@ -277,19 +234,16 @@ class ClassicGroup:
             step.reply(superseded.request_id, join_error(superseded, code, member.member_id))
         member.joined_at_ms = step.now_ms
 
-    def joined_response(
-        self, member: ClassicGroupMember, *, with_members: bool | None = None
-    ) -> JoinGroupResponse:
+    def joined_response(self, member: ClassicGroupMember) -> JoinGroupResponse:
         """The response to a member of the current generation; the leader gets all members."""
-        if with_members is None:
-            with_members = self.members.leader_id == member.member_id
+        is_leader = self.members.leader_id == member.member_id
         return JoinGroupResponse(
             generation_id=self.generation_id,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
             leader=self.members.leader_id or "",
             member_id=member.member_id,
-            members=self.members.for_leader(self.protocol_name) if with_members else [],
+            members=self.members.for_leader(self.protocol_name) if is_leader else [],
         )
 
     # -- the rebalance ----------------------------------------------------------------------------
@@ -307,63 +261,61 @@ class ClassicGroup:
                 member.assignment = b""
                 if member.sync_request_id is not None:
                     self._answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
-                    # Its session may have run out while it waited, and not been looked at since.
+                    # Sessions do not expire while a request is parked.
                     self.refresh(member, step)
         self._end_sync_wait(step)
         delay_ms = step.settings.initial_rebalance_delay_ms
-        self._is_initial = self.state is GroupState.EMPTY and delay_ms > 0
+        self.is_delayed = self.state is GroupState.EMPTY and delay_ms > 0
         self.state = GroupState.PREPARING_REBALANCE
         self.rebalance_started_ms = step.now_ms
         self.events.add(step.now_ms, EventKind.REBALANCE_STARTED, "", reason)
-        if not self._is_initial:
+        if self.is_delayed:
+            self._set_deadline("join", step.now_ms + delay_ms, step)
+        else:
             self.complete_if_all_joined(step)
-            return
-        self._set_deadline(join_key(self.group_id), step.now_ms + delay_ms, step)
 
-    def _set_deadline(self, key: TimerKey, deadline_ms: int, step: GroupStep) -> None:
+    def _set_deadline(self, timer: str, deadline_ms: int, step: GroupStep) -> None:
         self.deadline_ms = deadline_ms
-        step.set_timer(key, deadline_ms)
+        step.set_timer((timer, self.group_id), deadline_ms)
 
     def complete_if_all_joined(self, step: GroupStep) -> None:
         """End the join phase if all have joined, else after the rebalance timeout."""
-        if self._is_initial:
+        if self.is_delayed:
             return
         if self.members.has_all_joined and not self.pending:
             self._complete(step)
         else:
             deadline_ms = self.rebalance_started_ms + self.members.rebalance_timeout_ms
-            self._set_deadline(join_key(self.group_id), max(deadline_ms, step.now_ms), step)
+            self._set_deadline("join", max(deadline_ms, step.now_ms), step)
 
     def on_join_timer(self, step: GroupStep) -> None:
         """The initial delay or the join phase is over."""
         if self.state is not GroupState.PREPARING_REBALANCE:
             return
-        if self._is_initial:
-            # The delay restarts with each new member (KIP-134). Kafka checks only at the end of a
-            # delay and adds another one, so that members that start together wait for two.
+        if self.is_delayed:
+            # The delay restarts with each new member (KIP-134). Kafka checks at the end of a delay
+            # and adds another one, so that members that start together wait for two delays.
             delay_ms = step.settings.initial_rebalance_delay_ms
             end_ms = self.rebalance_started_ms + max(self.members.rebalance_timeout_ms, delay_ms)
-            due_ms = min(self._arrived_ms + delay_ms, end_ms)
+            due_ms = min(self.last_joined_ms + delay_ms, end_ms)
             if due_ms > step.now_ms:
-                self._set_deadline(join_key(self.group_id), due_ms, step)
+                self._set_deadline("join", due_ms, step)
                 return
         self._complete(step)
 
     def _complete(self, step: GroupStep) -> None:
         """End the join phase: the members that have joined are the next generation."""
-        step.cancel_timer(join_key(self.group_id))
-        self._is_initial = False
+        step.cancel_timer(("join", self.group_id))
+        self.is_delayed = False
         for member in [m for m in self.members if not m.is_joining and m.group_instance_id is None]:
-            self.remove(member, step)
-            reason = "did not join in time"
-            self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member.member_id, reason)
+            self.expire(member, "did not join in time", step)
         if not len(self.members):
             self._become_empty(step)
         elif not self.members.elect_joined_leader():
             # Only static members, none of which has joined: wait for one or for their sessions.
             self.rebalance_started_ms = step.now_ms
             deadline_ms = step.now_ms + self.members.rebalance_timeout_ms
-            self._set_deadline(join_key(self.group_id), deadline_ms, step)
+            self._set_deadline("join", deadline_ms, step)
         else:
             self._start_generation(step)
 
@@ -389,7 +341,7 @@ class ClassicGroup:
             if command is not None:
                 step.reply(command.request_id, self.joined_response(member))
         deadline_ms = step.now_ms + self.members.rebalance_timeout_ms
-        self._set_deadline(sync_key(self.group_id), deadline_ms, step)
+        self._set_deadline("sync", deadline_ms, step)
         took_ms = step.now_ms - self.rebalance_started_ms
         what = f"generation {self.generation_id}, {len(self.members)} members, {took_ms} ms"
         self.events.add(step.now_ms, EventKind.GENERATION_STARTED, "", what)
@@ -418,11 +370,9 @@ class ClassicGroup:
     def _sync_error(self, request: SyncGroupRequest) -> ErrorCode:
         if request.generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-        if request.protocol_type not in (None, self.protocol_type):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if self.protocol_name is not None and request.protocol_name not in (
-            None,
-            self.protocol_name,
+        has_other_name = request.protocol_name not in (None, self.protocol_name)
+        if request.protocol_type not in (None, self.protocol_type) or (
+            self.protocol_name is not None and has_other_name
         ):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if self.state is GroupState.PREPARING_REBALANCE:
@@ -457,11 +407,11 @@ class ClassicGroup:
             member.synced_at_ms = step.now_ms
             self.pending_sync.discard(member.member_id)
             if not self.pending_sync:
-                step.cancel_timer(sync_key(self.group_id))
+                step.cancel_timer(("sync", self.group_id))
 
     def _end_sync_wait(self, step: GroupStep) -> None:
         self.pending_sync.clear()
-        step.cancel_timer(sync_key(self.group_id))
+        step.cancel_timer(("sync", self.group_id))
 
     def on_sync_timer(self, step: GroupStep) -> None:
         """Remove members that joined and did not sync in time."""
@@ -469,9 +419,7 @@ class ClassicGroup:
             return
         late = [member for member in self.members if member.member_id in self.pending_sync]
         for member in late:
-            self.remove(member, step)
-            reason = "joined but did not sync in time"
-            self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member.member_id, reason)
+            self.expire(member, "joined but did not sync in time", step)
         self._prepare(step, f"{len(late)} members did not sync in time")
 
     # -- membership -------------------------------------------------------------------------------
@@ -531,11 +479,10 @@ class ClassicGroup:
         member = self.members.get(member_id)
         if member is None or (member.is_waiting and not member.is_new):
             return
-        self.remove(member, step)
         reason = f"no heartbeat for {member.session_timeout_ms} ms"
         if member.is_new:
             reason = f"waited {step.settings.new_member_join_timeout_ms} ms for its first rebalance"
-        self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member_id, reason)
+        self.expire(member, reason, step)
         self.rebalance(step, f"member {member_id} expired: {reason}")
 
     def remove(self, member: ClassicGroupMember, step: GroupStep) -> None:
@@ -544,6 +491,11 @@ class ClassicGroup:
         self.members.remove(member.member_id)
         step.cancel_timer(session_key(self.group_id, member.member_id))
         self._synced(member, step)
+
+    def expire(self, member: ClassicGroupMember, reason: str, step: GroupStep) -> None:
+        """Remove a member that is late, or that prevents a rewind."""
+        self.remove(member, step)
+        self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member.member_id, reason)
 
     def answer_parked(
         self, member: ClassicGroupMember, error_code: ErrorCode, step: GroupStep

@@ -72,7 +72,7 @@ class ClassicGroups:
         self,
         records: Collection[GroupRecord],
         group_ids: Collection[str],
-        is_other_kind: Callable[[str], bool],
+        modern_type_of: Callable[[str], object | None],
         step: GroupStep,
     ) -> None:
         """The table was reverted; groups that were ahead of it must rebalance."""
@@ -89,7 +89,7 @@ class ClassicGroups:
                 group is not None and lost is not None and lost.generation_id == group.generation_id
             )
             self._restore_deleted(group_id)
-            if group is not None and is_other_kind(group_id):
+            if group is not None and modern_type_of(group_id) is not None:
                 # Its conversion to a classic group was reverted.
                 self.live_groups.pop(group_id, None)
                 for member in group.members:

@@ -4,7 +4,12 @@ The checks are in Kafka's order, because clients depend on the error that they g
 membership. This is the row "join" of the table in `group`. Called by `groups`.
 """
 
-from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, join_error
+from odradek.coordinator.group.classic.group import (
+    ClassicGroup,
+    GroupState,
+    join_error,
+    session_key,
+)
 from odradek.coordinator.group.classic.members import ClassicGroupMember, protocols_of
 from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.events import REASON_NOT_PROVIDED, EventKind
@@ -47,7 +52,7 @@ def join(
 
 
 def _is_expected(group: ClassicGroup, request: JoinGroupRequest, *, is_unstored: bool) -> bool:
-    """Whether the member id was generated for the client, which joins with it now."""
+    """Whether the client joins with a member id that was generated for it."""
     if request.member_id in group.pending and request.group_instance_id is None:
         return True
     error = group.member_error(request.member_id, request.group_instance_id)
@@ -115,7 +120,10 @@ def _join_new(
         else:
             _add(group, member_id, command, request, step)
     elif command.api_version >= _REQUIRES_KNOWN_ID_SINCE:
-        group.add_pending(member_id, step.now_ms + request.session_timeout_ms, step)
+        group.pending.add(member_id)
+        step.set_timer(
+            session_key(group.group_id, member_id), step.now_ms + request.session_timeout_ms
+        )
         _refuse(command, ErrorCode.MEMBER_ID_REQUIRED, member_id, step)
     else:
         _add(group, member_id, command, request, step)
@@ -138,7 +146,7 @@ def _join_known(
     )
     if is_same and is_settled:
         group.refresh(member, step)
-        step.reply(command.request_id, group.joined_response(member, with_members=is_leader))
+        step.reply(command.request_id, group.joined_response(member))
         return
     group.members.update(member, command, request)
     group.park_join(member, command, step)
@@ -161,9 +169,11 @@ def _add(
         group.protocol_type = request.protocol_type
     group.pending.discard(member_id)
     group.members.add(member)
-    group.record_arrival(step.now_ms)
+    group.last_joined_ms = step.now_ms
     group.park_join(member, command, step)
-    group.start_join_timer(member, step)
+    # Limit the wait of a new member, because its client may join again with another id.
+    deadline_ms = step.now_ms + step.settings.new_member_join_timeout_ms
+    step.set_timer(session_key(group.group_id, member_id), deadline_ms)
     reason = request.reason or REASON_NOT_PROVIDED
     group.events.add(step.now_ms, EventKind.MEMBER_JOINED, member_id, reason)
     group.rebalance(step, f"a member joined: {reason}")
@@ -199,13 +209,12 @@ def _restarted_response(
     group: ClassicGroup, member: ClassicGroupMember, command: Command, old_leader_id: str | None
 ) -> JoinGroupResponse:
     """The assignment is kept: a restarted leader must not assign again."""
-    is_leader = group.members.leader_id == member.member_id
+    response = group.joined_response(member)
     if command.api_version >= _SKIP_ASSIGNMENT_SINCE:
-        response = group.joined_response(member, with_members=is_leader)
-        response.skip_assignment = is_leader
-        return response
-    response = group.joined_response(member, with_members=False)
-    # Older clients do not know skip_assignment (KIP-814). A member that is not the leader does not
-    # assign.
-    response.leader = old_leader_id or ""
+        response.skip_assignment = group.members.leader_id == member.member_id
+    else:
+        # Older clients do not know skip_assignment (KIP-814). A member that is not the leader does
+        # not assign.
+        response.leader = old_leader_id or ""
+        response.members = []
     return response

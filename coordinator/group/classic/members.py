@@ -8,6 +8,8 @@ member; a member has at most one parked JoinGroup and one parked SyncGroup. Call
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from odradek.coordinator.group.classic.records import MemberMetadata
 from odradek.coordinator.outcome import Command
 from odradek.protocol.messages.groups import (
@@ -15,6 +17,7 @@ from odradek.protocol.messages.groups import (
     JoinGroupRequestProtocol,
     JoinGroupResponseMember,
 )
+from odradek.protocol.types import NO_TIMESTAMP
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """A member's protocols with their metadata, in its order of preference."""
@@ -25,50 +28,23 @@ def protocols_of(protocols: Sequence[JoinGroupRequestProtocol]) -> Protocols:
     return tuple((protocol.name, protocol.metadata) for protocol in protocols)
 
 
-class ClassicGroupMember:
+class ClassicGroupMember(msgspec.Struct, kw_only=True, eq=False):
     """One member. `join_command` and `sync_request_id` are set while a request of it is parked."""
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "group_instance_id",
-        "is_new",
-        "join_command",
-        "joined_at_ms",
-        "member_id",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-        "sync_request_id",
-        "synced_at_ms",
-    )
-
-    def __init__(
-        self,
-        member_id: str,
-        *,
-        group_instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        session_timeout_ms: int,
-        rebalance_timeout_ms: int,
-        protocols: Protocols,
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.session_timeout_ms = session_timeout_ms
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.protocols = protocols
-        self.assignment = b""
-        self.join_command: Command | None = None
-        self.sync_request_id: int | None = None
-        # A member that has never been through a rebalance: its patience is its only session.
-        self.is_new = False
-        self.joined_at_ms = -1
-        self.synced_at_ms = -1
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    join_command: Command | None = None
+    sync_request_id: int | None = None
+    is_new: bool = False
+    """It has not been in a generation yet: its session timer is the limit of that wait."""
+    joined_at_ms: int = NO_TIMESTAMP
+    synced_at_ms: int = NO_TIMESTAMP
 
     @classmethod
     def of_request(
@@ -76,7 +52,7 @@ class ClassicGroupMember:
     ) -> "ClassicGroupMember":
         """A member from its JoinGroup."""
         return cls(
-            member_id,
+            member_id=member_id,
             group_instance_id=request.group_instance_id,
             client_id=command.client_id,
             client_host=command.client_host,
@@ -88,17 +64,16 @@ class ClassicGroupMember:
     @classmethod
     def of_metadata(cls, stored: MemberMetadata, protocol_name: str | None) -> "ClassicGroupMember":
         """A member from its record, with the selected protocol only."""
-        member = cls(
-            stored.member_id,
+        return cls(
+            member_id=stored.member_id,
             group_instance_id=stored.group_instance_id,
             client_id=stored.client_id,
             client_host=stored.client_host,
             session_timeout_ms=stored.session_timeout_ms,
             rebalance_timeout_ms=stored.rebalance_timeout_ms,
             protocols=((protocol_name or "", stored.subscription),),
+            assignment=stored.assignment,
         )
-        member.assignment = stored.assignment
-        return member
 
     @property
     def is_joining(self) -> bool:

@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
-from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.rewind import owned_partitions
 from odradek.coordinator.group.rewind.owned_partitions import PartitionKeys
 from odradek.coordinator.group.step import GroupStep
@@ -89,9 +88,7 @@ class RevocationRounds:
         for member_id in member_ids:
             member = group.members.get(member_id)
             assert member is not None
-            group.remove(member, step)
-            reason = f"{REASON}: it keeps partitions that are rewound"
-            group.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member_id, reason)
+            group.expire(member, f"{REASON}: it keeps partitions that are rewound", step)
         group.rebalance(step, REASON)
 
     def after_sync(self, group: ClassicGroup, step: GroupStep) -> None:

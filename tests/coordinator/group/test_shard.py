@@ -142,7 +142,7 @@ def test_settings_change_while_groups_live() -> None:
 def hard_state(shard: GroupShard) -> object:
     """All that the log is to bring back."""
     return (
-        dict(shard.generations.items()),
+        dict(shard.classic.generations.items()),
         {
             group_id: dict(shard.offsets.items(group_id))
             for group_id in shard.offsets.group_ids()
@@ -222,17 +222,17 @@ class Walk:
         self.check()
 
     def _member(self, group: str) -> str:
-        found = self.play.shard.group(group)
+        found = self.play.shard.classic.group(group)
         known = [] if found is None else [member.member_id for member in found.members]
         known += [] if found is None else sorted(found.pending)
         return self.chance.choice(known) if known and self.chance.random() < 0.95 else "nobody"
 
     def _generation(self, group: str) -> int:
-        found = self.play.shard.group(group)
+        found = self.play.shard.classic.group(group)
         return 0 if found is None else found.generation_id - (self.chance.random() < 0.05)
 
     def _sync(self, group: str, member: str, generation: int) -> GroupCall:
-        found = self.play.shard.group(group)
+        found = self.play.shard.classic.group(group)
         assignments = {}
         if found is not None:
             # Every member gets a partition of its own.
@@ -250,7 +250,7 @@ class Walk:
     def check(self) -> None:
         play = self.play
         for group_id in ("g1", "g2"):
-            group = play.shard.group(group_id)
+            group = play.shard.classic.group(group_id)
             if group is not None:
                 self._check_group(group)
         if not play.is_log_held:
@@ -271,7 +271,7 @@ class Walk:
         assert group.members.joining_count == sum(member.is_joining for member in group.members)
         assert (group.state is GroupState.EMPTY) <= (not ids)
         if group.state is GroupState.STABLE:
-            stored = self.play.shard.generations.get(group.group_id)
+            stored = self.play.shard.classic.generations.get(group.group_id)
             assert stored == group.to_metadata(), "the log and the group disagree"
             owned = [member.assignment for member in group.members if member.assignment]
             assert len(owned) == len(set(owned)), "a partition has two owners"
@@ -342,6 +342,6 @@ def test_a_stored_generation_is_never_newer_than_the_group() -> None:
     play.stable(2)
     records = [play.shard.decode(key, value) for key, value in play.log]
     stored = [record for record in records if isinstance(record, GroupMetadataRecord)]
-    group = play.shard.group("g")
+    group = play.shard.classic.group("g")
     assert group is not None
     assert stored[-1].metadata == group.to_metadata()

@@ -230,7 +230,7 @@ def test_a_second_join_of_a_waiting_member_answers_the_first() -> None:
 def test_reasons_are_kept_for_who_asks() -> None:
     play = Playbook()
     play.join(play.give_id(), reason="started with a good reason")
-    group = play.shard.group("g")
+    group = play.shard.classic.group("g")
     assert group is not None
     reasons = [event.reason for event in group.events.newest()]
     assert "started with a good reason" in reasons

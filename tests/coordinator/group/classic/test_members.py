@@ -14,7 +14,7 @@ def member(
     member_id: str, *names: str, instance: str | None = None, rebalance_ms: int = 1_000
 ) -> ClassicGroupMember:
     return ClassicGroupMember(
-        member_id,
+        member_id=member_id,
         group_instance_id=instance,
         client_id="c",
         client_host="/h",

@@ -110,7 +110,7 @@ def test_both_ways_survive_a_load_at_any_time() -> None:
     stage.beat("m", -1)
     stage.reload()
     assert stage.state() == "Stable"
-    group = stage.shard.group("g")
+    group = stage.shard.classic.group("g")
     assert group is not None
     assert {member.member_id for member in group.members} == {m.member_id for m in members}
 
