@@ -27,8 +27,8 @@ from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatTopicPartitions,
 )
+from odradek.protocol.messages.partitions import TopicIdPartitions
 
 GROUP = "members"
 TOPIC = "orders"
@@ -138,7 +138,7 @@ class LoadMember:
         self._client: BlockingClient | None = None
         self._id = str(uuid4())
         self._epoch = 0
-        self._owned: list[ConsumerGroupHeartbeatTopicPartitions] = []
+        self._owned: list[TopicIdPartitions] = []
 
     @property
     def partition_count(self) -> int:

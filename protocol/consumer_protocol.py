@@ -18,6 +18,7 @@ from typing import Final, TypeVar, cast
 from odradek.protocol.decoding import MALFORMED, Decoder, compile_decoder
 from odradek.protocol.encoding import compile_record_encoder
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.schema import array, binary, int32, string, struct
 
 S = TypeVar("S")
@@ -29,22 +30,12 @@ _INT16 = Struct(">h")
 
 
 @struct
-class ConsumerProtocolPartitions:
-    """Partitions of one topic."""
-
-    topic: str = string()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class ConsumerProtocolSubscription:
     """The topics that a member subscribes to, and the partitions that it owns."""
 
     topics: list[str] = array(string)
     user_data: bytes | None = binary(nullable_since=0, default=None)
-    owned_partitions: list[ConsumerProtocolPartitions] = array(
-        ConsumerProtocolPartitions, since=1, ignorable=True
-    )
+    owned_partitions: list[TopicPartitions] = array(TopicPartitions, since=1, ignorable=True)
     generation_id: int = int32(default=-1, since=2, ignorable=True)
     rack_id: str | None = string(nullable_since=0, default=None, since=3, ignorable=True)
 
@@ -53,7 +44,7 @@ class ConsumerProtocolSubscription:
 class ConsumerProtocolAssignment:
     """The partitions assigned to a member; the same in all versions."""
 
-    assigned_partitions: list[ConsumerProtocolPartitions] = array(ConsumerProtocolPartitions)
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
     user_data: bytes | None = binary(nullable_since=0, default=None)
 
 

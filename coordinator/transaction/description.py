@@ -10,8 +10,8 @@ from odradek.coordinator.transaction.transaction_metadata import (
     TransactionState,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
-    DescribeTransactionsTopicData,
     DescribeTransactionsTransactionState,
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -38,7 +38,7 @@ def describe_transaction(
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
         topics=[
-            DescribeTransactionsTopicData(topic=topic, partitions=indexes)
+            TopicPartitions(name=topic, partitions=indexes)
             for topic, indexes in by_topic(known.partitions).items()
         ],
     )

@@ -204,7 +204,7 @@ def _owned(member: _AnyMember) -> list[PartitionId]:
             assigned = decode_assignment(member.member_assignment).assigned_partitions
         except ProtocolError:
             return []  # not the assignment of a consumer
-        return [(topic.topic, index) for topic in assigned for index in topic.partitions]
+        return [(topic.name, index) for topic in assigned for index in topic.partitions]
     return _partitions(member.assignment)
 
 

@@ -25,10 +25,10 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
-    ElectLeadersTopicPartitions,
     ReassignablePartition,
     ReassignableTopic,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 
 POLL_S: Final = 0.25
 SIZES_EVERY_S: Final = 1.0
@@ -254,9 +254,9 @@ def elect_preferred_leaders(
     client: ClusterClient, names: Iterable[PartitionId]
 ) -> dict[PartitionId, str]:
     """Elect the preferred leader of each partition; the errors."""
-    topics: dict[str, ElectLeadersTopicPartitions] = {}
+    topics: dict[str, TopicPartitions] = {}
     for topic, number in names:
-        topics.setdefault(topic, ElectLeadersTopicPartitions(topic=topic)).partitions.append(number)
+        topics.setdefault(topic, TopicPartitions(name=topic)).partitions.append(number)
     if not topics:
         return {}
     answer = client.ask(

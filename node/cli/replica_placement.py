@@ -12,7 +12,6 @@ from typing import NamedTuple
 from odradek.cluster.balance.model import Partition, RegisteredBroker
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.protocol.messages.cluster import (
-    DescribableLogDirTopic,
     DescribeLogDirsRequest,
     ListPartitionReassignmentsRequest,
     OngoingPartitionReassignment,
@@ -23,6 +22,7 @@ from odradek.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponsePartition,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 
 PartitionId = tuple[str, int]
 """A partition: its topic and number."""
@@ -153,7 +153,7 @@ def log_dir_usage(
         numbers: dict[str, list[int]] = {}
         for topic, number in names:
             numbers.setdefault(topic, []).append(number)
-        topics = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in numbers.items()]
+        topics = [TopicPartitions(name=t, partitions=n) for t, n in numbers.items()]
     answer = client.ask_node(node_id, DescribeLogDirsRequest(topics=topics))
     if answer is None or answer.error_code:
         return None

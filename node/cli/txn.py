@@ -20,14 +20,13 @@ from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.output import Json, Output, Row, with_output
 from odradek.node.cli.parameters import duration
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
-    DescribeProducersTopicRequest,
     DescribeTransactionsRequest,
     DescribeTransactionsTransactionState,
     ListTransactionsRequest,
     WritableTxnMarker,
-    WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 
@@ -104,7 +103,7 @@ class TransactionQueries:
         for leader, topics in led.items():
             request = DescribeProducersRequest(
                 topics=[
-                    DescribeProducersTopicRequest(name=name, partition_indexes=indexes)
+                    TopicPartitions(name=name, partitions=indexes)
                     for name, indexes in topics.items()
                 ]
             )
@@ -137,7 +136,7 @@ class TransactionQueries:
         for _, transactional_id, _, _ in self.transactions(UNFINISHED, None, producer_ids):
             state = self.describe(transactional_id)
             unfinished.setdefault(state.producer_id, set()).update(
-                (topic.topic, index) for topic in state.topics for index in topic.partitions
+                (topic.name, index) for topic in state.topics for index in topic.partitions
             )
         return unfinished
 
@@ -231,7 +230,7 @@ def _document(state: DescribeTransactionsTransactionState) -> dict[str, Json]:
         "timeout_ms": state.transaction_timeout_ms,
         "open_for_s": None if started_ms < 0 else round(time.time() - started_ms / 1000, 1),
         "partitions": [
-            f"{topic.topic}:{index}" for topic in state.topics for index in topic.partitions
+            f"{topic.name}:{index}" for topic in state.topics for index in topic.partitions
         ],
     }
 
@@ -323,7 +322,7 @@ def abort(
                 WritableTxnMarker(
                     producer_id=found.producer_id,
                     producer_epoch=found.producer_epoch,
-                    topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+                    topics=[TopicPartitions(name=topic, partitions=[partition])],
                     coordinator_epoch=max(found.coordinator_epoch, 0),
                 )
             ]

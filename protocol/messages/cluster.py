@@ -6,6 +6,7 @@ AddRaftVoter 80, RemoveRaftVoter 81, UnregisterController 94).
 
 from __future__ import annotations
 
+from odradek.protocol.messages.partitions import TopicPartitionResults, TopicPartitions
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -22,19 +23,11 @@ from odradek.protocol.types import Request, Uuid
 
 
 @struct
-class AlterReplicaLogDirTopic:
-    """Partitions of one topic."""
-
-    name: str = string()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class AlterReplicaLogDir:
     """A directory and the replicas to move there."""
 
     path: str = string()
-    topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
+    topics: list[TopicPartitions] = array(TopicPartitions)
 
 
 @struct
@@ -45,42 +38,18 @@ class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
 
 
 @struct
-class AlterReplicaLogDirPartitionResult:
-    """Whether the move has started."""
-
-    partition_index: int = int32()
-    error_code: int = int16()
-
-
-@struct
-class AlterReplicaLogDirTopicResult:
-    """Partitions of one topic."""
-
-    topic_name: str = string()
-    partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
-
-
-@struct
 class AlterReplicaLogDirsResponse:
     """One result per replica."""
 
     throttle_time_ms: int = int32()
-    results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
-
-
-@struct
-class DescribableLogDirTopic:
-    """Partitions of one topic."""
-
-    topic: str = string()
-    partitions: list[int] = array(int32)
+    results: list[TopicPartitionResults] = array(TopicPartitionResults)
 
 
 @struct
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     """Describe this broker's log directories. Null topics means all."""
 
-    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable_since=0)
+    topics: list[TopicPartitions] | None = array(TopicPartitions, nullable_since=0)
 
 
 @struct
@@ -123,14 +92,6 @@ class DescribeLogDirsResponse:
 
 
 @struct
-class ElectLeadersTopicPartitions:
-    """Partitions of one topic."""
-
-    topic: str = string()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     """Elect leaders; null partitions means all.
 
@@ -139,9 +100,7 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     """
 
     election_type: int = int8(since=1)
-    topic_partitions: list[ElectLeadersTopicPartitions] | None = array(
-        ElectLeadersTopicPartitions, nullable_since=0
-    )
+    topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable_since=0)
     timeout_ms: int = int32(default=60000)
 
 
@@ -228,21 +187,11 @@ class AlterPartitionReassignmentsResponse:
 
 
 @struct
-class ListPartitionReassignmentsTopics:
-    """Partitions of one topic."""
-
-    name: str = string()
-    partition_indexes: list[int] = array(int32)
-
-
-@struct
 class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
     """List ongoing reassignments. Null topics means all."""
 
     timeout_ms: int = int32(default=60000)
-    topics: list[ListPartitionReassignmentsTopics] | None = array(
-        ListPartitionReassignmentsTopics, nullable_since=0, default=None
-    )
+    topics: list[TopicPartitions] | None = array(TopicPartitions, nullable_since=0, default=None)
 
 
 @struct

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct
 from odradek.protocol.types import Request
 
@@ -120,14 +121,6 @@ class ExplainGroupRequest(Request["ExplainGroupResponse"]):
 
 
 @struct
-class ExplainedTopic:
-    """Partitions of one topic."""
-
-    name: str = string()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class ExplainedMember:
     """A member, the partitions that it owns, and those that it must still revoke.
 
@@ -147,8 +140,8 @@ class ExplainedMember:
     join_ms: int = int64(default=-1)
     sync_ms: int = int64(default=-1)
     revoke_ms: int = int64(default=-1)
-    owned: list[ExplainedTopic] = array(ExplainedTopic)
-    to_revoke: list[ExplainedTopic] = array(ExplainedTopic)
+    owned: list[TopicPartitions] = array(TopicPartitions)
+    to_revoke: list[TopicPartitions] = array(TopicPartitions)
 
 
 @struct

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.protocol.messages.partitions import PartitionResult, TopicPartitionResults
 from odradek.protocol.schema import array, boolean, int16, int32, int64, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
@@ -47,20 +48,12 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
 
 
 @struct
-class OffsetCommitResponsePartition:
-    """Whether the offset is stored."""
-
-    partition_index: int = int32()
-    error_code: int = int16()
-
-
-@struct
 class OffsetCommitResponseTopic:
     """The partitions of one topic; v10 names it by its id."""
 
     name: str = string(until=9, ignorable=True)
     topic_id: Uuid = uuid(since=10, ignorable=True)
-    partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
+    partitions: list[PartitionResult] = array(PartitionResult)
 
 
 @struct
@@ -201,25 +194,9 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
 
 
 @struct
-class OffsetDeleteResponsePartition:
-    """Whether the offset was deleted."""
-
-    partition_index: int = int32()
-    error_code: int = int16()
-
-
-@struct
-class OffsetDeleteResponseTopic:
-    """The partitions of one topic."""
-
-    name: str = string()
-    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
-
-
-@struct
 class OffsetDeleteResponse:
     """One result per offset."""
 
     error_code: int = int16()
     throttle_time_ms: int = int32(ignorable=True)
-    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)
+    topics: list[TopicPartitionResults] = array(TopicPartitionResults)

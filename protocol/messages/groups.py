@@ -7,6 +7,7 @@ Where both describe APIs use one struct name, the one of KIP-848 carries its API
 
 from __future__ import annotations
 
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.schema import (
     array,
     binary,
@@ -301,14 +302,6 @@ class DeleteGroupsResponse:
 
 
 @struct
-class ConsumerGroupHeartbeatTopicPartitions:
-    """Partitions of one topic."""
-
-    topic_id: Uuid = uuid()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """Join (epoch 0), heartbeat, leave (-1) or leave as a static member (-2): KIP-848.
 
@@ -325,8 +318,8 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     subscribed_topic_names: list[str] | None = array(string, nullable_since=0, default=None)
     subscribed_topic_regex: str | None = string(nullable_since=0, default=None, since=1)
     server_assignor: str | None = string(nullable_since=0, default=None)
-    topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] | None = array(
-        ConsumerGroupHeartbeatTopicPartitions, nullable_since=0, default=None
+    topic_partitions: list[TopicIdPartitions] | None = array(
+        TopicIdPartitions, nullable_since=0, default=None
     )
 
 
@@ -334,9 +327,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
 class ConsumerGroupHeartbeatAssignment:
     """The partitions assigned to the member."""
 
-    topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = array(
-        ConsumerGroupHeartbeatTopicPartitions
-    )
+    topic_partitions: list[TopicIdPartitions] = array(TopicIdPartitions)
 
 
 @struct

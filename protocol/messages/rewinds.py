@@ -8,6 +8,7 @@ and get new versions like any other API.
 
 from __future__ import annotations
 
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
@@ -166,20 +167,12 @@ class AlterSnapshotResponse:
 
 
 @struct
-class ReloadShareStateTopic:
-    """Partitions of one topic."""
-
-    topic_id: Uuid = uuid()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class ReloadShareStateRequest(Request["ReloadShareStateResponse"]):
     """Reload the stored state of these partitions of a share group, and drop their locks. Sent to
     the partition leader by other nodes."""
 
     group_id: str = string()
-    topics: list[ReloadShareStateTopic] = array(ReloadShareStateTopic)
+    topics: list[TopicIdPartitions] = array(TopicIdPartitions)
 
 
 @struct

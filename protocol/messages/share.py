@@ -8,6 +8,7 @@ one struct name for different things, it carries its API's name in front.
 from __future__ import annotations
 
 from odradek.protocol.messages.current_leader import NodeEndpoint
+from odradek.protocol.messages.partitions import TopicIdPartitions, TopicPartitions
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -37,20 +38,10 @@ class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
 
 
 @struct
-class ShareGroupHeartbeatTopicPartitions:
-    """Partitions of one topic."""
-
-    topic_id: Uuid = uuid()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class ShareGroupHeartbeatAssignment:
     """The assigned partitions; several members can have the same one."""
 
-    topic_partitions: list[ShareGroupHeartbeatTopicPartitions] = array(
-        ShareGroupHeartbeatTopicPartitions
-    )
+    topic_partitions: list[TopicIdPartitions] = array(TopicIdPartitions)
 
 
 @struct
@@ -159,14 +150,6 @@ class ShareRequestTopic:
 
 
 @struct
-class ShareFetchForgottenTopic:
-    """Partitions that leave the share session."""
-
-    topic_id: Uuid = uuid()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class ShareFetchRequest(Request["ShareFetchResponse"]):
     """Acquire records. Share sessions are as in Fetch, without an id.
 
@@ -185,7 +168,7 @@ class ShareFetchRequest(Request["ShareFetchResponse"]):
     share_acquire_mode: int = int8(since=2, ignorable=True)
     is_renew_ack: bool = boolean(since=2)
     topics: list[ShareRequestTopic] = array(ShareRequestTopic)
-    forgotten_topics_data: list[ShareFetchForgottenTopic] = array(ShareFetchForgottenTopic)
+    forgotten_topics_data: list[TopicIdPartitions] = array(TopicIdPartitions)
 
 
 @struct
@@ -281,21 +264,11 @@ class ShareAcknowledgeResponse:
 
 
 @struct
-class DescribeShareGroupOffsetsRequestTopic:
-    """Partitions of one topic."""
-
-    topic_name: str = string()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class DescribeShareGroupOffsetsRequestGroup:
     """One group; null topics means all with committed offsets."""
 
     group_id: str = string()
-    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(
-        DescribeShareGroupOffsetsRequestTopic, nullable_since=0
-    )
+    topics: list[TopicPartitions] | None = array(TopicPartitions, nullable_since=0)
 
 
 @struct

@@ -6,6 +6,7 @@ Where two APIs use one struct name for different things, it carries its API's na
 
 from __future__ import annotations
 
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -132,20 +133,12 @@ class StreamsGroupHeartbeatStatus:
 
 
 @struct
-class StreamsGroupTopicPartition:
-    """Partitions of one topic."""
-
-    topic: str = string()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class EndpointToPartitions:
     """Which partitions can be queried at an endpoint."""
 
     user_endpoint: StreamsGroupEndpoint = nested(StreamsGroupEndpoint)
-    active_partitions: list[StreamsGroupTopicPartition] = array(StreamsGroupTopicPartition)
-    standby_partitions: list[StreamsGroupTopicPartition] = array(StreamsGroupTopicPartition)
+    active_partitions: list[TopicPartitions] = array(TopicPartitions)
+    standby_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 @struct

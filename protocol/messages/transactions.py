@@ -5,6 +5,11 @@ DescribeProducers (61), DescribeTransactions (65), ListTransactions (66).
 
 from __future__ import annotations
 
+from odradek.protocol.messages.partitions import (
+    PartitionResult,
+    TopicPartitionResults,
+    TopicPartitions,
+)
 from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
@@ -34,14 +39,6 @@ class InitProducerIdResponse:
 
 
 @struct
-class AddPartitionsToTxnTopic:
-    """Partitions of one topic."""
-
-    name: str = string()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class AddPartitionsToTxnTransaction:
     """One transaction of a batch; `verify_only` checks without adding."""
 
@@ -49,7 +46,7 @@ class AddPartitionsToTxnTransaction:
     producer_id: int = int64()
     producer_epoch: int = int16()
     verify_only: bool = boolean()
-    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
+    topics: list[TopicPartitions] = array(TopicPartitions)
 
 
 @struct
@@ -65,25 +62,7 @@ class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     v3_and_below_transactional_id: str = string(until=3)
     v3_and_below_producer_id: int = int64(until=3)
     v3_and_below_producer_epoch: int = int16(until=3)
-    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, until=3)
-
-
-@struct
-class AddPartitionsToTxnPartitionResult:
-    """Whether the partition is part of the transaction."""
-
-    partition_index: int = int32()
-    partition_error_code: int = int16()
-
-
-@struct
-class AddPartitionsToTxnTopicResult:
-    """Partitions of one topic."""
-
-    name: str = string()
-    results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(
-        AddPartitionsToTxnPartitionResult
-    )
+    v3_and_below_topics: list[TopicPartitions] = array(TopicPartitions, until=3)
 
 
 @struct
@@ -91,7 +70,7 @@ class AddPartitionsToTxnResult:
     """One transaction of a batch."""
 
     transactional_id: str = string()
-    topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
+    topic_results: list[TopicPartitionResults] = array(TopicPartitionResults)
 
 
 @struct
@@ -103,8 +82,8 @@ class AddPartitionsToTxnResponse:
     results_by_transaction: list[AddPartitionsToTxnResult] = array(
         AddPartitionsToTxnResult, since=4
     )
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(
-        AddPartitionsToTxnTopicResult, until=3
+    results_by_topic_v3_and_below: list[TopicPartitionResults] = array(
+        TopicPartitionResults, until=3
     )
 
 
@@ -147,21 +126,13 @@ class EndTxnResponse:
 
 
 @struct
-class WritableTxnMarkerTopic:
-    """Partitions of one topic."""
-
-    name: str = string()
-    partition_indexes: list[int] = array(int32)
-
-
-@struct
 class WritableTxnMarker:
     """The end of one transaction: `transaction_result` is true for commit. v2 adds its version."""
 
     producer_id: int = int64()
     producer_epoch: int = int16()
     transaction_result: bool = boolean()
-    topics: list[WritableTxnMarkerTopic] = array(WritableTxnMarkerTopic)
+    topics: list[TopicPartitions] = array(TopicPartitions)
     coordinator_epoch: int = int32()
     transaction_version: int = int8(since=2, ignorable=True)
 
@@ -174,27 +145,11 @@ class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
 
 
 @struct
-class WritableTxnMarkerPartitionResult:
-    """The result for one partition."""
-
-    partition_index: int = int32()
-    error_code: int = int16()
-
-
-@struct
-class WritableTxnMarkerTopicResult:
-    """Partitions of one topic."""
-
-    name: str = string()
-    partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
-
-
-@struct
 class WritableTxnMarkerResult:
     """One producer's markers."""
 
     producer_id: int = int64()
-    topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
+    topics: list[TopicPartitionResults] = array(TopicPartitionResults)
 
 
 @struct
@@ -242,20 +197,12 @@ class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
 
 
 @struct
-class TxnOffsetCommitResponsePartition:
-    """The result for one partition."""
-
-    partition_index: int = int32()
-    error_code: int = int16()
-
-
-@struct
 class TxnOffsetCommitResponseTopic:
     """The partitions of one topic; v6 names it by its id."""
 
     name: str = string(until=5, ignorable=True)
     topic_id: Uuid = uuid(since=6, ignorable=True)
-    partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
+    partitions: list[PartitionResult] = array(PartitionResult)
 
 
 @struct
@@ -267,18 +214,10 @@ class TxnOffsetCommitResponse:
 
 
 @struct
-class DescribeProducersTopicRequest:
-    """Partitions of one topic."""
-
-    name: str = string()
-    partition_indexes: list[int] = array(int32)
-
-
-@struct
 class DescribeProducersRequest(Request["DescribeProducersResponse"]):
     """Describe the active producers of partitions (KIP-664)."""
 
-    topics: list[DescribeProducersTopicRequest] = array(DescribeProducersTopicRequest)
+    topics: list[TopicPartitions] = array(TopicPartitions)
 
 
 @struct
@@ -327,14 +266,6 @@ class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
 
 
 @struct
-class DescribeTransactionsTopicData:
-    """Partitions of one topic that take part."""
-
-    topic: str = string()
-    partitions: list[int] = array(int32)
-
-
-@struct
 class DescribeTransactionsTransactionState:
     """A transaction; `transaction_start_time_ms` is -1 while none is open."""
 
@@ -345,7 +276,7 @@ class DescribeTransactionsTransactionState:
     transaction_start_time_ms: int = int64()
     producer_id: int = int64()
     producer_epoch: int = int16()
-    topics: list[DescribeTransactionsTopicData] = array(DescribeTransactionsTopicData)
+    topics: list[TopicPartitions] = array(TopicPartitions)
 
 
 @struct

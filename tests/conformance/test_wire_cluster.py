@@ -15,11 +15,9 @@ from odradek.protocol.messages.cluster import (
     DescribeQuorumResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    ElectLeadersTopicPartitions,
     FeatureUpdateKey,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsTopics,
     RaftVoterEndpoint,
     ReassignablePartition,
     ReassignableTopic,
@@ -45,6 +43,7 @@ from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.conformance.dialogue import METADATA, DialogueCluster, unique
 from tests.support.wire import WireClient
 
@@ -67,10 +66,7 @@ def elect(
     """The codes of the partitions that are answered; the whole must have gone well."""
     topics = None
     if named is not None:
-        topics = [
-            ElectLeadersTopicPartitions(topic=name, partitions=number)
-            for name, number in named.items()
-        ]
+        topics = [TopicPartitions(name=name, partitions=number) for name, number in named.items()]
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics)
     answer = wire.ask(request, version, ElectLeadersResponse)
     assert answer.error_code == ErrorCode.NONE
@@ -131,7 +127,7 @@ def reassign(
     return {topic.name: topic.partitions[0].error_code for topic in answer.responses}
 
 
-def ongoing(wire: WireClient, named: list[ListPartitionReassignmentsTopics] | None) -> list[str]:
+def ongoing(wire: WireClient, named: list[TopicPartitions] | None) -> list[str]:
     """The topics of which something is being reassigned."""
     request = ListPartitionReassignmentsRequest(topics=named)
     answer = wire.ask(request, 0, ListPartitionReassignmentsResponse)
@@ -146,7 +142,7 @@ def test_a_partition_that_is_where_it_shall_be_is_not_reassigned(
     metadata = wire.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
     (broker,) = (broker.node_id for broker in metadata.brokers)
     assert reassign(wire, {topic: [broker]}, version) == {topic: ErrorCode.NONE}
-    named = ListPartitionReassignmentsTopics(name=topic, partition_indexes=[0])
+    named = TopicPartitions(name=topic, partitions=[0])
     assert ongoing(wire, [named]) == []
     assert topic not in ongoing(wire, None)
 
@@ -173,8 +169,8 @@ def test_what_cannot_be_reassigned_is_refused(
 
 
 def test_reassignments_of_what_is_not_there_are_not_listed(wire: WireClient, topic: str) -> None:
-    nowhere = ListPartitionReassignmentsTopics(name=unique("nowhere"), partition_indexes=[0])
-    beyond = ListPartitionReassignmentsTopics(name=topic, partition_indexes=[7])
+    nowhere = TopicPartitions(name=unique("nowhere"), partitions=[0])
+    beyond = TopicPartitions(name=topic, partitions=[7])
     assert ongoing(wire, [nowhere, beyond]) == []
     assert ongoing(wire, []) == []
 

@@ -20,7 +20,6 @@ from odradek.protocol.messages.groups import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatTopicPartitions,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -33,6 +32,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.types import Uuid
 from tests.conformance.dialogue import DialogueCluster
 from tests.conformance.members import RawMember, stabilise, wait_for_coordinator
@@ -74,9 +74,7 @@ class Beats:
         version: int = 1,
     ) -> ConsumerGroupHeartbeatResponse:
         """One heartbeat with these fields and no others."""
-        places = ConsumerGroupHeartbeatTopicPartitions(
-            topic_id=self.topic_id, partitions=list(owned or ())
-        )
+        places = TopicIdPartitions(topic_id=self.topic_id, partitions=list(owned or ()))
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group if group is None else group,
             member_id=member_id,

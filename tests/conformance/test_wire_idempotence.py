@@ -3,11 +3,11 @@
 import pytest
 
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.produce import PartitionProduceResponse
 from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
-    DescribeProducersTopicRequest,
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
@@ -151,7 +151,7 @@ def test_producers_of_a_partition_can_be_described(producer: Producer) -> None:
     """B.11: "last sequence, timestamp, coordinator epoch, current txn start offset (-1 none)"."""
     assert producer.send(0, b"a", b"b").error_code == ErrorCode.NONE
     request = DescribeProducersRequest(
-        topics=[DescribeProducersTopicRequest(name=producer.topic, partition_indexes=[0, 9])]
+        topics=[TopicPartitions(name=producer.topic, partitions=[0, 9])]
     )
     (topic,) = producer.wire.ask(request, 0, DescribeProducersResponse).topics
     known, unknown = sorted(topic.partitions, key=lambda partition: partition.partition_index)

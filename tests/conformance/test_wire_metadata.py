@@ -10,8 +10,6 @@ from odradek.protocol.messages.cluster import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirTopic,
-    DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeQuorumRequest,
@@ -35,6 +33,7 @@ from odradek.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
 from tests.conformance.dialogue import METADATA, DialogueCluster, append, unique
 from tests.support.waiting import wait_until
@@ -233,7 +232,7 @@ def test_log_directories_tell_the_size_of_partitions(
     """B.11: "null = all; size, offset lag, is_future; [...] v4 totals/usable bytes"."""
     topic = cluster.new_topic(2)
     append(wire, topic, b"x" * 100_000, partition=1)
-    asked = [DescribableLogDirTopic(topic=topic, partitions=[0, 1])]
+    asked = [TopicPartitions(name=topic, partitions=[0, 1])]
     answer = wire.ask(DescribeLogDirsRequest(topics=asked), version, DescribeLogDirsResponse)
     sizes = {}
     for directory in answer.results:
@@ -280,7 +279,7 @@ def test_a_replica_can_be_moved_to_where_it_is_and_to_no_unknown_place(
             AlterReplicaLogDir(
                 path=path,
                 topics=[
-                    AlterReplicaLogDirTopic(name=name, partitions=partitions)
+                    TopicPartitions(name=name, partitions=partitions)
                     for name, partitions in topics.items()
                 ],
             )
@@ -289,7 +288,7 @@ def test_a_replica_can_be_moved_to_where_it_is_and_to_no_unknown_place(
     )
     answer = wire.ask(request, version, AlterReplicaLogDirsResponse)
     codes = {
-        (moved.topic_name, partition.partition_index): partition.error_code
+        (moved.name, partition.partition_index): partition.error_code
         for moved in answer.results
         for partition in moved.partitions
     }

@@ -20,10 +20,10 @@ from odradek.protocol.messages.groups import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatTopicPartitions,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.messages.share import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
@@ -145,7 +145,7 @@ class Raw:
             rebalance_timeout_ms=60_000 if self.epoch == 0 else -1,
             subscribed_topic_names=topics,
             topic_partitions=[
-                ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=indexes)
+                TopicIdPartitions(topic_id=topic_id, partitions=indexes)
                 for topic_id, indexes in self.owned.items()
             ],
         )

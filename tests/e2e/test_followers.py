@@ -16,11 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.cluster.metadata.broker_settings import RACK_AWARE_SELECTOR
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.cluster import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ElectLeadersTopicPartitions,
-)
+from odradek.protocol.messages.cluster import ElectLeadersRequest, ElectLeadersResponse
 from odradek.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -44,6 +40,7 @@ from odradek.protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -225,7 +222,7 @@ def test_whoever_asks_a_former_leader_is_told_the_new_one_by_every_api(nodes: Cl
         append(wire, "led", b"a", b"b", b"c")
         before = nodes.partitions("led")[0].leader_epoch
         nodes.reassign("led", {0: [1, 0, 2]})
-        named = [ElectLeadersTopicPartitions(topic="led", partitions=[0])]
+        named = [TopicPartitions(name="led", partitions=[0])]
         elected = wire.ask(ElectLeadersRequest(topic_partitions=named), 2, ElectLeadersResponse)
         assert elected.replica_election_results[0].partition_result[0].error_code == ErrorCode.NONE
         wait_until(

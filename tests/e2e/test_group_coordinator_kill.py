@@ -20,7 +20,6 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatTopicPartitions,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     FindCoordinatorRequest,
@@ -34,6 +33,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.types import Uuid
 from tests.conformance.members import subscription
 from tests.e2e.cluster import Cluster, running_cluster
@@ -386,7 +386,7 @@ class ConsumerMember:
             rebalance_timeout_ms=20_000,
             subscribed_topic_names=[TOPIC],
             topic_partitions=[
-                ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=partitions)
+                TopicIdPartitions(topic_id=topic_id, partitions=partitions)
                 for topic_id, partitions in self.owned.items()
             ],
         )

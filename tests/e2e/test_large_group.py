@@ -17,10 +17,10 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatTopicPartitions,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.types import Uuid
 from tests.e2e.conftest import Report, StartNode
 from tests.e2e.processes import cpu_seconds, pids_of
@@ -61,7 +61,7 @@ class Member:
         """Send a heartbeat as a client does: all fields to join, then the changed ones."""
         is_join = self.epoch == 0
         owned = [
-            ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=partitions)
+            TopicIdPartitions(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in self.owned.items()
         ]
         request = ConsumerGroupHeartbeatRequest(

@@ -10,7 +10,6 @@ from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    ElectLeadersTopicPartitions,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ReassignablePartition,
@@ -23,6 +22,7 @@ from odradek.protocol.messages.metadata import (
     DescribeClusterResponse,
     MetadataResponsePartition,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -67,7 +67,7 @@ def is_moving(nodes: Cluster, at: int) -> bool:
 
 
 def elect(nodes: Cluster, at: int) -> int:
-    named = [ElectLeadersTopicPartitions(topic=TOPIC, partitions=[0])]
+    named = [TopicPartitions(name=TOPIC, partitions=[0])]
     with WireClient(nodes[at].bootstrap_servers) as wire:
         answer = wire.ask(ElectLeadersRequest(topic_partitions=named), 2, ElectLeadersResponse)
     return answer.replica_election_results[0].partition_result[0].error_code

@@ -24,6 +24,7 @@ from odradek.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -33,7 +34,6 @@ from odradek.protocol.messages.produce import (
 from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     EndTxnRequest,
@@ -91,11 +91,11 @@ class Careless:
             v3_and_below_transactional_id=NAME,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
+            v3_and_below_topics=[TopicPartitions(name=TOPIC, partitions=[0])],
         )
         answer = self.wire.ask(request, 3, AddPartitionsToTxnResponse)
         [topic] = answer.results_by_topic_v3_and_below
-        assert topic.results_by_partition[0].partition_error_code == ErrorCode.NONE
+        assert topic.partitions[0].error_code == ErrorCode.NONE
 
     def produce(self) -> None:
         batch = build_batch(

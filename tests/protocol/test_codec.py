@@ -27,6 +27,7 @@ from odradek.protocol.messages.fetch import FetchResponse
 from odradek.protocol.messages.groups import HeartbeatRequest, JoinGroupResponse
 from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.schema import fields_of
+from tests.support.kio_parity import OTHER_NAMES
 from tests.support.message_samples import (
     SIDES,
     decode,
@@ -111,9 +112,10 @@ def assert_says(ours: object, said: object, version: int) -> None:
         assert isinstance(said, dict)
         known = {key.casefold(): value for key, value in said.items()}
         for field in fields_of(type(ours)):
-            key = field.name.replace("_", "")
-            if field.is_in(version) and (field.tag is None or key in known):
-                assert_says(getattr(ours, field.name), known.pop(key), version)
+            names = [field.name, *OTHER_NAMES.get(field.name, ())]
+            keys = [key for name in names if (key := name.replace("_", "")) in known]
+            if field.is_in(version) and (field.tag is None or keys):
+                assert_says(getattr(ours, field.name), known.pop(keys[0]), version)
         assert not known
 
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
-    ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
     decode_assignment,
     decode_subscription,
@@ -14,14 +13,15 @@ from odradek.protocol.consumer_protocol import (
     has_owned_partitions,
 )
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.support.reference_codecs import aiokafka_consumer_protocol, kafka_consumer_protocol
 from tests.support.subscriptions import encode_subscription
 
 names = st.text(max_size=12)
 partition_lists = st.lists(
     st.builds(
-        ConsumerProtocolPartitions,
-        topic=names,
+        TopicPartitions,
+        name=names,
         partitions=st.lists(st.integers(0, (1 << 31) - 1), max_size=4),
     ),
     max_size=3,
@@ -42,7 +42,7 @@ assignments = st.builds(
 FULL = ConsumerProtocolSubscription(
     topics=["orders", "payments"],
     user_data=b"\x00\x01",
-    owned_partitions=[ConsumerProtocolPartitions(topic="orders", partitions=[0, 7])],
+    owned_partitions=[TopicPartitions(name="orders", partitions=[0, 7])],
     generation_id=12,
     rack_id="rack-a",
 )

@@ -20,8 +20,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatTopicPartitions,
 )
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.messages.streams import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -81,7 +81,7 @@ class ConsumerDialect:
     ) -> ConsumerHeartbeat:
         """The request as the handler passes it to the coordinator."""
         indexes = sorted(place.number for place in owned)
-        mine = ConsumerGroupHeartbeatTopicPartitions(topic_id=self._topic_id, partitions=indexes)
+        mine = TopicIdPartitions(topic_id=self._topic_id, partitions=indexes)
         return ConsumerHeartbeat(
             ConsumerGroupHeartbeatRequest(
                 group_id=self.group_id,

@@ -26,12 +26,12 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
@@ -219,13 +219,13 @@ class Payer(SimulatedClient):
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self._owner[0],
             v3_and_below_producer_epoch=self._owner[1],
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=self._left)],
+            v3_and_below_topics=[TopicPartitions(name=TOPIC, partitions=self._left)],
         )
 
         def done(answer: object) -> None:
             assert isinstance(answer, AddPartitionsToTxnResponse)
             [topic] = answer.results_by_topic_v3_and_below
-            codes = [found.partition_error_code for found in topic.results_by_partition]
+            codes = [found.error_code for found in topic.partitions]
             self._go_on(max(codes), _Step.ADD_OFFSETS)
 
         handler = handle_add_partitions_to_txn

@@ -22,8 +22,8 @@ from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatTopicPartitions,
 )
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.types import Uuid
 from tests.support.group_playbook import NO_DELAY, START_MS, GroupCall, Playbook
 
@@ -128,9 +128,7 @@ class Stage(Playbook):
             topic_partitions=None
             if owned is None
             else [
-                ConsumerGroupHeartbeatTopicPartitions(
-                    topic_id=id_of(name), partitions=sorted(indexes)
-                )
+                TopicIdPartitions(topic_id=id_of(name), partitions=sorted(indexes))
                 for name, indexes in owned.items()
             ],
         )

@@ -27,10 +27,13 @@ from odradek.protocol.schema import Field, FieldKind, fields_of
 ROUNDS = 12
 KioField = dataclasses.Field[object]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Renamed by Kafka after kio's schemas were taken.
-_OLD_NAMES = {
-    "acceptable_recovery_lag_legacy": "acceptable_recovery_lag",
-    "generation_id_or_member_epoch": "generation_id",
+# Renamed by Kafka after kio's schemas were taken, or by us in a struct that several APIs share.
+OTHER_NAMES = {
+    "acceptable_recovery_lag_legacy": ("acceptable_recovery_lag",),
+    "generation_id_or_member_epoch": ("generation_id",),
+    "name": ("topic", "topic_name"),
+    "partitions": ("partition_indexes", "results_by_partition"),
+    "error_code": ("partition_error_code",),
 }
 _INTEGER_BITS = {FieldKind.INT8: 8, FieldKind.INT16: 16, FieldKind.INT32: 32, FieldKind.INT64: 64}
 
@@ -96,7 +99,7 @@ def _pairs(ours: type, theirs: type, version: int) -> Iterator[tuple[Field, KioF
             spellings = (
                 field.name,
                 field.name.removesuffix("_ms"),
-                _OLD_NAMES.get(field.name, ""),
+                *OTHER_NAMES.get(field.name, ()),
             )
             name = next((spelling for spelling in spellings if spelling in known), "")
             assert name, f"kio's {theirs} has no {field.name}"

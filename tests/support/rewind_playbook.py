@@ -16,7 +16,6 @@ from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.runtime import CoordinatorBatch
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
-    ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
     decode_assignment,
     decode_subscription,
@@ -29,6 +28,7 @@ from odradek.protocol.messages.groups import (
     MemberIdentity,
     SyncGroupResponse,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.support.consumer_playbook import NO_INTERVAL, Consumer, Stage, id_of
 from tests.support.group_playbook import GroupCall
@@ -260,9 +260,7 @@ class RewindMember:
         owned = sorted(index for _, index in self.positions) if self.kind == COOPERATIVE else []
         subscription = ConsumerProtocolSubscription(
             topics=[TOPIC],
-            owned_partitions=[ConsumerProtocolPartitions(topic=TOPIC, partitions=owned)]
-            if owned
-            else [],
+            owned_partitions=[TopicPartitions(name=TOPIC, partitions=owned)] if owned else [],
         )
         version = 0 if self.kind == SILENT else 1
         protocols = [(self.kind, encode_subscription(subscription, version))]
@@ -318,7 +316,7 @@ class RewindMember:
             self._join()
             return
         keys = {
-            (topic.topic, index)
+            (topic.name, index)
             for topic in decode_assignment(response.assignment).assigned_partitions
             for index in topic.partitions
         }
@@ -384,7 +382,7 @@ def _assign(
     return {
         name: encode_assignment(
             ConsumerProtocolAssignment(
-                assigned_partitions=[ConsumerProtocolPartitions(topic=TOPIC, partitions=indexes)]
+                assigned_partitions=[TopicPartitions(name=TOPIC, partitions=indexes)]
                 if indexes
                 else []
             ),

@@ -26,12 +26,12 @@ from odradek.node.router.share.state_reload import ShareStateReloader
 from odradek.protocol.apis import APIS
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.messages.share import (
     AcknowledgementBatch,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
-    ShareFetchForgottenTopic,
     ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
@@ -243,9 +243,7 @@ class ShareFetchMember:
             ]
             if asked
             else [],
-            forgotten_topics_data=[
-                ShareFetchForgottenTopic(topic_id=own_id, partitions=list(forget))
-            ]
+            forgotten_topics_data=[TopicIdPartitions(topic_id=own_id, partitions=list(forget))]
             if forget
             else [],
         )

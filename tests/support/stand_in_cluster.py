@@ -277,7 +277,7 @@ class StandInCluster:
 
     def _elected(self, _node: int, request: ElectLeadersRequest) -> ElectLeadersResponse:
         partitions = tuple(
-            PartitionReference(topic.topic, number)
+            PartitionReference(topic.name, number)
             for topic in request.topic_partitions or ()
             for number in topic.partitions
         )
@@ -303,7 +303,7 @@ class StandInCluster:
         image = self.harness.image
         asked = None
         if request.topics is not None:
-            asked = {(topic.topic, n) for topic in request.topics for n in topic.partitions}
+            asked = {(topic.name, n) for topic in request.topics for n in topic.partitions}
         topics = []
         for topic in image.topics_by_name.values():
             partitions = []

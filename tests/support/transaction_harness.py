@@ -21,6 +21,7 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
 )
 from odradek.protocol.messages.groups import FindCoordinatorRequest
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -30,7 +31,6 @@ from odradek.protocol.messages.produce import (
 from odradek.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
     DescribeTransactionsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
@@ -108,14 +108,11 @@ class TransactionalClient:
             v3_and_below_transactional_id="tx",
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.producer_epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))],
+            v3_and_below_topics=[TopicPartitions(name=topic, partitions=list(partitions))],
         )
         answer = self.harness.call(handle_add_partitions_to_txn, request, 3)
         [found] = answer.results_by_topic_v3_and_below
-        return {
-            result.partition_index: result.partition_error_code
-            for result in found.results_by_partition
-        }
+        return {result.partition_index: result.error_code for result in found.partitions}
 
     def produce(self, *partitions: int, version: int | None = None) -> list[int]:
         """One record to each partition; their error codes."""

@@ -33,10 +33,10 @@ from odradek.protocol.messages.diagnostics import (
     ExplainedEvent,
     ExplainedGroup,
     ExplainedMember,
-    ExplainedTopic,
     MemberProgress,
     RebalanceWait,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.types import Uuid
 
 
@@ -193,7 +193,7 @@ def _duration_ms(since_ms: int, at_ms: int) -> int:
     return at_ms - since_ms if 0 <= since_ms <= at_ms else -1
 
 
-def _owned_by_classic(member: ClassicGroupMember) -> list[ExplainedTopic]:
+def _owned_by_classic(member: ClassicGroupMember) -> list[TopicPartitions]:
     if not member.assignment:
         return []
     try:
@@ -201,7 +201,7 @@ def _owned_by_classic(member: ClassicGroupMember) -> list[ExplainedTopic]:
     except ProtocolError:
         return []  # of another protocol type
     return [
-        ExplainedTopic(name=topic.topic, partitions=sorted(topic.partitions))
+        TopicPartitions(name=topic.name, partitions=sorted(topic.partitions))
         for topic in partitions
         if topic.partitions
     ]
@@ -216,7 +216,7 @@ class _ModernProgress(NamedTuple):
 
     revoking: MemberProgress
     awaiting: MemberProgress
-    topics_of: Callable[[Any], list[ExplainedTopic]]
+    topics_of: Callable[[Any], list[TopicPartitions]]
 
 
 def _fill_modern(
@@ -263,10 +263,10 @@ def _fill_modern(
 
 def _named(
     partitions: Mapping[Uuid, Collection[int]], topics: TopicCatalog
-) -> list[ExplainedTopic]:
+) -> list[TopicPartitions]:
     named = ((topics.name_of(topic_id), indexes) for topic_id, indexes in partitions.items())
     return [
-        ExplainedTopic(name=name, partitions=sorted(indexes))
+        TopicPartitions(name=name, partitions=sorted(indexes))
         for name, indexes in named
         if name is not None and indexes
     ]
@@ -274,8 +274,8 @@ def _named(
 
 def _read_by(
     group: StreamsGroup, held: TasksTupleWithEpochs, topics: TopicCatalog
-) -> list[ExplainedTopic]:
+) -> list[TopicPartitions]:
     """The partitions that active tasks read, of topics that exist."""
     topology = group.topology
     read = [] if topology is None else partitions_read_by(topology, held.active, topics)
-    return [ExplainedTopic(name=name, partitions=indexes) for name, indexes in read]
+    return [TopicPartitions(name=name, partitions=indexes) for name, indexes in read]

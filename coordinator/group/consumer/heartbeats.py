@@ -70,8 +70,8 @@ from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatTopicPartitions,
 )
+from odradek.protocol.messages.partitions import TopicIdPartitions
 
 CLIENT_GENERATED_ID_SINCE: Final = 1
 
@@ -335,7 +335,7 @@ def _has_other_partitions(
 def _assignment(current: ConsumerCurrentAssignment) -> ConsumerGroupHeartbeatAssignment:
     return ConsumerGroupHeartbeatAssignment(
         topic_partitions=[
-            ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
+            TopicIdPartitions(topic_id=topic_id, partitions=sorted(epochs))
             for topic_id, epochs in current.assigned.items()
             if epochs
         ]

@@ -38,11 +38,11 @@ from odradek.coordinator.timeline import Timeline
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolAssignment,
-    ConsumerProtocolPartitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.types import Uuid
 
 ASSIGNMENT_VERSION = 0
@@ -107,11 +107,11 @@ def _assigned(member: ClassicGroupMember, topics: TopicCatalog) -> Partitions:
     return by_id(decode_assignment(member.assignment).assigned_partitions, topics)
 
 
-def by_id(partitions: Collection[ConsumerProtocolPartitions], topics: TopicCatalog) -> Partitions:
+def by_id(partitions: Collection[TopicPartitions], topics: TopicCatalog) -> Partitions:
     """Partitions by topic id, of those named by topic; deleted topics are left out."""
     found: dict[Uuid, frozenset[int]] = {}
     for named in partitions:
-        topic = topics.topic(named.topic)
+        topic = topics.topic(named.name)
         if topic is not None and named.partitions:
             known = found.get(topic.topic_id, frozenset())
             found[topic.topic_id] = known | frozenset(named.partitions)
@@ -124,8 +124,8 @@ def assignment_bytes(current: ConsumerCurrentAssignment, topics: TopicCatalog) -
     for topic_id, epochs in current.assigned.items():
         name = topics.name_of(topic_id)
         if name is not None:
-            named.append(ConsumerProtocolPartitions(topic=name, partitions=sorted(epochs)))
-    named.sort(key=lambda topic: topic.topic)
+            named.append(TopicPartitions(name=name, partitions=sorted(epochs)))
+    named.sort(key=lambda topic: topic.name)
     assignment = ConsumerProtocolAssignment(assigned_partitions=named)
     return encode_assignment(assignment, ASSIGNMENT_VERSION)
 

@@ -17,22 +17,19 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from odradek.protocol.messages.partitions import PartitionResult, TopicPartitionResults
 from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from odradek.protocol.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
@@ -57,10 +54,10 @@ class _CommitResponses(NamedTuple):
 
 _RESPONSES: Final = {
     OffsetCommitRequest: _CommitResponses(
-        OffsetCommitResponse, OffsetCommitResponseTopic, OffsetCommitResponsePartition
+        OffsetCommitResponse, OffsetCommitResponseTopic, PartitionResult
     ),
     TxnOffsetCommitRequest: _CommitResponses(
-        TxnOffsetCommitResponse, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
+        TxnOffsetCommitResponse, TxnOffsetCommitResponseTopic, PartitionResult
     ),
 }
 
@@ -224,19 +221,17 @@ class CommittedOffsets:
         """The records and the answer of OffsetDelete. Subscribed topics (None: all) are refused."""
         table = self._groups.get(request.group_id)
         records: list[OffsetCommitRecord] = []
-        topics: list[OffsetDeleteResponseTopic] = []
+        topics: list[TopicPartitionResults] = []
         for topic in request.topics:
             is_read = subscribed is None or topic.name in subscribed
             error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
-            partitions: list[OffsetDeleteResponsePartition] = []
+            partitions: list[PartitionResult] = []
             for partition in topic.partitions:
                 index = partition.partition_index
-                partitions.append(
-                    OffsetDeleteResponsePartition(partition_index=index, error_code=error)
-                )
+                partitions.append(PartitionResult(partition_index=index, error_code=error))
                 if not is_read and table is not None and (topic.name, index) in table:
                     records.append(OffsetCommitRecord(request.group_id, topic.name, index, None))
-            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+            topics.append(TopicPartitionResults(name=topic.name, partitions=partitions))
         return tuple(records), OffsetDeleteResponse(topics=topics)
 
     def tombstones(self, group_id: str) -> list[OffsetCommitRecord]:

@@ -14,7 +14,6 @@ from odradek.coordinator.group.classic.group import ClassicGroup
 from odradek.protocol.consumer_protocol import (
     VERSION_MAX,
     ConsumerProtocolAssignment,
-    ConsumerProtocolPartitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -22,6 +21,7 @@ from odradek.protocol.consumer_protocol import (
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.messages.groups import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.partitions import TopicPartitions
 
 PartitionKeys: TypeAlias = AbstractSet[tuple[str, int]]
 """Partitions by topic and index."""
@@ -37,7 +37,7 @@ def owners(group: ClassicGroup, keys: PartitionKeys) -> frozenset[str]:
             # Whatever that is, it has no place for partitions that are kept.
             continue
         if any(
-            (owned.topic, index) in keys
+            (owned.name, index) in keys
             for owned in subscription.owned_partitions
             for index in owned.partitions
         ):
@@ -79,11 +79,9 @@ def without_partitions(
         if assignment.user_data and assignment.user_data != _own_data(group, given.member_id):
             return None
         left = [
-            ConsumerProtocolPartitions(
-                topic=topic.topic,
-                partitions=[
-                    index for index in topic.partitions if (topic.topic, index) not in keys
-                ],
+            TopicPartitions(
+                name=topic.name,
+                partitions=[index for index in topic.partitions if (topic.name, index) not in keys],
             )
             for topic in assignment.assigned_partitions
         ]

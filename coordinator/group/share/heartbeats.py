@@ -43,11 +43,11 @@ from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.messages.share import (
     ShareGroupHeartbeatAssignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    ShareGroupHeartbeatTopicPartitions,
 )
 
 
@@ -163,7 +163,7 @@ def _updated(
 def _assignment(current: ShareCurrentAssignment) -> ShareGroupHeartbeatAssignment:
     return ShareGroupHeartbeatAssignment(
         topic_partitions=[
-            ShareGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+            TopicIdPartitions(topic_id=topic_id, partitions=sorted(indexes))
             for topic_id, indexes in current.assigned.items()
             if indexes
         ]

@@ -21,6 +21,7 @@ from odradek.coordinator.group.streams.records import (
 from odradek.coordinator.group.streams.topology import ConfiguredTopology, StatusCode
 from odradek.coordinator.group.streams.transient_state import TransientState
 from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.streams import (
     EndpointToPartitions,
     KeyValue,
@@ -33,7 +34,6 @@ from odradek.protocol.messages.streams import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsGroupHeartbeatStatus,
-    StreamsGroupTopicPartition,
     TaskIds,
     TopicInfo,
 )
@@ -140,9 +140,9 @@ def _endpoint(endpoint: StreamsEndpoint) -> StreamsGroupEndpoint:
 
 def _partitions(
     topology: Topology, tasks: Mapping[str, Collection[int]], step: GroupStep
-) -> list[StreamsGroupTopicPartition]:
+) -> list[TopicPartitions]:
     return [
-        StreamsGroupTopicPartition(topic=name, partitions=indexes)
+        TopicPartitions(name=name, partitions=indexes)
         for name, indexes in partitions_read_by(topology, tasks, step.topics)
     ]
 

@@ -112,7 +112,7 @@ async def handle_elect_leaders(
     partitions = None
     if request.topic_partitions is not None:
         partitions = tuple(
-            PartitionReference(wanted.topic, partition)
+            PartitionReference(wanted.name, partition)
             for wanted in request.topic_partitions
             for partition in wanted.partitions
         )
@@ -194,7 +194,7 @@ async def handle_list_partition_reassignments(
     if request.topics is not None:
         wanted = {}
         for named in request.topics:
-            wanted.setdefault(named.name, []).extend(named.partition_indexes)
+            wanted.setdefault(named.name, []).extend(named.partitions)
     topics: dict[str, OngoingTopicReassignment] = {}
     for topic, partition, state in ongoing_reassignments(services.image, wanted):
         entry = topics.setdefault(topic.name, OngoingTopicReassignment(name=topic.name))

@@ -26,13 +26,10 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
     OffsetFetchRequest,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -42,6 +39,7 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from odradek.protocol.messages.partitions import PartitionResult, TopicPartitionResults
 from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponseTopic,
@@ -91,7 +89,7 @@ async def handle_offset_commit(
             codes,
             otherwise,
             OffsetCommitResponseTopic,
-            OffsetCommitResponsePartition,
+            PartitionResult,
         )
     )
 
@@ -342,7 +340,7 @@ async def handle_offset_delete(
 ) -> OffsetDeleteResponse:
     """Delete committed offsets of topics that the group does not subscribe to."""
     valid: list[OffsetDeleteRequestTopic] = []
-    refused: list[OffsetDeleteResponseTopic] = []
+    refused: list[TopicPartitionResults] = []
     for topic in request.topics:
         found, error = resolve_topic(
             topic.name, ZERO_UUID, AclOperation.READ, context, services, is_by_id=False
@@ -352,7 +350,7 @@ async def handle_offset_delete(
         if known:
             valid.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))
         unknown = [
-            OffsetDeleteResponsePartition(
+            PartitionResult(
                 partition_index=partition.partition_index,
                 error_code=error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
@@ -360,7 +358,7 @@ async def handle_offset_delete(
             if not 0 <= partition.partition_index < count
         ]
         if unknown:
-            refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=unknown))
+            refused.append(TopicPartitionResults(name=topic.name, partitions=unknown))
     response = await ask_group(
         OffsetDeleteRequest(group_id=request.group_id, topics=valid),
         request.group_id,
@@ -374,9 +372,7 @@ async def handle_offset_delete(
     return response
 
 
-def _merge(
-    topics: list[OffsetDeleteResponseTopic], others: list[OffsetDeleteResponseTopic]
-) -> None:
+def _merge(topics: list[TopicPartitionResults], others: list[TopicPartitionResults]) -> None:
     by_name = {topic.name: topic for topic in topics}
     for other in others:
         topic = by_name.get(other.name)

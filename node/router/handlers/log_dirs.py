@@ -13,16 +13,15 @@ from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
-    AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirTopicResult,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from odradek.protocol.messages.partitions import PartitionResult, TopicPartitionResults
 
 
 async def handle_alter_replica_log_dirs(
@@ -41,10 +40,10 @@ async def handle_alter_replica_log_dirs(
         image = services.image.topics_by_name.get(name)
         partitions = image.partitions if image is not None else ()
         results.append(
-            AlterReplicaLogDirTopicResult(
-                topic_name=name,
+            TopicPartitionResults(
+                name=name,
                 partitions=[
-                    AlterReplicaLogDirPartitionResult(
+                    PartitionResult(
                         partition_index=index,
                         error_code=_move(
                             path,
@@ -87,7 +86,7 @@ async def handle_describe_log_dirs(
         asked = {name: set(range(len(topic.partitions))) for name, topic in by_name.items()}
     else:
         for wanted in request.topics:
-            asked.setdefault(wanted.topic, set()).update(wanted.partitions)
+            asked.setdefault(wanted.name, set()).update(wanted.partitions)
     topics = []
     for name, indexes in asked.items():
         topic = by_name.get(name)

@@ -24,8 +24,7 @@ async def handle_describe_producers(
     topics = []
     for topic in request.topics:
         partitions = [
-            await _describe(topic.name, index, context, services)
-            for index in topic.partition_indexes
+            await _describe(topic.name, index, context, services) for index in topic.partitions
         ]
         topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)

@@ -95,7 +95,7 @@ async def _described(
             if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
         }
     else:
-        wanted = {topic.topic_name: topic.partitions for topic in asked.topics}
+        wanted = {topic.name: topic.partitions for topic in asked.topics}
     return await _positions(group_id, wanted, context, services)
 
 

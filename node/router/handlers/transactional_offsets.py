@@ -14,11 +14,11 @@ from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.group_offsets import Codes, commit_offsets, commit_responses
 from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.partitions import PartitionResult
 from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 
@@ -68,7 +68,7 @@ async def handle_txn_offset_commit(
             codes,
             otherwise,
             TxnOffsetCommitResponseTopic,
-            TxnOffsetCommitResponsePartition,
+            PartitionResult,
         )
     )
 

@@ -39,15 +39,17 @@ from odradek.node.router.transactions.partition_verification import (
     TransactionalProducer,
 )
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.partitions import (
+    PartitionResult,
+    TopicPartitionResults,
+    TopicPartitions,
+)
 from odradek.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
-    AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -59,9 +61,7 @@ from odradek.protocol.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     ListTransactionsTransactionState,
-    WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -160,10 +160,10 @@ async def handle_add_partitions_to_txn(
 
 async def _add_for_client(
     producer: TransactionalProducer,
-    topics: list[AddPartitionsToTxnTopic],
+    topics: list[TopicPartitions],
     context: RequestContext,
     services: Services,
-) -> list[AddPartitionsToTxnTopicResult]:
+) -> list[TopicPartitionResults]:
     partitions = _partitions(topics)
     try:
         services.authorizer.authorize(
@@ -227,20 +227,18 @@ def _all_or_nothing(errors: dict[Partition, ErrorCode]) -> dict[Partition, Error
     }
 
 
-def _partitions(topics: list[AddPartitionsToTxnTopic]) -> frozenset[Partition]:
+def _partitions(topics: list[TopicPartitions]) -> frozenset[Partition]:
     return frozenset((topic.name, index) for topic in topics for index in topic.partitions)
 
 
 def _results(
-    topics: list[AddPartitionsToTxnTopic], codes: dict[Partition, ErrorCode]
-) -> list[AddPartitionsToTxnTopicResult]:
+    topics: list[TopicPartitions], codes: dict[Partition, ErrorCode]
+) -> list[TopicPartitionResults]:
     return [
-        AddPartitionsToTxnTopicResult(
+        TopicPartitionResults(
             name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=codes[topic.name, index]
-                )
+            partitions=[
+                PartitionResult(partition_index=index, error_code=codes[topic.name, index])
                 for index in topic.partitions
             ],
         )
@@ -302,7 +300,7 @@ async def handle_write_txn_markers(
         context, AclOperation.CLUSTER_ACTION
     ) and not services.authorizer.is_cluster_allowed(context, AclOperation.ALTER):
         refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    waiting: list[tuple[WritableTxnMarkerPartitionResult, Reply[int]]] = []
+    waiting: list[tuple[PartitionResult, Reply[int]]] = []
     results: list[WritableTxnMarkerResult] = []
     for asked in request.markers:
         marker = TransactionMarker(
@@ -314,18 +312,16 @@ async def handle_write_txn_markers(
         topics = []
         for topic in asked.topics:
             partitions = []
-            for index in topic.partition_indexes:
+            for index in topic.partitions:
                 error = refusal or _marker_error(topic.name, index, services)
-                partition = WritableTxnMarkerPartitionResult(
-                    partition_index=index, error_code=error
-                )
+                partition = PartitionResult(partition_index=index, error_code=error)
                 partitions.append(partition)
                 if not error:
                     written = services.markers.append(
                         topic.name, index, marker, asked.transaction_version
                     )
                     waiting.append((partition, start_coroutine(written)))
-            topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+            topics.append(TopicPartitionResults(name=topic.name, partitions=partitions))
         results.append(WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics))
     for partition, reply in waiting:
         partition.error_code = await reply
@@ -371,7 +367,7 @@ async def _describe(
     state.topics = [
         topic
         for topic in state.topics
-        if authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, topic.topic)
+        if authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, topic.name)
     ]
     return state
 

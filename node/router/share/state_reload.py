@@ -13,7 +13,8 @@ from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.share.partitions import SharePartitions
 from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.rewinds import ReloadShareStateRequest, ReloadShareStateTopic
+from odradek.protocol.messages.partitions import TopicIdPartitions
+from odradek.protocol.messages.rewinds import ReloadShareStateRequest
 from odradek.protocol.types import Uuid
 
 
@@ -70,7 +71,7 @@ def _request(group_id: str, partitions: Iterable[TopicIdPartition]) -> ReloadSha
     return ReloadShareStateRequest(
         group_id=group_id,
         topics=[
-            ReloadShareStateTopic(topic_id=topic_id, partitions=indexes)
+            TopicIdPartitions(topic_id=topic_id, partitions=indexes)
             for topic_id, indexes in topics.items()
         ],
     )

@@ -32,11 +32,8 @@ from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.transactions.partition_verification import PartitionVerification
 from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.transactions import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
+from odradek.protocol.messages.partitions import TopicPartitions
+from odradek.protocol.messages.transactions import WritableTxnMarker, WriteTxnMarkersRequest
 
 R = TypeVar("R")
 
@@ -191,7 +188,7 @@ class MarkerWriter:
                     producer_epoch=marker.producer_epoch,
                     transaction_result=marker.is_commit,
                     topics=[
-                        WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+                        TopicPartitions(name=name, partitions=indexes)
                         for name, indexes in by_topic(frozenset(partitions)).items()
                     ],
                     coordinator_epoch=marker.coordinator_epoch,

@@ -33,9 +33,9 @@ from odradek.node.router.inter_broker_client import InterBrokerClient
 from odradek.node.router.metadata_cache import MetadataCache
 from odradek.node.router.shards.coordinator_service import CoordinatorService
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
 from odradek.storage.producer_state import SEQUENCE_MAX
@@ -362,7 +362,7 @@ class PartitionVerification:
                     producer_epoch=producer.producer_epoch,
                     verify_only=verify_only,
                     topics=[
-                        AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                        TopicPartitions(name=name, partitions=indexes)
                         for name, indexes in by_topic(partitions).items()
                     ],
                 )
@@ -374,8 +374,8 @@ class PartitionVerification:
         codes = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         for result in response.results_by_transaction:
             for topic in result.topic_results:
-                for partition in topic.results_by_partition:
-                    code = ErrorCode(partition.partition_error_code)
+                for partition in topic.partitions:
+                    code = ErrorCode(partition.error_code)
                     codes[topic.name, partition.partition_index] = code
         return codes
 

@@ -225,7 +225,7 @@ class Watchdog:
                         raise ApiError(ErrorCode(state.error_code))
                     partitions = unfinished.setdefault(state.producer_id, set())
                     for topic in state.topics:
-                        partitions.update((topic.topic, index) for index in topic.partitions)
+                        partitions.update((topic.name, index) for index in topic.partitions)
             except ApiError as error:
                 log.info("node %d did not list its transactions: %s", node_id, error)
                 return None

@@ -55,7 +55,7 @@ def test_an_open_transaction_is_described_with_its_partitions_and_its_beginning(
     shown = describe_transaction("open", TRANSACTIONS["open"])
     assert shown.transaction_state == "Ongoing"
     assert shown.transaction_start_time_ms == 100
-    assert {topic.topic: topic.partitions for topic in shown.topics} == {"a": [0, 1], "b": [0]}
+    assert {topic.name: topic.partitions for topic in shown.topics} == {"a": [0, 1], "b": [0]}
 
 
 def test_an_idle_one_has_no_beginning() -> None:

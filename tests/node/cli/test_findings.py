@@ -26,10 +26,10 @@ from odradek.protocol.messages.diagnostics import (
     ExplainedMember,
     ExplainedReader,
     ExplainedSharePartition,
-    ExplainedTopic,
     MemberProgress,
     RebalanceWait,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 
 NOW_MS = 1_700_000_000_000
 PLACE = ("t", 0)
@@ -46,7 +46,7 @@ VIEW = PartitionView(
 
 
 def member(**given: object) -> ExplainedMember:
-    owned = [ExplainedTopic(name="t", partitions=[0])]
+    owned = [TopicPartitions(name="t", partitions=[0])]
     found = ExplainedMember(
         member_id="m",
         client_id="app",
@@ -148,7 +148,7 @@ def test_who_holds_up_a_rebalance_is_named(wait: int, what: str) -> None:
 
 def test_who_keeps_partitions_that_others_wait_for_is_named() -> None:
     keeping = member(
-        to_revoke=[ExplainedTopic(name="t", partitions=[3, 4])], deadline=NOW_MS + 20_000
+        to_revoke=[TopicPartitions(name="t", partitions=[3, 4])], deadline=NOW_MS + 20_000
     )
     [finding] = group_findings(group(keeping), NOW_MS)
     assert finding.what == (

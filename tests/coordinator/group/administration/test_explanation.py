@@ -3,20 +3,16 @@
 from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
 from odradek.coordinator.group.requests import CommitInTransaction, ExplainGroup
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.protocol.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolPartitions,
-    encode_assignment,
-)
+from odradek.protocol.consumer_protocol import ConsumerProtocolAssignment, encode_assignment
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
     ExplainedGroup,
     ExplainedMember,
-    ExplainedTopic,
     MemberProgress,
     RebalanceWait,
 )
 from odradek.protocol.messages.groups import MemberIdentity
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -96,10 +92,10 @@ def test_what_classic_members_own_is_read_from_their_assignments() -> None:
     member = play.give_id()
     play.join(member)
     mine = ConsumerProtocolAssignment(
-        assigned_partitions=[ConsumerProtocolPartitions(topic="t", partitions=[2, 1])]
+        assigned_partitions=[TopicPartitions(name="t", partitions=[2, 1])]
     )
     play.sync(member, 1, {member: encode_assignment(mine, 0)})
-    assert members(play.explained())[member].owned == [ExplainedTopic(name="t", partitions=[1, 2])]
+    assert members(play.explained())[member].owned == [TopicPartitions(name="t", partitions=[1, 2])]
     strange = Playbook()
     [stranger] = strange.stable(protocol_type="connect")
     assert members(strange.explained())[stranger].owned == []
@@ -209,7 +205,7 @@ def test_members_of_a_share_group_are_told_with_what_they_read() -> None:
     told = members(group)
     assert (group.group_type, group.group_state, group.topics) == ("share", "Stable", ["a"])
     assert group.epoch == group.target_epoch == stage.shares().epoch
-    assert told["first"].owned == [ExplainedTopic(name="a", partitions=first.reads["a"])]
+    assert told["first"].owned == [TopicPartitions(name="a", partitions=first.reads["a"])]
     assert (told["first"].state, told["third"].state) == (
         MemberProgress.EPOCH_BEHIND,
         MemberProgress.STABLE,

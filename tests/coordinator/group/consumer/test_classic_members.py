@@ -4,13 +4,10 @@ import pytest
 
 from odradek.cluster.metadata.group_settings import ConsumerGroupSettings, MigrationPolicy
 from odradek.coordinator.group.settings import GroupSettings
-from odradek.protocol.consumer_protocol import (
-    ConsumerProtocolPartitions,
-    ConsumerProtocolSubscription,
-    decode_assignment,
-)
+from odradek.protocol.consumer_protocol import ConsumerProtocolSubscription, decode_assignment
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import JoinGroupResponse, MemberIdentity
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.support.consumer_playbook import Consumer, Stage, settle
 from tests.support.group_playbook import REBALANCE_MS, SESSION_MS
 from tests.support.subscriptions import encode_subscription
@@ -40,8 +37,7 @@ class Classic:
         subscription = ConsumerProtocolSubscription(
             topics=["a"],
             owned_partitions=[
-                ConsumerProtocolPartitions(topic=topic, partitions=indexes)
-                for topic, indexes in named.items()
+                TopicPartitions(name=topic, partitions=indexes) for topic, indexes in named.items()
             ],
         )
         return [("range", encode_subscription(subscription, 1))]
@@ -66,7 +62,7 @@ class Classic:
         ).synced
         if synced.error_code == ErrorCode.NONE:
             assigned = decode_assignment(synced.assignment).assigned_partitions
-            self.owned = {(each.topic, index) for each in assigned for index in each.partitions}
+            self.owned = {(each.name, index) for each in assigned for index in each.partitions}
         return synced.error_code
 
     def heartbeat(self) -> int:

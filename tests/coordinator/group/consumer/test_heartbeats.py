@@ -10,8 +10,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatTopicPartitions,
 )
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from tests.support.consumer_playbook import REBALANCE_TIMEOUT_MS, Consumer, Stage, id_of, settle
 
 SESSION_MS = 45_000
@@ -228,8 +228,7 @@ def test_members_that_take_their_next_step_are_written_together_and_newcomers_at
             rebalance_timeout_ms=1_000,
             subscribed_topic_names=["a"],
             topic_partitions=[
-                ConsumerGroupHeartbeatTopicPartitions(topic_id=id_of("a"), partitions=owned)
-                for _ in owned[:1]
+                TopicIdPartitions(topic_id=id_of("a"), partitions=owned) for _ in owned[:1]
             ],
         )
         outcome = stage.shard.handle(Command(request=ConsumerHeartbeat(request), api_version=1), 0)

@@ -6,11 +6,11 @@ from odradek.cluster.metadata.group_settings import ConsumerGroupSettings, Migra
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
-    ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
     encode_assignment,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.coordinator.group.consumer.test_classic_members import Classic, rest
 from tests.support.consumer_playbook import Consumer, Stage, settle
 from tests.support.subscriptions import encode_subscription
@@ -39,7 +39,7 @@ def classic_group(
     assignments = {
         member_id: encode_assignment(
             ConsumerProtocolAssignment(
-                assigned_partitions=[ConsumerProtocolPartitions(topic="a", partitions=share)]
+                assigned_partitions=[TopicPartitions(name="a", partitions=share)]
             )
         )
         for member_id, share in zip(ids, shares, strict=True)

@@ -11,12 +11,12 @@ from odradek.coordinator.group.rewind.owned_partitions import (
 )
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
-    ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
     decode_assignment,
     encode_assignment,
 )
 from odradek.protocol.messages.groups import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.support.subscriptions import encode_subscription
 
 
@@ -34,7 +34,7 @@ def group_of(**subscriptions: bytes) -> ClassicGroup:
 
 
 def owning(*partitions: int, version: int = 1) -> bytes:
-    owned = [ConsumerProtocolPartitions(topic="a", partitions=list(partitions))]
+    owned = [TopicPartitions(name="a", partitions=list(partitions))]
     return encode_subscription(
         ConsumerProtocolSubscription(topics=["a"], owned_partitions=owned), version
     )
@@ -53,7 +53,7 @@ def sync_of(*assignments: bytes) -> SyncGroupRequest:
 
 
 def giving(*partitions: int, user_data: bytes | None = None, version: int = 1) -> bytes:
-    assigned = [ConsumerProtocolPartitions(topic="a", partitions=list(partitions))]
+    assigned = [TopicPartitions(name="a", partitions=list(partitions))]
     return encode_assignment(
         ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=user_data), version
     )

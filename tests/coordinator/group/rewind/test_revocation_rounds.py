@@ -13,7 +13,6 @@ from odradek.coordinator.group.rewind.revocation_rounds import (
 from odradek.coordinator.group.step import GroupStep
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
-    ConsumerProtocolPartitions,
     ConsumerProtocolSubscription,
     decode_assignment,
     encode_assignment,
@@ -23,6 +22,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.support.consumer_playbook import NO_INTERVAL
 from tests.support.subscriptions import encode_subscription
 
@@ -30,7 +30,7 @@ KEYS = {("a", 1)}
 
 
 def owning(*partitions: int, version: int = 1) -> bytes:
-    owned = [ConsumerProtocolPartitions(topic="a", partitions=list(partitions))]
+    owned = [TopicPartitions(name="a", partitions=list(partitions))]
     subscription = ConsumerProtocolSubscription(topics=["a"], owned_partitions=owned)
     return encode_subscription(subscription, version)
 
@@ -54,7 +54,7 @@ def group_of(subscriptions: Mapping[str, bytes]) -> ClassicGroup:
 
 def sync_of(user_data: bytes | None = None) -> SyncGroupRequest:
     assignment = ConsumerProtocolAssignment(
-        assigned_partitions=[ConsumerProtocolPartitions(topic="a", partitions=[0, 1])],
+        assigned_partitions=[TopicPartitions(name="a", partitions=[0, 1])],
         user_data=user_data,
     )
     given = SyncGroupRequestAssignment(member_id="m", assignment=encode_assignment(assignment, 0))

@@ -1,7 +1,7 @@
 """What members of a streams group and those who look at it are told."""
 
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.streams import StreamsGroupTopicPartition
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.support.streams_playbook import (
     STANDBY,
     StreamsStage,
@@ -19,8 +19,8 @@ def test_interactive_queries_are_told_whose_tasks_are_where() -> None:
     [entry] = first.partitions_by_user_endpoint or []
     assert (entry.user_endpoint.host, entry.user_endpoint.port) == ("host-a", 80)
     assert entry.active_partitions == [
-        StreamsGroupTopicPartition(topic="in", partitions=[0, 1]),
-        StreamsGroupTopicPartition(topic="small", partitions=[0]),
+        TopicPartitions(name="in", partitions=[0, 1]),
+        TopicPartitions(name="small", partitions=[0]),
     ]
     known = first.endpoint_information_epoch
     again = stage.streams_beat("a", 2, endpoint_epoch=known)
@@ -46,9 +46,7 @@ def test_standby_partitions_are_told_apart() -> None:
     found = stage.streams_beat("b", b.epoch).partitions_by_user_endpoint or []
     [entry] = found
     assert entry.standby_partitions == [
-        StreamsGroupTopicPartition(
-            topic="words", partitions=sorted(index for _, index in a.standby)
-        )
+        TopicPartitions(name="words", partitions=sorted(index for _, index in a.standby))
     ]
 
 

@@ -43,10 +43,8 @@ from odradek.protocol.messages.cluster import (
     DescribeQuorumResponsePartitionData,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    ElectLeadersTopicPartitions,
     FeatureUpdateKey,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
     ReassignablePartition,
     ReassignableTopic,
     RemoveRaftVoterRequest,
@@ -54,6 +52,7 @@ from odradek.protocol.messages.cluster import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.support.router_harness import RouterHarness
 
 
@@ -105,10 +104,7 @@ def elect(
         election_type=election_type,
         topic_partitions=None
         if named is None
-        else [
-            ElectLeadersTopicPartitions(topic=name, partitions=numbers)
-            for name, numbers in named.items()
-        ],
+        else [TopicPartitions(name=name, partitions=numbers) for name, numbers in named.items()],
         timeout_ms=4_321,
     )
     return harness.call(handle_elect_leaders, request, version)
@@ -192,9 +188,7 @@ def test_an_unclean_election_without_anybody_fails(three: RouterHarness) -> None
 def test_version_0_knows_preferred_elections_only(three: RouterHarness) -> None:
     has(three, "t", 1)
     drift(three, "t")
-    request = ElectLeadersRequest(
-        topic_partitions=[ElectLeadersTopicPartitions(topic="t", partitions=[0])]
-    )
+    request = ElectLeadersRequest(topic_partitions=[TopicPartitions(name="t", partitions=[0])])
     assert elected(three.call(handle_elect_leaders, request, 0)) == {("t", 0): ErrorCode.NONE}
 
 
@@ -367,8 +361,7 @@ def ongoing(harness: RouterHarness, wanted: dict[str, list[int]] | None) -> Ongo
     topics = None
     if wanted is not None:
         topics = [
-            ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
-            for name, numbers in wanted.items()
+            TopicPartitions(name=name, partitions=numbers) for name, numbers in wanted.items()
         ]
     response = harness.call(
         handle_list_partition_reassignments, ListPartitionReassignmentsRequest(topics=topics)
@@ -406,7 +399,7 @@ def test_what_is_being_reassigned_is_listed(three: RouterHarness) -> None:
 def test_a_topic_that_is_named_twice_is_listed_once(three: RouterHarness) -> None:
     _, (target, _) = on_one(three, "t", 1)
     reassign(three, {("t", 0): [target]})
-    named = ListPartitionReassignmentsTopics(name="t", partition_indexes=[0])
+    named = TopicPartitions(name="t", partitions=[0])
     request = ListPartitionReassignmentsRequest(topics=[named, named])
     (topic,) = three.call(handle_list_partition_reassignments, request).topics
     assert len(topic.partitions) == 1

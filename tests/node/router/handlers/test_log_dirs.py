@@ -17,12 +17,11 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-    DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.support.router_harness import RouterHarness
 from tests.support.stores import batch_of
 
@@ -43,7 +42,7 @@ def ask(
     version: int = 5,
     everything: bool = False,
 ) -> DescribeLogDirsResponse:
-    asked = [DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in topics]
+    asked = [TopicPartitions(name=name, partitions=indexes) for name, indexes in topics]
     request = DescribeLogDirsRequest(topics=None if everything else asked)
     return harness.call(handle_describe_log_dirs, request, version)
 
@@ -175,15 +174,13 @@ def moved(
 ) -> dict[tuple[str, int], int]:
     """Error codes, of (directory, topic, partitions)."""
     dirs = [
-        AlterReplicaLogDir(
-            path=path, topics=[AlterReplicaLogDirTopic(name=name, partitions=partitions)]
-        )
+        AlterReplicaLogDir(path=path, topics=[TopicPartitions(name=name, partitions=partitions)])
         for path, name, partitions in wanted
     ]
     request = AlterReplicaLogDirsRequest(dirs=dirs)
     response = harness.call(handle_alter_replica_log_dirs, request, version)
     return {
-        (topic.topic_name, partition.partition_index): partition.error_code
+        (topic.name, partition.partition_index): partition.error_code
         for topic in response.results
         for partition in topic.partitions
     }

@@ -8,10 +8,10 @@ import pytest
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.producers import handle_describe_producers
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
     DescribeProducersPartitionResponse,
     DescribeProducersRequest,
-    DescribeProducersTopicRequest,
 )
 from odradek.protocol.records import TRANSACTIONAL
 from tests.support.router_harness import RouterHarness
@@ -31,7 +31,7 @@ def ask(
     harness: RouterHarness, name: str, *indexes: int
 ) -> list[DescribeProducersPartitionResponse]:
     request = DescribeProducersRequest(
-        topics=[DescribeProducersTopicRequest(name=name, partition_indexes=list(indexes))]
+        topics=[TopicPartitions(name=name, partitions=list(indexes))]
     )
     (topic,) = harness.call(handle_describe_producers, request).topics
     assert topic.name == name

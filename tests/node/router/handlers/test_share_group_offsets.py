@@ -17,6 +17,7 @@ from odradek.node.router.handlers.share_group_offsets import (
 from odradek.node.router.handlers.share_groups import handle_share_group_heartbeat
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import FindCoordinatorRequest
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -27,7 +28,6 @@ from odradek.protocol.messages.share import (
     DeleteShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponseGroup,
     ShareGroupHeartbeatRequest,
 )
@@ -103,8 +103,7 @@ def describe(
         topics=None
         if topics is None
         else [
-            DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=partitions)
-            for name, partitions in topics.items()
+            TopicPartitions(name=name, partitions=partitions) for name, partitions in topics.items()
         ],
     )
     request = DescribeShareGroupOffsetsRequest(groups=[asked])

@@ -16,16 +16,15 @@ from odradek.node.router.handlers.transactions import (
     handle_write_txn_markers,
 )
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
     DescribeTransactionsRequest,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ListTransactionsRequest,
     WritableTxnMarker,
-    WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from tests.support.controller_harness import topic_id
@@ -167,11 +166,11 @@ def test_old_versions_of_adding_do_not_know_of_fencing(
         v3_and_below_transactional_id="tx",
         v3_and_below_producer_id=client.producer_id,
         v3_and_below_producer_epoch=5,
-        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+        v3_and_below_topics=[TopicPartitions(name="t", partitions=[0])],
     )
     answer = whole.call(handle_add_partitions_to_txn, request, version)
     [found] = answer.results_by_topic_v3_and_below
-    assert found.results_by_partition[0].partition_error_code == code
+    assert found.partitions[0].error_code == code
 
 
 def test_another_broker_adds_and_verifies_several_transactions(whole: TransactionHarness) -> None:
@@ -184,7 +183,7 @@ def test_another_broker_adds_and_verifies_several_transactions(whole: Transactio
                 producer_id=client.producer_id,
                 producer_epoch=client.producer_epoch,
                 verify_only=verify_only,
-                topics=[AddPartitionsToTxnTopic(name="t", partitions=partitions)],
+                topics=[TopicPartitions(name="t", partitions=partitions)],
             )
             for transactional_id, partitions, verify_only in (
                 ("tx", [0], False),
@@ -198,8 +197,8 @@ def test_another_broker_adds_and_verifies_several_transactions(whole: Transactio
         answer = whole.call(handle_add_partitions_to_txn, request)
         return [
             {
-                partition.partition_index: partition.partition_error_code
-                for partition in result.topic_results[0].results_by_partition
+                partition.partition_index: partition.error_code
+                for partition in result.topic_results[0].partitions
             }
             for result in answer.results_by_transaction
         ]
@@ -223,13 +222,13 @@ def test_what_is_not_there_takes_part_in_no_transaction_of_another_broker_either
                 transactional_id="tx",
                 producer_id=client.producer_id,
                 producer_epoch=client.producer_epoch,
-                topics=[AddPartitionsToTxnTopic(name="t", partitions=[0, 99])],
+                topics=[TopicPartitions(name="t", partitions=[0, 99])],
             )
         ]
     )
     answer = whole.call(handle_add_partitions_to_txn, request)
-    found = answer.results_by_transaction[0].topic_results[0].results_by_partition
-    assert {result.partition_index: result.partition_error_code for result in found} == {
+    found = answer.results_by_transaction[0].topic_results[0].partitions
+    assert {result.partition_index: result.error_code for result in found} == {
         0: ErrorCode.OPERATION_NOT_ATTEMPTED,
         99: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
@@ -288,7 +287,7 @@ def test_an_administrator_ends_a_transaction_that_hangs(whole: TransactionHarnes
                 WritableTxnMarker(
                     producer_id=client.producer_id,
                     producer_epoch=client.producer_epoch,
-                    topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+                    topics=[TopicPartitions(name=topic, partitions=[partition])],
                     coordinator_epoch=coordinator_epoch,
                 )
             ]

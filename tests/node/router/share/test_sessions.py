@@ -9,9 +9,9 @@ from odradek.node.router.share.sessions import (
     TopicIdPartition,
 )
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.partitions import TopicIdPartitions
 from odradek.protocol.messages.share import (
     ShareAcknowledgeRequest,
-    ShareFetchForgottenTopic,
     ShareFetchRequest,
     ShareRequestPartition,
     ShareRequestTopic,
@@ -36,7 +36,7 @@ def fetch(
                 partitions=[ShareRequestPartition(partition_index=index) for index in partitions],
             )
         ],
-        forgotten_topics_data=[ShareFetchForgottenTopic(topic_id=TOPIC, partitions=list(forget))],
+        forgotten_topics_data=[TopicIdPartitions(topic_id=TOPIC, partitions=list(forget))],
     )
     return sessions.for_fetch(request, "g", member, connection)
 
