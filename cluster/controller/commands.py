@@ -6,12 +6,19 @@ incarnation ids): its result depends on the image only. Replies have the command
 order; a duplicate item is answered once.
 """
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
 
 from odradek.cluster.metadata.image import BrokerListener, FeatureRange, PartitionImage
 from odradek.protocol.types import ZERO_UUID, Request, Uuid
+
+
+class _Tagged(
+    msgspec.Struct, frozen=True, array_like=True, tag=lambda name: name.removesuffix("Reply")
+):
+    """A command or a reply: an array that begins with its name."""
 
 
 class ReplicaAssignment(msgspec.Struct, frozen=True, array_like=True):
@@ -32,9 +39,7 @@ class NewTopic(msgspec.Struct, frozen=True, array_like=True):
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
-class CreateTopics(
-    msgspec.Struct, Request["TopicsReply"], frozen=True, array_like=True, tag="CreateTopics"
-):
+class CreateTopics(_Tagged, Request["TopicsReply"], frozen=True):
     """Each topic succeeds or fails by itself."""
 
     topics: tuple[NewTopic, ...]
@@ -48,9 +53,7 @@ class TopicReference(msgspec.Struct, frozen=True, array_like=True):
     topic_id: Uuid = ZERO_UUID
 
 
-class DeleteTopics(
-    msgspec.Struct, Request["TopicsReply"], frozen=True, array_like=True, tag="DeleteTopics"
-):
+class DeleteTopics(_Tagged, Request["TopicsReply"], frozen=True):
     """Each topic succeeds or fails by itself."""
 
     topics: tuple[TopicReference, ...]
@@ -64,9 +67,7 @@ class NewPartitions(msgspec.Struct, frozen=True, array_like=True):
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
-class CreatePartitions(
-    msgspec.Struct, Request["TopicsReply"], frozen=True, array_like=True, tag="CreatePartitions"
-):
+class CreatePartitions(_Tagged, Request["TopicsReply"], frozen=True):
     """Each topic succeeds or fails by itself."""
 
     topics: tuple[NewPartitions, ...]
@@ -81,9 +82,7 @@ class ResourceConfigs(msgspec.Struct, frozen=True, array_like=True):
     configs: tuple[tuple[str, str | None], ...]
 
 
-class AlterConfigs(
-    msgspec.Struct, Request["ConfigsReply"], frozen=True, array_like=True, tag="AlterConfigs"
-):
+class AlterConfigs(_Tagged, Request["ConfigsReply"], frozen=True):
     """Each resource gets exactly these configs, or keeps what it has."""
 
     resources: tuple[ResourceConfigs, ...]
@@ -106,35 +105,21 @@ class ResourceOperations(msgspec.Struct, frozen=True, array_like=True):
     operations: tuple[ConfigOperation, ...]
 
 
-class IncrementalAlterConfigs(
-    msgspec.Struct,
-    Request["ConfigsReply"],
-    frozen=True,
-    array_like=True,
-    tag="IncrementalAlterConfigs",
-):
+class IncrementalAlterConfigs(_Tagged, Request["ConfigsReply"], frozen=True):
     """Each resource is changed as a whole or not at all."""
 
     resources: tuple[ResourceOperations, ...]
     validate_only: bool = False
 
 
-class AllocateProducerIds(
-    msgspec.Struct,
-    Request["ProducerIdsReply"],
-    frozen=True,
-    array_like=True,
-    tag="AllocateProducerIds",
-):
+class AllocateProducerIds(_Tagged, Request["ProducerIdsReply"], frozen=True):
     """Allocate a block of producer ids to a broker."""
 
     broker_id: int
     broker_epoch: int
 
 
-class RegisterBroker(
-    msgspec.Struct, Request["BrokerReply"], frozen=True, array_like=True, tag="RegisterBroker"
-):
+class RegisterBroker(_Tagged, Request["BrokerReply"], frozen=True):
     """A broker has started. An empty `cluster_id`: it belongs to no cluster yet.
 
     `features` are those that its release supports; empty if unknown. `log_dirs` are the ids of its
@@ -155,9 +140,7 @@ class RegisterBroker(
     previous_broker_epoch: int | None = None
 
 
-class BrokerHeartbeat(
-    msgspec.Struct, Request["HeartbeatReply"], frozen=True, array_like=True, tag="BrokerHeartbeat"
-):
+class BrokerHeartbeat(_Tagged, Request["HeartbeatReply"], frozen=True):
     """A broker is alive and has applied the metadata log up to `metadata_offset`.
 
     With `wants_fence` it does not want to serve, with `wants_shut_down` it wants a controlled
@@ -171,13 +154,7 @@ class BrokerHeartbeat(
     wants_shut_down: bool = False
 
 
-class UnregisterBroker(
-    msgspec.Struct,
-    Request["UnregisteredReply"],
-    frozen=True,
-    array_like=True,
-    tag="UnregisterBroker",
-):
+class UnregisterBroker(_Tagged, Request["UnregisteredReply"], frozen=True):
     """Unregister a broker."""
 
     broker_id: int
@@ -200,9 +177,7 @@ class InSyncChange(msgspec.Struct, frozen=True, array_like=True):
     in_sync: tuple[InSyncReplica, ...]
 
 
-class AlterPartition(
-    msgspec.Struct, Request["InSyncReply"], frozen=True, array_like=True, tag="AlterPartition"
-):
+class AlterPartition(_Tagged, Request["InSyncReply"], frozen=True):
     """A leader's changes of ISRs; each succeeds or fails by itself."""
 
     broker_id: int
@@ -210,9 +185,7 @@ class AlterPartition(
     changes: tuple[InSyncChange, ...]
 
 
-class ResignReplicas(
-    msgspec.Struct, Request["PartitionsReply"], frozen=True, array_like=True, tag="ResignReplicas"
-):
+class ResignReplicas(_Tagged, Request["PartitionsReply"], frozen=True):
     """The disk of a broker is full for these partitions (topic id, number): other replicas lead,
     and it leaves their ISRs until it has caught up."""
 
@@ -228,9 +201,7 @@ class PartitionReference(msgspec.Struct, frozen=True, array_like=True):
     partition: int
 
 
-class ElectLeaders(
-    msgspec.Struct, Request["PartitionsReply"], frozen=True, array_like=True, tag="ElectLeaders"
-):
+class ElectLeaders(_Tagged, Request["PartitionsReply"], frozen=True):
     """Elect leaders: type 0 preferred, 1 unclean (KIP-460); null: of all partitions."""
 
     election_type: int
@@ -245,13 +216,7 @@ class Reassignment(msgspec.Struct, frozen=True, array_like=True):
     replicas: tuple[int, ...] | None
 
 
-class AlterPartitionReassignments(
-    msgspec.Struct,
-    Request["PartitionsReply"],
-    frozen=True,
-    array_like=True,
-    tag="AlterPartitionReassignments",
-):
+class AlterPartitionReassignments(_Tagged, Request["PartitionsReply"], frozen=True):
     """Each reassignment is accepted or refused by itself (KIP-455)."""
 
     reassignments: tuple[Reassignment, ...]
@@ -266,18 +231,14 @@ class FeatureUpdate(msgspec.Struct, frozen=True, array_like=True):
     upgrade_type: int = 1
 
 
-class UpdateFeatures(
-    msgspec.Struct, Request["FeaturesReply"], frozen=True, array_like=True, tag="UpdateFeatures"
-):
+class UpdateFeatures(_Tagged, Request["FeaturesReply"], frozen=True):
     """All of the features get their levels, or none (KIP-584, KIP-778)."""
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
 
 
-class AddRaftVoter(
-    msgspec.Struct, Request["VotersReply"], frozen=True, array_like=True, tag="AddRaftVoter"
-):
+class AddRaftVoter(_Tagged, Request["VotersReply"], frozen=True):
     """Make an observer a voter, with the data folder of this id (KIP-853).
 
     Without `waits` the reply comes when the change is in the leader's log, committed or not.
@@ -288,9 +249,7 @@ class AddRaftVoter(
     waits: bool = True
 
 
-class RemoveRaftVoter(
-    msgspec.Struct, Request["VotersReply"], frozen=True, array_like=True, tag="RemoveRaftVoter"
-):
+class RemoveRaftVoter(_Tagged, Request["VotersReply"], frozen=True):
     """Remove a voter with the data folder of this id (KIP-853)."""
 
     voter_id: int
@@ -332,7 +291,7 @@ class TopicResult(msgspec.Struct, frozen=True, array_like=True):
     replication_factor: int = -1
 
 
-class TopicsReply(msgspec.Struct, frozen=True, array_like=True, tag="Topics"):
+class TopicsReply(_Tagged, frozen=True):
     """Answers CreateTopics, DeleteTopics and CreatePartitions."""
 
     results: tuple[TopicResult, ...]
@@ -347,26 +306,26 @@ class ResourceResult(msgspec.Struct, frozen=True, array_like=True):
     error_message: str | None = None
 
 
-class ConfigsReply(msgspec.Struct, frozen=True, array_like=True, tag="Configs"):
+class ConfigsReply(_Tagged, frozen=True):
     """Answers AlterConfigs and IncrementalAlterConfigs: one result per resource named, in order."""
 
     results: tuple[ResourceResult, ...]
 
 
-class ProducerIdsReply(msgspec.Struct, frozen=True, array_like=True, tag="ProducerIds"):
+class ProducerIdsReply(_Tagged, frozen=True):
     """The producer ids [first, first + count) are allocated to the broker."""
 
     first: int
     count: int
 
 
-class BrokerReply(msgspec.Struct, frozen=True, array_like=True, tag="Broker"):
+class BrokerReply(_Tagged, frozen=True):
     """The broker is registered with this epoch; its commands carry it."""
 
     broker_epoch: int
 
 
-class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, tag="Heartbeat"):
+class HeartbeatReply(_Tagged, frozen=True):
     """The state of a broker. It serves while it is not fenced, and stops when it should shut down.
 
     `is_caught_up`: its metadata has its own registration. `next_heartbeat_ms`: the time until its
@@ -380,7 +339,7 @@ class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, tag="Heartbea
     next_heartbeat_ms: int
 
 
-class UnregisteredReply(msgspec.Struct, frozen=True, array_like=True, tag="Unregistered"):
+class UnregisteredReply(_Tagged, frozen=True):
     """The broker is not registered any more."""
 
     broker_id: int
@@ -395,7 +354,7 @@ class InSyncResult(msgspec.Struct, frozen=True, array_like=True):
     state: PartitionImage | None = None
 
 
-class InSyncReply(msgspec.Struct, frozen=True, array_like=True, tag="InSync"):
+class InSyncReply(_Tagged, frozen=True):
     """Answers AlterPartition, one result for each change in order."""
 
     results: tuple[InSyncResult, ...]
@@ -410,7 +369,7 @@ class PartitionChangeResult(msgspec.Struct, frozen=True, array_like=True):
     error_message: str | None = None
 
 
-class PartitionsReply(msgspec.Struct, frozen=True, array_like=True, tag="Partitions"):
+class PartitionsReply(_Tagged, frozen=True):
     """Answers ElectLeaders and AlterPartitionReassignments."""
 
     results: tuple[PartitionChangeResult, ...]
@@ -424,7 +383,7 @@ class FeatureResult(msgspec.Struct, frozen=True, array_like=True):
     error_message: str | None = None
 
 
-class FeaturesReply(msgspec.Struct, frozen=True, array_like=True, tag="Features"):
+class FeaturesReply(_Tagged, frozen=True):
     """Answers UpdateFeatures: all updates were done, or `error_code` says why none was."""
 
     results: tuple[FeatureResult, ...]
@@ -432,7 +391,7 @@ class FeaturesReply(msgspec.Struct, frozen=True, array_like=True, tag="Features"
     error_message: str | None = None
 
 
-class VotersReply(msgspec.Struct, frozen=True, array_like=True, tag="Voters"):
+class VotersReply(_Tagged, frozen=True):
     """The node has become a voter, or is none any more."""
 
     voter_id: int
@@ -451,26 +410,11 @@ CommandReply: TypeAlias = (
     | VotersReply
 )
 
-_encoder = msgspec.msgpack.Encoder()
-_command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
-_reply_decoder: msgspec.msgpack.Decoder[CommandReply] = msgspec.msgpack.Decoder(CommandReply)
+encode_command: Callable[[Request[object]], bytes] = msgspec.msgpack.Encoder().encode
+encode_reply: Callable[[CommandReply], bytes] = msgspec.msgpack.Encoder().encode
 
-
-def encode_command(command: Request[object]) -> bytes:
-    """The bytes of a Command."""
-    return _encoder.encode(command)
-
-
-def decode_command(data: bytes | memoryview) -> Command:
-    """The command; ValueError if the bytes are none."""
-    return _command_decoder.decode(data)
-
-
-def encode_reply(reply: CommandReply) -> bytes:
-    """A reply's bytes."""
-    return _encoder.encode(reply)
-
-
-def decode_reply(data: bytes | memoryview) -> CommandReply:
-    """The reply; ValueError if the bytes are none."""
-    return _reply_decoder.decode(data)
+# Both raise ValueError if the bytes are malformed.
+decode_command: Callable[[bytes | memoryview], Command] = msgspec.msgpack.Decoder(Command).decode
+decode_reply: Callable[[bytes | memoryview], CommandReply] = msgspec.msgpack.Decoder(
+    CommandReply
+).decode

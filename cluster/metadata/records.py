@@ -6,7 +6,7 @@ starts with its tag. An older release skips unknown tags, and unknown fields at 
 A new record that all nodes must understand therefore needs a feature level. Tags are never reused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -121,15 +121,12 @@ Record: TypeAlias = (
 )
 
 _KNOWN_TAGS = frozenset(range(1, 12))
-_encoder = msgspec.msgpack.Encoder()
 _record_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 _entry_decoder: msgspec.msgpack.Decoder[list[Record]] = msgspec.msgpack.Decoder(list[Record])
 _raw_entry_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
-
-def encode_records(records: Sequence[Record]) -> bytes:
-    """The bytes of one entry of the log: all records of one command."""
-    return _encoder.encode(records)
+encode_records: Callable[[Sequence[Record]], bytes] = msgspec.msgpack.Encoder().encode
+"""The bytes of one entry of the log: all records of one command."""
 
 
 def decode_record(data: bytes | memoryview) -> Record | None:
@@ -137,7 +134,8 @@ def decode_record(data: bytes | memoryview) -> Record | None:
     try:
         return _record_decoder.decode(data)
     except msgspec.ValidationError:
-        if _has_unknown_tag(data):
+        fields = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
+        if fields and msgspec.msgpack.decode(fields[0], type=int) not in _KNOWN_TAGS:
             return None
         raise
 
@@ -149,8 +147,3 @@ def decode_records(data: bytes | memoryview) -> list[Record]:
     except msgspec.ValidationError:
         records = (decode_record(raw) for raw in _raw_entry_decoder.decode(data))
         return [record for record in records if record is not None]
-
-
-def _has_unknown_tag(data: bytes | memoryview) -> bool:
-    fields = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
-    return bool(fields) and msgspec.msgpack.decode(fields[0], type=int) not in _KNOWN_TAGS
