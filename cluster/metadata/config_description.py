@@ -1,19 +1,17 @@
 """The configs as DescribeConfigs shows them: each key with its value, source and synonyms.
 
 CreateTopics shows those of a new topic in the same way. A description lists all keys of a resource,
-set or not: tools read, change and write back what they were shown. The caller checks that the
+set or not: tools read all of them, change some and write all back. The caller checks that the
 resource exists.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
     ConfigScope,
     ConfigSource,
-    ConfigType,
     ConfigValue,
     Definitions,
     config_text,
@@ -37,29 +35,7 @@ from odradek.cluster.metadata.config_tables import (
 )
 from odradek.cluster.metadata.group_settings import EPHEMERAL, EPHEMERAL_PATTERNS, matches_any
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SynonymDescription:
-    """One layer's value for a key, under the name it has there."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigDescription:
-    """One key. `value` is null if it has none or if it is sensitive."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-    type: ConfigType
-    documentation: str
-    is_read_only: bool
-    is_sensitive: bool
-    synonyms: tuple[SynonymDescription, ...]
+from odradek.protocol.messages.configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 
 
 def describe_topic(
@@ -69,7 +45,7 @@ def describe_topic(
     name: str,
     *,
     overrides: Mapping[str, str] | None = None,
-) -> list[ConfigDescription]:
+) -> list[DescribeConfigsResourceResult]:
     """All keys of a topic. `overrides` stands in for the topic's own configs, for one that does not
     exist yet.
     """
@@ -84,7 +60,7 @@ def describe_topic(
 
 def describe_group(
     image: MetadataImage, node_id: int, static: Mapping[str, str], name: str
-) -> list[ConfigDescription]:
+) -> list[DescribeConfigsResourceResult]:
     """All keys of a group, whether there is one of that name or not."""
     own = ConfigLayer(ConfigSource.GROUP, image.configs.of(ConfigResourceType.GROUP, name))
     layers = broker_layers(image.configs, node_id, static)
@@ -118,7 +94,7 @@ def _candidates_of_group(
 
 def describe_broker(
     image: MetadataImage, node_id: int, static: Mapping[str, str]
-) -> list[ConfigDescription]:
+) -> list[DescribeConfigsResourceResult]:
     """All keys of the broker `node_id`, whose own configuration is `static`."""
     layers = broker_layers(image.configs, node_id, static)
     return [
@@ -133,7 +109,7 @@ def describe_broker(
     ]
 
 
-def describe_cluster_default(image: MetadataImage) -> list[ConfigDescription]:
+def describe_cluster_default(image: MetadataImage) -> list[DescribeConfigsResourceResult]:
     """The keys that were set for all brokers; as in Kafka only those that were."""
     configs = image.configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER)
     return [
@@ -169,28 +145,29 @@ def _described(
 
 def _describe(
     definition: ConfigDefinition, candidates: Iterable[ConfigCandidate], *, is_read_only: bool
-) -> ConfigDescription:
+) -> DescribeConfigsResourceResult:
     valid: list[tuple[ConfigCandidate, ConfigValue]] = []
     for candidate in candidates:
         try:
             valid.append((candidate, parse_candidate(definition, candidate)))
         except ConfigError:
             continue
-    value = config_text(valid[0][1]) if valid and not definition.is_sensitive else None
-    return ConfigDescription(
+    value, source = (None, ConfigSource.DEFAULT) if not valid else (valid[0][1], valid[0][0].source)
+    return DescribeConfigsResourceResult(
         name=definition.name,
-        value=value,
-        source=valid[0][0].source if valid else ConfigSource.DEFAULT,
-        type=definition.type,
-        documentation=definition.documentation,
-        is_read_only=is_read_only,
+        value=None if definition.is_sensitive else config_text(value),
+        read_only=is_read_only,
+        is_default=source is ConfigSource.DEFAULT,
+        config_source=source,
         is_sensitive=definition.is_sensitive,
-        synonyms=tuple(
-            SynonymDescription(
+        synonyms=[
+            DescribeConfigsSynonym(
                 name=candidate.name,
                 value=None if definition.is_sensitive else candidate.text,
                 source=candidate.source,
             )
             for candidate, _ in valid
-        ),
+        ],
+        config_type=definition.type,
+        documentation=definition.documentation,
     )

@@ -18,9 +18,7 @@ from odradek.cluster.controller.commands import (
     ResourceConfigs,
     ResourceOperations,
 )
-from odradek.cluster.metadata.config_definitions import ConfigSource
 from odradek.cluster.metadata.config_description import (
-    ConfigDescription,
     describe_broker,
     describe_cluster_default,
     describe_group,
@@ -42,7 +40,6 @@ from odradek.protocol.messages.configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    DescribeConfigsSynonym,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
@@ -72,10 +69,15 @@ async def handle_describe_configs(
             _authorize(resource, AclOperation.DESCRIBE_CONFIGS, context, services)
             wanted = frozenset(resource.configuration_keys or ())
             result.configs = [
-                _described(config, request, context.api_version)
+                config
                 for config in _describe(resource, services)
                 if not wanted or config.name in wanted
             ]
+            for config in result.configs:
+                if not request.include_synonyms:
+                    config.synonyms = []
+                if not request.include_documentation:
+                    config.documentation = None
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
@@ -142,7 +144,9 @@ async def handle_list_config_resources(
 # -- describing ------------------------------------------------------------------------------
 
 
-def _describe(resource: DescribeConfigsResource, services: Services) -> list[ConfigDescription]:
+def _describe(
+    resource: DescribeConfigsResource, services: Services
+) -> list[DescribeConfigsResourceResult]:
     image, name = services.image, resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC:
@@ -175,25 +179,6 @@ def _describe(resource: DescribeConfigsResource, services: Services) -> list[Con
             return describe_group(image, services.node_id, services.static_configs, name)
         case unknown:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {unknown}")
-
-
-def _described(
-    config: ConfigDescription, request: DescribeConfigsRequest, version: int
-) -> DescribeConfigsResourceResult:
-    return DescribeConfigsResourceResult(
-        name=config.name,
-        value=config.value,
-        read_only=config.is_read_only,
-        is_default=version == 0 and config.source is ConfigSource.DEFAULT,
-        config_source=config.source,
-        is_sensitive=config.is_sensitive,
-        synonyms=[
-            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
-            for synonym in (config.synonyms if request.include_synonyms else ())
-        ],
-        config_type=config.type,
-        documentation=config.documentation if request.include_documentation else None,
-    )
 
 
 def _names(image: MetadataImage, resource_type: int) -> Iterable[str]:

@@ -145,8 +145,8 @@ def _created(
         CreatableTopicConfigs(
             name=config.name,
             value=config.value,
-            read_only=config.is_read_only,
-            config_source=config.source,
+            read_only=config.read_only,
+            config_source=config.config_source,
             is_sensitive=config.is_sensitive,
         )
         for config in describe_topic(

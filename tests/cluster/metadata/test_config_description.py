@@ -2,7 +2,6 @@
 
 from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType, config_text
 from odradek.cluster.metadata.config_description import (
-    ConfigDescription,
     describe_broker,
     describe_cluster_default,
     describe_topic,
@@ -11,6 +10,7 @@ from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.records import ConfigChanged
+from odradek.protocol.messages.configs import DescribeConfigsResourceResult
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
@@ -22,11 +22,13 @@ def image_with(*configs: tuple[int, str, str, str]) -> MetadataImage:
     return delta.apply(1)
 
 
-def rows(config: ConfigDescription) -> list[tuple[str, str | None, int]]:
+def rows(config: DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
     return [(synonym.name, synonym.value, int(synonym.source)) for synonym in config.synonyms]
 
 
-def by_name(configs: list[ConfigDescription]) -> dict[str, ConfigDescription]:
+def by_name(
+    configs: list[DescribeConfigsResourceResult],
+) -> dict[str, DescribeConfigsResourceResult]:
     return {config.name: config for config in configs}
 
 
@@ -35,15 +37,15 @@ def test_a_topics_description_lists_every_key_with_a_value() -> None:
     assert [config.name for config in configs] == list(TOPIC_CONFIGS)
     for config in configs:
         assert config.value is not None
-        assert config.source is ConfigSource.DEFAULT
-        assert not config.is_read_only
-        assert config.documentation.endswith(".")
+        assert config.config_source is ConfigSource.DEFAULT
+        assert not config.read_only
+        assert (config.documentation or "").endswith(".")
 
 
 def test_a_topics_value_is_shown_with_what_it_overrides() -> None:
     image = image_with((TOPIC, "t", "retention.ms", "5"), (BROKER, "1", "log.retention.ms", "4000"))
     config = by_name(describe_topic(image, 1, {"log.retention.hours": "168"}, "t"))["retention.ms"]
-    assert (config.value, config.source, config.type) == (
+    assert (config.value, config.config_source, config.config_type) == (
         "5",
         ConfigSource.DYNAMIC_TOPIC,
         ConfigType.LONG,
@@ -59,23 +61,23 @@ def test_a_topics_value_is_shown_with_what_it_overrides() -> None:
 def test_a_value_in_hours_is_shown_in_the_keys_own_unit() -> None:
     config = by_name(describe_topic(MetadataImage.empty(), 1, {"log.roll.hours": "2"}, "t"))
     assert config["segment.ms"].value == "7200000"
-    assert config["segment.ms"].source is ConfigSource.STATIC_BROKER
+    assert config["segment.ms"].config_source is ConfigSource.STATIC_BROKER
 
 
 def test_a_topic_to_be_is_described_by_what_it_asks_for() -> None:
     image = image_with((TOPIC, "t", "retention.ms", "5"))
     config = by_name(describe_topic(image, 1, {}, "t", overrides={"segment.ms": "9"}))
-    assert config["segment.ms"].source is ConfigSource.DYNAMIC_TOPIC
-    assert config["retention.ms"].source is ConfigSource.DEFAULT
+    assert config["segment.ms"].config_source is ConfigSource.DYNAMIC_TOPIC
+    assert config["retention.ms"].config_source is ConfigSource.DEFAULT
 
 
 def test_a_brokers_description_lists_every_key_and_says_what_cannot_be_changed() -> None:
     configs = describe_broker(MetadataImage.empty(), 1, {"node.id": "1"})
     assert [config.name for config in configs] == list(BROKER_CONFIGS)
-    read_only = {config.name for config in configs if config.is_read_only}
+    read_only = {config.name for config in configs if config.read_only}
     assert {"listeners", "node.id", "log.retention.hours", "durability"} <= read_only
     assert not {"log.retention.ms", "num.partitions", "message.max.bytes"} & read_only
-    assert by_name(configs)["node.id"].source is ConfigSource.STATIC_BROKER
+    assert by_name(configs)["node.id"].config_source is ConfigSource.STATIC_BROKER
 
 
 def test_the_cluster_default_shows_only_what_was_set() -> None:
@@ -89,7 +91,7 @@ def test_the_cluster_default_shows_only_what_was_set() -> None:
 
 def test_a_value_that_is_not_in_effect_because_it_is_invalid_is_not_shown() -> None:
     config = by_name(describe_topic(image_with((TOPIC, "t", "flush.ms", "x")), 1, {}, "t"))
-    assert config["flush.ms"].source is ConfigSource.DEFAULT
+    assert config["flush.ms"].config_source is ConfigSource.DEFAULT
 
 
 def test_values_are_written_as_kafka_writes_them() -> None:
