@@ -23,7 +23,7 @@ from odradek.cluster.metadata.config_constraints import violated_constraints
 from odradek.cluster.metadata.config_definitions import ConfigSource, invalid_value
 from odradek.cluster.metadata.config_layers import ConfigLayer
 from odradek.cluster.metadata.config_tables import BROKER_CONFIGS, TOPIC_CONFIGS, broker_config
-from odradek.cluster.metadata.settings import static_config_errors
+from odradek.cluster.metadata.settings import static_config_error
 from odradek.node.config_parsers import (
     RUN_FOLDER_LENGTH_MAX,
     SECURITY_PROTOCOLS,
@@ -411,11 +411,12 @@ class _ConfigReader:
         """The settings that are not the node's own: keys of a broker, or errors."""
         static = {}
         for key, setting in self._settings.items():
-            faults = static_config_errors({key: setting.text})
-            hint = self._hint(key) if broker_config(key) is None else ""
-            self._faults.extend(f"{fault} ({setting.origin}){hint}" for fault in faults)
-            if not faults:
+            error = static_config_error(key, setting.text)
+            if error is None:
                 static[key] = setting.text
+            else:
+                hint = self._hint(key) if broker_config(key) is None else ""
+                self._faults.append(f"{error} ({setting.origin}){hint}")
         return static
 
     def _hint(self, key: str) -> str:

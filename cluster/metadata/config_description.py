@@ -53,7 +53,7 @@ def describe_topic(
     own = ConfigLayer(ConfigSource.DYNAMIC_TOPIC, configs)
     layers = broker_layers(image.configs, node_id, static)
     return [
-        _describe(definition, resource_candidates(definition, own, layers), is_read_only=False)
+        _describe(definition, resource_candidates(definition, own, layers))
         for definition in _described(TOPIC_CONFIGS, topic_config, own.configs)
     ]
 
@@ -65,9 +65,7 @@ def describe_group(
     own = ConfigLayer(ConfigSource.GROUP, image.configs.of(ConfigResourceType.GROUP, name))
     layers = broker_layers(image.configs, node_id, static)
     return [
-        _describe(
-            definition, _candidates_of_group(definition, name, own, layers), is_read_only=False
-        )
+        _describe(definition, _candidates_of_group(definition, name, own, layers))
         for definition in GROUP_CONFIGS.values()
     ]
 
@@ -98,11 +96,7 @@ def describe_broker(
     """All keys of the broker `node_id`, whose own configuration is `static`."""
     layers = broker_layers(image.configs, node_id, static)
     return [
-        _describe(
-            definition,
-            broker_candidates(definition, layers),
-            is_read_only=definition.scope is ConfigScope.READ_ONLY,
-        )
+        _describe(definition, broker_candidates(definition, layers))
         for definition in _described(
             BROKER_CONFIGS, broker_config, *(each.configs for each in layers)
         )
@@ -112,21 +106,11 @@ def describe_broker(
 def describe_cluster_default(image: MetadataImage) -> list[DescribeConfigsResourceResult]:
     """The keys that were set for all brokers; as in Kafka only those that were."""
     configs = image.configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER)
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
     return [
-        _describe(
-            definition,
-            [
-                ConfigCandidate(
-                    definition.name,
-                    configs[definition.name],
-                    ConfigSource.DYNAMIC_DEFAULT_BROKER,
-                    1,
-                )
-            ],
-            is_read_only=False,
-        )
-        for definition in map(broker_config, sorted(configs))
-        if definition is not None
+        _describe(definition, [ConfigCandidate(name, text, source, 1)])
+        for name, text in sorted(configs.items())
+        if (definition := broker_config(name)) is not None
     ]
 
 
@@ -144,7 +128,7 @@ def _described(
 
 
 def _describe(
-    definition: ConfigDefinition, candidates: Iterable[ConfigCandidate], *, is_read_only: bool
+    definition: ConfigDefinition, candidates: Iterable[ConfigCandidate]
 ) -> DescribeConfigsResourceResult:
     valid: list[tuple[ConfigCandidate, ConfigValue]] = []
     for candidate in candidates:
@@ -156,7 +140,7 @@ def _describe(
     return DescribeConfigsResourceResult(
         name=definition.name,
         value=None if definition.is_sensitive else config_text(value),
-        read_only=is_read_only,
+        read_only=definition.scope is ConfigScope.READ_ONLY,
         is_default=source is ConfigSource.DEFAULT,
         config_source=source,
         is_sensitive=definition.is_sensitive,

@@ -18,7 +18,7 @@ of the class; `name` replaces it. `settings.py` fills the objects, `config_table
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import (
     Any,
@@ -42,9 +42,11 @@ from odradek.cluster.metadata.config_definitions import (
     ConfigValue,
     Validator,
     at_least,
+    config_text,
 )
 from odradek.cluster.metadata.image import ConfigResourceType
 
+D = TypeVar("D", bool, int, float, str)
 S = TypeVar("S")
 T = TypeVar("T")
 V = TypeVar("V")
@@ -162,67 +164,39 @@ class _Key:
     """What a specifier leaves in the class until `settings` takes it."""
 
     type: ConfigType
-    default: str | int | float | None
+    default: str | None
     documentation: str
     options: KeyOptions
     convert: Callable[[Any], Any] | None = None
 
 
-@overload
-def boolean(default: bool, documentation: str, **options: Unpack[KeyOptions]) -> bool: ...
-@overload
-def boolean(default: None, documentation: str, **options: Unpack[KeyOptions]) -> bool | None: ...
-def boolean(default: bool | None, documentation: str, **options: Unpack[KeyOptions]) -> bool | None:
-    """`true` or `false`."""
-    text = None if default is None else str(default).lower()
-    return cast("bool", _Key(ConfigType.BOOLEAN, text, documentation, options))
+class _Specifier(Generic[D, V]):
+    """Makes fields whose keys are of one type: from a default of type D, values of type V."""
 
+    def __init__(self, config_type: ConfigType) -> None:
+        self._type = config_type
 
-@overload
-def integer(default: int, documentation: str, **options: Unpack[KeyOptions]) -> int: ...
-@overload
-def integer(default: None, documentation: str, **options: Unpack[KeyOptions]) -> int | None: ...
-def integer(default: int | None, documentation: str, **options: Unpack[KeyOptions]) -> int | None:
-    """A whole number of 32 bits."""
-    return cast("int", _Key(ConfigType.INT, default, documentation, options))
-
-
-def short(default: int, documentation: str, **options: Unpack[KeyOptions]) -> int:
-    """A whole number of 16 bits."""
-    return cast("int", _Key(ConfigType.SHORT, default, documentation, options))
-
-
-def long(default: int, documentation: str, **options: Unpack[KeyOptions]) -> int:
-    """A whole number of 64 bits."""
-    return cast("int", _Key(ConfigType.LONG, default, documentation, options))
-
-
-def double(default: float, documentation: str, **options: Unpack[KeyOptions]) -> float:
-    """A floating-point number."""
-    return cast("float", _Key(ConfigType.DOUBLE, default, documentation, options))
-
-
-@overload
-def string(default: str, documentation: str, **options: Unpack[KeyOptions]) -> str: ...
-@overload
-def string(default: None, documentation: str, **options: Unpack[KeyOptions]) -> str | None: ...
-def string(default: str | None, documentation: str, **options: Unpack[KeyOptions]) -> str | None:
-    """A text."""
-    return cast("str", _Key(ConfigType.STRING, default, documentation, options))
+    @overload
+    def __call__(self, default: D, documentation: str, **options: Unpack[KeyOptions]) -> V: ...
+    @overload
+    def __call__(
+        self, default: None, documentation: str, **options: Unpack[KeyOptions]
+    ) -> V | None: ...
+    def __call__(
+        self, default: D | None, documentation: str, **options: Unpack[KeyOptions]
+    ) -> V | None:
+        return cast("V", _Key(self._type, config_text(default), documentation, options))
 
 
 Strings = tuple[str, ...]
-
-
-@overload
-def strings(default: str, documentation: str, **options: Unpack[KeyOptions]) -> Strings: ...
-@overload
-def strings(default: None, documentation: str, **options: Unpack[KeyOptions]) -> Strings | None: ...
-def strings(
-    default: str | None, documentation: str, **options: Unpack[KeyOptions]
-) -> Strings | None:
-    """A comma-separated list of texts."""
-    return cast("Strings", _Key(ConfigType.LIST, default, documentation, options))
+boolean: Final = _Specifier[bool, bool](ConfigType.BOOLEAN)
+short: Final = _Specifier[int, int](ConfigType.SHORT)
+integer: Final = _Specifier[int, int](ConfigType.INT)
+long: Final = _Specifier[int, int](ConfigType.LONG)
+double: Final = _Specifier[float, float](ConfigType.DOUBLE)
+string: Final = _Specifier[str, str](ConfigType.STRING)
+strings: Final = _Specifier[str, Strings](ConfigType.LIST)
+"""A comma-separated list of texts; the default is one text."""
 
 
 def converted(key: V, convert: Callable[[V], T]) -> T:
@@ -246,17 +220,11 @@ class SettingsField(NamedTuple):
 
 
 _FIELDS: Final[dict[type, tuple[SettingsField, ...]]] = {}
-_BY_KEY: Final[dict[type, dict[str, SettingsField]]] = {}
 
 
 def fields_of(kind: type) -> tuple[SettingsField, ...]:
     """The fields of a settings class that keys set; empty for any other class."""
     return _FIELDS.get(kind, ())
-
-
-def fields_by_key(kind: type) -> Mapping[str, SettingsField]:
-    """The same by the names of their keys."""
-    return _BY_KEY.get(kind, {})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -275,7 +243,6 @@ def settings(resource_type: ConfigResourceType, prefix: str = "") -> Callable[[t
             setattr(cls, field.name, field.value(typed))
         made = dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
         _FIELDS[made] = fields
-        _BY_KEY[made] = {field.definition.name: field for field in fields}
         return made
 
     return decorate
@@ -288,7 +255,7 @@ def _field(name: str, key: _Key, resource_type: ConfigResourceType, prefix: str)
     own = ConfigDefinition(
         name=options.get("name", derived_name),
         type=key.type,
-        default=None if key.default is None else str(key.default),
+        default=key.default,
         documentation=key.documentation,
         enforced_by=options["enforced_by"],
         validator=options.get("validator"),

@@ -6,7 +6,7 @@ there: a lookup costs a dictionary access as long as no config changes. A topic 
 configs of its own shares one object with all others of that kind; that and a broker's settings
 outlive changes of other topics' configs.
 
-`static` is the broker's own configuration. It must have passed `static_config_errors`, and one
+`static` is the broker's own configuration. It must have passed `static_config_error`, and one
 process passes the same mapping each time.
 """
 
@@ -23,7 +23,7 @@ from odradek.cluster.metadata.config_layers import (
     effective_value,
     resource_candidates,
 )
-from odradek.cluster.metadata.config_schema import fields_by_key, fields_of
+from odradek.cluster.metadata.config_schema import fields_of
 from odradek.cluster.metadata.config_tables import GROUP_CONFIGS, broker_config
 from odradek.cluster.metadata.group_settings import ShareGroupSettings
 from odradek.cluster.metadata.image import ConfigResourceType, ConfigsImage, MetadataImage
@@ -101,13 +101,12 @@ def own_values(
     of the bounds of its key is replaced by the bound.
     """
     values: dict[str, Any] = {}
-    fields = fields_by_key(kind)
-    for name, text in own.items():
-        field = fields.get(name)
-        if field is None or field.is_broker_key:
+    for field in fields_of(kind):
+        name = field.definition.name
+        if field.is_broker_key or name not in own:
             continue
         try:
-            typed = field.definition.parse(text)
+            typed = field.definition.parse(own[name])
         except ConfigError:
             continue
         if bounds and name in bounds and isinstance(typed, int):
@@ -117,25 +116,22 @@ def own_values(
     return values
 
 
-def static_config_errors(static: Mapping[str, str]) -> list[str]:
-    """The errors of a broker's static configuration, one sentence each; empty without any.
-    Unknown keys are errors too: a misspelled key must not be ignored."""
-    errors = []
-    for name, text in static.items():
-        definition = broker_config(name)
-        if definition is None:
-            errors.append(f"Unknown broker config name: {name}")
-        elif definition.scope is ConfigScope.ONE_BROKER:
-            errors.append(
-                f"{name} cannot be set here, because all brokers act upon it. Set it while the"
-                " broker runs, with `odradek config set broker`"
-            )
-        else:
-            try:
-                definition.parse(text)
-            except ConfigError as error:
-                errors.append(str(error))
-    return errors
+def static_config_error(name: str, text: str) -> str | None:
+    """Why a key cannot have this value in a broker's static configuration; None if it can. Unknown
+    keys are errors too: a misspelled key must not be ignored."""
+    definition = broker_config(name)
+    if definition is None:
+        return f"Unknown broker config name: {name}"
+    if definition.scope is ConfigScope.ONE_BROKER:
+        return (
+            f"{name} cannot be set here, because all brokers act upon it. Set it while the broker"
+            " runs, with `odradek config set broker`"
+        )
+    try:
+        definition.parse(text)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _topic_defaults(

@@ -35,9 +35,6 @@ from odradek.cluster.metadata.image import ConfigResourceType
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 
-CLEANUP_POLICY: Final = one_of("compact", "delete")
-COMPRESSION_TYPE: Final = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-TIMESTAMP_TYPE: Final = one_of("CreateTime", "LogAppendTime")
 GZIP_LEVEL: Final = satisfying(
     "Value must be between 1 and 9 or equal to -1", lambda value: value in (-1, *range(1, 10))
 )
@@ -63,17 +60,17 @@ class TopicSettings:
 
     cleanup_policy: Strings = strings(
         "delete",
-        "What happens to old records: 'delete' drops them by age and size, 'compact' keeps the"
-        " latest of each key; both may be named, and with neither everything is kept.",
+        "What happens to old records: 'delete' deletes them by age and size, 'compact' keeps the"
+        " last record of each key. Both may be set. If neither is set, all records are kept.",
         enforced_by="odradek.storage.retention",
-        validator=CLEANUP_POLICY,
+        validator=one_of("compact", "delete"),
         broker=TopicDefault("log.cleanup.policy"),
     )
     compression_type: str = string(
         "producer",
-        "The codec in which batches are stored; 'producer' keeps what the producer chose.",
+        "The codec in which batches are stored; 'producer' keeps the producer's codec.",
         enforced_by="odradek.storage.append",
-        validator=COMPRESSION_TYPE,
+        validator=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker=TopicDefault("compression.type"),
     )
     compression_gzip_level: int = integer(
@@ -99,7 +96,7 @@ class TopicSettings:
     )
     delete_retention_ms: int = long(
         86_400_000,
-        "How long compaction keeps a tombstone, so that readers from the start can see it.",
+        "How long compaction keeps a tombstone, so that consumers that read from the start see it.",
         enforced_by="odradek.storage.compaction",
         validator=at_least(0),
         broker=TopicDefault("log.cleaner.delete.retention.ms"),
@@ -111,23 +108,23 @@ class TopicSettings:
     )
     file_delete_delay_ms: int = long(
         60_000,
-        "How long a deleted file is left to those who still read it; here it stays until the"
-        " last of them lets go of it, however long that takes.",
+        "How long a deleted file stays on the disk for its readers. Here it stays until the last"
+        " reader closes it.",
         enforced_by=BY_CONSTRUCTION,
         validator=at_least(0),
         broker=TopicDefault("log.segment.delete.delay.ms"),
     )
     flush_messages: int = long(
         INT64_MAX,
-        "After how many records of a partition the log is forced to the disk; 1 means every"
-        " append before it is acknowledged.",
+        "After how many records of a partition the log is flushed to the disk; 1: each append is"
+        " flushed before it is acknowledged.",
         enforced_by="odradek.storage.durability",
         validator=at_least(1),
         broker=TopicDefault("log.flush.interval.messages"),
     )
     flush_ms: int = long(
         INT64_MAX,
-        "After how long at most an appended record is forced to the disk.",
+        "The longest time until an appended record is flushed to the disk.",
         enforced_by="odradek.storage.durability",
         validator=at_least(0),
         broker=TopicDefault("log.flush.interval.ms"),
@@ -140,8 +137,7 @@ class TopicSettings:
     )
     index_interval_bytes: int = integer(
         4096,
-        "How many bytes may lie between two index entries; here every batch has an entry, which"
-        " is as fine as any value asks for.",
+        "How many bytes may be between two index entries. Here every batch has an index entry.",
         enforced_by=BY_CONSTRUCTION,
         validator=at_least(0),
         broker=TopicDefault("log.index.interval.bytes"),
@@ -154,7 +150,7 @@ class TopicSettings:
     )
     max_compaction_lag_ms: int = long(
         INT64_MAX,
-        "How long a record may stay before compaction has to consider it.",
+        "The longest time that a record may remain without being compacted.",
         enforced_by="odradek.storage.compaction",
         validator=at_least(1),
         broker=TopicDefault("log.cleaner.max.compaction.lag.ms"),
@@ -168,64 +164,64 @@ class TopicSettings:
     )
     message_timestamp_after_max_ms: int = long(
         HOUR_MS,
-        "How far a record's timestamp may lie ahead of the broker's clock; only CreateTime.",
+        "How far a record's timestamp may be ahead of the broker's clock, with CreateTime.",
         enforced_by="odradek.storage.validation",
         validator=at_least(0),
         broker=TopicDefault("log.message.timestamp.after.max.ms"),
     )
     message_timestamp_before_max_ms: int = long(
         INT64_MAX,
-        "How far a record's timestamp may lie behind the broker's clock; only CreateTime.",
+        "How far a record's timestamp may be behind the broker's clock, with CreateTime.",
         enforced_by="odradek.storage.validation",
         validator=at_least(0),
         broker=TopicDefault("log.message.timestamp.before.max.ms"),
     )
     message_timestamp_type: str = string(
         "CreateTime",
-        "Whose clock stamps the records: the producer's (CreateTime) or the broker's.",
+        "The timestamp of a record: the producer's (CreateTime) or the time of the append.",
         enforced_by="odradek.storage.validation",
-        validator=TIMESTAMP_TYPE,
+        validator=one_of("CreateTime", "LogAppendTime"),
         broker=TopicDefault("log.message.timestamp.type"),
     )
     min_cleanable_dirty_ratio: float = double(
         0.5,
-        "The part of a compacted log that must be uncleaned before it is worth a cleaning.",
+        "The share of a compacted log that must be dirty before the log is cleaned.",
         enforced_by="odradek.storage.compaction",
         validator=between(0, 1),
         broker=TopicDefault("log.cleaner.min.cleanable.ratio"),
     )
     min_compaction_lag_ms: int = long(
         0,
-        "How long a record is safe from compaction after it was written.",
+        "The shortest time that a record remains without being compacted.",
         enforced_by="odradek.storage.compaction",
         validator=at_least(0),
         broker=TopicDefault("log.cleaner.min.compaction.lag.ms"),
     )
     min_insync_replicas: int = integer(
         1,
-        "How many replicas must be in sync for an append with acks=all to be accepted; a"
-        " partition with fewer replicas needs all it has.",
+        "How many replicas must be in sync for an append with acks=all to be accepted. In a"
+        " partition with fewer replicas all of them must be.",
         enforced_by="odradek.cluster.replication.partition",
         validator=at_least(1),
         broker=TopicDefault("min.insync.replicas", ConfigScope.CLUSTER),
     )
     preallocate: bool = boolean(
         False,
-        "Whether a segment's file is sized in advance; the store's files are mapped at full"
-        " size from the start and take only the blocks they use.",
+        "Whether a segment's file is preallocated. Here files are mapped at full size from the"
+        " start and use only the blocks that have data.",
         enforced_by=BY_CONSTRUCTION,
         broker=TopicDefault("log.preallocate"),
     )
     retention_bytes: int = long(
         -1,
-        "How large a partition grows before 'delete' drops its oldest records; -1: no limit.",
+        "How large a partition may be before 'delete' deletes its oldest records; -1: no limit.",
         enforced_by="odradek.storage.retention",
         validator=at_least(-1),
         broker=TopicDefault("log.retention.bytes"),
     )
     retention_ms: int = long(
         7 * 24 * HOUR_MS,
-        "How old records may become before 'delete' drops them; -1: they stay.",
+        "How old records may be before 'delete' deletes them; -1: no limit.",
         enforced_by="odradek.storage.retention",
         validator=at_least(-1),
         broker=TopicDefault(
@@ -238,24 +234,23 @@ class TopicSettings:
     )
     segment_bytes: int = integer(
         1 << 30,
-        "How large a segment may become before a new one is begun; retention and compaction"
-        " work on whole segments.",
+        "How large a segment may be before a new one is rolled. Retention and compaction work on"
+        " whole segments.",
         enforced_by="odradek.storage.store",
         validator=at_least(1 << 20),
         broker=TopicDefault("log.segment.bytes"),
     )
     segment_index_bytes: int = integer(
         10_485_760,
-        "How large a segment's index may become; here the index is part of the segment and"
-        " never fills up before it.",
+        "How large a segment's index may be. Here the index is part of the segment.",
         enforced_by=BY_CONSTRUCTION,
         validator=at_least(4),
         broker=TopicDefault("log.index.size.max.bytes"),
     )
     segment_jitter_ms: int = long(
         0,
-        "The most by which segment.ms is shortened at random, so that not all segments are"
-        " begun at once.",
+        "The most by which segment.ms is shortened at random, so that not all segments are rolled"
+        " at the same time.",
         enforced_by="odradek.storage.segment_roll",
         validator=at_least(0),
         broker=TopicDefault(
@@ -264,7 +259,7 @@ class TopicSettings:
     )
     segment_ms: int = long(
         7 * 24 * HOUR_MS,
-        "How old a segment may become before a new one is begun, full or not.",
+        "How old a segment may be before a new one is rolled, even if it is not full.",
         enforced_by="odradek.storage.segment_roll",
         validator=at_least(1),
         broker=TopicDefault(
@@ -273,8 +268,8 @@ class TopicSettings:
     )
     unclean_leader_election_enable: bool = boolean(
         False,
-        "Whether a replica that is not in sync may become leader when no other is left, which"
-        " may lose records.",
+        "Whether a replica that is not in sync may become leader if no replica in sync can. Records"
+        " may be lost.",
         enforced_by="odradek.cluster.controller.partition_changes",
         broker=TopicDefault("unclean.leader.election.enable", ConfigScope.CLUSTER),
     )

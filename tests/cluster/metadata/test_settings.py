@@ -16,7 +16,7 @@ from odradek.cluster.metadata.config_tables import TOPIC_CONFIGS
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
 from odradek.cluster.metadata.records import ClusterCreated, ConfigChanged
-from odradek.cluster.metadata.settings import broker_settings, static_config_errors, topic_settings
+from odradek.cluster.metadata.settings import broker_settings, static_config_error, topic_settings
 from odradek.cluster.metadata.topic_settings import TopicSettings
 
 STATIC = {"num.partitions": "3", "log.segment.bytes": "2097152"}
@@ -146,14 +146,14 @@ def test_a_value_or_key_from_another_release_takes_nothing_down() -> None:
     assert topic_settings(image, 1, {}, "t").retention_ms == 604_800_000
 
 
-def test_faults_in_the_brokers_own_configuration_are_told_one_by_one() -> None:
-    faults = static_config_errors(
-        {"num.partitions": "0", "log.retention.hours": "3", "num.partition": "3"}
+def test_errors_in_a_brokers_static_configuration() -> None:
+    assert (
+        static_config_error("num.partitions", "0")
+        == "Invalid value 0 for configuration num.partitions: Value must be at least 1"
     )
-    assert faults == [
-        "Invalid value 0 for configuration num.partitions: Value must be at least 1",
-        "Unknown broker config name: num.partition",
-    ]
-    assert static_config_errors(STATIC) == []
-    (fault,) = static_config_errors({"cordoned.log.dirs": "*"})
-    assert "while the broker runs" in fault
+    assert static_config_error("num.partition", "3") == "Unknown broker config name: num.partition"
+    for name, text in STATIC.items():
+        assert static_config_error(name, text) is None
+    error = static_config_error("cordoned.log.dirs", "*")
+    assert error is not None
+    assert "while the broker runs" in error
