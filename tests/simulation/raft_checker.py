@@ -29,7 +29,7 @@ class RaftChecker:
         self._leader_ends: dict[int, tuple[int, int, int]] = {}  # host: term, last index, its term
         self._entries: dict[tuple[int, int], tuple[int | None, bytes]] = {}
         self._votes: dict[tuple[int, int], int] = {}
-        self._rehearsals: dict[tuple[int, int], set[int]] = {}
+        self._pre_votes: dict[tuple[int, int], set[int]] = {}
         self._electorates: dict[tuple[int, int], tuple[int, ...]] = {}
         self.committed: list[tuple[int, int]] = [(0, 0)]  # by index: term, committing term
         self._commit_ends: dict[int, int] = {}  # committing term: last index
@@ -60,8 +60,8 @@ class RaftChecker:
                     self._check_pre_vote(host, message.term)
             case VoteResponse(is_granted=True):
                 if message.term <= disk.hard_state.term:
-                    raise Violation(f"{host.own_id} rehearses an election for a term that is over")
-                self._rehearsals.setdefault((message.to, message.term), set()).add(host.own_id)
+                    raise Violation(f"{host.own_id} grants a pre-vote for an old term")
+                self._pre_votes.setdefault((message.to, message.term), set()).add(host.own_id)
             case AppendAccepted():
                 # A host that has seen a greater term meanwhile may still send what was true before.
                 mark = disk.snapshot
@@ -98,9 +98,9 @@ class RaftChecker:
         # Its requests may have waited for the disk, while another candidate was elected and the
         # voters changed. The voters at the time of the campaign count.
         voters = self._electorates.get((host.own_id, term), host.node.configuration.voter_ids)
-        granted = self._rehearsals.get((host.own_id, term), set()) | {host.own_id}
+        granted = self._pre_votes.get((host.own_id, term), set()) | {host.own_id}
         if len(granted & set(voters)) < majority_of(len(voters)):
-            raise Violation(f"{host.own_id} stands in term {term} without a rehearsal")
+            raise Violation(f"{host.own_id} campaigns in term {term} without a pre-vote")
 
     def persisting(self, host: RaftHost, ready: Ready) -> None:
         """Log matching: by induction, from each entry to the one before it."""

@@ -17,6 +17,7 @@ from odradek.node.bus.messages import AppendReply, WorkerRequest, WriteMarker
 from odradek.node.bus.reply import Reply, start_coroutine
 from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.context import RequestContext, Services, inter_broker_context
+from odradek.node.router.dispatch import error_response
 from odradek.node.router.handlers.transactions import (
     handle_add_partitions_to_txn,
     handle_write_txn_markers,
@@ -26,7 +27,7 @@ from odradek.node.router.shards.coordinator_service import INTERNAL_CALLER, Shar
 from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.transactions.markers import MarkerWriter
 from odradek.node.router.transactions.partition_verification import PartitionVerification
-from odradek.protocol.apis import ApiKey
+from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
 from tests.simulation.shards import Loop, SimulatedShards
@@ -210,8 +211,15 @@ class TransactionEnds:
         self._markers.write(instruction, EffectContext(host.leader_epoch, is_current, tell, shard))
 
     def handle(self, handler: Handler, request: object, key: ApiKey, version: int) -> Reply[object]:
-        """The response to a client's request."""
-        return start_coroutine(handler(request, inter_broker_context(key, version), self.services))
+        """The response to a client's request, as the dispatcher makes it."""
+
+        async def respond() -> object:
+            try:
+                return await handler(request, inter_broker_context(key, version), self.services)
+            except ApiError as error:
+                return error_response(APIS[key], version, error)
+
+        return start_coroutine(respond())
 
     # -- other nodes -------------------------------------------------------------------------------
 
