@@ -84,7 +84,7 @@ class PeerAddress(NamedTuple):
 
 
 class KeyPair(NamedTuple):
-    """Z85 texts, as ZeroMQ wants them."""
+    """A CURVE key pair, each in ZeroMQ's text form of 40 characters (Z85)."""
 
     public: bytes
     secret: bytes

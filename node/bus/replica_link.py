@@ -19,8 +19,11 @@ from typing import NamedTuple
 import msgspec
 import zmq
 
+from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.replication.messages import ReplicaFetchRequest, ReplicaFetchResponse
 from odradek.node.bus.endpoint import DealerLink
+from odradek.node.bus.peers import KeyPair
+from odradek.node.config import WORKER_LISTENER_PREFIX
 
 _HEARTBEAT_MS = 1_000
 _HEARTBEAT_TIMEOUT_MS = 3_000
@@ -33,13 +36,6 @@ _decode_answer = msgspec.msgpack.Decoder(ReplicaFetchResponse).decode
 
 class ReplicaLinkError(Exception):
     """A worker's address for other nodes cannot be listened on."""
-
-
-class CurveKeys(NamedTuple):
-    """The cluster's key pair, each in ZeroMQ's text form of 40 characters (Z85)."""
-
-    public: bytes
-    secret: bytes
 
 
 class FollowerFetch(NamedTuple):
@@ -56,8 +52,28 @@ class LeaderResponse(NamedTuple):
     payload: memoryview
 
 
+def tcp_address(host: str, port: int) -> str:
+    """ZeroMQ's form of an address."""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def worker_address(image: MetadataImage, node_id: int, store: int = 0) -> str | None:
+    """The registered address of the worker that owns a store of another node; None if there is
+    none. Any of its workers relays requests to its router."""
+    broker = image.brokers.get(node_id)
+    workers = [
+        listener
+        for listener in (broker.listeners if broker is not None else ())
+        if listener.name.startswith(WORKER_LISTENER_PREFIX)
+    ]
+    if not workers:
+        return None
+    worker = workers[store % len(workers)]
+    return tcp_address(worker.host, worker.port)
+
+
 def bind_replica_listener(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, keys: CurveKeys | None
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, keys: KeyPair | None
 ) -> "zmq.Socket[bytes]":
     """The listening socket. Raises ReplicaLinkError if the address cannot be had."""
     socket = context.socket(zmq.ROUTER)
@@ -88,7 +104,7 @@ class ReplicaLink(DealerLink):
         context: "zmq.Context[zmq.Socket[bytes]]",
         address: str,
         identity: bytes,
-        keys: CurveKeys | None,
+        keys: KeyPair | None,
     ) -> None:
         super().__init__(context, address, identity, prepare=lambda socket: _prepare(socket, keys))
 
@@ -126,7 +142,7 @@ class RelayLink(DealerLink):
         context: "zmq.Context[zmq.Socket[bytes]]",
         address: str,
         identity: bytes,
-        keys: CurveKeys | None,
+        keys: KeyPair | None,
     ) -> None:
         super().__init__(context, address, identity, prepare=lambda socket: _prepare(socket, keys))
 
@@ -182,7 +198,7 @@ def send_relayed(socket: "zmq.Socket[bytes]", identity: bytes, payload: bytes) -
         socket.send_multipart((identity, b"", payload), zmq.NOBLOCK)
 
 
-def _prepare(socket: "zmq.Socket[bytes]", keys: CurveKeys | None = None) -> None:
+def _prepare(socket: "zmq.Socket[bytes]", keys: KeyPair | None = None) -> None:
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)

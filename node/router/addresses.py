@@ -10,7 +10,6 @@ from collections.abc import Container, Iterable
 from typing import Protocol
 
 from odradek.cluster.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
-from odradek.node.config import WORKER_LISTENER_PREFIX
 from odradek.protocol.messages.current_leader import NodeEndpoint
 
 
@@ -59,14 +58,3 @@ def endpoints_of(
                 NodeEndpoint(node_id=broker_id, host=host, port=port, rack=broker.rack)
             )
     return endpoints
-
-
-def inter_broker_address(image: MetadataImage, node_id: int) -> str | None:
-    """The address of another node's router: its first worker, which relays to the router. None if
-    that node has no worker listener."""
-    broker = image.brokers.get(node_id)
-    for listener in broker.listeners if broker is not None else ():
-        if listener.name.startswith(WORKER_LISTENER_PREFIX):
-            host = f"[{listener.host}]" if ":" in listener.host else listener.host
-            return f"tcp://{host}:{listener.port}"
-    return None

@@ -20,7 +20,8 @@ import zmq
 
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.endpoint import DealerLink, descriptor, drain
-from odradek.node.bus.replica_link import CurveKeys, RelayLink
+from odradek.node.bus.peers import KeyPair
+from odradek.node.bus.replica_link import RelayLink
 from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
@@ -99,7 +100,7 @@ class ZmqInterBrokerClient:
         context: "zmq.Context[zmq.Socket[bytes]]",
         *,
         identity: bytes,
-        keys: CurveKeys | None,
+        keys: KeyPair | None,
         node_id: int,
         address_of: Callable[[int], str | None],
         handler: InterBrokerHandler,

@@ -27,11 +27,10 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.arena import Arena
 from odradek.node.bus.endpoint import ipc_address
 from odradek.node.bus.peers import cluster_keys
-from odradek.node.bus.replica_link import CurveKeys
+from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import SupervisorLink, configure_logging
-from odradek.node.router.addresses import inter_broker_address
 from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
@@ -123,9 +122,9 @@ class RouterProcess:
             loop,
             context,
             identity=f"router-{config.node_id}-{index}-{incarnation}".encode(),
-            keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
+            keys=cluster_keys(config.cluster_secret) if config.cluster_secret else None,
             node_id=config.node_id,
-            address_of=lambda node_id: inter_broker_address(metadata.image, node_id),
+            address_of=lambda node_id: worker_address(metadata.image, node_id),
             handler=self._handle_inter_broker,
         )
         self._services = services = self._build_services(logs, fetch_purgatory, worker_client)

@@ -36,12 +36,12 @@ class _Sent(NamedTuple):
 
 
 class AlterPartitionSender:
-    """The ISR changes of one worker. `tell(message)` sends a message to the controller if it is
-    connected. Times are milliseconds of the monotonic clock."""
+    """The ISR changes of one worker. `submit(message)` sends a message to the controller if it
+    is connected. Times are milliseconds of the monotonic clock."""
 
-    def __init__(self, node_id: int, tell: Callable[[SubmitCommand], None]) -> None:
+    def __init__(self, node_id: int, submit: Callable[[SubmitCommand], None]) -> None:
         self._node_id = node_id
-        self._tell = tell
+        self._send_command = submit
         self._next_id = 0
         self._resign_ms = 0
         self._refused: dict[TopicIdPartition, None] = {}
@@ -80,7 +80,9 @@ class AlterPartitionSender:
 
     def _submit(self, command: AlterPartition | ResignReplicas, now_ms: int) -> None:
         self._next_id += 1
-        self._tell(SubmitCommand(self._next_id, encode_command(command), now_ms + TIMEOUT_MS))
+        self._send_command(
+            SubmitCommand(self._next_id, encode_command(command), now_ms + TIMEOUT_MS)
+        )
 
     def on_response(self, message: CommandSubmitted) -> Iterator[ProposalResult]:
         """The controller's result for each proposal."""

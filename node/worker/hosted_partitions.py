@@ -87,7 +87,7 @@ class HostedPartitions:
         self._image = MetadataImage.empty()
         self.replicated: dict[PartitionLocation, ReplicatedPartition] = {}
         self.changed: set[PartitionLocation] = set()
-        """Places whose entry in `replicated` is new, different or gone; emptied by who acts upon
+        """Partitions whose entry in `replicated` is new, different or gone. Replication empties
         it."""
 
     def admission(self, store: int, number: int) -> AppendAdmission:
@@ -103,10 +103,15 @@ class HostedPartitions:
         vanished = (
             self._unknown_locations(image)
             if old.offset == 0
-            else self._locations_of(_deleted_topics(old, image))
+            else self._locations(_deleted_partitions(old, image))
         )
         changed = list(_changed_topics(old, image))
-        vanished |= self._removed_locations(changed)
+        vanished |= self._locations(
+            (topic.topic_id, partition)
+            for topic in changed
+            for partition, state in enumerate(topic.partitions)
+            if self._node_id not in state.replicas
+        )
         numbers: dict[int, list[int]] = {}
         for store, number in vanished:
             numbers.setdefault(store, []).append(number)
@@ -175,9 +180,8 @@ class HostedPartitions:
     def _replicate(
         self, store: Store, location: PartitionLocation, replicated: ReplicatedPartition
     ) -> None:
-        is_replicated = len(replicated.image.replicas) > 1
         known = self.replicated.get(location)
-        if is_replicated:
+        if len(replicated.image.replicas) > 1:
             if known is None:
                 store.set_replicated(location[1], True)
             if known != replicated:
@@ -201,17 +205,6 @@ class HostedPartitions:
             len(state.replicas) > 1,
         )
 
-    def _removed_locations(self, topics: Iterable[TopicImage]) -> set[PartitionLocation]:
-        """Partitions that have been moved away from this node."""
-        locations: set[PartitionLocation] = set()
-        for topic in topics:
-            for partition, state in enumerate(topic.partitions):
-                if self._node_id not in state.replicas:
-                    location = self.location_of(topic.topic_id, partition)
-                    if location is not None:
-                        locations.add(location)
-        return locations
-
     def location_of(self, topic_id: bytes, partition: int) -> PartitionLocation | None:
         """The location of a partition. None if it is not in a store of this worker."""
         index = store_index(topic_id, partition, self._store_count)
@@ -224,14 +217,10 @@ class HostedPartitions:
         store, number = location
         return self.stores[store].partitions()[number]
 
-    def _locations_of(self, topics: Iterable[TopicImage]) -> set[PartitionLocation]:
-        locations: set[PartitionLocation] = set()
-        for topic in topics:
-            for partition in range(len(topic.partitions)):
-                location = self.location_of(topic.topic_id, partition)
-                if location is not None:
-                    locations.add(location)
-        return locations
+    def _locations(self, partitions: Iterable[tuple[bytes, int]]) -> set[PartitionLocation]:
+        """Those of these partitions that are in a store of this worker."""
+        locations = (self.location_of(*partition) for partition in partitions)
+        return {location for location in locations if location is not None}
 
     def _unknown_locations(self, image: MetadataImage) -> set[PartitionLocation]:
         """Partitions in the stores that are not in the first image: deleted in the meantime."""
@@ -249,11 +238,13 @@ class HostedPartitions:
         return locations
 
 
-def _deleted_topics(old: MetadataImage, new: MetadataImage) -> Iterator[TopicImage]:
+def _deleted_partitions(old: MetadataImage, new: MetadataImage) -> Iterator[tuple[bytes, int]]:
+    """(topic id, partition) of the deleted topics."""
     if old.topics_by_id is not new.topics_by_id:
         for topic_id, topic in old.topics_by_id.items():
             if topic_id not in new.topics_by_id:
-                yield topic
+                for partition in range(len(topic.partitions)):
+                    yield topic_id, partition
 
 
 def _changed_topics(old: MetadataImage, new: MetadataImage) -> Iterator[TopicImage]:

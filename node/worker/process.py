@@ -36,8 +36,8 @@ from odradek.node.bus.messages import (
 )
 from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.bus.peers import cluster_keys
-from odradek.node.bus.replica_link import CurveKeys
-from odradek.node.config import WORKER_LISTENER_PREFIX, NodeConfig
+from odradek.node.bus.replica_link import tcp_address, worker_address
+from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
 from odradek.node.observability import SupervisorLink, configure_logging
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
@@ -88,6 +88,7 @@ class WorkerProcess:
         self._has_followed = False
         self._is_ready = False
         self._retry_ms = NEVER
+        settings = broker_settings(self._image, config.node_id, config.broker_configs)
         self._partitions = HostedPartitions(
             folder=config.stores_folder,
             worker=index,
@@ -95,7 +96,11 @@ class WorkerProcess:
             store_count=config.store_count,
             node_id=config.node_id,
             static_configs=config.broker_configs,
-            options=_store_options(config),
+            options=StoreOptions(
+                durability=config.durability,
+                producer_id_expiration_ms=settings.producer_id_expiration_ms,
+                retention_check_interval_ms=settings.log_retention_check_interval_ms,
+            ),
             now_ms=_now_ms(),
         )
         self._store_scheduler = StoreScheduler(self._partitions.stores, _now_ms())
@@ -111,25 +116,34 @@ class WorkerProcess:
         self._controller = DealerLink(
             self._context, ipc_address(config.run_folder, "controller"), self._name.encode()
         )
-        self._proposals = AlterPartitionSender(config.node_id, self._tell_controller)
+        self._proposals = AlterPartitionSender(config.node_id, self._send_to_controller)
         self._poller = zmq.Poller()
         self._wakeup_descriptor = self._routers.wakeup_pipe.fileno()
         self._data_sockets: set[object] = {self._wakeup_descriptor}
         """The sockets that only wake for data: the wakeup pipe, and other nodes."""
         self._has_peer_requests = False
-        self._replication = self._make_replication()
+        self._replication = self._make_replication(settings.replica_lag_time_max_ms)
         self._routers.on_relayed = self._replication.server.send_relayed_response
         self._register_sockets()
         self._duties_due = 0.0
         self._register_metrics()
 
-    def _make_replication(self) -> Replication:
+    def _make_replication(self, lag_max_ms: int) -> Replication:
         config = self._config
+        listen = None
+        if config.is_clustered:
+            listen = tcp_address(config.peer_host, config.worker_port(self._index))
+        keys = cluster_keys(config.cluster_secret) if config.cluster_secret else None
         return Replication(
             self._context,
             self._partitions,
             self._turns,
-            self._replica_network(),
+            ReplicaNetwork(
+                listen,
+                lambda node_id, store: worker_address(self._image, node_id, store),
+                keys,
+                lag_max_ms,
+            ),
             cluster_id=config.cluster_id,
             node_id=config.node_id,
             stores_folder=config.stores_folder,
@@ -149,33 +163,6 @@ class WorkerProcess:
         ):
             self._poller.register(socket, zmq.POLLIN)
         self._poller.register(self._wakeup_descriptor, zmq.POLLIN)
-
-    def _replica_network(self) -> ReplicaNetwork:
-        config = self._config
-        listen = None
-        if config.is_clustered:
-            host = f"[{config.peer_host}]" if ":" in config.peer_host else config.peer_host
-            listen = f"tcp://{host}:{config.worker_port(self._index)}"
-        keys = None
-        if config.cluster_secret:
-            keys = CurveKeys(*cluster_keys(config.cluster_secret))
-        return ReplicaNetwork(listen, self._address_of, keys, _lag_max_ms(config))
-
-    def _address_of(self, node_id: int, store: int) -> str | None:
-        """The registered address of the worker that owns a store of another node."""
-        broker = self._image.brokers.get(node_id)
-        if broker is None:
-            return None
-        workers = [
-            listener
-            for listener in broker.listeners
-            if listener.name.startswith(WORKER_LISTENER_PREFIX)
-        ]
-        if not workers:
-            return None
-        worker = workers[store % len(workers)]
-        host = f"[{worker.host}]" if ":" in worker.host else worker.host
-        return f"tcp://{host}:{worker.port}"
 
     def run(self) -> None:
         """Serve until the supervisor stops this process. Then sync and close the stores."""
@@ -296,7 +283,7 @@ class WorkerProcess:
             return
         self._duties_due = time.monotonic() + _DUTIES_INTERVAL_S
         self._routers.receive()
-        self._tell_if_ready()
+        self._report_ready()
         self._resign_failed_replicas(_steady_ms())
         for proposal, code in self._proposals.expired(_steady_ms()):
             self._replication.settled(proposal, code, replication_ms)
@@ -311,7 +298,7 @@ class WorkerProcess:
     # -- metadata ----------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        self._tell_controller(
+        self._send_to_controller(
             SubscribeMetadata(
                 self._name, self._incarnation, self._image.offset, self._config.cluster_id
             )
@@ -329,7 +316,7 @@ class WorkerProcess:
         locations = [(replica.topic_id, replica.partition) for replica in refused]
         self._proposals.resign(locations, self._image, now_ms)
 
-    def _tell_controller(self, message: "ToController") -> None:
+    def _send_to_controller(self, message: "ToController") -> None:
         try:
             self._controller.socket.send(encode([message]), zmq.NOBLOCK)
         except zmq.Again:
@@ -349,7 +336,7 @@ class WorkerProcess:
                     for proposal, code in self._proposals.on_response(message):
                         self._replication.settled(proposal, code, self._replication_ms())
                 elif isinstance(message, LivenessCheck):
-                    self._tell_controller(LivenessReply(self._name))
+                    self._send_to_controller(LivenessReply(self._name))
         if image is not self._image:
             self._image = image
             self._follow_image()
@@ -370,29 +357,14 @@ class WorkerProcess:
         for store, number in vanished:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
-        self._tell_controller(MetadataApplied(self._name, self._image.offset))
-        self._tell_if_ready()
+        self._send_to_controller(MetadataApplied(self._name, self._image.offset))
+        self._report_ready()
 
-    def _tell_if_ready(self) -> None:
-        """Tell the supervisor once that the stores are open and all routers are connected."""
+    def _report_ready(self) -> None:
+        """Report to the supervisor once that the stores are open and all routers are connected."""
         if not self._is_ready and self._has_followed and self._routers.are_open:
             self._is_ready = True
             self._supervisor.ready()
-
-
-def _store_options(config: NodeConfig) -> StoreOptions:
-    """The static broker configs that apply to stores."""
-    settings = broker_settings(MetadataImage.empty(), config.node_id, config.broker_configs)
-    return StoreOptions(
-        durability=config.durability,
-        producer_id_expiration_ms=settings.producer_id_expiration_ms,
-        retention_check_interval_ms=settings.log_retention_check_interval_ms,
-    )
-
-
-def _lag_max_ms(config: NodeConfig) -> int:
-    settings = broker_settings(MetadataImage.empty(), config.node_id, config.broker_configs)
-    return settings.replica_lag_time_max_ms
 
 
 def _now_ms() -> int:

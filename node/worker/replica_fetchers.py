@@ -27,7 +27,8 @@ from odradek.cluster.replication.follower import (
 )
 from odradek.cluster.replication.messages import PAYLOAD_HEAD
 from odradek.cluster.replication.throttle import TokenBudget
-from odradek.node.bus.replica_link import CurveKeys, ReplicaLink
+from odradek.node.bus.peers import KeyPair
+from odradek.node.bus.replica_link import ReplicaLink
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turns import ReplicaAppend
 from odradek.protocol.types import NEVER
@@ -62,7 +63,7 @@ class ReplicaFetchers:
         node_id: int,
         identity: bytes,
         addresses: Addresses,
-        keys: CurveKeys | None,
+        keys: KeyPair | None,
         notify: Callable[[int, Iterable[int]], None],
         watch: "Callable[[zmq.Socket[bytes]], None]",
         budget: TokenBudget,

@@ -32,7 +32,8 @@ from odradek.cluster.replication.leader import (
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.node.bus.messages import RecordsDeleted, RequestFailed
-from odradek.node.bus.replica_link import CurveKeys, bind_replica_listener
+from odradek.node.bus.peers import KeyPair
+from odradek.node.bus.replica_link import bind_replica_listener
 from odradek.node.worker.hosted_partitions import (
     HostedPartitions,
     PartitionLocation,
@@ -64,7 +65,7 @@ class ReplicaNetwork(NamedTuple):
 
     listen: str | None
     addresses: Addresses
-    keys: CurveKeys | None = None
+    keys: KeyPair | None = None
     lag_max_ms: int = LAG_MAX_MS
 
 

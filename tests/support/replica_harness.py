@@ -15,7 +15,7 @@ from odradek.cluster.metadata.image import MetadataImage, PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged, PartitionsAdded, Record, TopicCreated
 from odradek.cluster.replication.leader import IsrProposal
 from odradek.node.bus.messages import AppendBytes, Appended, DeleteRecords, RequestFailed, ToRouter
-from odradek.node.bus.replica_link import CurveKeys
+from odradek.node.bus.peers import KeyPair
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replication import ReplicaNetwork, Replication
 from odradek.node.worker.turns import RouterState, TurnExecutor
@@ -147,7 +147,7 @@ class ReplicaHarness:
         node_count: int = 2,
         *,
         store_count: int = 1,
-        keys: CurveKeys | None = None,
+        keys: KeyPair | None = None,
         **configs: str,
     ) -> None:
         self.folder = folder

@@ -3,23 +3,26 @@
 from collections.abc import Iterator
 from typing import TypeAlias
 
+import msgspec
 import pytest
 import zmq
 
+from odradek.cluster.metadata.image import BrokerImage, BrokerListener, MetadataImage
 from odradek.cluster.replication.messages import (
     PAYLOAD_HEAD,
     ReplicaFetchRequest,
     ReplicaFetchResponse,
     ReplicaPartitionData,
 )
+from odradek.node.bus.peers import KeyPair
 from odradek.node.bus.replica_link import (
-    CurveKeys,
     FollowerFetch,
     LeaderResponse,
     ReplicaLink,
     bind_replica_listener,
     requests,
     send_response,
+    worker_address,
 )
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
@@ -36,14 +39,14 @@ class Wire:
         self._sockets: list[zmq.Socket[bytes]] = []
         self._links: list[ReplicaLink] = []
 
-    def bind(self, keys: CurveKeys | None = None) -> tuple["zmq.Socket[bytes]", str]:
+    def bind(self, keys: KeyPair | None = None) -> tuple["zmq.Socket[bytes]", str]:
         socket = bind_replica_listener(self._context, "tcp://127.0.0.1:*", keys)
         self._sockets.append(socket)
         address = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(address, bytes)
         return socket, address.rstrip(b"\0").decode()
 
-    def link(self, address: str, identity: bytes, keys: CurveKeys | None = None) -> ReplicaLink:
+    def link(self, address: str, identity: bytes, keys: KeyPair | None = None) -> ReplicaLink:
         link = ReplicaLink(self._context, address, identity, keys)
         self._links.append(link)
         return link
@@ -63,8 +66,8 @@ def wire() -> Iterator[Wire]:
     wire.close()
 
 
-def make_keys() -> CurveKeys:
-    return CurveKeys(*zmq.curve_keypair())
+def make_keys() -> KeyPair:
+    return KeyPair(*zmq.curve_keypair())
 
 
 def receive(socket: "zmq.Socket[bytes]") -> FollowerFetch:
@@ -138,3 +141,16 @@ def test_what_makes_no_sense_is_dropped(wire: Wire) -> None:
     send_response(socket, b"odd", lie, [b"short"])
     send_response(socket, b"odd", ReplicaFetchResponse(2, 0, 0), ())
     assert receive_answer(link).fetched.request_id == 2
+
+
+def test_a_store_is_served_by_one_of_the_workers_that_a_broker_has_registered() -> None:
+    listeners = (
+        BrokerListener("PLAINTEXT", "h", 9092),
+        BrokerListener("worker-0", "h", 1),
+        BrokerListener("worker-1", "::1", 2),
+    )
+    brokers = {1: BrokerImage(1, 10, listeners=listeners), 2: BrokerImage(2, 11)}
+    image = msgspec.structs.replace(MetadataImage.empty(), brokers=brokers)
+    assert worker_address(image, 1, 2) == "tcp://h:1"
+    assert worker_address(image, 1, 3) == "tcp://[::1]:2"
+    assert [worker_address(image, node_id) for node_id in (1, 2, 3)] == ["tcp://h:1", None, None]

@@ -10,7 +10,7 @@ import zmq
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.endpoint import descriptor
 from odradek.node.bus.peers import cluster_keys
-from odradek.node.bus.replica_link import CurveKeys, bind_replica_listener, requests, send_relayed
+from odradek.node.bus.replica_link import bind_replica_listener, requests, send_relayed
 from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -22,7 +22,7 @@ from odradek.protocol.messages.transactions import (
 )
 
 DEADLINE_S = 10.0
-KEYS = CurveKeys(*cluster_keys("secret"))
+KEYS = cluster_keys("secret")
 REQUEST = WriteTxnMarkersRequest(markers=[WritableTxnMarker(producer_id=9)])
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
