@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.cluster.metadata.group_settings import RANGE, UNIFORM
+from odradek.coordinator.group.modern.records import grouped
 from odradek.coordinator.group.topics import Partitions, TopicDigest
 from odradek.protocol.types import Uuid
 
@@ -38,14 +39,7 @@ Assignment: TypeAlias = dict[str, dict[Uuid, frozenset[int]]]
 def assign(name: str, specs: Sequence[MemberSpec], topics: Topics) -> Assignment:
     """The target of every member; `name` must be one of ASSIGNORS."""
     chosen = ASSIGNORS[name](specs, topics) if specs else {}
-    return {member_id: _by_topic(partitions) for member_id, partitions in chosen.items()}
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[Uuid, frozenset[int]]:
-    found: dict[Uuid, set[int]] = {}
-    for topic_id, index in partitions:
-        found.setdefault(topic_id, set()).add(index)
-    return {topic_id: frozenset(found[topic_id]) for topic_id in sorted(found)}
+    return {member_id: grouped(partitions) for member_id, partitions in chosen.items()}
 
 
 # -- uniform --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from odradek.coordinator.group.consumer.records import (
     ResolvedRegex,
 )
 from odradek.coordinator.group.modern.group import GROUP_TYPE_CONSUMER, ModernGroup, ModernTimers
-from odradek.coordinator.group.modern.records import GroupEpoch
+from odradek.coordinator.group.modern.records import GroupEpoch, flat
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.topics import NO_PARTITIONS, Partitions
 from odradek.coordinator.timeline import Timeline, TimelineTable, count
@@ -95,11 +95,11 @@ class ConsumerGroup(
         super()._replay_member(member_id, member)
 
     def _replay_current(self, member_id: str, current: ConsumerCurrentAssignment | None) -> None:
-        old = self._currents.get(member_id)
+        before, after = self.current(member_id), current or self.new_current
         # Most of what a member has it had before: only what it has lost or got is written.
         owners = self._owners
-        owned = frozenset(() if current is None else _partitions_of(current))
-        for partition in () if old is None else _partitions_of(old):
+        owned = frozenset(flat(after.assigned, after.pending_revocation))
+        for partition in flat(before.assigned, before.pending_revocation):
             # In a compacted log the record of the new owner may come first.
             if partition not in owned and owners.get(partition) == member_id:
                 owners.remove(partition)
@@ -195,8 +195,7 @@ class ConsumerGroup(
         """Whether a partition of the member's target still belongs to another member."""
         return any(
             not self.is_free_for(member_id, topic_id, index)
-            for topic_id, indexes in self.target(member_id).items()
-            for index in indexes
+            for topic_id, index in flat(self.target(member_id))
         )
 
 
@@ -210,10 +209,3 @@ def attributes_of(member: ConsumerGroupMember) -> list[MemberAttribute]:
     if member.rack_id is not None:
         found.append(RACK)
     return found
-
-
-def _partitions_of(current: ConsumerCurrentAssignment) -> Iterator[tuple[Uuid, int]]:
-    for topics in (current.assigned, current.pending_revocation):
-        for topic_id, epochs in topics.items():
-            for index in epochs:
-                yield topic_id, index

@@ -7,7 +7,7 @@ mappings are never written to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ M = TypeVar("M")
 T = TypeVar("T")
 C = TypeVar("C")
 E = TypeVar("E")
+K = TypeVar("K", str, bytes)
 
 UNKNOWN_EPOCH: Final = -1
 """Of a partition or task whose record does not tell its epoch: older releases wrote none."""
@@ -169,6 +170,22 @@ def topic_partitions_values(partitions: Partitions) -> list[_WrittenTopic]:
 def partitions_of(values: Iterable[TopicPartitionsValue]) -> Partitions:
     """Partitions as they were read."""
     return {value.topic_id: frozenset(value.partitions) for value in values}
+
+
+def flat(*assignments: Mapping[K, Iterable[int]]) -> Iterator[tuple[K, int]]:
+    """Partitions as (topic id, partition), tasks as (subtopology, partition)."""
+    for assigned in assignments:
+        for key, indexes in assigned.items():
+            for index in indexes:
+                yield key, index
+
+
+def grouped(partitions: Iterable[tuple[K, int]]) -> dict[K, frozenset[int]]:
+    """The inverse of `flat`, in the order of topics or subtopologies."""
+    found: dict[K, set[int]] = {}
+    for key, index in partitions:
+        found.setdefault(key, set()).add(index)
+    return {key: frozenset(found[key]) for key in sorted(found)}
 
 
 def epochs_of(indexes: Sequence[int], epochs: Sequence[int] | None) -> Mapping[int, int]:

@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from odradek.coordinator.group.modern.records import grouped
 from odradek.coordinator.group.topics import Partitions
 from odradek.protocol.types import Uuid
 
@@ -148,12 +149,7 @@ class _SimpleAssignment:
 
     def targets(self) -> dict[str, dict[Uuid, frozenset[int]]]:
         """By member and topic."""
-        found: dict[str, dict[Uuid, frozenset[int]]] = {}
-        for spec, held in zip(self._candidates, self._assigned, strict=True):
-            by_topic: dict[Uuid, set[int]] = {}
-            for topic_id, index in sorted(held):
-                by_topic.setdefault(topic_id, set()).add(index)
-            found[spec.member_id] = {
-                topic_id: frozenset(indexes) for topic_id, indexes in by_topic.items()
-            }
-        return found
+        return {
+            spec.member_id: grouped(held)
+            for spec, held in zip(self._candidates, self._assigned, strict=True)
+        }

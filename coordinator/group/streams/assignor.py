@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from odradek.coordinator.group.modern.records import flat, grouped
 from odradek.coordinator.group.streams.records import TasksTuple
 
 TaskId = tuple[str, int]
@@ -98,9 +99,9 @@ class _StickyAssignment:
             self._loads[member_id] = 0
             self._process_loads[process_id] = 0
             self._active[member_id], self._standby[member_id] = set(), set()
-            for task in _task_ids(before.active):
+            for task in flat(before.active):
                 self._previous_active[task] = member_id
-            for task in (*_task_ids(before.standby), *_task_ids(before.warmup)):
+            for task in flat(before.standby, before.warmup):
                 self._previous_standby[task].append(member_id)
 
     def _assign(self, member_id: str, task: TaskId, place: dict[str, set[TaskId]]) -> None:
@@ -197,17 +198,6 @@ class _StickyAssignment:
 
     def build(self) -> dict[str, TasksTuple]:
         return {
-            member_id: TasksTuple(_by_subtopology(tasks), _by_subtopology(self._standby[member_id]))
+            member_id: TasksTuple(grouped(tasks), grouped(self._standby[member_id]))
             for member_id, tasks in self._active.items()
         }
-
-
-def _task_ids(tasks: Mapping[str, frozenset[int]]) -> Iterable[TaskId]:
-    return ((subtopology, index) for subtopology, found in tasks.items() for index in found)
-
-
-def _by_subtopology(tasks: Iterable[TaskId]) -> dict[str, frozenset[int]]:
-    found: dict[str, set[int]] = defaultdict(set)
-    for subtopology, index in sorted(tasks):
-        found[subtopology].add(index)
-    return {subtopology: frozenset(indexes) for subtopology, indexes in found.items()}

@@ -20,6 +20,7 @@ from odradek.coordinator.group.modern.group import (
     ModernGroupState,
     ModernTimers,
 )
+from odradek.coordinator.group.modern.records import flat
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.streams.records import (
     NO_TASKS,
@@ -86,13 +87,13 @@ class StreamsGroup(
         process_id = self._process_of(member_id)
         if old is not None:
             self._count_held(old, process_id, -1)
-            for task in _active_of(old):
+            for task in flat(old.assigned.active, old.pending_revocation.active):
                 # In a compacted log the record of the new runner may come first.
                 if self._runners.get(task) == member_id:
                     self._runners.remove(task)
         if current is not None:
             self._count_held(current, process_id, 1)
-            for task in _active_of(current):
+            for task in flat(current.assigned.active, current.pending_revocation.active):
                 self._runners.put(task, member_id)
         super()._replay_current(member_id, current)
 
@@ -101,9 +102,8 @@ class StreamsGroup(
         return "" if member is None else member.process_id
 
     def _count_held(self, current: StreamsCurrentAssignment, process_id: str, step: int) -> None:
-        for held in (current.assigned, current.pending_revocation):
-            for subtopology, index in tasks_of(held):
-                count(self._held, (subtopology, index, process_id), step)
+        for subtopology, index in flat(*current.assigned, *current.pending_revocation):
+            count(self._held, (subtopology, index, process_id), step)
 
     def _tables(self) -> tuple[TimelineTable[Any, Any], ...]:
         return (*super()._tables(), self._topologies)
@@ -145,7 +145,7 @@ class StreamsGroup(
 
     def pending_count(self, current: StreamsCurrentAssignment) -> int:
         """See ModernGroup."""
-        return sum(1 for _ in tasks_of(current.pending_revocation))
+        return sum(1 for _ in flat(*current.pending_revocation))
 
     def runner(self, subtopology: str, index: int) -> str | None:
         """The member that runs the task or still has to revoke it."""
@@ -157,24 +157,8 @@ class StreamsGroup(
         return self._held.get((subtopology, index, process_id)) or 0
 
 
-def _active_of(current: StreamsCurrentAssignment) -> Iterator[tuple[str, int]]:
-    for held in (current.assigned, current.pending_revocation):
-        for subtopology, epochs in held.active.items():
-            for index in epochs:
-                yield subtopology, index
-
-
-def tasks_of(held: TasksTupleWithEpochs) -> Iterator[tuple[str, int]]:
-    """All tasks, in whatever role: (subtopology, partition)."""
-    for tasks in held:
-        for subtopology, indexes in tasks.items():
-            for index in indexes:
-                yield subtopology, index
-
-
 def tasks_by_role(held: TasksTupleWithEpochs | TasksTuple) -> Iterator[tuple[int, str, int]]:
     """All tasks with their roles: (0 active, 1 standby, 2 warm-up; subtopology, partition)."""
     for role, tasks in enumerate(held):
-        for subtopology, indexes in tasks.items():
-            for index in indexes:
-                yield role, subtopology, index
+        for subtopology, index in flat(tasks):
+            yield role, subtopology, index

@@ -45,8 +45,9 @@ from odradek.coordinator.group.modern.heartbeats import (
     store_member,
 )
 from odradek.coordinator.group.modern.reconciliation import is_reconciled_to
+from odradek.coordinator.group.modern.records import flat
 from odradek.coordinator.group.step import GroupStep
-from odradek.coordinator.group.streams.group import StreamsGroup, tasks_by_role, tasks_of
+from odradek.coordinator.group.streams.group import StreamsGroup, tasks_by_role
 from odradek.coordinator.group.streams.reconciliation import TASKS, TaskRole
 from odradek.coordinator.group.streams.records import (
     StoredPair,
@@ -223,7 +224,7 @@ def _check_owned_tasks(
 ) -> None:
     """Whether the member has tasks that there are, or were when it was given them; else ApiError:
     a topic may have been made again with fewer partitions."""
-    held = {*tasks_of(current.assigned), *tasks_of(current.pending_revocation)}
+    held = set(flat(*current.assigned, *current.pending_revocation))
     for tasks in owned:
         for subtopology, indexes in tasks.items():
             if all((subtopology, index) in held for index in indexes):
@@ -333,7 +334,7 @@ def _maybe_reconcile(
         return before
     runners = (None, member_id, resolved.replaced_id)
     # What it has itself is no obstacle to its having it in another role: it gave that up.
-    mine = {*tasks_of(before.assigned), *tasks_of(before.pending_revocation)}
+    mine = set(flat(*before.assigned, *before.pending_revocation))
     stored = resolved.member
 
     def is_free(role: TaskRole, subtopology: str, index: int) -> bool:

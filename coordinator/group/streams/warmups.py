@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
+from odradek.coordinator.group.modern.records import flat, grouped
 from odradek.coordinator.group.streams.assignor import StreamsMemberSpec, TaskId
 from odradek.coordinator.group.streams.records import Tasks, TasksTuple
 
@@ -59,10 +60,10 @@ class _WarmupAssignment:
     ) -> None:
         self._process_of = {each.member_id: each.process_id for each in specs}
         self._previous_owner = {
-            task: each.member_id for each in specs for task in _ids(each.before.active)
+            task: each.member_id for each in specs for task in flat(each.before.active)
         }
         self._previous_warmups = {
-            (each.process_id, task) for each in specs for task in _ids(each.before.warmup)
+            (each.process_id, task) for each in specs for task in flat(each.before.warmup)
         }
         self._reporting_processes = {
             self._process_of[name] for name in lags if name in self._process_of
@@ -75,12 +76,12 @@ class _WarmupAssignment:
             if lag <= ACCEPTABLE_LAG
         }
         self._target_owner = {
-            task: name for name, each in targets.items() for task in _ids(each.active)
+            task: name for name, each in targets.items() for task in flat(each.active)
         }
         self._standby_owner = {
             (self._process_of[name], task): name
             for name, each in targets.items()
-            for task in _ids(each.standby)
+            for task in flat(each.standby)
         }
         self._warmups: dict[TaskId, str] = {}
         self._members = list(targets)
@@ -114,27 +115,17 @@ class _WarmupAssignment:
             self._warmups[task] = new_owner
 
     def build(self) -> dict[str, TasksTuple]:
-        stands_by = [(task, name) for (_, task), name in self._standby_owner.items()]
-        active, standby, warmup = (
-            _by_member(place)
-            for place in (self._target_owner.items(), stands_by, self._warmups.items())
-        )
+        standby = ((task, name) for (_, task), name in self._standby_owner.items())
+        owners = (self._target_owner.items(), standby, self._warmups.items())
+        by_role = [_by_member(pairs) for pairs in owners]
         return {
-            name: TasksTuple(_frozen(active[name]), _frozen(standby[name]), _frozen(warmup[name]))
+            name: TasksTuple(*(grouped(by_member[name]) for by_member in by_role))
             for name in self._members
         }
 
 
-def _ids(tasks: Tasks) -> list[TaskId]:
-    return [(subtopology, index) for subtopology, found in tasks.items() for index in found]
-
-
-def _by_member(place: Iterable[tuple[TaskId, str]]) -> dict[str, dict[str, set[int]]]:
-    found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    for (subtopology, index), name in sorted(place):
-        found[name][subtopology].add(index)
+def _by_member(owners: Iterable[tuple[TaskId, str]]) -> dict[str, list[TaskId]]:
+    found: dict[str, list[TaskId]] = defaultdict(list)
+    for task, name in owners:
+        found[name].append(task)
     return found
-
-
-def _frozen(tasks: Mapping[str, set[int]]) -> dict[str, frozenset[int]]:
-    return {subtopology: frozenset(indexes) for subtopology, indexes in tasks.items()}
