@@ -39,6 +39,8 @@ anyway, so that a change reaches members before the configured interval has pass
 
 from typing import Final
 
+import msgspec
+
 from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.consumer.reconciliation import PARTITIONS
 from odradek.coordinator.group.consumer.records import (
@@ -58,6 +60,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     resolve_member,
     schedule_session_timeout,
     store_member,
+    with_sent,
 )
 from odradek.coordinator.group.modern.reconciliation import is_reconciled_to
 from odradek.coordinator.group.modern.target_assignment import assignment_due_ms
@@ -283,42 +286,33 @@ def _updated(
     member: ConsumerGroupMember | None, command: Command, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupMember:
     """The member with the fields of the request; null stands for no change."""
-    if member is not None and _is_unchanged(member, command, request):
-        return member
-    known = member or ConsumerGroupMember()
-    names = request.subscribed_topic_names
-    regex = request.subscribed_topic_regex
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
-    updated = ConsumerGroupMember(
-        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
-        client_id=command.client_id,
-        client_host=command.client_host,
-        topic_names=known.topic_names if names is None else tuple(sorted(set(names))),
-        # An empty expression takes one back.
-        topic_regex=known.topic_regex if regex is None else regex or None,
-        rebalance_timeout_ms=known.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-        server_assignor=known.server_assignor
-        if request.server_assignor is None
-        else request.server_assignor,
-    )
-    return known if updated == member else updated
-
-
-def _is_unchanged(
-    member: ConsumerGroupMember, command: Command, request: ConsumerGroupHeartbeatRequest
-) -> bool:
-    """Whether a heartbeat says nothing of the member itself, as most do."""
-    return (
-        request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
-        and request.rebalance_timeout_ms == -1
+    # Most heartbeats have no field of the member itself.
+    if (
+        member is not None
+        and names is None
+        and regex is None
+        and timeout_ms == -1
         and request.server_assignor is None
         and request.rack_id is None
         and request.instance_id in (None, member.instance_id)
         and command.client_id == member.client_id
         and command.client_host == member.client_host
         and member.classic is None
+    ):
+        return member
+    known = member or ConsumerGroupMember()
+    # An empty expression removes the stored one.
+    topic_regex = known.topic_regex if regex is None else regex or None
+    return with_sent(
+        msgspec.structs.replace(known, topic_regex=topic_regex, classic=None),
+        command,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        topic_names=None if names is None else tuple(sorted(set(names))),
+        rebalance_timeout_ms=None if timeout_ms == -1 else timeout_ms,
+        server_assignor=request.server_assignor,
     )
 
 

@@ -23,6 +23,7 @@ from odradek.coordinator.group.modern.reconciliation import (
 from odradek.coordinator.group.modern.records import CurrentAssignment, MemberState
 from odradek.coordinator.group.modern.target_assignment import TargetAssignmentBuilder
 from odradek.coordinator.group.step import GroupStep
+from odradek.coordinator.outcome import Command
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
 from odradek.protocol.errors import ApiError, ErrorCode
 
@@ -43,6 +44,7 @@ _LOOP_DELAY_FACTOR: Final = 5
 M = TypeVar("M", bound=GroupMember)
 C = TypeVar("C", bound=CurrentAssignment)
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ResolvedMember(msgspec.Struct, Generic[M, C], frozen=True):
@@ -199,6 +201,14 @@ def check_group_size(group: ModernGroup[Any, Any, Any, Any], step: GroupStep) ->
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The {group.group_type} group has reached its maximum capacity of {size_max} members.",
         )
+
+
+def with_sent(member: S, command: Command, **sent: object) -> S:
+    """The member with the fields that a heartbeat has sent; None stands for no change."""
+    changed = {name: value for name, value in sent.items() if value is not None}
+    return msgspec.structs.replace(
+        member, client_id=command.client_id, client_host=command.client_host, **changed
+    )
 
 
 def store_member(

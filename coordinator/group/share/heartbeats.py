@@ -30,6 +30,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     resolve_member,
     schedule_session_timeout,
     store_member,
+    with_sent,
 )
 from odradek.coordinator.group.modern.target_assignment import assignment_due_ms
 from odradek.coordinator.group.share.group import ShareGroup
@@ -149,15 +150,13 @@ def _updated(
         and command.client_host == member.client_host
     ):
         return member
-    known = member or ShareGroupMember()
     names = request.subscribed_topic_names
-    updated = ShareGroupMember(
-        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
-        client_id=command.client_id,
-        client_host=command.client_host,
-        topic_names=known.topic_names if names is None else tuple(sorted(set(names))),
+    return with_sent(
+        member or ShareGroupMember(),
+        command,
+        rack_id=request.rack_id,
+        topic_names=None if names is None else tuple(sorted(set(names))),
     )
-    return known if updated == member else updated
 
 
 def _assignment(current: ShareCurrentAssignment) -> ShareGroupHeartbeatAssignment:

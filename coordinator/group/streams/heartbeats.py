@@ -43,6 +43,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     resolve_member,
     schedule_session_timeout,
     store_member,
+    with_sent,
 )
 from odradek.coordinator.group.modern.reconciliation import is_reconciled_to
 from odradek.coordinator.group.modern.records import flat
@@ -264,47 +265,33 @@ def _updated(
     member: StreamsGroupMember | None, command: Command, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupMember:
     """The member with the fields of the request; null stands for no change."""
-    if member is not None and _is_unchanged(member, command, request):
-        return member
-    known = member or StreamsGroupMember()
-    endpoint, tags = request.user_endpoint, request.client_tags
+    topology, endpoint, tags = request.topology, request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
-    updated = StreamsGroupMember(
-        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
-        client_id=command.client_id,
-        client_host=command.client_host,
-        rebalance_timeout_ms=known.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-        topology_epoch=(
-            known.topology_epoch if request.topology is None else request.topology.epoch
-        ),
-        process_id=known.process_id if request.process_id is None else request.process_id,
-        endpoint=known.endpoint
-        if endpoint is None
-        else StreamsEndpoint(endpoint.host, endpoint.port),
-        client_tags=(
-            known.client_tags
-            if tags is None
-            else tuple(sorted(StoredPair(tag.key, tag.value) for tag in tags))
-        ),
-    )
-    return known if updated == member else updated
-
-
-def _is_unchanged(
-    member: StreamsGroupMember, command: Command, request: StreamsGroupHeartbeatRequest
-) -> bool:
-    """Whether a heartbeat says nothing of the member itself, as most do."""
-    return (
-        request.topology is None
+    # Most heartbeats have no field of the member itself.
+    if (
+        member is not None
+        and topology is None
         and request.process_id is None
-        and request.user_endpoint is None
-        and request.client_tags is None
-        and request.rebalance_timeout_ms == -1
+        and endpoint is None
+        and tags is None
+        and timeout_ms == -1
         and request.rack_id is None
         and request.instance_id in (None, member.instance_id)
         and command.client_id == member.client_id
         and command.client_host == member.client_host
+    ):
+        return member
+    pairs = (StoredPair(tag.key, tag.value) for tag in tags or ())
+    return with_sent(
+        member or StreamsGroupMember(),
+        command,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=None if timeout_ms == -1 else timeout_ms,
+        topology_epoch=None if topology is None else topology.epoch,
+        process_id=request.process_id,
+        endpoint=None if endpoint is None else StreamsEndpoint(endpoint.host, endpoint.port),
+        client_tags=None if tags is None else tuple(sorted(pairs)),
     )
 
 
