@@ -11,7 +11,7 @@ here that assigns partitions; made by node/router/shards/group_coordinator_type.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -59,6 +59,20 @@ class TopicCatalog:
         """The name of a topic that exists."""
         topic = self._by_id.get(topic_id)
         return None if topic is None else topic.name
+
+    def existing(self, names: Iterable[str]) -> dict[str, TopicDigest]:
+        """Those of the topics that exist, by name."""
+        topics = ((name, self.topic(name)) for name in names)
+        return {name: topic for name, topic in topics if topic is not None}
+
+    def named(
+        self, partitions: Mapping[Uuid, Iterable[int]]
+    ) -> Iterator[tuple[Uuid, str, list[int]]]:
+        """Topic id, name and sorted partitions of those of the topics that exist."""
+        for topic_id, indexes in partitions.items():
+            name = self.name_of(topic_id)
+            if name is not None:
+                yield topic_id, name, sorted(indexes)
 
     def _digest(self, topic: TopicImage) -> TopicDigest:
         racks: tuple[frozenset[str], ...] = ()

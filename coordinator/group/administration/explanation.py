@@ -15,7 +15,7 @@ from odradek.coordinator.group.classic.members import ClassicGroupMember
 from odradek.coordinator.group.events import GroupEvent
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import RebalanceTimings
-from odradek.coordinator.group.modern.group import ModernGroup, ModernGroupState
+from odradek.coordinator.group.modern.group import AnyGroup, ModernGroupState
 from odradek.coordinator.group.modern.heartbeats import LEAVE_GROUP_STATIC_EPOCH
 from odradek.coordinator.group.modern.records import MemberState
 from odradek.coordinator.group.requests import ExplainGroup
@@ -221,7 +221,7 @@ class _ModernProgress(NamedTuple):
 
 def _fill_modern(
     explained: ExplainedGroup,
-    group: ModernGroup[Any, Any, Any, Any],
+    group: AnyGroup,
     timings: RebalanceTimings,
     told: _ModernProgress,
 ) -> None:
@@ -264,11 +264,10 @@ def _fill_modern(
 def _named(
     partitions: Mapping[Uuid, Collection[int]], topics: TopicCatalog
 ) -> list[TopicPartitions]:
-    named = ((topics.name_of(topic_id), indexes) for topic_id, indexes in partitions.items())
     return [
-        TopicPartitions(name=name, partitions=sorted(indexes))
-        for name, indexes in named
-        if name is not None and indexes
+        TopicPartitions(name=name, partitions=indexes)
+        for _, name, indexes in topics.named(partitions)
+        if indexes
     ]
 
 

@@ -34,6 +34,8 @@ class MemberSpec(NamedTuple):
 
 Topics: TypeAlias = Mapping[Uuid, TopicDigest]
 Assignment: TypeAlias = dict[str, dict[Uuid, frozenset[int]]]
+_Kept: TypeAlias = dict[str, list[TopicPartition]]
+"""The partitions of each member, while they are assigned."""
 
 
 def assign(name: str, specs: Sequence[MemberSpec], topics: Topics) -> Assignment:
@@ -57,10 +59,10 @@ def _uniform(specs: Sequence[MemberSpec], topics: Topics) -> Mapping[str, Iterab
 
 def _retain_current(
     specs: Sequence[MemberSpec], topics: Topics
-) -> tuple[dict[str, list[TopicPartition]], list[TopicPartition]]:
+) -> tuple[_Kept, list[TopicPartition]]:
     """The partitions that members keep before balancing, and the unassigned ones, sorted."""
     taken: dict[Uuid, set[int]] = {}
-    kept: dict[str, list[TopicPartition]] = {}
+    kept: _Kept = {}
     subscribed: set[Uuid] = set()
     for spec in specs:
         mine = kept[spec.member_id] = []
@@ -95,12 +97,7 @@ class _HomogeneousAssignment:
     that keep one more, so that as few partitions as possible move.
     """
 
-    def __init__(
-        self,
-        specs: Sequence[MemberSpec],
-        topics: Topics,
-        kept: dict[str, list[TopicPartition]],
-    ) -> None:
+    def __init__(self, specs: Sequence[MemberSpec], topics: Topics, kept: _Kept) -> None:
         self._topics = topics
         self._kept = kept
         self._rack_of = {member.member_id: member.rack_id for member in specs}
@@ -184,12 +181,7 @@ class _HeterogeneousAssignment:
     Lovasz, Tamir: Semi-matchings for bipartite graphs and load balancing, theorem 3.1).
     """
 
-    def __init__(
-        self,
-        specs: Sequence[MemberSpec],
-        topics: Topics,
-        kept: dict[str, list[TopicPartition]],
-    ) -> None:
+    def __init__(self, specs: Sequence[MemberSpec], topics: Topics, kept: _Kept) -> None:
         self._topics = topics
         self._kept = kept
         self._rack_of = {member.member_id: member.rack_id for member in specs}

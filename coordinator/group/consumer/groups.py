@@ -380,13 +380,11 @@ def _described(
     topics: Mapping[Uuid, Collection[int]], step: GroupStep
 ) -> ConsumerGroupDescribeAssignment:
     """Partitions with their topics' names; topics that are gone are left out, as in Kafka."""
-    named = ((topic_id, step.topics.name_of(topic_id), found) for topic_id, found in topics.items())
     return ConsumerGroupDescribeAssignment(
         topic_partitions=[
             ConsumerGroupDescribeTopicPartitions(
-                topic_id=topic_id, topic_name=name, partitions=sorted(indexes)
+                topic_id=topic_id, topic_name=name, partitions=partitions
             )
-            for topic_id, name, indexes in named
-            if name is not None
+            for topic_id, name, partitions in step.topics.named(topics)
         ]
     )

@@ -120,11 +120,10 @@ def by_id(partitions: Collection[TopicPartitions], topics: TopicCatalog) -> Part
 
 def assignment_bytes(current: ConsumerCurrentAssignment, topics: TopicCatalog) -> bytes:
     """The assignment that SyncGroup returns to a classic member."""
-    named = []
-    for topic_id, epochs in current.assigned.items():
-        name = topics.name_of(topic_id)
-        if name is not None:
-            named.append(TopicPartitions(name=name, partitions=sorted(epochs)))
+    named = [
+        TopicPartitions(name=name, partitions=partitions)
+        for _, name, partitions in topics.named(current.assigned)
+    ]
     named.sort(key=lambda topic: topic.name)
     assignment = ConsumerProtocolAssignment(assigned_partitions=named)
     return encode_assignment(assignment, ASSIGNMENT_VERSION)

@@ -79,7 +79,9 @@ class ConsumerTargetAssignmentBuilder(
 
     def hash(self, topics: TopicCatalog) -> int:
         """The hash of the topics that the group will read."""
-        return metadata_hash(self._topics(topics).values(), with_racks=self.has_racks)
+        return metadata_hash(
+            topics.existing(self.topic_names()).values(), with_racks=self.has_racks
+        )
 
     def start_epoch(self, step: GroupStep) -> GroupEpoch:
         """See TargetAssignmentBuilder. Expressions that no member uses any more go."""
@@ -95,7 +97,7 @@ class ConsumerTargetAssignmentBuilder(
 
     def targets(self, _epoch: GroupEpoch, step: GroupStep) -> Mapping[str, Partitions]:
         """See TargetAssignmentBuilder. Partitions that are being rewound are not assigned."""
-        topics = self._topics(step.topics)
+        topics = step.topics.existing(self.topic_names())
         by_id = {topic.topic_id: topic for topic in topics.values()}
         assignor = choose_assignor(self.members().values(), step.settings)
         targets = assign(assignor, self._member_specs(topics), by_id)
@@ -120,11 +122,6 @@ class ConsumerTargetAssignmentBuilder(
             target = self.target(member_id)
             specs.append(MemberSpec(member_id, member.instance_id, member.rack_id, ids, target))
         return specs
-
-    def _topics(self, catalog: TopicCatalog) -> dict[str, TopicDigest]:
-        """The topics that members subscribe to, as far as they exist, by name."""
-        topics = ((name, catalog.topic(name)) for name in self.topic_names())
-        return {name: topic for name, topic in topics if topic is not None}
 
 
 def without(partitions: Partitions, others: Partitions) -> Partitions:

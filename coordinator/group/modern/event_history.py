@@ -8,11 +8,11 @@ the records are replayed; read by `administration.explanation`.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from odradek.coordinator.group.events import EventBuffer, EventKind, GroupEvent
 from odradek.coordinator.group.group_record import GroupRecord
-from odradek.coordinator.group.modern.group import ModernGroup
+from odradek.coordinator.group.modern.group import AnyGroup
 from odradek.coordinator.group.modern.records import (
     CurrentAssignment,
     CurrentRecord,
@@ -23,8 +23,6 @@ from odradek.coordinator.group.modern.records import (
     TargetRecord,
 )
 from odradek.coordinator.outcome import Command
-
-_Group: TypeAlias = ModernGroup[Any, Any, Any, Any]
 
 
 def heartbeat_reason(command: Command, member_epoch: int) -> str:
@@ -93,14 +91,14 @@ class EventHistory:
         """Something has happened that does not show in the group's own records."""
         self._buffers.setdefault(group_id, EventBuffer()).add(at_ms, kind, "", reason)
 
-    def add_loaded(self, group: _Group, now_ms: int) -> None:
+    def add_loaded(self, group: AnyGroup, now_ms: int) -> None:
         """The coordinator has loaded the group. An Empty group gets no event."""
         if not group.is_empty:
             self.add(group.group_id, now_ms, EventKind.LOADED, "")
 
     def add_records(
         self,
-        group: _Group,
+        group: AnyGroup,
         records: Sequence[GroupRecord],
         now_ms: int,
         why: str,
@@ -142,7 +140,7 @@ class EventHistory:
 
 
 def _add_assignment_event(
-    group: _Group,
+    group: AnyGroup,
     member_id: str,
     current: CurrentAssignment,
     buffer: EventBuffer,

@@ -328,6 +328,9 @@ class ModernGroup(Generic[M, T, C, E]):
         return [(name, self.group_id, member_id) for name in names if name is not None]
 
 
+AnyGroup: TypeAlias = ModernGroup[Any, Any, Any, Any]
+
+
 def _settled_at(current: CurrentAssignment | None) -> int | None:
     """The epoch at which a member has reached its target; None if it has not."""
     is_settled = current is not None and current.state is MemberState.STABLE

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from odradek.coordinator.group.deleted_groups import drop_deleted
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import EventHistory
-from odradek.coordinator.group.modern.group import ModernGroup
+from odradek.coordinator.group.modern.group import AnyGroup
 from odradek.coordinator.group.modern.heartbeats import schedule_session_timeout
 from odradek.coordinator.group.modern.records import EpochRecord, MemberState, ModernRecord
 from odradek.coordinator.group.requests import CommitRequest, CommitTopic, UpdateTopics
@@ -41,7 +41,7 @@ GroupTypeOf: TypeAlias = Callable[[str], str | None]
 """The type of the group that has an id ("classic", "consumer", ...), None if there is no group. A
 group that has nothing but offsets is a classic one."""
 
-G = TypeVar("G", bound=ModernGroup[Any, Any, Any, Any])
+G = TypeVar("G", bound=AnyGroup)
 
 
 def with_error_response(

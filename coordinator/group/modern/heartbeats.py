@@ -12,12 +12,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from odradek.coordinator.group.modern.group import GroupMember, ModernGroup
+from odradek.coordinator.group.modern.group import AnyGroup, GroupMember, ModernGroup
 from odradek.coordinator.group.modern.reconciliation import (
     AssignmentUnit,
     FencedMember,
     IsFree,
-    is_reconciled_to,
     reconcile,
 )
 from odradek.coordinator.group.modern.records import CurrentAssignment, MemberState
@@ -82,9 +81,7 @@ def check_texts(
 # -- the member's identity ------------------------------------------------------------------------
 
 
-def check_member(
-    group: ModernGroup[Any, Any, Any, Any], member_id: str, instance_id: str | None
-) -> None:
+def check_member(group: AnyGroup, member_id: str, instance_id: str | None) -> None:
     """Whether there is such a member and the instance id, if there is one, is its own; else
     ApiError."""
     check_instance_id(group, member_id, instance_id)
@@ -92,9 +89,7 @@ def check_member(
         raise unknown_member(group.group_id, member_id)
 
 
-def check_instance_id(
-    group: ModernGroup[Any, Any, Any, Any], member_id: str, instance_id: str | None
-) -> None:
+def check_instance_id(group: AnyGroup, member_id: str, instance_id: str | None) -> None:
     """Whether the instance id, if there is one, is the member's.
 
     ApiError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if it is another member's.
@@ -121,7 +116,7 @@ def unknown_member(group_id: str, member_id: str) -> ApiError:
     )
 
 
-def fenced(group: ModernGroup[Any, Any, Any, Any], why: str) -> ApiError:
+def fenced(group: AnyGroup, why: str) -> ApiError:
     """The member must rejoin."""
     return ApiError(
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -134,7 +129,7 @@ def fenced(group: ModernGroup[Any, Any, Any, Any], why: str) -> ApiError:
 
 
 def resolve_member(
-    group: ModernGroup[Any, Any, Any, Any],
+    group: AnyGroup,
     member_id: str,
     epoch: int,
     instance_id: str | None,
@@ -180,9 +175,7 @@ def resolve_member(
     return ResolvedMember(member_id, member, current)
 
 
-def replacement(
-    group: ModernGroup[Any, Any, Any, Any], member_id: str, holder: str
-) -> ResolvedMember[Any, Any]:
+def replacement(group: AnyGroup, member_id: str, holder: str) -> ResolvedMember[Any, Any]:
     """A member that takes the place of a static one, with what that one owns."""
     current = msgspec.structs.replace(
         group.current(holder),
@@ -193,7 +186,7 @@ def replacement(
     return ResolvedMember(member_id, group.member(holder), current, holder)
 
 
-def check_group_size(group: ModernGroup[Any, Any, Any, Any], step: GroupStep) -> None:
+def check_group_size(group: AnyGroup, step: GroupStep) -> None:
     """Whether the group may have one more member; else ApiError."""
     size_max = group.settings_of(step.settings, group.group_id).max_size
     if group.member_count >= size_max:
@@ -246,8 +239,6 @@ def maybe_reconcile(
     """The member's next step towards its target (epoch, what it shall own), written if there is
     one."""
     before = resolved.current
-    if is_reconciled_to(before, goal[0]):
-        return before
     try:
         current = reconcile(
             before, unit, target_epoch=goal[0], target=goal[1], owned=owned, is_free=is_free
@@ -275,9 +266,7 @@ def schedule_session_timeout(
     step.set_timer(group.session_key(member_id), step.now_ms + timeout_ms)
 
 
-def heartbeat_interval_ms(
-    group: ModernGroup[Any, Any, Any, Any], step: GroupStep, *, is_busy: bool
-) -> int:
+def heartbeat_interval_ms(group: AnyGroup, step: GroupStep, *, is_busy: bool) -> int:
     """When one of all the members of this process should come again.
 
     What was set for its group is kept to while nothing happens there. Else members come as often
@@ -299,7 +288,7 @@ def heartbeat_interval_ms(
 # -- leaving --------------------------------------------------------------------------------------
 
 
-def leave_static(group: ModernGroup[Any, Any, Any, Any], member_id: str, step: GroupStep) -> None:
+def leave_static(group: AnyGroup, member_id: str, step: GroupStep) -> None:
     """A static member leaves temporarily (-2): it keeps its assignment until its session ends."""
     left = msgspec.structs.replace(
         group.current(member_id),
@@ -320,7 +309,7 @@ def remove_members(
     builder.assign_if_due(builder.start_epoch(step), step)
 
 
-def forget_member(group: ModernGroup[Any, Any, Any, Any], member_id: str, step: GroupStep) -> None:
+def forget_member(group: AnyGroup, member_id: str, step: GroupStep) -> None:
     """Write that a member is gone, and cancel its timers."""
     group_id, records = group.group_id, group.records
     step.records += (

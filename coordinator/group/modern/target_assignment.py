@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from odradek.coordinator.group.modern.group import GroupMember, ModernGroup
+from odradek.coordinator.group.modern.group import AnyGroup, GroupMember, ModernGroup
 from odradek.coordinator.group.modern.records import GroupEpoch, TargetEpoch
 from odradek.coordinator.group.step import GroupStep
 
@@ -104,7 +104,7 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
         return targets
 
 
-def assignment_due_ms(group: ModernGroup[Any, Any, Any, Any], step: GroupStep) -> int:
+def assignment_due_ms(group: AnyGroup, step: GroupStep) -> int:
     """The time from which on the interval allows another target assignment."""
     assigned_at_ms = group.assigned_at_ms
     # A clock that was set back must not put it off.

@@ -393,20 +393,15 @@ class ShareGroups(GroupType[ShareGroup]):
         self, group: ShareGroup, names: Mapping[Uuid, str], step: GroupStep
     ) -> dict[Uuid, frozenset[int]]:
         """Write that the states of these topics go; returns the partitions to delete them of."""
-        topics = {}
         states = group.states
-        for topic_id, name in names.items():
-            digest = step.topics.topic(name)
-            is_it = digest is not None and digest.topic_id == topic_id
-            existing = range(digest.partition_count if is_it and digest is not None else 0)
-            topics[topic_id] = (
-                changes.indexes_of(states.initializing, topic_id)
-                | changes.indexes_of(states.initialized, topic_id)
-                | frozenset(existing if topic_id in states.deleting else ())
-            )
-        builder = ShareTargetAssignmentBuilder(group)
-        builder.store_states(changes.deleting(states, names), step)
-        return topics
+        ShareTargetAssignmentBuilder(group).store_states(changes.deleting(states, names), step)
+        deleted_before = changes.all_partitions(states.deleting, step.topics)
+        return {
+            topic_id: changes.indexes_of(states.initializing, topic_id)
+            | changes.indexes_of(states.initialized, topic_id)
+            | deleted_before.get(topic_id, frozenset())
+            for topic_id in names
+        }
 
     def has_states(self, group_id: str) -> bool:
         """Whether states must be deleted before the group can be."""

@@ -124,15 +124,12 @@ def _update_member(
     known, member_id = resolved.member, resolved.member_id
     is_changed = member is not known and member != known
     goal = group.target_epoch, group.target(member_id)
-    is_due = group.epoch > goal[0] and step.now_ms >= assignment_due_ms(group, step)
-    if not is_changed and not is_due:
+    if not is_changed and (group.epoch <= goal[0] or step.now_ms < assignment_due_ms(group, step)):
         return goal
     builder = ShareTargetAssignmentBuilder(group)
     if is_changed:
         store_member(builder, resolved, member, step)
     needs_epoch = known is None or known.topic_names != member.topic_names
-    if not needs_epoch and not is_due:
-        return goal
     epoch = builder.start_epoch(step) if needs_epoch else group.stored_epoch
     targets = builder.assign_if_due(epoch, step)
     return goal if targets is None else (epoch.epoch, targets[member_id])

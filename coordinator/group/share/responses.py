@@ -38,14 +38,11 @@ def _assignment(
     group: ShareGroup, member_id: str, topics: TopicCatalog
 ) -> ShareGroupDescribeAssignment:
     """Partitions with their topics' names; topics that are gone are left out, as in Kafka."""
-    assigned = group.current(member_id).assigned
-    named = ((topic_id, topics.name_of(topic_id), found) for topic_id, found in assigned.items())
     return ShareGroupDescribeAssignment(
         topic_partitions=[
             ShareGroupDescribeTopicPartitions(
-                topic_id=topic_id, topic_name=name, partitions=sorted(indexes)
+                topic_id=topic_id, topic_name=name, partitions=partitions
             )
-            for topic_id, name, indexes in named
-            if name is not None
+            for topic_id, name, partitions in topics.named(group.current(member_id).assigned)
         ]
     )

@@ -20,7 +20,6 @@ from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, InitializeS
 from odradek.coordinator.group.share.state_partitions import initializing, missing
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.topics import Partitions, TopicCatalog, TopicDigest, metadata_hash
-from odradek.coordinator.outcome import NO_REQUEST
 
 
 class ShareTargetAssignmentBuilder(
@@ -35,7 +34,7 @@ class ShareTargetAssignmentBuilder(
 
     def hash(self, topics: TopicCatalog) -> int:
         """The hash of the topics that the group will read."""
-        return metadata_hash(self._topics(topics).values(), with_racks=False)
+        return metadata_hash(topics.existing(self.topic_names()).values(), with_racks=False)
 
     def start_epoch(self, step: GroupStep) -> GroupEpoch:
         """See TargetAssignmentBuilder. States that are missing are asked for in the epoch."""
@@ -49,7 +48,7 @@ class ShareTargetAssignmentBuilder(
 
     def targets(self, _epoch: GroupEpoch, step: GroupStep) -> Mapping[str, Partitions]:
         """See TargetAssignmentBuilder."""
-        topics = self._topics(step.topics)
+        topics = step.topics.existing(self.topic_names())
         specs = [
             ShareMemberSpec(
                 member_id,
@@ -60,11 +59,9 @@ class ShareTargetAssignmentBuilder(
         ]
         return assign_shared(specs, self._assignable(topics))
 
-    def _topics(self, catalog: TopicCatalog) -> dict[str, TopicDigest]:
-        """The topics that members subscribe to, as far as they exist, by name."""
-        names = {name for member in self.members().values() for name in member.topic_names}
-        topics = ((name, catalog.topic(name)) for name in names)
-        return {name: topic for name, topic in topics if topic is not None}
+    def topic_names(self) -> set[str]:
+        """Every topic that a member subscribes to."""
+        return {name for member in self.members().values() for name in member.topic_names}
 
     def _assignable(self, topics: Mapping[str, TopicDigest]) -> Partitions:
         """The partitions that exist and have a share state."""
@@ -86,20 +83,16 @@ class ShareTargetAssignmentBuilder(
 
     def ask_for_states(self, epoch: int, step: GroupStep) -> None:
         """Have states made for subscribed partitions that have none, in the given state epoch."""
-        wanted = missing(self.states, self._topics(step.topics).values())
+        wanted = missing(self.states, step.topics.existing(self.topic_names()).values())
         if wanted:
             self.store_states(initializing(self.states, wanted), step)
             step.send(initialize_states(self.group.group_id, epoch, wanted))
 
 
 def initialize_states(group_id: str, epoch: int, topics: TopicStates) -> InitializeStates:
-    """The instruction to make states that say nothing yet."""
-    return InitializeStates(
-        group_id,
-        epoch,
-        {
-            topic_id: dict.fromkeys(sorted(indexes), UNKNOWN_OFFSET)
-            for topic_id, (_, indexes) in topics.items()
-        },
-        NO_REQUEST,
-    )
+    """The instruction to initialize states without a start offset."""
+    offsets = {
+        topic_id: dict.fromkeys(sorted(indexes), UNKNOWN_OFFSET)
+        for topic_id, (_, indexes) in topics.items()
+    }
+    return InitializeStates(group_id, epoch, offsets)

@@ -25,6 +25,7 @@ from odradek.coordinator.group.modern.records import (
     epochs_of,
     modern_format,
 )
+from odradek.protocol.messages.streams import KeyValue, StreamsGroupEndpoint, TaskIds
 from odradek.protocol.schema import (
     array,
     int8,
@@ -34,7 +35,6 @@ from odradek.protocol.schema import (
     optional,
     string,
     struct,
-    uint16,
 )
 
 Tasks: TypeAlias = Mapping[str, frozenset[int]]
@@ -196,23 +196,11 @@ STREAMS_RECORDS: Final = ModernRecords(
 
 
 @struct
-class _Pair:
-    key: str = string()
-    value: str = string()
-
-
-@struct
 class _EpochValue:
     epoch: int = int32()
     metadata_hash: int = int64()
     validated_topology_epoch: int = int32(default=NOT_VALIDATED, tag=0)
-    assignment_configs: list[_Pair] = array(_Pair, tag=1)
-
-
-@struct
-class _Endpoint:
-    host: str = string()
-    port: int = uint16()
+    assignment_configs: list[KeyValue] = array(KeyValue, tag=1)
 
 
 @struct
@@ -224,14 +212,8 @@ class _MemberValue:
     rebalance_timeout_ms: int = int32()
     topology_epoch: int = int32()
     process_id: str = string()
-    endpoint: _Endpoint | None = optional(_Endpoint, nullable_since=0)
-    client_tags: list[_Pair] = array(_Pair)
-
-
-@struct
-class _TasksValue:
-    subtopology_id: str = string()
-    partitions: list[int] = array(int32)
+    endpoint: StreamsGroupEndpoint | None = optional(StreamsGroupEndpoint, nullable_since=0)
+    client_tags: list[KeyValue] = array(KeyValue)
 
 
 @struct
@@ -243,9 +225,9 @@ class _TaskEpochsValue:
 
 @struct
 class _TargetValue:
-    active: list[_TasksValue] = array(_TasksValue)
-    standby: list[_TasksValue] = array(_TasksValue)
-    warmup: list[_TasksValue] = array(_TasksValue)
+    active: list[TaskIds] = array(TaskIds)
+    standby: list[TaskIds] = array(TaskIds)
+    warmup: list[TaskIds] = array(TaskIds)
 
 
 @struct
@@ -254,11 +236,11 @@ class _CurrentValue:
     previous_member_epoch: int = int32()
     state: int = int8()
     active: list[_TaskEpochsValue] = array(_TaskEpochsValue)
-    standby: list[_TasksValue] = array(_TasksValue)
-    warmup: list[_TasksValue] = array(_TasksValue)
+    standby: list[TaskIds] = array(TaskIds)
+    warmup: list[TaskIds] = array(TaskIds)
     pending_active: list[_TaskEpochsValue] = array(_TaskEpochsValue)
-    pending_standby: list[_TasksValue] = array(_TasksValue)
-    pending_warmup: list[_TasksValue] = array(_TasksValue)
+    pending_standby: list[TaskIds] = array(TaskIds)
+    pending_warmup: list[TaskIds] = array(TaskIds)
 
 
 @struct
@@ -266,7 +248,7 @@ class _TopicValue:
     name: str = string()
     partition_count: int = int32()
     replication_factor: int = int16()
-    configs: list[_Pair] = array(_Pair)
+    configs: list[KeyValue] = array(KeyValue)
 
 
 @struct
@@ -293,14 +275,14 @@ class _TopologyValue:
     subtopologies: list[_SubtopologyValue] = array(_SubtopologyValue)
 
 
-def _tasks_values(tasks: Tasks) -> list[_TasksValue]:
+def _tasks_values(tasks: Tasks) -> list[TaskIds]:
     return [
-        _TasksValue(subtopology_id=subtopology, partitions=sorted(indexes))
+        TaskIds(subtopology_id=subtopology, partitions=sorted(indexes))
         for subtopology, indexes in tasks.items()
     ]
 
 
-def _tasks(values: list[_TasksValue]) -> Tasks:
+def _tasks(values: list[TaskIds]) -> Tasks:
     return {value.subtopology_id: frozenset(value.partitions) for value in values}
 
 

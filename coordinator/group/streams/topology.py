@@ -209,8 +209,8 @@ def topic_names(topology: Topology) -> set[str]:
 
 def configure(topology: Topology, topics: TopicCatalog) -> ConfiguredTopology:
     """What the topology needs, and what is wrong with the topics."""
-    present = [topics.topic(name) for name in topic_names(topology)]
-    digest = metadata_hash((topic for topic in present if topic is not None), with_racks=False)
+    present = topics.existing(topic_names(topology))
+    digest = metadata_hash(present.values(), with_racks=False)
     try:
         counts = _decide_partition_counts(topology, topics)
         internal = _internal_topics(topology, counts)
