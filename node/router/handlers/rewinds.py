@@ -27,7 +27,7 @@ from odradek.coordinator.group.rewind.requests import (
 from odradek.coordinator.group.rewind.rewind_tables import MOVE_COUNT_MAX
 from odradek.coordinator.group.share.requests import FindShareStates
 from odradek.coordinator.share.requests import ShareStateSummary
-from odradek.node.router.authorizer import AclOperation
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.offsets import EARLIEST
 from odradek.node.router.offset_lookup import LogBounds
@@ -101,22 +101,34 @@ async def handle_rewind_group(
     request: RewindGroupRequest, context: RequestContext, services: Services
 ) -> RewindGroupResponse:
     """Needs READ on the group and on each topic, as OffsetCommit does."""
-    _authorize(AclOperation.READ, request.group_id, context, services)
+    services.authorizer.authorize(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     try:
-        rewound = await _rewind(request, context, services)
+        result = await _rewind(request, context, services)
     except _RewindError as error:
-        return _response(error.code, error.message, (), error.partitions)
-    except ApiError as error:
-        raise _with_advice(error) from None
-    return _response(rewound.error_code, rewound.error_message, rewound.moves, rewound.refused)
-
-
-def _with_advice(error: ApiError) -> ApiError:
-    if error.code is ErrorCode.MESSAGE_TOO_LARGE:
-        return ApiError(
-            error.code, "The offsets do not fit into one record batch. Name fewer partitions."
+        result = RewindResult(
+            error_code=error.code, error_message=error.message, refused=tuple(error.partitions)
         )
-    return error
+    topics: dict[str, dict[int, RewindGroupResponsePartition]] = {}
+    for move in result.moves:
+        topics.setdefault(move.topic, {})[move.partition] = RewindGroupResponsePartition(
+            partition_index=move.partition,
+            previous_offset=move.previous,
+            actual_offset=move.offset,
+        )
+    for topic, partition, code in result.refused:
+        answers = topics.setdefault(topic, {})
+        answer = answers.setdefault(
+            partition, RewindGroupResponsePartition(partition_index=partition)
+        )
+        answer.error_code, answer.actual_offset = code, NO_OFFSET
+    return RewindGroupResponse(
+        error_code=result.error_code,
+        error_message=result.error_message,
+        topics=[
+            RewindGroupResponseTopic(name=name, partitions=list(answers.values()))
+            for name, answers in topics.items()
+        ],
+    )
 
 
 async def _rewind(
@@ -136,7 +148,19 @@ async def _rewind(
         undoes=undoes,
         timeout_ms=max(0, min(request.timeout_ms, TIMEOUT_MS_MAX)),
     )
-    return await services.group_coordinator.call(request.group_id, rewind, context)
+    return await _change_offsets(rewind, context, services)
+
+
+async def _change_offsets(
+    command: RewindGroup | TakeSnapshot | DropSnapshot, context: RequestContext, services: Services
+) -> RewindResult:
+    try:
+        return await services.group_coordinator.call(command.group_id, command, context)
+    except ApiError as error:
+        if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+            raise
+        message = "The offsets do not fit into one record batch. Name fewer partitions."
+        raise ApiError(error.code, message) from None
 
 
 async def _target(
@@ -170,7 +194,8 @@ def _requested_targets(request: RewindGroupRequest, services: Services) -> list[
             _check_position(at)
             count = 0 if topic is None else len(topic.partitions)
             if topic is None or not ALL_PARTITIONS <= at.partition_index < count:
-                unknown.append((named.name, at.partition_index))
+                error = named.name, at.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                unknown.append(error)
                 continue
             is_all = at.partition_index == ALL_PARTITIONS
             indexes = range(count) if is_all else (at.partition_index,)
@@ -181,12 +206,10 @@ def _requested_targets(request: RewindGroupRequest, services: Services) -> list[
                 # Checked before the bounds of so many logs are looked up.
                 raise _invalid(f"At most {MOVE_COUNT_MAX} partitions can be rewound at once.")
     if unknown:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        name, index = unknown[0]
+        name, index, code = unknown[0]
         is_topic = name in services.image.topics_by_name
         what = f"Partition {name}-{index}" if is_topic else f"Topic '{name}'"
-        message = f"{what} does not exist."
-        raise _RewindError(code, message, [(*partition, code) for partition in unknown])
+        raise _RewindError(code, f"{what} does not exist.", unknown)
     return wanted
 
 
@@ -215,7 +238,7 @@ async def _snapshot_targets(
             ErrorCode.RESOURCE_NOT_FOUND,
             f"Group {request.group_id} has no snapshot {request.snapshot or ''}.",
         )
-    wanted = _targets_of_moves(((move, move.offset) for move in snapshot.moves), services)
+    wanted = _targets_of_moves(snapshot.moves, services)
     if not wanted:
         raise _invalid(f"The topics of snapshot {request.snapshot} do not exist any more.")
     if request.topics is None:
@@ -226,9 +249,7 @@ async def _snapshot_targets(
     found = [
         want
         for want in wanted
-        if not named.isdisjoint(
-            {(want.topic.name, want.partition), (want.topic.name, ALL_PARTITIONS)}
-        )
+        if (want.topic.name, want.partition) in named or (want.topic.name, ALL_PARTITIONS) in named
     ]
     if not found:
         raise _invalid(f"Snapshot {request.snapshot} contains none of these partitions.")
@@ -251,38 +272,32 @@ async def _undo_targets(
         )
     number = max(history.undo_points)
     moves = history.undo_points[number].moves
-    back = (
-        (
-            OffsetMove(
-                move.topic,
-                move.topic_id,
-                move.partition,
-                move.previous,
-                move.previous_leader_epoch,
-                move.previous_metadata,
-            ),
-            move.previous,
+    return number, _targets_of_moves(map(_reversed, moves), services)
+
+
+def _reversed(move: OffsetMove) -> OffsetMove:
+    """The move back to the previous offset."""
+    return OffsetMove(
+        move.topic,
+        move.topic_id,
+        move.partition,
+        move.previous,
+        move.previous_leader_epoch,
+        move.previous_metadata,
+    )
+
+
+def _targets_of_moves(moves: Iterable[OffsetMove], services: Services) -> list[_PartitionTarget]:
+    """The saved offsets as targets. Deleted partitions are left out."""
+    return [
+        _PartitionTarget(
+            topic, move.partition, AT_OFFSET, move.offset, move.leader_epoch, move.metadata
         )
         for move in moves
-    )
-    return number, _targets_of_moves(back, services)
-
-
-def _targets_of_moves(
-    moves: Iterable[tuple[OffsetMove, int]], services: Services
-) -> list[_PartitionTarget]:
-    """The saved offsets as targets. Deleted partitions are left out."""
-    wanted = []
-    for move, offset in moves:
-        topic = services.image.topics_by_name.get(move.topic)
-        if topic is None or move.topic_id not in (ZERO_UUID, topic.topic_id):
-            continue
-        if move.partition < len(topic.partitions):
-            want = _PartitionTarget(
-                topic, move.partition, AT_OFFSET, offset, move.leader_epoch, move.metadata
-            )
-            wanted.append(want)
-    return wanted
+        if (topic := services.image.topics_by_name.get(move.topic)) is not None
+        and move.topic_id in (ZERO_UUID, topic.topic_id)
+        and move.partition < len(topic.partitions)
+    ]
 
 
 def _check_topics(
@@ -312,22 +327,18 @@ async def _positions(
     bounds = await services.offset_lookup.bounds(keys, isolation_level)
     found = await services.offset_lookup.offsets_for_times(times, isolation_level) if times else {}
     positions = []
-    failed: dict[tuple[str, int], ErrorCode] = {}
+    failed: list[tuple[str, int, ErrorCode]] = []
     for key, want in zip(keys, wanted, strict=True):
         bound, at = bounds[key], found.get(key)
         if isinstance(bound, ErrorCode):
-            failed[key] = bound
+            failed.append((*key, bound))
         elif isinstance(at, ErrorCode):
-            failed[key] = at
+            failed.append((*key, at))
         else:
             positions.append(_position(want, bound, at))
     if failed:
-        first = next(iter(failed))
-        raise _RewindError(
-            failed[first],
-            f"{first[0]}-{first[1]}: {failed[first].message}",
-            [(*key, code) for key, code in failed.items()],
-        )
+        name, partition, code = failed[0]
+        raise _RewindError(code, f"{name}-{partition}: {code.message}", failed)
     return tuple(positions)
 
 
@@ -342,13 +353,12 @@ async def _from_share_states(
     for at in positions:
         summary = known[at.topic_id, at.partition]
         if isinstance(summary, ShareStateSummary):
-            found.append(msgspec.structs.replace(at, previous=summary.start_offset))
-        else:
+            at = msgspec.structs.replace(at, previous=summary.start_offset)
+        elif summary is not ErrorCode.INVALID_REQUEST:
             # INVALID_REQUEST: the partition was never read. Other errors can be retried.
-            if summary is not ErrorCode.INVALID_REQUEST:
-                message = f"{at.topic}-{at.partition}: {summary.message}"
-                raise _RewindError(summary, message, [(at.topic, at.partition, summary)])
-            found.append(at)
+            message = f"{at.topic}-{at.partition}: {summary.message}"
+            raise _RewindError(summary, message, [(at.topic, at.partition, summary)])
+        found.append(at)
     return tuple(found)
 
 
@@ -372,42 +382,6 @@ def _position(want: _PartitionTarget, bounds: LogBounds, found: int | None) -> R
     )
 
 
-def _response(
-    error: ErrorCode,
-    message: str | None,
-    moves: Iterable[OffsetMove],
-    refused: Iterable[tuple[str, int, ErrorCode]],
-) -> RewindGroupResponse:
-    topics: dict[str, dict[int, RewindGroupResponsePartition]] = {}
-    for move in moves:
-        topics.setdefault(move.topic, {})[move.partition] = RewindGroupResponsePartition(
-            partition_index=move.partition,
-            previous_offset=move.previous,
-            actual_offset=move.offset,
-        )
-    for topic, partition, code in refused:
-        answers = topics.setdefault(topic, {})
-        answer = answers.setdefault(
-            partition, RewindGroupResponsePartition(partition_index=partition)
-        )
-        answer.error_code, answer.actual_offset = code, NO_OFFSET
-    return RewindGroupResponse(
-        error_code=error,
-        error_message=message,
-        topics=[
-            RewindGroupResponseTopic(name=name, partitions=list(answers.values()))
-            for name, answers in topics.items()
-        ],
-    )
-
-
-def _authorize(
-    operation: AclOperation, group_id: str, context: RequestContext, services: Services
-) -> None:
-    if not services.authorizer.is_group_allowed(context, operation, group_id):
-        raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-
-
 async def handle_reload_share_state(
     request: ReloadShareStateRequest, context: RequestContext, services: Services
 ) -> ReloadShareStateResponse:
@@ -427,7 +401,9 @@ async def handle_describe_rewinds(
     request: DescribeRewindsRequest, context: RequestContext, services: Services
 ) -> DescribeRewindsResponse:
     """Needs DESCRIBE on the group. Topics that the client may not describe are left out."""
-    _authorize(AclOperation.DESCRIBE, request.group_id, context, services)
+    services.authorizer.authorize(
+        context, AclOperation.DESCRIBE, ResourceType.GROUP, request.group_id
+    )
     history = await _history(request.group_id, context, services)
     return DescribeRewindsResponse(
         is_under_way=history.pending is not None,
@@ -435,7 +411,7 @@ async def handle_describe_rewinds(
             SavedOffsets(
                 name=str(number),
                 timestamp=point.at_ms,
-                topics=_topics(((move, move.previous) for move in point.moves), context, services),
+                topics=_topics(map(_reversed, point.moves), context, services),
             )
             for number, point in sorted(history.undo_points.items(), reverse=True)
         ],
@@ -443,7 +419,7 @@ async def handle_describe_rewinds(
             SavedOffsets(
                 name=name,
                 timestamp=snapshot.at_ms,
-                topics=_topics(((move, move.offset) for move in snapshot.moves), context, services),
+                topics=_topics(snapshot.moves, context, services),
             )
             for name, snapshot in sorted(history.snapshots.items())
         ],
@@ -455,19 +431,16 @@ async def handle_alter_snapshot(
 ) -> AlterSnapshotResponse:
     """Needs READ on the group, as OffsetCommit does."""
     group_id, name = request.group_id, request.name
-    _authorize(AclOperation.READ, group_id, context, services)
+    services.authorizer.authorize(context, AclOperation.READ, ResourceType.GROUP, group_id)
     command: DropSnapshot | TakeSnapshot = DropSnapshot(group_id, name)
-    try:
-        if not request.is_deletion:
-            starts = await _share_starts(group_id, context, services)
-            command = TakeSnapshot(group_id, name, starts)
-        rewound = await services.group_coordinator.call(group_id, command, context)
-    except ApiError as error:
-        raise _with_advice(error) from None
+    if not request.is_deletion:
+        starts = await _share_starts(group_id, context, services)
+        command = TakeSnapshot(group_id, name, starts)
+    result = await _change_offsets(command, context, services)
     return AlterSnapshotResponse(
-        error_code=rewound.error_code,
-        error_message=rewound.error_message,
-        topics=_topics(((move, move.offset) for move in rewound.moves), context, services),
+        error_code=result.error_code,
+        error_message=result.error_message,
+        topics=_topics(result.moves, context, services),
     )
 
 
@@ -478,16 +451,12 @@ async def _share_starts(
     states = await services.group_coordinator.call(group_id, FindShareStates(group_id), context)
     if states is None:
         return ()
-    places = [
-        (name, topic_id, index)
-        for topic_id, (name, indexes) in states.items()
-        for index in sorted(indexes)
-    ]
-    known = await services.share_persister.summaries(
-        group_id, [(topic_id, index) for _, topic_id, index in places]
+    partitions = sorted(
+        (name, topic_id, index) for topic_id, (name, indexes) in states.items() for index in indexes
     )
+    known = await services.share_persister.summaries(group_id, [key[1:] for key in partitions])
     starts = []
-    for name, topic_id, index in sorted(places):
+    for name, topic_id, index in partitions:
         summary = known[topic_id, index]
         if isinstance(summary, ShareStateSummary):
             # Without a start offset the partition was never read.
@@ -499,12 +468,12 @@ async def _share_starts(
 
 
 def _topics(
-    moves: Iterable[tuple[OffsetMove, int]], context: RequestContext, services: Services
+    moves: Iterable[OffsetMove], context: RequestContext, services: Services
 ) -> list[SavedTopic]:
     topics: dict[str, SavedTopic] = {}
-    for move, offset in moves:
-        topic = topics.setdefault(move.topic, SavedTopic(name=move.topic, partitions=[]))
-        topic.partitions.append(SavedOffset(partition_index=move.partition, offset=offset))
+    for move in moves:
+        topic = topics.setdefault(move.topic, SavedTopic(name=move.topic))
+        topic.partitions.append(SavedOffset(partition_index=move.partition, offset=move.offset))
     return [
         topic
         for name, topic in topics.items()
