@@ -10,23 +10,21 @@ decides whether the member may commit, and knows the committed offsets. TxnOffse
 (transactional_offsets.py) uses `commit_offsets` too.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 import msgspec
 
 from odradek.cluster.metadata.image import TopicImage
+from odradek.coordinator.group.offsets.committed_offsets import CommitResponse, refused_commit
 from odradek.coordinator.group.requests import FetchOffsets
-from odradek.node.router.authorizer import AclOperation
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.shard_requests import ask_group
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
@@ -40,21 +38,14 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchResponseTopics,
 )
 from odradek.protocol.messages.partitions import PartitionResult, TopicPartitionResults
-from odradek.protocol.messages.transactions import (
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponseTopic,
-)
+from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 from odradek.protocol.types import ZERO_UUID, Uuid
 
 _TOPIC_IDS_SINCE: Final = 10
 _SEVERAL_GROUPS_SINCE: Final = 8
 _GROUP_ERRORS_SINCE: Final = 2
 
-T = TypeVar("T", OffsetCommitRequestTopic, TxnOffsetCommitRequestTopic)
-RT = TypeVar("RT", OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
-
-Codes = dict[tuple[int, int], int]
-"""Error codes by (index of the topic in the request, partition)."""
+C = TypeVar("C", OffsetCommitRequest, TxnOffsetCommitRequest)
 
 
 # -- OffsetCommit ---------------------------------------------------------------------------------
@@ -62,104 +53,64 @@ Codes = dict[tuple[int, int], int]
 
 async def handle_offset_commit(
     request: OffsetCommitRequest, context: RequestContext, services: Services
-) -> OffsetCommitResponse:
+) -> CommitResponse:
     """Store offsets. Each partition succeeds or fails by itself."""
-
-    async def commit(topics: list[OffsetCommitRequestTopic]) -> list[OffsetCommitResponseTopic]:
-        valid = OffsetCommitRequest(
-            group_id=request.group_id,
-            generation_id_or_member_epoch=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            retention_time_ms=request.retention_time_ms,
-            topics=topics,
-        )
-        return (await services.group_coordinator.call(request.group_id, valid, context)).topics
-
-    if services.authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
-        is_by_id = context.api_version >= _TOPIC_IDS_SINCE
-        codes, otherwise = await commit_offsets(
-            request.topics, commit, context, services, is_by_id=is_by_id
-        )
-    else:
-        codes, otherwise = {}, ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return OffsetCommitResponse(
-        topics=commit_responses(
-            request.topics,
-            codes,
-            otherwise,
-            OffsetCommitResponseTopic,
-            PartitionResult,
-        )
+    return await commit_offsets(
+        request,
+        lambda: services.group_coordinator.call(request.group_id, request, context),
+        context,
+        services,
+        is_by_id=context.api_version >= _TOPIC_IDS_SINCE,
     )
 
 
 async def commit_offsets(
-    topics: Sequence[T],
-    commit: Callable[[list[T]], Awaitable[Sequence[RT]]],
+    request: C,
+    commit: Callable[[], Awaitable[CommitResponse]],
     context: RequestContext,
     services: Services,
     *,
     is_by_id: bool,
-) -> tuple[Codes, ErrorCode]:
-    """Commit what the client may commit. For OffsetCommit and TxnOffsetCommit.
+) -> CommitResponse:
+    """One answer per partition of the request, in its order. For OffsetCommit and TxnOffsetCommit.
 
-    `commit` gets the topics that exist and that the client may read, with their names and ids, and
-    returns one answer for each. Returns the error codes by partition, and the code of all others.
+    The request is reduced to the partitions that exist and that the client may read, with names
+    and ids. `commit` passes it to the shard, which answers each of them.
     """
-    codes: Codes = {}
-    valid: list[T] = []
-    valid_indexes: list[int] = []
-    for at, topic in enumerate(topics):
+    if not services.authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
+        return refused_commit(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    response = refused_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    answers = (answer for topic in response.topics for answer in topic.partitions)
+    valid = []
+    valid_answers = []
+    for topic in request.topics:
         found, error = resolve_topic(
             topic.name, topic.topic_id, AclOperation.READ, context, services, is_by_id=is_by_id
         )
         partition_count = len(found.partitions) if found is not None else 0
         kept = []
         for partition in topic.partitions:
-            index = partition.partition_index
-            if 0 <= index < partition_count:
+            answer = next(answers)
+            if 0 <= partition.partition_index < partition_count:
                 kept.append(partition)
-            else:
-                codes[at, index] = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                valid_answers.append(answer)
+            elif error:
+                answer.error_code = error
         if found is not None and kept:
             valid.append(type(topic)(name=found.name, topic_id=found.topic_id, partitions=kept))
-            valid_indexes.append(at)
     if not valid:
-        return codes, ErrorCode.NONE
+        return response
+    request.topics = valid
     try:
-        answers = await commit(valid)
+        committed = await commit()
+        codes = [result.error_code for topic in committed.topics for result in topic.partitions]
     except ApiError as error:
         is_too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
-        return codes, ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_too_large else error.code
-    for at, answer in zip(valid_indexes, answers, strict=True):
-        for result in answer.partitions:
-            codes[at, result.partition_index] = result.error_code
-    return codes, ErrorCode.NONE
-
-
-def commit_responses(
-    topics: Sequence[T],
-    codes: Codes,
-    otherwise: ErrorCode,
-    topic_class: type[RT],
-    partition_class: Callable[..., Any],
-) -> list[RT]:
-    """One answer per partition of the request, in its order."""
-    return [
-        topic_class(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                partition_class(
-                    partition_index=partition.partition_index,
-                    error_code=codes.get((at, partition.partition_index), otherwise),
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for at, topic in enumerate(topics)
-    ]
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_too_large else error.code
+        codes = [code] * len(valid_answers)
+    for answer, error_code in zip(valid_answers, codes, strict=True):
+        answer.error_code = error_code
+    return response
 
 
 def resolve_topic(
@@ -255,17 +206,14 @@ async def _fetch_group(
     fetch: FetchOffsets, context: RequestContext, services: Services
 ) -> OffsetFetchResponseGroup:
     group_id, topics = fetch.group_id, fetch.topics
-    if not services.authorizer.is_group_allowed(context, AclOperation.DESCRIBE, group_id):
-        denial = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=denial)
-    wanted = None
     refused: dict[int, OffsetFetchResponseTopics] = {}
-    if topics is not None:
-        wanted, refused = _split_by_authorization(topics, context, services)
-    # The shard is asked even if no topic is left: it checks the member id and epoch.
-    admitted = msgspec.structs.replace(fetch, topics=wanted)
     try:
-        answer = await services.group_coordinator.call(group_id, admitted, context)
+        services.authorizer.authorize(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        if topics is not None:
+            wanted, refused = _split_by_authorization(topics, context, services)
+            fetch = msgspec.structs.replace(fetch, topics=wanted)
+        # The shard is called even if no topic is left: it checks the member id and epoch.
+        answer = await services.group_coordinator.call(group_id, fetch, context)
     except ApiError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     if answer.error_code:
@@ -280,7 +228,7 @@ async def _fetch_group(
 def _split_by_authorization(
     topics: list[OffsetFetchRequestTopics], context: RequestContext, services: Services
 ) -> tuple[list[OffsetFetchRequestTopics], dict[int, OffsetFetchResponseTopics]]:
-    """The topics to ask the shard for, with name and id, and the refused ones by their index."""
+    """The topics for the shard, with name and id, and the refused ones by their index."""
     wanted: list[OffsetFetchRequestTopics] = []
     refused: dict[int, OffsetFetchResponseTopics] = {}
     is_by_id = context.api_version >= _TOPIC_IDS_SINCE
@@ -368,15 +316,10 @@ async def handle_offset_delete(
         too_large=ErrorCode.MESSAGE_TOO_LARGE,
     )
     if not response.error_code:
-        _merge(response.topics, refused)
+        by_name = {topic.name: topic for topic in response.topics}
+        for answer in refused:
+            if answer.name in by_name:
+                by_name[answer.name].partitions += answer.partitions
+            else:
+                response.topics.append(answer)
     return response
-
-
-def _merge(topics: list[TopicPartitionResults], others: list[TopicPartitionResults]) -> None:
-    by_name = {topic.name: topic for topic in topics}
-    for other in others:
-        topic = by_name.get(other.name)
-        if topic is None:
-            topics.append(other)
-        else:
-            topic.partitions += other.partitions

@@ -8,10 +8,9 @@ The group's shard knows which partitions the group has, and whether they may be 
 from collections.abc import Mapping
 from typing import TypeVar
 
-from odradek.coordinator.group.share.records import NamedPartitions
 from odradek.coordinator.group.share.requests import FindShareStates
 from odradek.coordinator.share.requests import ShareStateSummary
-from odradek.node.router.authorizer import AclOperation
+from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.share_groups import is_share_group_protocol_enabled
@@ -33,7 +32,7 @@ from odradek.protocol.messages.share import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from odradek.protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID
 
 T = TypeVar("T", AlterShareGroupOffsetsRequestTopic, DeleteShareGroupOffsetsRequestTopic)
 
@@ -41,15 +40,14 @@ _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _UNKNOWN = -1
 
 
-def _refusal(
+def _check_group(
     operation: AclOperation, group_id: str, context: RequestContext, services: Services
-) -> ErrorCode:
-    """The error for the whole group, or NONE."""
+) -> None:
     if not is_share_group_protocol_enabled(services):
-        return ErrorCode.UNSUPPORTED_VERSION
-    if not services.authorizer.is_group_allowed(context, operation, group_id):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+    services.authorizer.authorize(context, operation, ResourceType.GROUP, group_id)
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID)
 
 
 # -- DescribeShareGroupOffsets --------------------------------------------------------------------
@@ -71,27 +69,19 @@ async def _described(
     asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, services: Services
 ) -> DescribeShareGroupOffsetsResponseGroup:
     group_id = asked.group_id
-    code = _refusal(AclOperation.DESCRIBE, group_id, context, services)
-    states: Mapping[Uuid, NamedPartitions] = {}
-    if code is ErrorCode.NONE:
-        try:
-            # Also when the request names topics: only the group's coordinator answers.
-            found = await services.group_coordinator.call(
-                group_id, FindShareStates(group_id), context
-            )
-        except ApiError as error:
-            code = error.code
-        else:
-            states = found or {}
-    if code is not ErrorCode.NONE:
+    try:
+        _check_group(AclOperation.DESCRIBE, group_id, context, services)
+        # Also when the request names topics: only the group's coordinator answers.
+        states = await services.group_coordinator.call(group_id, FindShareStates(group_id), context)
+    except ApiError as error:
         return DescribeShareGroupOffsetsResponseGroup(
-            group_id=group_id, error_code=code, error_message=code.message
+            group_id=group_id, error_code=error.code, error_message=error.code.message
         )
     wanted: dict[str, list[int]]
     if asked.topics is None:
         wanted = {
             name: sorted(indexes)
-            for name, indexes in states.values()
+            for name, indexes in (states or {}).values()
             if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
         }
     else:
@@ -128,13 +118,11 @@ async def _positions(
             partition = DescribeShareGroupOffsetsResponsePartition(
                 partition_index=index, start_offset=_UNKNOWN
             )
-            code = ErrorCode.NONE
-            if is_denied:
-                code = _DENIED
-            elif name in ids:
+            code = _DENIED if is_denied else ErrorCode.NONE
+            if name in ids:
                 code = _fill(partition, summaries[ids[name], index], end_offsets.get((name, index)))
             partition.error_code = code
-            partition.error_message = None if code is ErrorCode.NONE else code.message
+            partition.error_message = code.message if code else None
             answered.partitions.append(partition)
         answer.topics.append(answered)
     return answer
@@ -173,9 +161,7 @@ async def handle_alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext, services: Services
 ) -> AlterShareGroupOffsetsResponse:
     """Set start offsets of a group without members. Needs READ on the group and the topics."""
-    code = _refusal(AclOperation.READ, request.group_id, context, services)
-    if code is not ErrorCode.NONE:
-        raise ApiError(code)
+    _check_group(AclOperation.READ, request.group_id, context, services)
     denied, request.topics = _split_by_authorization(request.topics, context, services)
     response = AlterShareGroupOffsetsResponse()
     if request.topics:
@@ -202,9 +188,7 @@ async def handle_delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext, services: Services
 ) -> DeleteShareGroupOffsetsResponse:
     """Delete topics of a group without members. Needs DELETE on the group, READ on the topics."""
-    code = _refusal(AclOperation.DELETE, request.group_id, context, services)
-    if code is not ErrorCode.NONE:
-        raise ApiError(code)
+    _check_group(AclOperation.DELETE, request.group_id, context, services)
     denied, request.topics = _split_by_authorization(request.topics, context, services)
     response = DeleteShareGroupOffsetsResponse()
     if request.topics:

@@ -8,18 +8,16 @@ v6 names topics by id.
 from typing import Final
 
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
+from odradek.coordinator.group.offsets.committed_offsets import CommitResponse, refused_commit
 from odradek.coordinator.group.requests import CommitInTransaction, VerificationRequired
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
-from odradek.node.router.handlers.group_offsets import Codes, commit_offsets, commit_responses
+from odradek.node.router.handlers.group_offsets import commit_offsets
 from odradek.node.router.transactions.partition_verification import TransactionalProducer
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.partitions import PartitionResult
 from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponseTopic,
 )
 
 _TOPIC_IDS_SINCE: Final = 6
@@ -31,45 +29,18 @@ _VERIFICATIONS_MAX: Final = 3
 
 async def handle_txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext, services: Services
-) -> TxnOffsetCommitResponse:
+) -> CommitResponse:
     """Store offsets that become valid when the transaction commits."""
-    authorizer = services.authorizer
-
-    async def commit(
-        topics: list[TxnOffsetCommitRequestTopic],
-    ) -> list[TxnOffsetCommitResponseTopic]:
-        valid = TxnOffsetCommitRequest(
-            transactional_id=request.transactional_id,
-            group_id=request.group_id,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
-            generation_id_or_member_epoch=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            topics=topics,
-        )
-        return (await _commit(valid, context, services)).topics
-
-    codes: Codes = {}
-    if not authorizer.is_transactional_id_allowed(
+    if not services.authorizer.is_transactional_id_allowed(
         context, AclOperation.WRITE, request.transactional_id
     ):
-        otherwise = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif not authorizer.is_group_allowed(context, AclOperation.READ, request.group_id):
-        otherwise = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    else:
-        is_by_id = context.api_version >= _TOPIC_IDS_SINCE
-        codes, otherwise = await commit_offsets(
-            request.topics, commit, context, services, is_by_id=is_by_id
-        )
-    return TxnOffsetCommitResponse(
-        topics=commit_responses(
-            request.topics,
-            codes,
-            otherwise,
-            TxnOffsetCommitResponseTopic,
-            PartitionResult,
-        )
+        return refused_commit(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return await commit_offsets(
+        request,
+        lambda: _commit(request, context, services),
+        context,
+        services,
+        is_by_id=context.api_version >= _TOPIC_IDS_SINCE,
     )
 
 
