@@ -10,7 +10,6 @@ Transactional batches wait until the transaction coordinator has added or verifi
 add it, for others it is verified.
 """
 
-from collections.abc import Callable
 
 from odradek.cluster.metadata.image import TopicImage
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
@@ -57,9 +56,14 @@ async def handle_produce(
     acks = request.acks
     version = context.api_version
     by_id = version >= 13
-    refusal = ErrorCode.NONE if acks in (-1, 0, 1) else ErrorCode.INVALID_REQUIRED_ACKS
-    if refusal is ErrorCode.NONE and request.transactional_id is not None:
-        refusal = _transactional_id_error(request.transactional_id, context, services)
+    transactional_id = request.transactional_id
+    refusal = ErrorCode.NONE
+    if acks not in (-1, 0, 1):
+        refusal = ErrorCode.INVALID_REQUIRED_ACKS
+    elif transactional_id is not None and not services.authorizer.is_transactional_id_allowed(
+        context, AclOperation.WRITE, transactional_id
+    ):
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     context.retain()
     waiting: list[tuple[PartitionProduceResponse, Reply[AppendReply]]] = []
     stores: list[int] = []
@@ -101,16 +105,6 @@ async def handle_produce(
         return None
     endpoints = _set_current_leaders(responses, context, services) if version >= 10 else []
     return ProduceResponse(responses=responses, node_endpoints=endpoints)
-
-
-def _transactional_id_error(
-    transactional_id: str, context: RequestContext, services: Services
-) -> ErrorCode:
-    if services.authorizer.is_transactional_id_allowed(
-        context, AclOperation.WRITE, transactional_id
-    ):
-        return ErrorCode.NONE
-    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def _topic_error(
@@ -177,27 +171,17 @@ def _append(
         message.leader_epoch = leader_epoch
         return services.worker_client.send(message)
 
-    partition = topic.name, data.index
-    return _append_in_transaction(
-        append, request.transactional_id, partition, records, version, services
-    )
-
-
-def _append_in_transaction(
-    append: Callable[[int], Reply[AppendReply]],
-    transactional_id: str,
-    partition: tuple[str, int],
-    records: memoryview,
-    version: int,
-    services: Services,
-) -> Reply[AppendReply]:
-    """Append once the partition is known to be part of the transaction (KIP-890)."""
-    if version < TRANSACTION_V2_MIN_VERSION and not _is_verification_enabled(services):
-        return append(ANY_EPOCH)
+    if version < TRANSACTION_V2_MIN_VERSION:
+        settings = services.metadata.broker_settings()
+        if not settings.transaction_partition_verification_enable:
+            return append(ANY_EPOCH)
+    # Append once the partition is known to be part of the transaction (KIP-890).
     header = unpack_header(records)
-    producer = TransactionalProducer(transactional_id, header.producer_id, header.producer_epoch)
+    producer = TransactionalProducer(
+        request.transactional_id, header.producer_id, header.producer_epoch
+    )
     return services.partition_verification.append(
-        producer, partition, append, version, header.base_sequence
+        producer, (topic.name, data.index), append, version, header.base_sequence
     )
 
 
@@ -235,11 +219,6 @@ def _append_copy(
             timeout_ms=request.timeout_ms,
         )
     )
-
-
-def _is_verification_enabled(services: Services) -> bool:
-    settings = services.metadata.broker_settings()
-    return settings.transaction_partition_verification_enable
 
 
 def _set_result(partition: PartitionProduceResponse, answer: AppendReply) -> None:
