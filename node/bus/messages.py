@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from odradek.protocol.errors import ErrorCode
+from odradek.storage.producer_state import ActiveProducer
 
 R = TypeVar("R")
 
@@ -154,12 +155,11 @@ class DescribeProducers(WorkerRequest["DescribeProducersReply"], array_like=True
 
 
 class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=False):
-    """The answer: (producer id, epoch, last sequence, last timestamp, coordinator epoch, start of
-    the open transaction or -1) of each active producer."""
+    """The active producers of a partition."""
 
     request_id: int
     error_code: int
-    producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
+    producers: tuple[ActiveProducer, ...] = ()
 
 
 class WriteMarker(WorkerRequest["AppendReply"], array_like=True, tag=12, gc=False):

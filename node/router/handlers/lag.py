@@ -7,10 +7,11 @@ the committed offset, which another node coordinates for most groups.
 
 from typing import Final
 
-from odradek.cluster.replication.partition import ANY_EPOCH, check_leader
+from odradek.cluster.replication.partition import ANY_EPOCH
 from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
+from odradek.node.router.handlers.offsets import locate_leader
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
     DescribeLagRequest,
@@ -77,16 +78,10 @@ def _fill(
     services: Services,
 ) -> ErrorCode:
     topic = services.image.topics_by_name.get(name)
-    index = answer.partition_index
-    if topic is None or not 0 <= index < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    refusal = check_leader(topic.partitions[index], services.node_id, ANY_EPOCH)
-    if refusal:
-        return refusal
-    log = services.logs.open(topic.topic_id, index)
-    if log is None:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    reader, _, number = log
+    located = locate_leader(topic, answer.partition_index, ANY_EPOCH, services)
+    if isinstance(located, ErrorCode):
+        return located
+    _, reader, number = located
     status = reader.status
     answer.log_start_offset = start = status.log_start_offset(number)
     answer.high_watermark = end = status.high_watermark(number)

@@ -87,7 +87,7 @@ def _list(
     services: Services,
 ) -> ErrorCode:
     version = context.api_version
-    located = _locate(
+    located = locate_leader(
         topic,
         wanted.partition_index,
         wanted.current_leader_epoch,
@@ -175,7 +175,7 @@ def _list_old(
     return ErrorCode.NONE
 
 
-def _locate(
+def locate_leader(
     topic: TopicImage | None,
     index: int,
     current_leader_epoch: int,
@@ -183,6 +183,8 @@ def _locate(
     *,
     is_any_replica: bool = False,
 ) -> tuple[PartitionImage, StoreReader, int] | ErrorCode:
+    """The partition, with the reader of its store and its number there, if this node leads it in
+    the client's leader epoch. With `is_any_replica`, also if it is a follower."""
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = topic.partitions[index]
@@ -222,7 +224,7 @@ def _epoch_end(
     wanted: OffsetForLeaderPartition, topic: TopicImage | None, services: Services
 ) -> EpochEndOffset:
     answer = EpochEndOffset(partition=wanted.partition, leader_epoch=-1, end_offset=-1)
-    located = _locate(topic, wanted.partition, wanted.current_leader_epoch, services)
+    located = locate_leader(topic, wanted.partition, wanted.current_leader_epoch, services)
     if isinstance(located, ErrorCode):
         answer.error_code = located
         return answer

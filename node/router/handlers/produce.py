@@ -10,7 +10,6 @@ Transactional batches wait until the transaction coordinator has added or verifi
 add it, for others it is verified.
 """
 
-
 from odradek.cluster.metadata.image import TopicImage
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
 from odradek.cluster.replication.partition import ANY_EPOCH

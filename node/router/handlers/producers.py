@@ -52,20 +52,13 @@ async def _describe(
     if isinstance(described, ProducersDescribed):
         answer.active_producers = [
             ProducerState(
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                last_sequence=last_sequence,
-                last_timestamp=last_timestamp,
-                coordinator_epoch=coordinator_epoch,
-                current_txn_start_offset=transaction_start,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_start_offset,
             )
-            for (
-                producer_id,
-                producer_epoch,
-                last_sequence,
-                last_timestamp,
-                coordinator_epoch,
-                transaction_start,
-            ) in described.producers
+            for producer in described.producers
         ]
     return answer

@@ -36,9 +36,7 @@ from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
     ListTransactionsRequest,
-    ListTransactionsResponse,
 )
 
 log = logging.getLogger(__name__)
@@ -190,17 +188,15 @@ class Watchdog:
             return []
         return [
             OpenPartitionTransaction(
-                partition, producer_id, epoch, coordinator_epoch, start_offset, last_timestamp
+                partition,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.coordinator_epoch,
+                producer.transaction_start_offset,
+                producer.last_timestamp,
             )
-            for (
-                producer_id,
-                epoch,
-                _,
-                last_timestamp,
-                coordinator_epoch,
-                start_offset,
-            ) in described.producers
-            if start_offset >= 0
+            for producer in described.producers
+            if producer.transaction_start_offset >= 0
         ]
 
     async def _known_to_coordinators(self, producer_ids: set[int]) -> Unfinished | None:
@@ -212,13 +208,21 @@ class Watchdog:
         unfinished: dict[int, set[Partition]] = {}
         for node_id in node_ids:
             try:
-                listed = await self._list(node_id, sorted(producer_ids))
-                ids = [state.transactional_id for state in listed.transaction_states]
+                listed = await self._inter_broker_client.send(
+                    node_id,
+                    ListTransactionsRequest(
+                        state_filters=_UNFINISHED, producer_id_filters=sorted(producer_ids)
+                    ),
+                )
                 if listed.error_code:
                     raise ApiError(ErrorCode(listed.error_code))
+                ids = [state.transactional_id for state in listed.transaction_states]
                 if not ids:
                     continue
-                for state in (await self._describe(node_id, ids)).transaction_states:
+                described = await self._inter_broker_client.send(
+                    node_id, DescribeTransactionsRequest(transactional_ids=ids)
+                )
+                for state in described.transaction_states:
                     if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                         continue
                     if state.error_code:
@@ -236,16 +240,6 @@ class Watchdog:
         topic = self._metadata.image.topics_by_name.get(TRANSACTION_STATE)
         partitions = topic.partitions if topic is not None else ()
         return [(known.leader, known.leader_epoch) for known in partitions]
-
-    async def _list(self, node_id: int, producer_ids: list[int]) -> ListTransactionsResponse:
-        request = ListTransactionsRequest(
-            state_filters=_UNFINISHED, producer_id_filters=producer_ids
-        )
-        return await self._inter_broker_client.send(node_id, request)
-
-    async def _describe(self, node_id: int, ids: list[str]) -> DescribeTransactionsResponse:
-        request = DescribeTransactionsRequest(transactional_ids=ids)
-        return await self._inter_broker_client.send(node_id, request)
 
     async def _abort(self, found: OpenPartitionTransaction) -> None:
         """Abort a transaction, unless it has changed."""
