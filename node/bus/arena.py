@@ -1,14 +1,12 @@
-"""Shared memory that client bytes land in, so that the bus can carry (offset, length) instead of
-payloads.
+"""Shared memory for the bytes of clients. Messages have (offset, length) instead of payloads.
 
-The router creates the arena, the workers map it. Memory is counted in units of 1 MiB; a *block* is
-a run of units and is named by its first one. Only the creator allocates: a block starts with one
-reference, every frame that is still being worked on holds another, and the last release gives the
-block back. Freed blocks of up to eight units are kept on stacks, last in first out, so that the
-memory that is used next is the memory that the caches still hold; `trim` returns what was not
-needed lately to the operating system, and bigger blocks are returned at once. One invariant: a
-unit is in exactly one of the states *cold* (free, owns no memory), *used* and *warm* (free, owns
-memory).
+The router creates the arena, the workers map it. Memory is counted in units of 1 MiB. A *block* is
+a run of units; its number is that of its first unit. Only the creator allocates: a block starts
+with one reference, each frame in use holds another, and the last release frees it. Freed blocks of
+up to eight units are kept on stacks, last in first out, so that the memory used next is still in
+the caches. `trim` returns blocks that were not needed lately to the operating system. Larger blocks
+are returned at once. One invariant: a unit is in exactly one of the states *cold* (free, without
+memory), *used* and *warm* (free, with memory).
 """
 
 import contextlib
@@ -21,17 +19,16 @@ from typing import Self
 UNIT_BYTES = 1 << 20
 _UNIT_SHIFT = 20
 NO_BLOCK = -1
-"""What a holder of blocks that holds none says."""
+"""In place of the number of a block: none."""
 
 _COLD, _USED, _WARM = 0, 1, 2
 _WARM_UNITS_MAX_OF_A_BLOCK = 8
-# Reserved for blocks of one unit: whoever claims big blocks cannot starve the small requests of
-# the others.
+# The largest share for blocks of several units: large requests must not starve small ones.
 _BIG_BLOCKS_SHARE = 0.75
 
 
 class Arena:
-    """One shared-memory file. `view` is the whole of it, writable wherever it is open."""
+    """One shared-memory file. `view` is all of it, writable in all processes."""
 
     __slots__ = (
         "_big_units_max",
@@ -66,16 +63,16 @@ class Arena:
         self._used_big_units = 0
         self._big_units_max = int(units * _BIG_BLOCKS_SHARE)
         self.on_freed: Callable[[], None] | None = None
-        """Called after a block was given back: whoever found the arena full may try again."""
+        """Called after a block was freed: an allocation that failed may be retried."""
 
     @classmethod
     def create(cls, path: Path, size: int) -> Self:
-        """Make a new, empty arena of `size` bytes (rounded up to 1 MiB) that others find at `path`.
+        """Create an empty arena of `size` bytes (rounded up to 1 MiB) that others open at `path`.
 
-        Where the system has memfd_create the memory lives in one and `path` is a link to it: it is
-        not bounded by the size of /dev/shm (64 MiB in a container) and is gone with the last
-        process that uses it, however that process ends. Elsewhere `path` is a sparse file. What
-        stood at `path` before is replaced; processes that have it open keep it.
+        With memfd_create the memory is in a memfd and `path` is a link to it: it is not limited by
+        the size of /dev/shm (64 MiB in a container), and is freed with the last process that uses
+        it, even a killed one. Otherwise `path` is a sparse file. An existing file is replaced;
+        processes that have it open keep it.
         """
         size = max(1, -(-size // UNIT_BYTES)) * UNIT_BYTES
         with contextlib.suppress(FileNotFoundError):
@@ -91,7 +88,7 @@ class Arena:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Map an arena that another process made. Allocating in it is the creator's alone."""
+        """Map an arena of another process. Only its creator may allocate."""
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             return cls(file, os.fstat(file).st_size, None)
@@ -105,16 +102,16 @@ class Arena:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes in blocks that somebody holds."""
+        """Bytes of blocks in use."""
         return self._used_units << _UNIT_SHIFT
 
     @property
     def resident_bytes(self) -> int:
-        """At most this much memory is taken from the system: used and warm blocks."""
+        """Bytes of used and warm blocks: the most memory that the arena takes from the system."""
         return (self._used_units + self._warm_units) << _UNIT_SHIFT
 
     def allocate(self, size: int = UNIT_BYTES) -> int | None:
-        """A block of at least `size` bytes with one reference, or None when there is no room."""
+        """A block of at least `size` bytes with one reference. None if there is no room."""
         units = 1 if size <= UNIT_BYTES else _units_for(size)
         if units > 1 and self._used_big_units + units > self._big_units_max:
             return None
@@ -143,7 +140,7 @@ class Arena:
         self._references[block] += 1
 
     def release(self, block: int) -> None:
-        """Drop a reference; with the last one the block's bytes may be overwritten at any time."""
+        """Drop a reference. After the last one the block may be overwritten at any time."""
         left = self._references[block] - 1
         assert left >= 0, f"block {block} was released more often than retained"
         self._references[block] = left
@@ -151,7 +148,7 @@ class Arena:
             self._free(block)
 
     def references(self, block: int) -> int:
-        """How many hold the block."""
+        """The number of references to the block."""
         return self._references[block]
 
     def size_of(self, block: int) -> int:
@@ -163,9 +160,8 @@ class Arena:
         return block << _UNIT_SHIFT
 
     def trim(self) -> int:
-        """Return the warm blocks that were not needed since the last call; the number of bytes
-        returned.
-        """
+        """Return the warm blocks that were not needed since the last call to the operating system.
+        Returns their bytes."""
         returned = 0
         for units, stack in self._warm.items():
             unneeded = self._warm_low[units]
@@ -178,17 +174,15 @@ class Arena:
         return returned
 
     def close(self) -> None:
-        """Unmap, and take the name away if this process made it. Views still in use keep the
-        memory.
-        """
+        """Unmap, and unlink the path if this process created it. Views in use keep the memory."""
         if self._path is not None:
-            # A successor may have put its own arena there already.
+            # A successor may have created its own arena there already.
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.fstat(self._file), self._path.stat()):
                     self._path.unlink()
             os.close(self._file)
             self._path = None
-        # A frame that a coroutine still refers to pins the mapping; it goes with the last view.
+        # A frame in use keeps the mapping, until the last view is gone.
         with contextlib.suppress(BufferError):
             self.view.release()
             self._memory.close()
@@ -213,12 +207,11 @@ class Arena:
 
     def _cool(self, block: int, units: int) -> None:
         self._states[block : block + units] = bytes(units)
-        _give_back(self._memory, block << _UNIT_SHIFT, units << _UNIT_SHIFT)
+        _punch_hole(self._memory, block << _UNIT_SHIFT, units << _UNIT_SHIFT)
 
     def _find_cold(self, units: int) -> int:
-        """A run of cold units: single ones from the bottom, longer ones from the top, so that
-        holes stay big.
-        """
+        """The first unit of a run of cold ones, -1 if there is none. Single units are taken from
+        the start and longer runs from the end, so that free runs stay long."""
         block = self._states.find(_COLD) if units == 1 else self._states.rfind(bytes(units))
         if block < 0 and self._warm_units:
             for length, stack in self._warm.items():
@@ -249,9 +242,9 @@ def _memory_file() -> int | None:
         return None
 
 
-def _give_back(memory: mmap.mmap, start: int, length: int) -> None:
-    """Punch a hole: the pages of `[start, start + length)` are freed and read as zeros."""
+def _punch_hole(memory: mmap.mmap, start: int, length: int) -> None:
+    """Free the pages of `[start, start + length)`. They read as zeros."""
     if hasattr(mmap, "MADV_REMOVE"):
-        # A file system without holes only costs memory.
+        # On a file system without holes the memory stays allocated.
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_REMOVE, start, length)

@@ -1,26 +1,67 @@
-"""ZeroMQ sockets as our processes use them: a binding side and a connecting side, on ipc paths.
+"""ZeroMQ sockets between processes: a binding side and a connecting side.
 
-`bind_endpoint` makes the ROUTER socket that a router or the controller listens with; `connect_link`
-the DEALER socket of the other side together with a monitor that tells of every (re)connection, upon
-which the owner greets. Queues are bounded by the owners, not by ZeroMQ: a high-water mark inside
-ZeroMQ drops or blocks where the owner could have throttled.
+`bind_endpoint` creates the ROUTER socket that a router or the controller listens on. `DealerLink`
+is the DEALER socket of the other side, with a monitor that reports every (re)connection; its owner
+then sends a greeting. The owners limit their queues: ZeroMQ's high-water mark would drop or block
+messages where an owner can throttle.
 
-A ZeroMQ descriptor is edge-triggered: it says once that something may be there, also as a side
-effect of a send. `drain` must therefore be called after every wake-up and after every send, until
-it returns nothing.
+A ZeroMQ descriptor is edge-triggered: it signals once that there may be messages, also as a side
+effect of a send. So call `drain` after every wakeup and every send, until it returns nothing.
 """
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import zmq
+from zmq.utils import z85
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+Socket: TypeAlias = "zmq.Socket[bytes]"
+SocketOptions: TypeAlias = Iterable[tuple[int, int | bytes]]
 
 encode = msgspec.msgpack.Encoder().encode
 
-_LINGER_MS = 0
+_UNBOUNDED: SocketOptions = ((zmq.LINGER, 0), (zmq.SNDHWM, 0), (zmq.RCVHWM, 0))
+_LISTENING: SocketOptions = ((zmq.ROUTER_HANDOVER, 1), (zmq.ROUTER_MANDATORY, 1))
 _RECONNECT_MS = 10
 _RECONNECT_MS_MAX = 200
+
+
+class KeyPair(NamedTuple):
+    """The CURVE key pair of a cluster, as Z85 texts of 40 characters. All nodes have the same."""
+
+    public: bytes
+    secret: bytes
+
+    @property
+    def server_options(self) -> SocketOptions:
+        """The options of a listening socket."""
+        return (zmq.CURVE_SERVER, 1), (zmq.CURVE_SECRETKEY, self.secret)
+
+    @property
+    def client_options(self) -> SocketOptions:
+        """The options of a connecting socket."""
+        return (
+            (zmq.CURVE_SERVERKEY, self.public),
+            (zmq.CURVE_PUBLICKEY, self.public),
+            (zmq.CURVE_SECRETKEY, self.secret),
+        )
+
+
+def cluster_keys(secret: str) -> KeyPair:
+    """The key pair that all nodes with this cluster secret derive."""
+    digest = hashlib.blake2b(secret.encode(), digest_size=32, person=b"odradek-peers-1").digest()
+    text = z85.encode(digest)
+    return KeyPair(zmq.curve_public(text), text)
+
+
+def set_options(socket: Socket, options: SocketOptions) -> None:
+    """Set the options in this order."""
+    for option, value in options:
+        socket.setsockopt(option, value)
 
 
 def ipc_address(run_folder: Path, name: str) -> str:
@@ -34,45 +75,38 @@ def ipc_address(run_folder: Path, name: str) -> str:
     return f"ipc://{path}"
 
 
-def bind_endpoint(context: "zmq.Context[zmq.Socket[bytes]]", address: str) -> "zmq.Socket[bytes]":
-    """A ROUTER socket: a returning peer takes its old identity over, a missing one is an error on
-    send."""
+def bind_endpoint(context: Context, address: str, options: SocketOptions = ()) -> Socket:
+    """A ROUTER socket. A peer that reconnects takes over its identity; a send to a peer that is not
+    connected raises zmq.ZMQError. Raises zmq.ZMQError, too, if the address cannot be bound."""
     socket = context.socket(zmq.ROUTER)
-    socket.setsockopt(zmq.LINGER, _LINGER_MS)
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 0)
-    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    socket.bind(address)
+    set_options(socket, (*_UNBOUNDED, *_LISTENING, *options))
+    try:
+        socket.bind(address)
+    except zmq.ZMQError:
+        socket.close(0)
+        raise
     return socket
 
 
 class DealerLink:
-    """The connecting side: a DEALER socket called `identity`, and its monitor.
+    """The connecting side: a DEALER socket with this identity, and its monitor.
 
-    Whoever owns it watches both `socket` and `monitor`; when `take_connected` says so it greets.
+    The owner polls both `socket` and `monitor`, and sends a greeting after `take_connected`.
     """
 
-    __slots__ = ("_handshakes", "monitor", "socket")
+    __slots__ = ("monitor", "socket")
 
     def __init__(
-        self,
-        context: "zmq.Context[zmq.Socket[bytes]]",
-        address: str,
-        identity: bytes,
-        prepare: "Callable[[zmq.Socket[bytes]], None]" = lambda socket: None,
+        self, context: Context, address: str, identity: bytes, options: SocketOptions = ()
     ) -> None:
-        """`prepare` may set more options before the socket connects."""
         self.socket = context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.LINGER, _LINGER_MS)
-        self.socket.setsockopt(zmq.SNDHWM, 0)
-        self.socket.setsockopt(zmq.RCVHWM, 0)
+        set_options(self.socket, _UNBOUNDED)
         self.socket.setsockopt(zmq.IDENTITY, identity)
         self.socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS_MAX)
-        # A peer that is away must not collect what it would be told after its return.
+        # Messages are not queued for a peer that is not connected.
         self.socket.setsockopt(zmq.IMMEDIATE, 1)
-        prepare(self.socket)
+        set_options(self.socket, options)
         self.monitor = self.socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED)
         self.socket.connect(address)
 
@@ -87,21 +121,21 @@ class DealerLink:
             connected = True
 
     def close(self) -> None:
-        """Give both sockets up; what was not sent is dropped."""
+        """Close both sockets. Unsent messages are dropped."""
         self.socket.disable_monitor()
         self.monitor.close(0)
         self.socket.close(0)
 
 
-def descriptor(socket: "zmq.Socket[bytes]") -> int:
-    """What an event loop watches for reading; edge-triggered, see above."""
+def descriptor(socket: Socket) -> int:
+    """The descriptor that an event loop polls for reading; edge-triggered, see the module."""
     file = socket.getsockopt(zmq.FD)
     assert isinstance(file, int)
     return file
 
 
-def drain(socket: "zmq.Socket[bytes]", at_most: int = 1000) -> Iterator[bytes]:
-    """The messages that a DEALER socket holds now."""
+def drain(socket: Socket, at_most: int = 1000) -> Iterator[bytes]:
+    """The messages that a DEALER socket has received."""
     for _ in range(at_most):
         try:
             yield socket.recv(zmq.NOBLOCK)
@@ -109,14 +143,17 @@ def drain(socket: "zmq.Socket[bytes]", at_most: int = 1000) -> Iterator[bytes]:
             return
 
 
-def drain_with_identity(
-    socket: "zmq.Socket[bytes]", at_most: int = 1000
-) -> Iterator[tuple[bytes, bytes]]:
-    """The messages that a ROUTER socket holds now, with the identity of each sender."""
+def drain_frames(socket: Socket, at_most: int = 1000) -> Iterator[list[bytes]]:
+    """The messages that a socket has received, as lists of frames."""
     for _ in range(at_most):
         try:
-            parts = socket.recv_multipart(zmq.NOBLOCK)
+            yield socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return
-        if len(parts) == 2:
-            yield parts[0], parts[1]
+
+
+def drain_with_identity(socket: Socket) -> Iterator[tuple[bytes, bytes]]:
+    """The messages that a ROUTER socket has received, with the identities of the senders."""
+    for frames in drain_frames(socket):
+        if len(frames) == 2:
+            yield frames[0], frames[1]

@@ -1,7 +1,7 @@
-"""How a process keeps its image in step with what the controller sends.
+"""Keeps the metadata image of a process up to date with the controller's messages.
 
-Entries are applied in order and once; what has been applied before is skipped, a gap is told so
-that the caller asks again from where it stands. Used by routers and workers alike.
+Entries are applied in order and once. Entries that were applied before are skipped. After a gap the
+caller subscribes again from its offset. Called by routers and workers.
 """
 
 from itertools import chain
@@ -15,8 +15,8 @@ from odradek.node.bus.messages import MetadataRecords, MetadataSnapshot
 def apply_metadata(
     image: MetadataImage, message: MetadataRecords | MetadataSnapshot
 ) -> MetadataImage | None:
-    """The image after `message`; the same one when it brings nothing new, None when entries are
-    missing."""
+    """The image after `message`: the same one if there is nothing new, None if entries before it
+    are missing."""
     if isinstance(message, MetadataSnapshot):
         return _replay(MetadataImage.empty(), message.records, message.offset)
     known = image.offset - message.base_offset

@@ -15,12 +15,11 @@ rejected by the owner gets a reason, which both sides log.
 
 import contextlib
 import errno
-import hashlib
 import logging
 import socket as sockets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 import zmq
@@ -28,26 +27,45 @@ from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from odradek.cluster.raft.configuration import node_id_of
+from odradek.node.bus.endpoint import (
+    Context,
+    Socket,
+    SocketOptions,
+    cluster_keys,
+    drain,
+    drain_frames,
+    encode,
+    set_options,
+)
 from odradek.node.bus.peer_messages import PEER_VERSION, PeerHeader, PeerMessage, PeerRejected
 
 log = logging.getLogger(__name__)
 
-Socket: TypeAlias = "zmq.Socket[bytes]"
-
 _QUEUE_FRAMES = 1_000
-_FRAME_BYTES_MAX = 64 << 20
-_RECONNECT_MS = 20
-_RECONNECT_MS_MAX = 200
-_CONNECT_TIMEOUT_MS = 1_000
 _HANDSHAKE_MS = 3_000
-_PING_MS = 500
-"""Detects a peer whose machine is gone."""
-_PING_TIMEOUT_MS = 2_000
+_SOCKET_OPTIONS: SocketOptions = (
+    (zmq.IPV6, 1),
+    (zmq.SNDHWM, _QUEUE_FRAMES),
+    (zmq.RCVHWM, _QUEUE_FRAMES),
+    (zmq.MAXMSGSIZE, 64 << 20),
+    (zmq.HANDSHAKE_IVL, _HANDSHAKE_MS),
+    # Heartbeats detect a peer whose machine is gone.
+    (zmq.HEARTBEAT_IVL, 500),
+    (zmq.HEARTBEAT_TIMEOUT, 2_000),
+)
 _LINGER_MS = 100
 """At close, for the leader's last message, which asks a successor to take over."""
-_FRAMES_PER_TURN = 1_000
+_DEALER_OPTIONS: SocketOptions = (
+    (zmq.LINGER, _LINGER_MS),
+    # Messages are not queued for a peer that is not connected: they would be outdated.
+    (zmq.IMMEDIATE, 1),
+    (zmq.RECONNECT_IVL, 20),
+    (zmq.RECONNECT_IVL_MAX, 200),
+    (zmq.CONNECT_TIMEOUT, 1_000),
+)
 _HEADERS_MAX = 256
-_REFUSAL_S = 1.0
+_REJECTION_S = 1.0
+"""One rejection for the same reason is logged and sent in this time."""
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _HANDSHAKE_FAILURES = (
     zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -56,17 +74,15 @@ _HANDSHAKE_FAILURES = (
 )
 _UNAUTHENTICATED = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _TIMEOUT_ERRORS = frozenset({errno.EAGAIN, errno.ETIMEDOUT})
-"""What a handshake fails with to which nothing was said in its time; who is refused is cut off."""
+"""The errors of a handshake without an answer. If the peer rejects it, the connection is closed."""
 _FAILURES_PER_LOG_LINE = 3
-"""Handshakes that fail in a row before that is worth a line: a peer may be killed in one. One that
-takes all of its time is worth a line at once, and as many are before the next."""
+"""Handshakes in a row that fail before that is logged: a peer may be killed during one. The first
+one that times out is logged at once."""
 _RECONNECT_S = 0.5
 _CONNECTIONS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
 _RECONNECT_REFUSED_S = 0.3
-"""A connection that broke and cannot be made again so soon: nobody listens there any more. Another
-machine that cannot be reached does not say so, neither that it is gone nor that nobody listens."""
-
-_encode = msgspec.msgpack.Encoder().encode
+"""A connection that cannot be restored within this time after it broke was refused: the process has
+ended. A machine that cannot be reached refuses nothing."""
 
 
 class PeerBusError(Exception):
@@ -83,20 +99,6 @@ class PeerAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class KeyPair(NamedTuple):
-    """A CURVE key pair, each in ZeroMQ's text form of 40 characters (Z85)."""
-
-    public: bytes
-    secret: bytes
-
-
-def cluster_keys(secret: str) -> KeyPair:
-    """The pair of keys that all nodes with this secret have."""
-    made = hashlib.blake2b(secret.encode(), digest_size=32, person=b"odradek-peers-1").digest()
-    text = z85.encode(made)
-    return KeyPair(zmq.curve_public(text), text)
-
-
 class PeerBus:
     """See the module's docstring. One owner, one thread."""
 
@@ -110,38 +112,38 @@ class PeerBus:
         refuses: Callable[[PeerHeader], PeerRejected | None] = lambda _header: None,
         watch: Callable[[Socket, bool], None] = lambda _socket, _is_new: None,
     ) -> None:
-        """`others` are members that are known from the start; a negative number is an address
-        whose member is not known. `refuses` may say why a peer is not listened to; it is asked for
-        every frame. `watch` hears of sockets that have come (true) or are about to go. Raises
-        PeerBusError if `listen` cannot be bound.
+        """`others` are the members that are known from the start; a negative number is an address
+        whose member is not known. `refuses` is called for every frame, and may return why the peer
+        is rejected. `watch` is called with each new socket (true), and before one is closed
+        (false). Raises PeerBusError if `listen` cannot be bound.
         """
         self._own = header
-        self._header = _encode(header)
+        self._header = encode(header)
         self._others: dict[int, PeerAddress] = {}
         self._refuses = refuses
-        self._context: zmq.Context[Socket] = zmq.Context(io_threads=1)
+        self._context: Context = zmq.Context(io_threads=1)
         self._decode_header = msgspec.msgpack.Decoder(PeerHeader).decode
         self._decode = msgspec.msgpack.Decoder(list[PeerMessage]).decode
-        self._decode_refusal = msgspec.msgpack.Decoder(PeerRejected).decode
+        self._decode_rejection = msgspec.msgpack.Decoder(PeerRejected).decode
         self._watch = watch
         self._headers: dict[bytes, PeerHeader | str] = {}
-        self._refused_at: dict[str, float] = {}
+        self._rejected_at: dict[str, float] = {}
         self._outgoing: dict[int, list[PeerMessage]] = {}
         self._disconnected_at: dict[int, float] = {}
         self.disconnected_since: dict[int, float] = {}
-        """Peers that were connected and are no more: when that was noticed, as time.monotonic."""
+        """Peers that were connected and are not any more: since when, as time.monotonic."""
         self._failures: dict[int, int] = {}
         self._handshake_timeouts: dict[int, int] = {}
         self._connect_at: dict[int, float] = {}
         self.failed_count = 0
-        """Handshakes with peers that came to nothing."""
+        """Failed handshakes with peers."""
         self._stopped: list[int] = []
         self.replaced_by: set[int] = set()
-        """The members that have said that the quorum has another replica for the one we are."""
+        """The members that rejected us because the quorum has another replica of this node."""
         self.dropped_count = 0
-        """Messages that found a queue full or nobody connected."""
+        """Messages that were dropped: the queue was full, or there was no connection."""
         self.refused_count = 0
-        """Frames and handshakes of those who are not listened to."""
+        """Rejected frames and handshakes."""
         self._keys = cluster_keys(secret) if secret else None
         self._zap = self._authenticate() if self._keys is not None else None
         self._router = self._bind(listen)
@@ -163,7 +165,7 @@ class PeerBus:
         found += self._dealers.values()
         return found if self._zap is None else [*found, self._zap]
 
-    # -- who is spoken to --------------------------------------------------------------------------
+    # -- members -----------------------------------------------------------------------------------
 
     def connect(self, member: int, address: PeerAddress) -> None:
         """Connect to this member, at this address from now on."""
@@ -171,7 +173,9 @@ class PeerBus:
             return
         self.disconnect(member)
         self._others[member] = address
-        dealer = self._make_dealer()
+        dealer = self._make_socket(zmq.DEALER, _DEALER_OPTIONS)
+        if self._keys is not None:
+            set_options(dealer, self._keys.client_options)
         monitor = dealer.get_monitor_socket(_HANDSHAKE_FAILURES | _CONNECTIONS)
         self._dealers[member], self._monitors[member] = dealer, monitor
         dealer.connect(f"tcp://{address}")
@@ -193,7 +197,7 @@ class PeerBus:
             notes.pop(member, None)
         self._outgoing.pop(member, None)
 
-    # -- speaking ----------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def send(self, member: int, message: PeerMessage) -> None:
         """Send a message with the next `flush`. Dropped if the member is not known."""
@@ -206,21 +210,17 @@ class PeerBus:
             return
         outgoing, self._outgoing = self._outgoing, {}
         for member, messages in outgoing.items():
-            frame = (self._header, _encode(messages))
+            frame = (self._header, encode(messages))
             try:
                 self._dealers[member].send_multipart(frame, zmq.NOBLOCK)
             except zmq.ZMQError:
                 self.dropped_count += len(messages)
 
-    # -- listening ---------------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------
 
     def receive(self) -> Iterator[tuple[PeerHeader, list[PeerMessage]]]:
         """The received messages, of each peer in the order of sending."""
-        for _ in range(_FRAMES_PER_TURN):
-            try:
-                parts = self._router.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        for parts in drain_frames(self._router):
             if len(parts) != 3:
                 self.refused_count += 1
                 continue
@@ -228,15 +228,17 @@ class PeerBus:
             header = self._headers.get(head)
             if header is None:
                 header = self._validated_header(head)
-            refused = PeerRejected(header) if isinstance(header, str) else self._refuses(header)
-            if refused is not None:
-                self._refuse(connection, refused)
+            if isinstance(header, str):
+                self._reject(connection, PeerRejected(header))
                 continue
-            assert isinstance(header, PeerHeader)
+            rejection = self._refuses(header)
+            if rejection is not None:
+                self._reject(connection, rejection)
+                continue
             try:
                 messages = self._decode(body)
             except msgspec.DecodeError as error:
-                self._refuse(connection, PeerRejected(f"its messages cannot be decoded: {error}"))
+                self._reject(connection, PeerRejected(f"its messages cannot be decoded: {error}"))
                 continue
             yield header, messages
 
@@ -247,7 +249,7 @@ class PeerBus:
         for event, _, address in _events(self._router_monitor):
             self.refused_count += bool(event & _HANDSHAKE_FAILURES)
             if not event & _UNAUTHENTICATED:
-                continue  # whoever it was has gone in the middle of it
+                continue  # the peer disconnected during the handshake
             log.error(
                 "rejected a connection to the peer address %s: wrong or missing cluster secret."
                 " If it is a node of this cluster, set the same `cluster.secret` on it.",
@@ -283,8 +285,8 @@ class PeerBus:
         return connected
 
     def _reconnect(self, member: int) -> None:
-        """ZeroMQ gives a connection up for good when the other side makes no sense: with another
-        secret, or none. It may have been put right since."""
+        """Connect again. ZeroMQ does not retry after a handshake with another secret or none, which
+        the operator may have corrected since."""
         endpoint = f"tcp://{self._others[member]}"
         with contextlib.suppress(zmq.ZMQError):
             self._dealers[member].disconnect(endpoint)
@@ -312,8 +314,7 @@ class PeerBus:
             )
 
     def take_stopped(self) -> list[int]:
-        """The peers that have refused a reconnection since the last call: their process has
-        ended."""
+        """The peers that refused a reconnection since the last call: their processes have ended."""
         stopped, self._stopped = self._stopped, []
         return stopped
 
@@ -331,7 +332,7 @@ class PeerBus:
         self._context.term()
 
     def _validated_header(self, head: bytes) -> PeerHeader | str:
-        """The header, or why whoever sends it is not listened to."""
+        """The header, or why its sender is rejected."""
         try:
             header = self._decode_header(head)
         except msgspec.DecodeError:
@@ -365,47 +366,43 @@ class PeerBus:
         self._headers[head] = found
         return found
 
-    def _refuse(self, connection: bytes, refused: PeerRejected) -> None:
+    def _reject(self, connection: bytes, rejection: PeerRejected) -> None:
         self.refused_count += 1
-        reason, now = refused.reason, time.monotonic()
-        if now - self._refused_at.get(reason, -_REFUSAL_S) < _REFUSAL_S:
+        reason, now = rejection.reason, time.monotonic()
+        if now - self._rejected_at.get(reason, -_REJECTION_S) < _REJECTION_S:
             return
-        if len(self._refused_at) >= _HEADERS_MAX:
-            self._refused_at.clear()
-        self._refused_at[reason] = now
+        if len(self._rejected_at) >= _HEADERS_MAX:
+            self._rejected_at.clear()
+        self._rejected_at[reason] = now
         log.error("rejected a node: %s", reason)
-        try:
-            self._router.send_multipart((connection, _encode(refused)), zmq.NOBLOCK)
-        except zmq.ZMQError:
-            return  # it has gone
+        with contextlib.suppress(zmq.ZMQError):  # it may be disconnected
+            self._router.send_multipart((connection, encode(rejection)), zmq.NOBLOCK)
 
     def _receive_rejections(self, member: int) -> None:
-        while True:
+        for payload in drain(self._dealers[member]):
             try:
-                payload = self._dealers[member].recv(zmq.NOBLOCK)
-                refused = self._decode_refusal(payload)
-            except zmq.Again:
-                return
+                rejection = self._decode_rejection(payload)
             except msgspec.DecodeError:
                 continue
-            log.error("%s rejects this node: %s", self._name(member), refused.reason)
-            if refused.is_replaced:
+            log.error("%s rejects this node: %s", self._name(member), rejection.reason)
+            if rejection.is_replaced:
                 self.replaced_by.add(member)
 
     def _name(self, member: int) -> str:
-        who = "the node" if member < 0 else f"node {node_id_of(member)}"
-        return f"{who} at {self._others[member]}"
+        name = "the node" if member < 0 else f"node {node_id_of(member)}"
+        return f"{name} at {self._others[member]}"
 
     # -- sockets -----------------------------------------------------------------------------------
 
+    def _make_socket(self, kind: int, options: SocketOptions) -> Socket:
+        socket = self._context.socket(kind)
+        set_options(socket, (*_SOCKET_OPTIONS, *options))
+        return socket
+
     def _bind(self, listen: PeerAddress) -> Socket:
-        router = self._context.socket(zmq.ROUTER)
-        self._set_up(router)
-        router.setsockopt(zmq.LINGER, 0)
+        router = self._make_socket(zmq.ROUTER, ((zmq.LINGER, 0),))
         if self._keys is not None:
-            router.setsockopt(zmq.CURVE_SERVER, 1)
-            router.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret)
-            router.setsockopt(zmq.ZAP_DOMAIN, b"peers")
+            set_options(router, (*self._keys.server_options, (zmq.ZAP_DOMAIN, b"peers")))
         try:
             router.bind(f"tcp://{_numeric(listen)}")
         except (zmq.ZMQError, OSError) as error:
@@ -416,31 +413,6 @@ class PeerBus:
             ) from error
         return router
 
-    def _make_dealer(self) -> Socket:
-        dealer = self._context.socket(zmq.DEALER)
-        self._set_up(dealer)
-        dealer.setsockopt(zmq.LINGER, _LINGER_MS)
-        # Nothing is kept for a peer that is away: when it is back it would be old.
-        dealer.setsockopt(zmq.IMMEDIATE, 1)
-        dealer.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        dealer.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS_MAX)
-        dealer.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
-        if self._keys is not None:
-            dealer.setsockopt(zmq.CURVE_SERVERKEY, self._keys.public)
-            dealer.setsockopt(zmq.CURVE_PUBLICKEY, self._keys.public)
-            dealer.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret)
-        return dealer
-
-    @staticmethod
-    def _set_up(socket: Socket) -> None:
-        socket.setsockopt(zmq.IPV6, 1)
-        socket.setsockopt(zmq.SNDHWM, _QUEUE_FRAMES)
-        socket.setsockopt(zmq.RCVHWM, _QUEUE_FRAMES)
-        socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES_MAX)
-        socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
-        socket.setsockopt(zmq.HEARTBEAT_IVL, _PING_MS)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _PING_TIMEOUT_MS)
-
     # -- ZAP ---------------------------------------------------------------------------------------
 
     def _authenticate(self) -> Socket:
@@ -450,13 +422,9 @@ class PeerBus:
         return zap
 
     def _answer_zap(self, zap: Socket) -> None:
-        """Who shows the cluster's own key may come in."""
+        """Accept the clients that have the cluster's own key."""
         assert self._keys is not None
-        while True:
-            try:
-                parts = zap.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        for parts in drain_frames(zap):
             at = parts.index(b"") + 1
             version, request_id = parts[at], parts[at + 1]
             mechanism, credentials = parts[at + 5], parts[at + 6 :]
@@ -470,12 +438,9 @@ class PeerBus:
 
 
 def _events(monitor: Socket) -> Iterator[tuple[int, int, str]]:
-    """What a monitor has to tell: the event, its value, and the address it is about."""
-    while True:
-        try:
-            event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
-        except zmq.Again:
-            return
+    """The monitor's events: the event, its value, and its address."""
+    for frames in drain_frames(monitor):
+        event = parse_monitor_message(frames)
         endpoint = event["endpoint"].decode(errors="replace")
         yield int(event["event"]), int(event["value"]), endpoint
 

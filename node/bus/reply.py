@@ -1,10 +1,10 @@
-"""Answers that are not there yet, and the trampoline that carries a handler across them.
+"""Replies of other processes that a handler awaits, without an asyncio task.
 
-A handler is a coroutine. Most requests are answered without waiting and the rest wait once for
-another process; a task of asyncio per request would cost more than the request. `drive` runs a
-coroutine at once and in place; when it awaits a `Reply` the reply itself resumes it, in the same
-turn in which the value arrives. Futures of asyncio may be awaited as well. One invariant: a
-coroutine is resumed exactly once per await, by whatever it awaited, on the loop's thread.
+A handler is a coroutine. Most requests are answered at once, the others wait once for another
+process. An asyncio task for each request would cost more than the request. `drive` runs a coroutine
+at once and in place. If it awaits a `Reply`, it is resumed in the iteration of the loop in which
+the value arrives. It may await asyncio futures, too. One invariant: a coroutine is resumed exactly
+once for each await, by what it awaits, on the loop's thread.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Reply(Generic[T]):
         self._resume: Callable[[], None] | None = None
 
     def resolve(self, value: T) -> None:
-        """Deliver the value and run the waiting coroutine. A second one is ignored."""
+        """Set the value and resume the waiting coroutine. Ignored if it is done already."""
         if self.is_done:
             return
         self.is_done = True
@@ -37,25 +37,20 @@ class Reply(Generic[T]):
             resume()
 
     def fail(self, error: BaseException) -> None:
-        """Deliver an exception instead of a value."""
-        if self.is_done:
-            return
-        self.is_done = True
-        self._error = error
-        resume = self._resume
-        if resume is not None:
-            self._resume = None
-            resume()
+        """Set an exception instead of a value."""
+        if not self.is_done:
+            self._error = error
+            self.resolve(None)  # type: ignore[arg-type]  # result() raises the error
 
     def on_done(self, resume: Callable[[], None]) -> None:
-        """Call `resume` when the value is there (at once if it is)."""
+        """Call `resume` when it is done: at once if it is already."""
         if self.is_done:
             resume()
         else:
             self._resume = resume
 
     def result(self) -> T:
-        """The delivered value; raises what `fail` was given. Only when `is_done`."""
+        """The value. Raises the exception of `fail`. Only when `is_done`."""
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # resolve() was given a T
@@ -69,11 +64,8 @@ class Reply(Generic[T]):
 
 
 class drive(Generic[T]):
-    """Run `coroutine` now; call `finish(value, error)` exactly once when it has ended.
-
-    `finish` gets `(value, None)` or `(None, error)`. It runs inside the turn that ended the
-    coroutine.
-    """
+    """Run `coroutine` now. When it has ended, call `finish` exactly once, with `(value, None)` or
+    `(None, error)`, in the same iteration of the loop."""
 
     __slots__ = ("_coroutine", "_finish")
 
@@ -99,8 +91,7 @@ class drive(Generic[T]):
             if type(awaited) is Reply:
                 awaited.on_done(self._step)
             elif isinstance(awaited, asyncio.Future):
-                # The flag is a future's guard against being yielded by hand; a task resets it the
-                # same way.
+                # A future sets this flag when it is awaited. A task resets it in the same way.
                 awaited._asyncio_future_blocking = False
                 awaited.add_done_callback(self._resume_from_future)
             else:
@@ -111,7 +102,7 @@ class drive(Generic[T]):
 
 
 def start_coroutine(coroutine: Coroutine[Any, Any, T]) -> Reply[T]:
-    """Run it now; what it returns arrives in the reply."""
+    """Run it now. The reply gets its result."""
     reply: Reply[T] = Reply()
 
     def finish(value: T | None, error: BaseException | None) -> None:

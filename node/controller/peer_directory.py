@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Container
 
 from odradek.cluster.raft.configuration import Configuration, node_id_of
 from odradek.cluster.raft.messages import ALL_MEMBERS
+from odradek.node.bus.endpoint import Socket
 from odradek.node.bus.peer_messages import (
     PEER_VERSION,
     MemberAddress,
@@ -26,7 +27,7 @@ from odradek.node.bus.peer_messages import (
     PeerMessage,
     PeerRejected,
 )
-from odradek.node.bus.peers import PeerAddress, PeerBus, Socket
+from odradek.node.bus.peers import PeerAddress, PeerBus
 from odradek.node.config import NodeConfig
 from odradek.node.controller.voter_changes import voter_context
 

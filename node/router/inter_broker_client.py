@@ -19,9 +19,8 @@ import msgspec
 import zmq
 
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.node.bus.endpoint import DealerLink, descriptor, drain
-from odradek.node.bus.peers import KeyPair
-from odradek.node.bus.replica_link import RelayLink
+from odradek.node.bus.endpoint import DealerLink, KeyPair, descriptor, drain
+from odradek.node.bus.replica_link import WorkerLink
 from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
@@ -181,7 +180,7 @@ class ZmqInterBrokerClient:
             address = self._address_of(node_id)
             if address is None:
                 return None
-            link = RelayLink(self._context, address, self._identity, self._keys)
+            link = WorkerLink(self._context, address, self._identity, self._keys)
             node = self._nodes[node_id] = _PeerConnection(address, link)
             self._loop.add_reader(descriptor(link.socket), self._receive, node)
             self._loop.add_reader(descriptor(link.monitor), self._on_monitor, node)

@@ -25,8 +25,7 @@ from odradek.cluster.controller.commands import AllocateProducerIds
 from odradek.cluster.metadata.broker_settings import BrokerSettings
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.node.bus.arena import Arena
-from odradek.node.bus.endpoint import ipc_address
-from odradek.node.bus.peers import cluster_keys
+from odradek.node.bus.endpoint import cluster_keys, ipc_address
 from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity

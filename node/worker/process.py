@@ -21,7 +21,7 @@ import zmq
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.replication.leader import IsrProposal
-from odradek.node.bus.endpoint import DealerLink, drain, encode, ipc_address
+from odradek.node.bus.endpoint import DealerLink, cluster_keys, drain, encode, ipc_address
 from odradek.node.bus.messages import (
     CommandSubmitted,
     FromController,
@@ -35,7 +35,6 @@ from odradek.node.bus.messages import (
     WorkerLeaving,
 )
 from odradek.node.bus.metadata_feed import apply_metadata
-from odradek.node.bus.peers import cluster_keys
 from odradek.node.bus.replica_link import tcp_address, worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity

@@ -27,7 +27,7 @@ from odradek.cluster.replication.follower import (
 )
 from odradek.cluster.replication.messages import PAYLOAD_HEAD
 from odradek.cluster.replication.throttle import TokenBudget
-from odradek.node.bus.peers import KeyPair
+from odradek.node.bus.endpoint import KeyPair
 from odradek.node.bus.replica_link import ReplicaLink
 from odradek.node.worker.hosted_partitions import HostedPartitions, PartitionLocation
 from odradek.node.worker.turns import ReplicaAppend

@@ -31,8 +31,8 @@ from odradek.cluster.replication.leader import (
 )
 from odradek.cluster.replication.partition import PartitionReplica
 from odradek.cluster.replication.throttle import TokenBudget
+from odradek.node.bus.endpoint import KeyPair
 from odradek.node.bus.messages import RecordsDeleted, RequestFailed
-from odradek.node.bus.peers import KeyPair
 from odradek.node.bus.replica_link import bind_replica_listener
 from odradek.node.worker.hosted_partitions import (
     HostedPartitions,

@@ -1,13 +1,14 @@
 """Nodes that speak to each other over real TCP, each with nothing but its directory."""
 
 from odradek.cluster.raft.messages import FollowRequest
+from odradek.node.bus.endpoint import Socket
 from odradek.node.bus.peer_messages import (
     ForwardRequest,
     PeerDirectoryUpdate,
     PeerMessage,
     PeerRejected,
 )
-from odradek.node.bus.peers import PeerAddress, Socket
+from odradek.node.bus.peers import PeerAddress
 from odradek.node.config import NodeConfig, load
 from odradek.node.controller.peer_directory import PeerDirectory
 from tests.support.ports import free_port

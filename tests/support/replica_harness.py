@@ -14,8 +14,8 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage, PartitionImage
 from odradek.cluster.metadata.records import PartitionChanged, PartitionsAdded, Record, TopicCreated
 from odradek.cluster.replication.leader import IsrProposal
+from odradek.node.bus.endpoint import KeyPair
 from odradek.node.bus.messages import AppendBytes, Appended, DeleteRecords, RequestFailed, ToRouter
-from odradek.node.bus.peers import KeyPair
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replication import ReplicaNetwork, Replication
 from odradek.node.worker.turns import RouterState, TurnExecutor

@@ -1,4 +1,4 @@
-"""Links over real ipc sockets: greetings after every connection, a missing peer is told on send."""
+"""Links over real ipc sockets: each connection is reported, a send to a missing peer fails."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +9,7 @@ import zmq
 from odradek.node.bus.endpoint import (
     DealerLink,
     bind_endpoint,
+    cluster_keys,
     drain,
     drain_with_identity,
     ipc_address,
@@ -28,7 +29,7 @@ def _await_connected(link: DealerLink) -> bool:
     return bool(link.monitor.poll(DEADLINE_MS)) and link.take_connected()
 
 
-def test_link_tells_of_every_connection_once(
+def test_each_connection_is_reported_once(
     context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
 ) -> None:
     address = ipc_address(tmp_path, "a")
@@ -59,7 +60,7 @@ def test_messages_carry_the_identity_of_their_sender(
     bound.close(0)
 
 
-def test_sending_to_a_peer_that_is_away_is_an_error(
+def test_a_send_to_a_peer_that_is_not_connected_fails(
     context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
 ) -> None:
     bound = bind_endpoint(context, ipc_address(tmp_path, "c"))
@@ -69,7 +70,7 @@ def test_sending_to_a_peer_that_is_away_is_an_error(
     bound.close(0)
 
 
-def test_link_to_nobody_refuses_instead_of_collecting(
+def test_a_link_without_a_connection_queues_nothing(
     context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
 ) -> None:
     link = DealerLink(context, ipc_address(tmp_path, "d"), b"worker-0")
@@ -78,7 +79,7 @@ def test_link_to_nobody_refuses_instead_of_collecting(
     link.close()
 
 
-def test_newcomer_takes_the_identity_over(
+def test_a_new_connection_takes_over_the_identity(
     context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
 ) -> None:
     address = ipc_address(tmp_path, "e")
@@ -97,6 +98,13 @@ def test_newcomer_takes_the_identity_over(
     bound.close(0)
 
 
-def test_run_folder_that_is_too_long_says_so(tmp_path: Path) -> None:
+def test_a_run_folder_whose_path_is_too_long_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="too long for a Unix socket"):
         ipc_address(tmp_path / ("x" * 120), "router-0")
+
+
+def test_each_cluster_secret_has_its_own_keys() -> None:
+    keys = cluster_keys("a secret")
+    assert keys == cluster_keys("a secret")
+    assert keys.secret != cluster_keys("another secret").secret
+    assert len(keys.public) == 40

@@ -1,4 +1,4 @@
-"""Node to node over real TCP: who belongs together is heard, everybody else hears nothing."""
+"""Node to node over real TCP: nodes of one cluster exchange messages, others are rejected."""
 
 import logging
 import os
@@ -10,6 +10,7 @@ import pytest
 import zmq
 
 from odradek.cluster.raft.messages import AppendRequest, Entry
+from odradek.node.bus.endpoint import Socket, cluster_keys
 from odradek.node.bus.peer_messages import (
     PEER_VERSION,
     ForwardRequest,
@@ -18,7 +19,7 @@ from odradek.node.bus.peer_messages import (
     PeerMessage,
     PeerRejected,
 )
-from odradek.node.bus.peers import PeerAddress, PeerBus, PeerBusError, Socket, cluster_keys
+from odradek.node.bus.peers import PeerAddress, PeerBus, PeerBusError
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -27,8 +28,8 @@ REFUSED = PeerRejected("it is not wanted", is_replaced=True)
 ENTRY = AppendRequest(0, 1, 3, 4, 2, (Entry(5, 3, b"data"),), 4)
 
 
-class Town:
-    """Nodes, each with its bus, and what they have heard."""
+class Nodes:
+    """The nodes of a test, each with its bus."""
 
     def __init__(self) -> None:
         self.addresses = {n: PeerAddress("127.0.0.1", free_port()) for n in range(3)}
@@ -75,83 +76,83 @@ class Town:
 
 
 @pytest.fixture
-def town() -> Iterator[Town]:
-    town = Town()
-    yield town
-    town.close()
+def nodes() -> Iterator[Nodes]:
+    nodes = Nodes()
+    yield nodes
+    nodes.close()
 
 
-def hears(bus: PeerBus, *others: PeerBus) -> list[tuple[int, PeerMessage]]:
+def receive(bus: PeerBus, *others: PeerBus) -> list[tuple[int, PeerMessage]]:
     for one in (bus, *others):
         one.poll_events()
     return [(header.node_id, m) for header, messages in bus.receive() for m in messages]
 
 
-def say(sender: PeerBus, receiver: PeerBus, to: int, message: PeerMessage) -> None:
-    """Say it again and again until it arrives: what finds no connection is dropped."""
+def send_until_received(sender: PeerBus, receiver: PeerBus, to: int, message: PeerMessage) -> None:
+    """Send until the message is received. Without a connection it is dropped."""
 
     def arrives() -> bool:
         sender.send(to, message)
         sender.flush()
-        return message in [m for _, m in hears(receiver, sender)]
+        return message in [m for _, m in receive(receiver, sender)]
 
-    wait_until(arrives, what="the message arrives")
+    wait_until(arrives, what="the message is received")
 
 
-def is_refused(sender: PeerBus, receiver: PeerBus, to: int, log: pytest.LogCaptureFixture) -> str:
-    """Speak until the sender has been told why it is not listened to."""
+def rejection_of(sender: PeerBus, receiver: PeerBus, to: int, log: pytest.LogCaptureFixture) -> str:
+    """Send until the sender has logged why it is rejected. Returns the log line."""
 
-    def told() -> str:
+    def logged() -> str:
         sender.send(to, ForwardRequest(1, b"", 1))
         sender.flush()
-        assert hears(receiver, sender) == []
+        assert receive(receiver, sender) == []
         texts = [r.getMessage() for r in log.records if "rejects this node" in r.getMessage()]
         return texts[0] if texts else ""
 
-    return wait_until(told, what="the sender is told")
+    return wait_until(logged, what="the sender is rejected")
 
 
 @pytest.mark.parametrize("secret", [SECRET, ""], ids=["encrypted", "plain"])
-def test_peers_hear_each_other_both_ways(town: Town, secret: str) -> None:
-    a, b = town.node(0, secret=secret), town.node(1, secret=secret)
-    say(a, b, 1, ENTRY)
-    say(b, a, 0, ForwardResponse(1, 0, b"reply"))
+def test_messages_arrive_in_both_directions(nodes: Nodes, secret: str) -> None:
+    a, b = nodes.node(0, secret=secret), nodes.node(1, secret=secret)
+    send_until_received(a, b, 1, ENTRY)
+    send_until_received(b, a, 0, ForwardResponse(1, 0, b"reply"))
 
 
-def test_a_frame_carries_all_that_was_said_since_the_last_one(town: Town) -> None:
-    a, b = town.node(0), town.node(1)
-    say(a, b, 1, ENTRY)
+def test_a_frame_has_all_messages_since_the_last_flush(nodes: Nodes) -> None:
+    a, b = nodes.node(0), nodes.node(1)
+    send_until_received(a, b, 1, ENTRY)
     wanted = [ForwardRequest(number, b"c", 5) for number in range(100)]
     for message in wanted:
         a.send(1, message)
     a.flush()
-    heard: list[tuple[int, PeerMessage]] = []
+    received: list[tuple[int, PeerMessage]] = []
 
-    def all_heard() -> bool:
-        heard.extend(hears(b, a))
-        return len(heard) >= len(wanted)
+    def all_received() -> bool:
+        received.extend(receive(b, a))
+        return len(received) >= len(wanted)
 
-    wait_until(all_heard, what="all of it is heard")
-    assert [m for _, m in heard if isinstance(m, ForwardRequest)] == wanted
+    wait_until(all_received, what="all of it is received")
+    assert [m for _, m in received if isinstance(m, ForwardRequest)] == wanted
 
 
-def test_nothing_is_kept_for_a_peer_that_is_away(town: Town) -> None:
-    a = town.node(0)
+def test_nothing_is_queued_for_a_peer_that_is_not_connected(nodes: Nodes) -> None:
+    a = nodes.node(0)
     for _ in range(50):
         a.send(1, ENTRY)
     a.flush()
     assert a.dropped_count == 50
-    b = town.node(1)
-    say(a, b, 1, ForwardRequest(1, b"", 1))
-    assert hears(b, a) == []
+    b = nodes.node(1)
+    send_until_received(a, b, 1, ForwardRequest(1, b"", 1))
+    assert ENTRY not in [message for _, message in receive(b, a)]
 
 
-def test_a_connection_made_again_is_told_of(town: Town) -> None:
-    a, b = town.node(0), town.node(1)
-    say(a, b, 1, ENTRY)
-    town.buses.remove(b)
+def test_a_reconnection_is_reported(nodes: Nodes) -> None:
+    a, b = nodes.node(0), nodes.node(1)
+    send_until_received(a, b, 1, ENTRY)
+    nodes.buses.remove(b)
     b.close()
-    again = town.node(1)
+    again = nodes.node(1)
 
     def is_back() -> bool:
         again.poll_events()
@@ -160,32 +161,32 @@ def test_a_connection_made_again_is_told_of(town: Town) -> None:
     wait_until(is_back, what="connected anew")
 
 
-def test_a_process_that_has_ended_is_told_of_once(town: Town) -> None:
-    a, b = town.node(0), town.node(1)
-    say(a, b, 1, ENTRY)
+def test_a_process_that_has_ended_is_reported_once(nodes: Nodes) -> None:
+    a, b = nodes.node(0), nodes.node(1)
+    send_until_received(a, b, 1, ENTRY)
     assert a.take_stopped() == [], "node 2 was never there"
-    town.buses.remove(b)
+    nodes.buses.remove(b)
     b.close()
 
-    def is_gone() -> list[int]:
+    def has_stopped() -> list[int]:
         a.poll_events()
         return a.take_stopped()
 
-    assert wait_until(is_gone, what="it is gone") == [1]
-    b = town.node(1)
-    say(a, b, 1, ENTRY)
+    assert wait_until(has_stopped, what="the process has stopped") == [1]
+    b = nodes.node(1)
+    send_until_received(a, b, 1, ENTRY)
     assert a.take_stopped() == []
 
 
-def test_who_has_another_secret_is_not_heard_and_both_sides_say_so(
-    town: Town, caplog: pytest.LogCaptureFixture
+def test_a_peer_with_another_secret_is_rejected_and_both_sides_log_it(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    a, stranger = town.node(0), town.node(1, secret="another secret of somebody else")
+    a, other = nodes.node(0), nodes.node(1, secret="another secret")
 
     def both_told() -> bool:
-        stranger.send(0, ENTRY)
-        stranger.flush()
-        assert hears(a, stranger) == []
+        other.send(0, ENTRY)
+        other.flush()
+        assert receive(a, other) == []
         text = caplog.text
         return "wrong or missing cluster secret" in text and "Set the same `cluster.secret`" in text
 
@@ -193,13 +194,13 @@ def test_who_has_another_secret_is_not_heard_and_both_sides_say_so(
     assert a.refused_count > 0
 
 
-def test_who_says_nothing_is_not_said_to_have_another_secret(
-    town: Town, caplog: pytest.LogCaptureFixture
+def test_a_peer_that_does_not_answer_is_not_logged_as_one_with_another_secret(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As with a process that is stopped: the kernel takes its connections on."""
-    frozen = town.addresses[1]
+    """Like a process that is stopped: the kernel accepts its connections."""
+    frozen = nodes.addresses[1]
     with socket.create_server((frozen.host, frozen.port)):
-        a = town.node(0)
+        a = nodes.node(0)
 
         def is_told() -> bool:
             a.poll_events()
@@ -210,12 +211,12 @@ def test_who_says_nothing_is_not_said_to_have_another_secret(
     assert record.levelno == logging.WARNING
     assert "did not answer" in record.getMessage()
     assert "secret" not in record.getMessage()
-    say(a, town.node(1), 1, ENTRY)
+    send_until_received(a, nodes.node(1), 1, ENTRY)
 
 
-@pytest.mark.parametrize("wrong", ["another secret of somebody else", ""], ids=["wrong", "none"])
-def test_a_peer_whose_secret_was_put_right_is_connected_to_again(town: Town, wrong: str) -> None:
-    a, b = town.node(0), town.node(1, secret=wrong)
+@pytest.mark.parametrize("wrong", ["another secret", ""], ids=["wrong", "none"])
+def test_a_peer_whose_secret_was_corrected_is_connected_again(nodes: Nodes, wrong: str) -> None:
+    a, b = nodes.node(0), nodes.node(1, secret=wrong)
 
     def has_failed() -> bool:
         b.poll_events()
@@ -223,26 +224,26 @@ def test_a_peer_whose_secret_was_put_right_is_connected_to_again(town: Town, wro
         return a.failed_count > 0
 
     wait_until(has_failed, what="they do not come together")
-    town.buses.remove(b)
+    nodes.buses.remove(b)
     b.close()
-    say(a, town.node(1), 1, ENTRY)
+    send_until_received(a, nodes.node(1), 1, ENTRY)
 
 
-def test_who_knows_no_secret_at_all_is_not_heard(town: Town) -> None:
-    a, stranger = town.node(0), town.node(1, secret="")
+def test_a_peer_without_a_secret_is_rejected(nodes: Nodes) -> None:
+    a, other = nodes.node(0), nodes.node(1, secret="")
 
-    def is_turned_away() -> bool:
-        stranger.send(0, ENTRY)
-        stranger.flush()
-        assert hears(a, stranger) == []
+    def is_rejected() -> bool:
+        other.send(0, ENTRY)
+        other.flush()
+        assert receive(a, other) == []
         return a.refused_count > 0
 
-    wait_until(is_turned_away, what="the stranger is turned away")
+    wait_until(is_rejected, what="the other is rejected")
 
 
-def test_the_public_key_alone_opens_nothing(town: Town) -> None:
-    """Somebody has got hold of the key that the handshake begins with, but not of the secret."""
-    a = town.node(0)
+def test_a_client_with_only_the_public_key_is_rejected(nodes: Nodes) -> None:
+    """The client has the key that the handshake begins with, but not the secret."""
+    a = nodes.node(0)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     dealer = context.socket(zmq.DEALER)
     public, secret = zmq.curve_keypair()
@@ -250,49 +251,49 @@ def test_the_public_key_alone_opens_nothing(town: Town) -> None:
     dealer.setsockopt(zmq.CURVE_SERVERKEY, cluster_keys(SECRET).public)
     dealer.setsockopt(zmq.CURVE_PUBLICKEY, public)
     dealer.setsockopt(zmq.CURVE_SECRETKEY, secret)
-    dealer.connect(f"tcp://{town.addresses[0]}")
+    dealer.connect(f"tcp://{nodes.addresses[0]}")
     header = PeerHeader(PEER_VERSION, "ours", 1, "", 1)
     dealer.send_multipart([msgspec.msgpack.encode(header), msgspec.msgpack.encode([ENTRY])])
 
-    def is_turned_away() -> bool:
-        assert hears(a) == []
+    def is_rejected() -> bool:
+        assert receive(a) == []
         return a.refused_count > 0
 
-    wait_until(is_turned_away, what="the stranger is turned away")
+    wait_until(is_rejected, what="the other is rejected")
     dealer.close(0)
     context.term()
 
 
-def test_nonsense_from_strangers_changes_nothing_for_peers(town: Town) -> None:
-    a, b = town.node(0), town.node(1)
+def test_malformed_frames_of_other_clients_do_not_disturb_peers(nodes: Nodes) -> None:
+    a, b = nodes.node(0), nodes.node(1)
     for _ in range(20):
-        with socket.create_connection(town.addresses[1]) as stranger:
-            stranger.sendall(os.urandom(500))
-    say(a, b, 1, ENTRY)
+        with socket.create_connection(nodes.addresses[1]) as other:
+            other.sendall(os.urandom(500))
+    send_until_received(a, b, 1, ENTRY)
 
 
-def test_a_node_of_another_cluster_is_refused_with_the_reason(
-    town: Town, caplog: pytest.LogCaptureFixture
+def test_a_node_of_another_cluster_is_rejected_with_the_reason(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    a, stranger = town.node(0), town.node(1, cluster_id="theirs")
-    text = is_refused(stranger, a, 0, caplog)
+    a, other = nodes.node(0), nodes.node(1, cluster_id="theirs")
+    text = rejection_of(other, a, 0, caplog)
     assert "belongs to cluster theirs" in text
     assert "same `cluster.id`" in text
 
 
-def test_a_node_with_another_number_of_stores_is_refused(
-    town: Town, caplog: pytest.LogCaptureFixture
+def test_a_node_with_another_number_of_stores_is_rejected(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    a, other = town.node(0), town.node(1, store_count=4)
-    text = is_refused(other, a, 0, caplog)
+    a, other = nodes.node(0), nodes.node(1, store_count=4)
+    text = rejection_of(other, a, 0, caplog)
     assert "node 1 was formatted with 4 stores, node 0 with 8" in text
 
 
-def test_a_connection_that_breaks_is_known_until_it_is_there_again(town: Town) -> None:
-    a, b = town.node(0), town.node(1)
-    say(a, b, 1, ENTRY)
+def test_a_broken_connection_is_reported_until_it_is_restored(nodes: Nodes) -> None:
+    a, b = nodes.node(0), nodes.node(1)
+    send_until_received(a, b, 1, ENTRY)
     assert a.disconnected_since == {}
-    town.buses.remove(b)
+    nodes.buses.remove(b)
     b.close()
 
     def is_broken() -> bool:
@@ -300,75 +301,70 @@ def test_a_connection_that_breaks_is_known_until_it_is_there_again(town: Town) -
         return list(a.disconnected_since) == [1]
 
     wait_until(is_broken, what="the break is noticed")
-    again = town.node(1)
-    say(a, again, 1, ENTRY)
+    again = nodes.node(1)
+    send_until_received(a, again, 1, ENTRY)
     assert a.disconnected_since == {}
 
 
-def test_who_knows_the_secret_is_heard_and_can_be_answered(town: Town) -> None:
-    """A node that joins: nobody was told of it."""
-    a, joining = town.node(0, peers=(0, 1)), town.node(2)
-    say(joining, a, 0, ENTRY)
-    a.connect(2, town.addresses[2])
-    say(a, joining, 2, ENTRY)
+def test_an_unknown_node_with_the_secret_is_received_and_can_be_connected(nodes: Nodes) -> None:
+    """A node that joins: the other does not know its address."""
+    a, joining = nodes.node(0, peers=(0, 1)), nodes.node(2)
+    send_until_received(joining, a, 0, ENTRY)
+    a.connect(2, nodes.addresses[2])
+    send_until_received(a, joining, 2, ENTRY)
 
 
-def test_a_member_that_has_moved_is_spoken_to_where_it_is(town: Town) -> None:
-    a, b = town.node(0), town.node(1)
-    say(a, b, 1, ENTRY)
-    town.buses.remove(b)
+def test_a_member_that_has_moved_is_connected_at_its_new_address(nodes: Nodes) -> None:
+    a, b = nodes.node(0), nodes.node(1)
+    send_until_received(a, b, 1, ENTRY)
+    nodes.buses.remove(b)
     b.close()
-    town.addresses[1] = PeerAddress("127.0.0.1", free_port())
-    moved = town.node(1)
-    a.connect(1, town.addresses[1])
-    say(a, moved, 1, ENTRY)
+    nodes.addresses[1] = PeerAddress("127.0.0.1", free_port())
+    moved = nodes.node(1)
+    a.connect(1, nodes.addresses[1])
+    send_until_received(a, moved, 1, ENTRY)
 
 
-def test_who_is_given_up_hears_nothing_more_and_its_sockets_are_told_of(town: Town) -> None:
+def test_a_disconnected_member_gets_no_messages_and_its_sockets_are_unwatched(nodes: Nodes) -> None:
     watched: dict[object, bool] = {}
-    a, b = town.node(0, watch=watched.__setitem__), town.node(1)
-    say(a, b, 1, ENTRY)
+    a, b = nodes.node(0, watch=watched.__setitem__), nodes.node(1)
+    send_until_received(a, b, 1, ENTRY)
     before = set(watched)
     a.disconnect(1)
     assert sorted(a.others) == [2]
     assert list(watched.values()).count(False) == 2
     assert set(watched) == before
-    a.send(1, ENTRY)
+    later = ForwardRequest(2, b"", 1)
+    a.send(1, later)
     a.flush()
-    assert hears(b, a) == []
+    assert later not in [message for _, message in receive(b, a)]
 
 
-def test_a_replica_of_another_node_is_refused(town: Town, caplog: pytest.LogCaptureFixture) -> None:
-    a, liar = town.node(0), town.node(1, member=2)
-    assert "metadata replica of another node" in is_refused(liar, a, 0, caplog)
-
-
-def test_a_second_node_of_our_own_id_is_refused(
-    town: Town, caplog: pytest.LogCaptureFixture
+def test_a_replica_of_another_node_is_rejected(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    a, double = town.node(0), town.node(1, claims=0)
-    assert "Give each node its own `node.id`" in is_refused(double, a, 0, caplog)
+    a, other = nodes.node(0), nodes.node(1, member=2)
+    assert "metadata replica of another node" in rejection_of(other, a, 0, caplog)
 
 
-def test_another_version_is_refused(town: Town, caplog: pytest.LogCaptureFixture) -> None:
-    a, newer = town.node(0), town.node(1, version=PEER_VERSION + 1)
-    assert "Run compatible releases" in is_refused(newer, a, 0, caplog)
+def test_a_node_with_our_own_id_is_rejected(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    a, double = nodes.node(0), nodes.node(1, claims=0)
+    assert "Give each node its own `node.id`" in rejection_of(double, a, 0, caplog)
 
 
-def test_the_owner_may_refuse_a_peer(town: Town, caplog: pytest.LogCaptureFixture) -> None:
-    a, wiped = town.node(0), town.node(1, directory_id="old")
+def test_another_version_is_rejected(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    a, newer = nodes.node(0), nodes.node(1, version=PEER_VERSION + 1)
+    assert "Run compatible releases" in rejection_of(newer, a, 0, caplog)
+
+
+def test_the_owner_may_reject_a_peer(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    a, wiped = nodes.node(0), nodes.node(1, directory_id="old")
     assert not wiped.replaced_by
-    assert "it is not wanted" in is_refused(wiped, a, 0, caplog)
+    assert "it is not wanted" in rejection_of(wiped, a, 0, caplog)
     assert wiped.replaced_by == {0}
 
 
-def test_an_address_in_use_is_told(town: Town) -> None:
-    town.node(0)
+def test_an_address_in_use_is_an_error(nodes: Nodes) -> None:
+    nodes.node(0)
     with pytest.raises(PeerBusError, match=r"peer\.listen=127\.0\.0\.1:\d+: .*in use"):
-        town.node(0)
-
-
-def test_the_same_secret_makes_the_same_keys_and_another_makes_others() -> None:
-    assert cluster_keys(SECRET) == cluster_keys(SECRET)
-    assert cluster_keys(SECRET).secret != cluster_keys(SECRET + "x").secret
-    assert len(cluster_keys(SECRET).public) == 40
+        nodes.node(0)

@@ -1,4 +1,4 @@
-"""Two workers' ends of the wire between nodes, with and without the cluster's keys."""
+"""Requests and responses between the workers of two nodes, with and without CURVE keys."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -14,7 +14,7 @@ from odradek.cluster.replication.messages import (
     ReplicaFetchResponse,
     ReplicaPartitionData,
 )
-from odradek.node.bus.peers import KeyPair
+from odradek.node.bus.endpoint import KeyPair
 from odradek.node.bus.replica_link import (
     FollowerFetch,
     LeaderResponse,
@@ -31,8 +31,8 @@ Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 FETCH = ReplicaFetchRequest(1, "c", 2, -1, 0, True)
 
 
-class Wire:
-    """What a test has bound and connected, to be closed behind it."""
+class Sockets:
+    """The sockets of a test, closed after it."""
 
     def __init__(self) -> None:
         self._context: Context = zmq.Context()
@@ -60,10 +60,10 @@ class Wire:
 
 
 @pytest.fixture
-def wire() -> Iterator[Wire]:
-    wire = Wire()
-    yield wire
-    wire.close()
+def sockets() -> Iterator[Sockets]:
+    sockets = Sockets()
+    yield sockets
+    sockets.close()
 
 
 def make_keys() -> KeyPair:
@@ -79,12 +79,12 @@ def receive_answer(link: ReplicaLink) -> LeaderResponse:
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
-def test_a_question_is_answered_with_batches_that_may_be_written_to(
-    wire: Wire, is_encrypted: bool
+def test_a_response_has_its_batches_in_a_writable_payload(
+    sockets: Sockets, is_encrypted: bool
 ) -> None:
     keys = make_keys() if is_encrypted else None
-    socket, address = wire.bind(keys)
-    link = wire.link(address, b"2-0-1", keys)
+    socket, address = sockets.bind(keys)
+    link = sockets.link(address, b"2-0-1", keys)
     wait_until(link.take_connected, what="the connection")
     assert link.send(FETCH)
     identity, fetch = receive(socket)
@@ -105,40 +105,40 @@ def test_a_question_is_answered_with_batches_that_may_be_written_to(
     assert len(receive_answer(link).payload) == 0
 
 
-def test_a_stranger_without_the_keys_gets_nothing(wire: Wire) -> None:
+def test_a_client_without_the_keys_is_not_connected(sockets: Sockets) -> None:
     keys = make_keys()
-    socket, address = wire.bind(keys)
+    socket, address = sockets.bind(keys)
     strangers = [
-        wire.link(address, b"plain"),
-        wire.link(address, b"other", make_keys()),
+        sockets.link(address, b"plain"),
+        sockets.link(address, b"other", make_keys()),
     ]
-    friend = wire.link(address, b"friend", keys)
+    friend = sockets.link(address, b"friend", keys)
     wait_until(friend.take_connected, what="the connection")
     for stranger in strangers:
-        assert not stranger.send(FETCH), "it is connected to nobody"
+        assert not stranger.send(FETCH), "it is not connected"
     friend.send(FETCH)
     assert receive(socket).identity == b"friend"
     assert next(requests(socket), None) is None
 
 
-def test_who_is_gone_or_was_never_there_is_told_so(wire: Wire) -> None:
-    socket, _ = wire.bind()
+def test_a_send_without_a_connection_returns_false(sockets: Sockets) -> None:
+    socket, _ = sockets.bind()
     assert not send_response(socket, b"nobody", ReplicaFetchResponse(1, 0, 0), ())
-    link = wire.link(f"tcp://127.0.0.1:{free_port()}", b"alone")
+    link = sockets.link(f"tcp://127.0.0.1:{free_port()}", b"alone")
     assert not link.send(FETCH)
 
 
-def test_what_makes_no_sense_is_dropped(wire: Wire) -> None:
-    socket, address = wire.bind()
-    link = wire.link(address, b"odd")
+def test_malformed_messages_are_dropped(sockets: Sockets) -> None:
+    socket, address = sockets.bind()
+    link = sockets.link(address, b"odd")
     wait_until(link.take_connected, what="the connection")
     link.socket.send(b"\xc1nonsense")
     link.socket.send_multipart([b"two", b"frames"])
     link.send(FETCH)
     assert receive(socket).fetch == FETCH
-    # Batches are missing behind this one.
-    lie = ReplicaFetchResponse(1, 0, 0, (ReplicaPartitionData(1, 0, 5, 0, 9, 1_000),))
-    send_response(socket, b"odd", lie, [b"short"])
+    # The batches of this response are incomplete.
+    truncated = ReplicaFetchResponse(1, 0, 0, (ReplicaPartitionData(1, 0, 5, 0, 9, 1_000),))
+    send_response(socket, b"odd", truncated, [b"short"])
     send_response(socket, b"odd", ReplicaFetchResponse(2, 0, 0), ())
     assert receive_answer(link).fetched.request_id == 2
 

@@ -8,8 +8,7 @@ import pytest
 import zmq
 
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.node.bus.endpoint import descriptor
-from odradek.node.bus.peers import cluster_keys
+from odradek.node.bus.endpoint import cluster_keys, descriptor
 from odradek.node.bus.replica_link import bind_replica_listener, requests, send_relayed
 from odradek.node.router.inter_broker_client import ZmqInterBrokerClient
 from odradek.protocol.apis import ApiKey

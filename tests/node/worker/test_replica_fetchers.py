@@ -42,7 +42,7 @@ class Played:
 
         def request() -> ReplicaFetchRequest | None:
             self.follower.run()
-            for identity, fetch in requests(self.socket, 1):
+            for identity, fetch in requests(self.socket):
                 self.identity = identity
                 return fetch
             return None
