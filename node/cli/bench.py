@@ -171,7 +171,7 @@ def _topic(connection: ClusterConnection, load: BenchOptions) -> Iterator[str]:
 def _record_count(connection: ClusterConnection, topic: str) -> int:
     """The sum of the partitions' end offsets."""
     with ClusterClient(connection) as client:
-        ends = offsets.latest_offsets(client, offsets.partitions_of(client, [topic]))
+        ends = offsets.list_offsets(client, offsets.partitions_of(client, [topic]), offsets.LATEST)
     return sum(ends.values())
 
 
@@ -238,8 +238,8 @@ def _measure_consume(
 
     with ClusterClient(connection) as client:
         partition_ids = offsets.partitions_of(client, [topic])
-        starts = offsets.earliest_offsets(client, partition_ids)
-        ends = offsets.latest_offsets(client, partition_ids)
+        starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
+        ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
     wanted = min(records, sum(ends.values()) - sum(starts.values()))
     if not wanted:
         raise click.ClickException(f"topic {topic!r} is empty")
@@ -296,7 +296,7 @@ def _measure_end_to_end(
     )
     with ClusterClient(connection) as client:
         partition_ids = offsets.partitions_of(client, [topic])
-        ends = offsets.latest_offsets(client, partition_ids)
+        ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
     consumer.assign(
         [TopicPartition(name, number, ends[name, number]) for name, number in partition_ids]
     )

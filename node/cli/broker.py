@@ -2,9 +2,8 @@
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.connection import ClusterConnection, with_connection
-from odradek.node.cli.output import Output, Row, with_output
+from odradek.node.cli.cluster_client import ClusterClient, with_client
+from odradek.node.cli.output import Output, Row
 
 
 @click.group()
@@ -13,12 +12,10 @@ def broker() -> None:
 
 
 @broker.command("list")
-@with_connection
-@with_output
-def list_brokers(connection: ClusterConnection, output: Output) -> None:
+@with_client
+def list_brokers(client: ClusterClient, output: Output) -> None:
     """List brokers, with the partitions each leads."""
-    with ClusterClient(connection) as client:
-        cluster = client.metadata(None)
+    cluster = client.metadata(None)
     leaders = [partition.leader_id for topic in cluster.topics for partition in topic.partitions]
     rows: list[Row] = [
         {
@@ -32,4 +29,4 @@ def list_brokers(connection: ClusterConnection, output: Output) -> None:
         }
         for broker in sorted(cluster.brokers, key=lambda broker: broker.node_id)
     ]
-    output.rows(rows, ["id", "host", "port", "rack", "controller", "leads", "cluster_id"])
+    output.rows(rows)

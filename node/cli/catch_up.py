@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.replica_placement import PartitionId, log_dir_usage
+from odradek.node.cli.offsets import PartitionId
+from odradek.node.cli.replica_placement import log_dir_usage
 from odradek.protocol.messages.metadata import MetadataResponse
 
 SAMPLE_INTERVAL_S = 0.5

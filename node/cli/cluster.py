@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.node.cli.catch_up import catch_up_progress
-from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
-from odradek.node.cli.connection import ClusterConnection, with_connection
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
+from odradek.node.cli.connection import ClusterConnection
 from odradek.node.cli.node_membership import promote_to_voters
-from odradek.node.cli.output import Output, Row, with_output
+from odradek.node.cli.output import Output, Row, first_names, with_output
 from odradek.node.cli.quorum import quorum_state
 from odradek.node.cli.rebalance import rebalance
 from odradek.node.cli.serve import with_settings
@@ -207,18 +207,16 @@ def _restart_ended_nodes(nodes: LocalCluster, output: Output) -> None:
 
 
 @cluster.command()
-@with_connection
-@with_output
-def status(connection: ClusterConnection, output: Output) -> None:
+@with_client
+def status(client: ClusterClient, output: Output) -> None:
     """Show nodes, the metadata quorum, and partitions that lack replicas or a leader. Of replicas
     that catch up it is said how many bytes they are behind, and about how long they will take.
 
     Works with any Kafka. Exits with 1 if a
     partition has no leader or the quorum has none.
     """
-    with ClusterClient(connection) as client:
-        health = _cluster_health(client)
-        progress = catch_up_progress(health.metadata, client)
+    health = _cluster_health(client)
+    progress = catch_up_progress(health.metadata, client)
     health.count()
     nodes = nodes_of(health)
     catching_up: list[Row] = [
@@ -260,13 +258,13 @@ def status(connection: ClusterConnection, output: Output) -> None:
         )
         if catching_up:
             output.hint("\nCatching up:")
-            output.rows(catching_up, ["node", "replicas_behind", "bytes_behind", "rest_s"])
+            output.rows(catching_up)
         for title, names in (
             ("Without a leader", health.offline),
             ("Under-replicated", health.under_replicated),
         ):
             if names:
-                output.hint(f"\n{title}: {_first_names(sorted(names))}")
+                output.hint(f"\n{title}: {first_names(sorted(names), 10)}")
     if is_unhealthy(health):
         click.get_current_context().exit(1)
 
@@ -288,7 +286,7 @@ def controller_of(health: ClusterHealth) -> int:
 def _cluster_health(client: ClusterClient) -> ClusterHealth:
     request = DescribeClusterRequest(include_fenced_brokers=True)
     cluster = client.ask(request)
-    raise_on_error(cluster.error_code, cluster.error_message, "the cluster cannot be described")
+    raise_on_error(cluster, "the cluster cannot be described")
     return ClusterHealth(cluster, client.metadata(None), quorum_state(client))
 
 
@@ -338,9 +336,3 @@ def _quorum_roles(
 
 def _node_name(node_id: int) -> str | None:
     return None if node_id < 0 else f"node {node_id}"
-
-
-def _first_names(names: Sequence[str], count_max: int = 10) -> str:
-    shown = ", ".join(names[:count_max])
-    rest = len(names) - count_max
-    return f"{shown} and {rest} more" if rest > 0 else shown

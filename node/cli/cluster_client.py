@@ -5,9 +5,10 @@ request for one broker goes to that one. A request may reach the cluster twice i
 while it answers, so only such requests are sent as do no harm then.
 """
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Self, TypeVar
+from typing import Final, ParamSpec, Protocol, Self, TypeVar
 
 import click
 
@@ -17,7 +18,8 @@ from odradek.node.blocking_client import (
     UnencodableRequestError,
     UnsupportedApiError,
 )
-from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection
+from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection, with_connection
+from odradek.node.cli.output import with_output
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.groups import FindCoordinatorRequest
@@ -28,6 +30,7 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.types import Request
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 Address = tuple[str, int]
@@ -48,33 +51,47 @@ COORDINATOR_ERRORS: Final = frozenset(
 _FAILURES: Final = (OSError, NotABrokerError, ProtocolError)
 
 
-def error_text(code: int, message: str | None) -> str:
-    """The broker's message, or the error's usual one, with the error's name."""
-    error = ErrorCode(code)
+class RequestResult(Protocol):
+    """A response, or a part of one, that may be an error; most have an `error_message` as well."""
+
+    @property
+    def error_code(self) -> int: ...
+
+
+def error_text(result: RequestResult) -> str:
+    """The broker's message, or the usual one of the error code, with the name of the code."""
+    error = ErrorCode(result.error_code)
+    message: str | None = getattr(result, "error_message", None)
     return f"{message or error.message} ({error.name})"
 
 
-def raise_on_error(code: int, message: str | None, what: str) -> None:
-    """ClickException, beginning with `what`, if there is an error."""
-    if code:
-        raise click.ClickException(f"{what}: {error_text(code, message)}")
+def raise_on_error(result: RequestResult, what: str) -> None:
+    """ClickException that begins with `what`, if the result is an error."""
+    if result.error_code:
+        raise click.ClickException(f"{what}: {error_text(result)}")
+
+
+def raise_refusals(refusals: Mapping[str, str]) -> None:
+    """ClickException if something was refused, after what succeeded has been printed."""
+    if refusals:
+        raise click.ClickException("; ".join(f"{name}: {why}" for name, why in refusals.items()))
 
 
 class ClusterClient:
     """Connections to the brokers of one cluster, made when they are needed."""
 
     def __init__(self, connection: ClusterConnection) -> None:
-        connection.check_reachable()
-        self._connection = connection
+        self.connection = connection
         self._bootstrap = connection.addresses
         self._addresses: dict[int, Address] = {}
         self._clients: dict[Address, BlockingClient] = {}
         self._answered_last = self._bootstrap[0]
+        self._is_reachable = False
 
     @property
     def timeout_s(self) -> float:
         """The longest wait for an answer."""
-        return self._connection.timeout_s
+        return self.connection.timeout_s
 
     @property
     def broker_ids(self) -> list[int]:
@@ -122,8 +139,8 @@ class ClusterClient:
                 break
             is_supported = any(not isinstance(e, UnsupportedApiError) for e in failures.values())
             if failures and (not is_supported or time.monotonic() > deadline):
-                told = "; ".join(f"{host}:{port}: {e}" for (host, port), e in failures.items())
-                raise click.ClickException(f"no broker answers ({told})")
+                reasons = "; ".join(f"{host}:{port}: {e}" for (host, port), e in failures.items())
+                raise click.ClickException(f"no broker answers ({reasons})")
             time.sleep(PAUSE_S)
 
     def ask_node(self, node_id: int, request: Request[R]) -> R | None:
@@ -178,28 +195,32 @@ class ClusterClient:
                 self.learn({each.node_id: (each.host, each.port)})
                 found[each.key] = each.node_id
             elif each.error_code not in COORDINATOR_ERRORS:
-                raise_on_error(each.error_code, each.error_message, each.key)
+                raise_on_error(each, each.key)
         return found
 
     def ask_coordinator(
         self,
         key: str,
         request: Request[R],
-        error_of: Callable[[R], int],
+        result_of: Callable[[R], RequestResult],
         *,
         key_type: int = GROUP,
         retried: frozenset[ErrorCode] = COORDINATOR_ERRORS,
-    ) -> R | None:
-        """The answer of a group's or transactional id's coordinator, repeated until the timeout
-        while it is an error that is `retried`; None if no coordinator answered."""
+    ) -> R:
+        """The answer of the coordinator of a group or transactional id. The request is repeated
+        until the timeout while its result is an error that is `retried`. ClickException if no
+        coordinator answers."""
         deadline = time.monotonic() + self.timeout_s
         while True:
             node_id = self.coordinators([key], key_type).get(key)
             answer = None if node_id is None else self.ask_node(node_id, request)
-            if answer is not None and error_of(answer) not in retried:
+            is_late = time.monotonic() > deadline
+            if answer is not None and (is_late or result_of(answer).error_code not in retried):
                 return answer
-            if time.monotonic() > deadline:
-                return answer
+            if is_late:
+                raise click.ClickException(
+                    f"the coordinator of {key} does not answer or does not support the request"
+                )
             time.sleep(PAUSE_S)
 
     def _known_addresses(self) -> list[Address]:
@@ -207,9 +228,12 @@ class ClusterClient:
         return list(dict.fromkeys(known))
 
     def _client(self, address: Address) -> BlockingClient:
+        if not (self._is_reachable or self._addresses):
+            self.connection.check_reachable()
+            self._is_reachable = True
         client = self._clients.get(address)
         if client is None:
-            client = self._connection.connect(*address, min(self.timeout_s, CONNECT_TIMEOUT_S))
+            client = self.connection.connect(*address, min(self.timeout_s, CONNECT_TIMEOUT_S))
             client.wait(self.timeout_s)
             self._clients[address] = client
         return client
@@ -218,3 +242,18 @@ class ClusterClient:
         client = self._clients.pop(address, None)
         if client is not None:
             client.close()
+
+
+def with_client(command: Callable[P, R]) -> Callable[..., R]:
+    """Give a click command the options for the connection and the output, and pass it a `client`
+    and an `output`."""
+
+    @functools.wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        connection = kwargs.pop("connection")
+        assert isinstance(connection, ClusterConnection)
+        with ClusterClient(connection) as client:
+            kwargs["client"] = client
+            return command(*args, **kwargs)
+
+    return with_connection(with_output(wrapper))

@@ -11,9 +11,8 @@ from typing import Final, TypeVar
 import click
 
 from odradek.node.cli import configs
-from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
-from odradek.node.cli.connection import ClusterConnection, with_connection
-from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
+from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import pair
 from odradek.protocol.messages.configs import DescribeConfigsResourceResult
 
@@ -43,10 +42,9 @@ def config() -> None:
 @config.command("list")
 @resource_arguments
 @click.option("--all", "show_all", is_flag=True, help="Include settings at their default.")
-@with_connection
-@with_output
+@with_client
 def list_configs(
-    kind: str, name: str, show_all: bool, connection: ClusterConnection, output: Output
+    kind: str, name: str, show_all: bool, client: ClusterClient, output: Output
 ) -> None:
     """List the settings that differ from the default.
 
@@ -54,7 +52,7 @@ def list_configs(
     """
     rows = [
         _row(entry)
-        for entry in read_configs(kind, name, connection)
+        for entry in read_configs(kind, name, client)
         if show_all or _source(entry.config_source) != "default_config"
     ]
     output.rows(
@@ -67,13 +65,12 @@ def list_configs(
 @config.command()
 @resource_arguments
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
-@with_connection
-@with_output
+@with_client
 def describe(
-    kind: str, name: str, keys: tuple[str, ...], connection: ClusterConnection, output: Output
+    kind: str, name: str, keys: tuple[str, ...], client: ClusterClient, output: Output
 ) -> None:
     """Show settings with where each value comes from and what it would fall back to."""
-    entries = {entry.name: entry for entry in read_configs(kind, name, connection)}
+    entries = {entry.name: entry for entry in read_configs(kind, name, client)}
     unknown = [key for key in keys if key not in entries]
     if unknown:
         raise click.ClickException(f"{kind} {name} has no setting {', '.join(unknown)}")
@@ -102,21 +99,20 @@ def describe(
 @resource_arguments
 @click.argument("pairs", nargs=-1, required=True, type=pair, metavar="KEY=VALUE...")
 @click.option("--dry-run", is_flag=True, help="Validate only, change nothing.")
-@with_connection
-@with_output
+@with_client
 def set_configs(
     kind: str,
     name: str,
     pairs: tuple[tuple[str, str], ...],
     dry_run: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Set KEY to VALUE, at run time.
 
     NAME is a topic, a broker id or `default` for all brokers, or a group.
     """
-    _alter(kind, name, dict(pairs), dry_run, connection)
+    _alter(kind, name, dict(pairs), dry_run, client)
     output.done(
         "\n".join(f"{kind} {name}: {key} = {value}" for key, value in pairs),
         {"kind": kind, "name": name, "set": dict(pairs), "dry_run": dry_run},
@@ -127,18 +123,17 @@ def set_configs(
 @resource_arguments
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @click.option("--dry-run", is_flag=True, help="Validate only, change nothing.")
-@with_connection
-@with_output
+@with_client
 def unset(
     kind: str,
     name: str,
     keys: tuple[str, ...],
     dry_run: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Put KEY back to its default."""
-    _alter(kind, name, dict.fromkeys(keys), dry_run, connection)
+    _alter(kind, name, dict.fromkeys(keys), dry_run, client)
     output.done(
         "\n".join(f"{kind} {name}: {key} is reset to its default" for key in keys),
         {"kind": kind, "name": name, "unset": list(keys), "dry_run": dry_run},
@@ -158,16 +153,15 @@ def _resource(kind: str, name: str) -> tuple[int, str]:
 
 
 def read_configs(
-    kind: str, name: str, connection: ClusterConnection
+    kind: str, name: str, client: ClusterClient
 ) -> list[DescribeConfigsResourceResult]:
     """The configs of a topic, broker, group or of all brokers, by key."""
     resource_type, resource_name = _resource(kind, name)
-    with ClusterClient(connection) as client:
-        client.metadata()
-        results = configs.describe(client, resource_type, [resource_name], synonyms=True)
+    client.metadata()
+    results = configs.describe(client, resource_type, [resource_name], synonyms=True)
     if not results:
         raise click.ClickException(f"{kind} {name} does not answer")
-    raise_on_error(results[0].error_code, results[0].error_message, f"{kind} {name}")
+    raise_on_error(results[0], f"{kind} {name}")
     return sorted(results[0].configs, key=lambda entry: entry.name)
 
 
@@ -176,13 +170,12 @@ def _alter(
     name: str,
     changes: Mapping[str, str | None],
     dry_run: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
 ) -> None:
     resource_type, resource_name = _resource(kind, name)
-    with ClusterClient(connection) as client:
-        client.metadata()
-        [done] = configs.alter(client, resource_type, {resource_name: changes}, is_dry_run=dry_run)
-    raise_on_error(done.error_code, done.error_message, f"{kind} {name}")
+    client.metadata()
+    [done] = configs.alter(client, resource_type, {resource_name: changes}, is_dry_run=dry_run)
+    raise_on_error(done, f"{kind} {name}")
 
 
 def _row(entry: DescribeConfigsResourceResult) -> dict[str, Json]:

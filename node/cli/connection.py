@@ -200,12 +200,6 @@ def parse_properties(lines: Iterable[str], where: str) -> dict[str, str]:
     return properties
 
 
-def raise_refusals(refusals: Mapping[str, str]) -> None:
-    """ClickException if something was refused, after what succeeded has been printed."""
-    if refusals:
-        raise click.ClickException("; ".join(f"{name}: {why}" for name, why in refusals.items()))
-
-
 def reason(error: object) -> str:
     """The text of a KafkaError as one line: what the broker said, or what the client saw."""
     from confluent_kafka import KafkaError

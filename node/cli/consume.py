@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import click
 
 from odradek.node.cli import offsets
-from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.connection import ClusterConnection, reason, with_connection
+from odradek.node.cli.cluster_client import ClusterClient, with_client
+from odradek.node.cli.connection import reason
 from odradek.node.cli.offsets import PartitionId
-from odradek.node.cli.output import Output, with_output
+from odradek.node.cli.output import Output
 from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
 from odradek.node.cli.record_text import (
     fill_template,
@@ -145,8 +145,7 @@ def start_position(value: str) -> str | int:
     default="read_committed",
     show_default=True,
 )
-@with_connection
-@with_output
+@with_client
 def consume(
     selections: tuple[TopicSelection, ...],
     follow: bool,
@@ -162,7 +161,7 @@ def consume(
     show_all: bool,
     template: str | None,
     isolation: str,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Print the records of topics, up to where they end now or onwards with --follow.
@@ -183,10 +182,9 @@ def consume(
         keys=keys or show_all,
         headers=headers or show_all,
     )
-    with ClusterClient(connection) as client:
-        partition_ids = selected_partitions(client, selections)
-        begins, ends = _range(client, partition_ids, start, since) if group is None else ({}, {})
-    consumer = connection.consumer(
+    partition_ids = selected_partitions(client, selections)
+    begins, ends = _range(client, partition_ids, start, since) if group is None else ({}, {})
+    consumer = client.connection.consumer(
         {
             "group.id": group or "odradek-cli",
             "enable.auto.commit": group is not None,
@@ -256,13 +254,13 @@ def _range(
     since: int | None,
 ) -> tuple[dict[PartitionId, int], dict[PartitionId, int]]:
     """Where to begin in each partition, and where each ends now."""
-    ends = offsets.latest_offsets(client, partition_ids)
+    ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
     if since is not None:
-        found = offsets.offsets_at(client, partition_ids, since)
+        found = offsets.list_offsets(client, partition_ids, since)
         return {each: found[each] if found[each] >= 0 else ends[each] for each in found}, ends
     if start == "end":
         return ends, ends
-    starts = offsets.earliest_offsets(client, partition_ids)
+    starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
     if not isinstance(start, int):
         return starts, ends
     wanted = {each: start if start >= 0 else ends[each] + start for each in partition_ids}

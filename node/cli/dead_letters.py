@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli import offsets
+from odradek.node.cli.cluster_client import ClusterClient, with_client
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.config import read_configs
-from odradek.node.cli.connection import ClusterConnection, reason, with_connection
-from odradek.node.cli.offsets import PartitionId, earliest_offsets, latest_offsets, partitions_of
-from odradek.node.cli.output import Output, Row, with_output
+from odradek.node.cli.connection import reason
+from odradek.node.cli.offsets import PartitionId
+from odradek.node.cli.output import Output, Row
 from odradek.node.cli.record_text import headers_of, printable, timestamp_text
 
 if TYPE_CHECKING:
@@ -89,13 +90,12 @@ _dlq_topic = click.option(
 @click.option(
     "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most this many."
 )
-@with_connection
-@with_output
+@with_client
 def list_letters(
-    name: str, dlq_topic: str | None, limit: int, connection: ClusterConnection, output: Output
+    name: str, dlq_topic: str | None, limit: int, client: ClusterClient, output: Output
 ) -> None:
     """List the dead letters of a group, the oldest of each partition first."""
-    with _DeadLetterReader(name, dlq_topic, connection) as reader:
+    with _DeadLetterReader(name, dlq_topic, client) as reader:
         done = reader.redriven()
         rows = []
         for letter in reader.letters(reader.starts):
@@ -104,7 +104,7 @@ def list_letters(
             )
             if len(rows) == limit:
                 break
-    if _is_closed(reader.topic, connection):
+    if _is_closed(reader.topic, client):
         output.hint(
             f"{reader.topic} accepts no dead letters:"
             f" `odradek config set topic {reader.topic} {ENABLE_KEY}=true`"
@@ -118,14 +118,13 @@ def list_letters(
 @_dlq_topic
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many.  [default: all]")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent back, change nothing.")
-@with_connection
-@with_output
+@with_client
 def redrive(
     name: str,
     dlq_topic: str | None,
     limit: int | None,
     dry_run: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Send the records of dead letters back to their topics, each once.
@@ -133,8 +132,8 @@ def redrive(
     The record of a letter that is no copy is read from its partition. Records that no longer exist
     are skipped and listed.
     """
-    with _DeadLetterReader(name, dlq_topic, connection) as reader:
-        redriving = _Redrive(reader, connection, is_dry_run=dry_run)
+    with _DeadLetterReader(name, dlq_topic, client) as reader:
+        redriving = _Redrive(reader, client, is_dry_run=dry_run)
         starts = {**reader.starts, **reader.redriven()}
         total = sum(
             end - min(end, starts[partition_id]) for partition_id, end in reader.ends.items()
@@ -168,11 +167,11 @@ def redrive(
 class _DeadLetterReader:
     """The dead letters of one group up to the present end of the topic."""
 
-    def __init__(self, group: str, topic: str | None, connection: ClusterConnection) -> None:
+    def __init__(self, group: str, topic: str | None, client: ClusterClient) -> None:
         self.group = group
-        self.topic = topic or _topic_of(group, connection)
-        self._connection = connection
-        self._consumer: Consumer = connection.consumer(
+        self.topic = topic or _topic_of(group, client)
+        self._client = client
+        self._consumer: Consumer = client.connection.consumer(
             {
                 "group.id": REDRIVE_GROUP + group,
                 "enable.auto.commit": False,
@@ -181,10 +180,11 @@ class _DeadLetterReader:
             }
         )
         try:
-            with ClusterClient(connection) as client:
-                partition_ids = partitions_of(client, [self.topic])
-                self.starts = earliest_offsets(client, partition_ids)
-                self.ends = latest_offsets(client, partition_ids, is_committed=True)
+            partition_ids = offsets.partitions_of(client, [self.topic])
+            self.starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
+            self.ends = offsets.list_offsets(
+                client, partition_ids, offsets.LATEST, is_committed=True
+            )
         except click.ClickException:
             self._consumer.close()
             raise
@@ -204,14 +204,14 @@ class _DeadLetterReader:
         from confluent_kafka import TopicPartition
 
         asked = [TopicPartition(topic, partition) for topic, partition in self.ends]
-        found = self._consumer.committed(asked, timeout=self._connection.timeout_s)
+        found = self._consumer.committed(asked, timeout=self._client.timeout_s)
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def letters(self, starts: dict[PartitionId, int]) -> Iterator[DeadLetter]:
         """The group's letters from there on, partition by partition."""
         for partition_id, end in self.ends.items():
             start = max(starts[partition_id], self.starts[partition_id])
-            for message in _records(self._consumer, partition_id, start, end, self._connection):
+            for message in _records(self._consumer, partition_id, start, end, self._client):
                 letter = _letter(message)
                 if letter is not None and _header(message, "group") == self.group:
                     yield letter
@@ -221,17 +221,17 @@ class _Redrive:
     """Sends records back in transactions that commit the group's progress too."""
 
     def __init__(
-        self, reader: _DeadLetterReader, connection: ClusterConnection, *, is_dry_run: bool
+        self, reader: _DeadLetterReader, client: ClusterClient, *, is_dry_run: bool
     ) -> None:
         self._reader = reader
-        self._connection = connection
+        self._client = client
         self._reached: dict[PartitionId, int] = {}
         self._uncommitted_count = 0
         self.count = 0
         self.sent = 0
         self.missing: list[str] = []
         self._producer: Producer | None = None
-        self._originals: Consumer = connection.consumer(
+        self._originals: Consumer = client.connection.consumer(
             {
                 "group.id": REDRIVE_GROUP + reader.group,
                 "enable.auto.commit": False,
@@ -240,10 +240,10 @@ class _Redrive:
         )
         if not is_dry_run:
             # Of two who redrive the same group, the later fences the earlier.
-            self._producer = connection.producer(
+            self._producer = client.connection.producer(
                 {"transactional.id": REDRIVE_GROUP + reader.group, "linger.ms": 5}
             )
-            self._producer.init_transactions(connection.timeout_s)
+            self._producer.init_transactions(client.timeout_s)
 
     def add(self, letter: DeadLetter) -> None:
         """Send one record back, if it is there."""
@@ -296,19 +296,19 @@ class _Redrive:
             for (topic, partition), offset in self._reached.items()
         ]
         metadata = self._reader.consumer.consumer_group_metadata()
-        self._producer.send_offsets_to_transaction(offsets, metadata, self._connection.timeout_s)
-        self._producer.commit_transaction(self._connection.timeout_s)
+        self._producer.send_offsets_to_transaction(offsets, metadata, self._client.timeout_s)
+        self._producer.commit_transaction(self._client.timeout_s)
         self._uncommitted_count = 0
         self._reached.clear()
 
     def _original(self, letter: DeadLetter) -> Message | None:
         start = letter.source_offset
-        found = _records(self._originals, letter.source, start, start + 1, self._connection)
+        found = _records(self._originals, letter.source, start, start + 1, self._client)
         return next((message for message in found if message.offset() == start), None)
 
 
-def _topic_of(group: str, connection: ClusterConnection) -> str:
-    entries = read_configs("group", group, connection)
+def _topic_of(group: str, client: ClusterClient) -> str:
+    entries = read_configs("group", group, client)
     topic = next((entry.value for entry in entries if entry.name == TOPIC_KEY), None)
     if not topic:
         raise click.ClickException(
@@ -318,9 +318,9 @@ def _topic_of(group: str, connection: ClusterConnection) -> str:
     return str(topic)
 
 
-def _is_closed(topic: str, connection: ClusterConnection) -> bool:
+def _is_closed(topic: str, client: ClusterClient) -> bool:
     """Whether brokers may not write dead letters to the topic."""
-    entries = read_configs("topic", topic, connection)
+    entries = read_configs("topic", topic, client)
     return any(entry.name == ENABLE_KEY and entry.value == "false" for entry in entries)
 
 
@@ -329,7 +329,7 @@ def _records(
     partition_id: PartitionId,
     start: int,
     end: int,
-    connection: ClusterConnection,
+    client: ClusterClient,
 ) -> Iterator[Message]:
     """The records [start, end) of a partition, as far as they are there."""
     from confluent_kafka import KafkaError, TopicPartition
@@ -337,7 +337,7 @@ def _records(
     if start >= end:
         return
     low, high = consumer.get_watermark_offsets(
-        TopicPartition(*partition_id), timeout=connection.timeout_s, cached=False
+        TopicPartition(*partition_id), timeout=client.timeout_s, cached=False
     )
     start, end = max(start, low), min(end, high)
     if start >= end:
@@ -345,7 +345,7 @@ def _records(
     consumer.assign([TopicPartition(*partition_id, start)])
     try:
         while True:
-            message = consumer.poll(connection.timeout_s)
+            message = consumer.poll(client.timeout_s)
             if message is None:
                 raise click.ClickException(
                     f"{partition_id[0]}-{partition_id[1]} was not read in time. Raise --timeout."

@@ -89,7 +89,7 @@ def doctor(connection: ClusterConnection, output: Output) -> None:
             }
         )
     else:
-        output.rows(rows, ["address", "told_as", "node", "resolves_to", "connect_ms", "verdict"])
+        output.rows(rows)
         for problem in problems:
             click.echo(f"\n{click.style(problem.what, bold=True)}\n  {problem.advice}", err=True)
         if not problems:

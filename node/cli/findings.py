@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from odradek.coordinator.group.events import EventKind
 from odradek.node.cli.group_texts import WAIT_TEXTS, text_of
+from odradek.node.cli.output import first_names
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
     ExplainedGroup,
@@ -31,7 +32,6 @@ UNCOMMITTED_MS: Final = 30_000
 OFTEN_MS: Final = 300_000
 OFTEN_COUNT: Final = 5
 """So many rebalances within OFTEN_MS are too many."""
-NAMED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +102,6 @@ def member_text(member: ExplainedMember) -> str:
     return f"{member.member_id} ({where})" if where else member.member_id
 
 
-def _named(texts: list[str]) -> str:
-    shown = ", ".join(texts[:NAMED_MAX])
-    return shown if len(texts) <= NAMED_MAX else f"{shown} and {len(texts) - NAMED_MAX} more"
-
-
 def _records(count: int) -> str:
     return "1 record" if count == 1 else f"{count} records"
 
@@ -159,8 +154,8 @@ def _of_classic_rebalance(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[
         asked = "join" if group.wait == RebalanceWait.JOIN_GROUP else "fetch their assignments"
         yield (
             f"A rebalance began {since} ago and waits for {len(late)} of {len(group.members)}"
-            f" members to {asked}: {_named([member_text(member) for member in late])}. They are"
-            f" removed in {left}.",
+            f" members to {asked}: {first_names(map(member_text, late))}. They are removed in"
+            f" {left}.",
             "Check what their applications do between two polls: a member rejoins at its next poll."
             " max.poll.interval.ms bounds the time between polls.",
         )
@@ -181,8 +176,8 @@ def _of_reconciliation(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str
             if member.deadline >= 0:
                 left = f", and is removed in {duration_text(max(member.deadline - now_ms, 0))}"
             yield (
-                f"{member_text(member)} has not revoked {_named(given)} yet{left}; other members"
-                " wait for them.",
+                f"{member_text(member)} has not revoked {first_names(given)} yet{left}; other"
+                " members wait for them.",
                 "Check what its application does between two polls, or in its callback for revoked"
                 " partitions.",
             )

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 
 import click
 
-from odradek.cluster.metadata.group_settings import PROTOCOLS
 from odradek.node.cli import offsets
-from odradek.node.cli.cluster_client import ClusterClient, error_text
+from odradek.node.cli.cluster_client import ClusterClient, raise_refusals, with_client
 from odradek.node.cli.completion import complete_group
-from odradek.node.cli.connection import ClusterConnection, raise_refusals, with_connection
 from odradek.node.cli.dead_letters import dead_letters
-from odradek.node.cli.group_admin import create, delete_at_coordinator, delete_groups, print_groups
+from odradek.node.cli.group_admin import create, delete, list_groups
 from odradek.node.cli.group_descriptions import describe_group, find_group
 from odradek.node.cli.group_explain import explain
 from odradek.node.cli.group_lag import add_lag_columns, lag, wait
@@ -28,10 +26,9 @@ from odradek.node.cli.group_queries import (
     is_odradek_cluster,
 )
 from odradek.node.cli.offsets import PartitionId
-from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
 from odradek.node.cli.rewind import rewind, snapshot, undo
-from odradek.protocol.messages.groups import ListedGroup, ListGroupsRequest
 from odradek.protocol.messages.share import ShareGroupDescribedGroup
 
 
@@ -40,105 +37,44 @@ def group() -> None:
     """List, describe, rewind and delete consumer groups."""
 
 
-group.add_command(rewind)
-group.add_command(undo)
-group.add_command(snapshot)
-group.add_command(create)
-group.add_command(explain)
-group.add_command(lag)
-group.add_command(wait)
-group.add_command(dead_letters)
-
-
-@group.command("list")
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice(
-        [
-            "stable",
-            "empty",
-            "dead",
-            "preparing_rebalancing",
-            "completing_rebalancing",
-            "assigning",
-            "reconciling",
-            "not_ready",
-        ]
-    ),
-    help="Only groups in this state.",
-)
-@click.option(
-    "--type",
-    "kinds",
-    multiple=True,
-    type=click.Choice(PROTOCOLS),
-    help="Only groups of this type.",
-)
-@with_connection
-@with_output
-def list_groups(
-    states: tuple[str, ...], kinds: tuple[str, ...], connection: ClusterConnection, output: Output
-) -> None:
-    """List the groups of the whole cluster: state, type, members, topics, lag, coordinator.
-
-    Of brokers other than Odradek's only state and type.
-    """
-    wanted = {_state_name(state) for state in states}
-    connection.check_reachable()
-    if is_odradek_cluster(connection):
-        print_groups(connection, output, wanted, kinds)
-        return
-    found: dict[str, ListedGroup] = {}
-    refusals: dict[str, str] = {}
-    with ClusterClient(connection) as client:
-        client.metadata()
-        for broker_id in client.broker_ids:
-            answer = client.ask_broker(broker_id, ListGroupsRequest())
-            if answer.error_code:
-                refusals[f"broker {broker_id}"] = error_text(answer.error_code, None)
-            found |= {group.group_id: group for group in answer.groups}
-    rows: list[Row] = [
-        {
-            "group": name,
-            "state": listed.group_state,
-            "type": listed.group_type,
-            "simple": not listed.protocol_type,
-        }
-        for name, listed in sorted(found.items())
-        if (not wanted or listed.group_state in wanted)
-        and (not kinds or listed.group_type in kinds)
-    ]
-    output.rows(rows, ["group", "state", "type"], empty="No consumer groups.")
-    raise_refusals(refusals)
+for command in (
+    create,
+    dead_letters,
+    delete,
+    explain,
+    lag,
+    list_groups,
+    rewind,
+    snapshot,
+    undo,
+    wait,
+):
+    group.add_command(command)
 
 
 @group.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_group, metavar="GROUP...")
 @click.option("--members", "show_members", is_flag=True, help="Show the members instead.")
-@with_connection
-@with_output
+@with_client
 def describe(
-    names: tuple[str, ...], show_members: bool, connection: ClusterConnection, output: Output
+    names: tuple[str, ...], show_members: bool, client: ClusterClient, output: Output
 ) -> None:
     """Show state, members, committed offsets and lag."""
     documents: list[dict[str, Json]] = []
     refusals: dict[str, str] = {}
-    with ClusterClient(connection) as client:
-        for name in dict.fromkeys(names):
-            try:
-                document = describe_group(client, name)
-            except click.ClickException as error:
-                refusals[name] = error.message
-                continue
-            if document is not None:
-                documents.append(document)
-            elif is_odradek_cluster(connection) and name in configured_groups(client):
-                refusals[name] = configured_only_message(name)
-            else:
-                refusals[name] = "there is no such group"
-    has_more = add_lag_columns(connection, documents)
+    for name in dict.fromkeys(names):
+        try:
+            document = describe_group(client, name)
+        except click.ClickException as error:
+            refusals[name] = error.message
+            continue
+        if document is not None:
+            documents.append(document)
+        elif is_odradek_cluster(client) and name in configured_groups(client):
+            refusals[name] = configured_only_message(name)
+        else:
+            refusals[name] = "there is no such group"
+    has_more = add_lag_columns(client, documents)
     if output.is_json:
         output.document(documents)
     for document in documents if not output.is_json else []:
@@ -169,46 +105,6 @@ def describe(
     raise_refusals(refusals)
 
 
-@group.command()
-@click.argument("names", nargs=-1, required=True, shell_complete=complete_group, metavar="GROUP...")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@click.option("--force", "is_forced", is_flag=True, help="Remove their members first.")
-@with_connection
-@with_output
-def delete(
-    names: tuple[str, ...],
-    yes: bool,
-    is_forced: bool,
-    connection: ClusterConnection,
-    output: Output,
-) -> None:
-    """Delete empty groups with their committed offsets and their own configs.
-
-    With --force also groups that have members, which are removed first. Consumers that still run
-    rejoin and create the group again.
-    """
-    connection.check_reachable()
-    if not yes:
-        click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
-    if is_odradek_cluster(connection):
-        delete_groups(connection, output, names, is_forced=is_forced)
-        return
-    if is_forced:
-        raise click.ClickException("--force needs Odradek brokers")
-    refusals: dict[str, str] = {}
-    deleted: list[str] = []
-    with ClusterClient(connection) as client:
-        for name in dict.fromkeys(names):
-            code, message = delete_at_coordinator(client, name)
-            if code:
-                refusals[name] = error_text(code, message)
-            else:
-                deleted.append(name)
-    if deleted:
-        output.done(f"Deleted {', '.join(deleted)}", {"deleted": deleted})
-    raise_refusals(refusals)
-
-
 @group.command("reset-offsets")
 @click.argument("name", shell_complete=complete_group, metavar="GROUP")
 @click.option(
@@ -224,8 +120,7 @@ def delete(
 @click.option("--to-time", type=moment, help="Offset of the first record at or after this time.")
 @click.option("--shift-by", type=int, metavar="N", help="N records forward, or back with -N.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
-@with_connection
-@with_output
+@with_client
 def reset_offsets(
     name: str,
     selections: tuple[TopicSelection, ...],
@@ -234,7 +129,7 @@ def reset_offsets(
     to_time: int | None,
     shift_by: int | None,
     dry_run: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Change the committed offsets of a group. Its consumers must be stopped.
@@ -243,34 +138,33 @@ def reset_offsets(
     """
     if sum(choice is not None for choice in (end, to_offset, to_time, shift_by)) != 1:
         raise click.UsageError("Give exactly one of --to, --to-offset, --to-time and --shift-by.")
-    with ClusterClient(connection) as client:
-        coordinator, described = find_group(client, name)
-        is_share = isinstance(described, ShareGroupDescribedGroup)
-        committed = _present_offsets(client, coordinator, name, is_share=is_share)
-        if selections:
-            known = offsets.partitions_of(client, [selection.topic for selection in selections])
-            partition_ids = [each for each in known if any(s.has(*each) for s in selections)]
-        else:
-            partition_ids = sorted(committed)
-        if not partition_ids:
-            raise click.ClickException(
-                f"group {name!r} has no committed offsets; name topics with --topic"
-            )
-        starts = offsets.earliest_offsets(client, partition_ids)
-        ends = offsets.latest_offsets(client, partition_ids)
-        if end is not None:
-            targets = starts if end == "earliest" else ends
-        elif to_time is not None:
-            found = offsets.offsets_at(client, partition_ids, to_time)
-            # No record that late: everything is older, so the group goes to the end.
-            targets = {each: found[each] if found[each] >= 0 else ends[each] for each in found}
-        else:
-            wanted = _wanted_offsets(partition_ids, committed, to_offset, shift_by)
-            targets = {p: min(max(wanted[p], starts[p]), ends[p]) for p in partition_ids}
-        if not dry_run and is_share:
-            alter_start_offsets(client, coordinator, name, targets)
-        elif not dry_run:
-            commit_offsets(client, name, targets)
+    coordinator, described = find_group(client, name)
+    is_share = isinstance(described, ShareGroupDescribedGroup)
+    committed = _present_offsets(client, coordinator, name, is_share=is_share)
+    if selections:
+        known = offsets.partitions_of(client, [selection.topic for selection in selections])
+        partition_ids = [each for each in known if any(s.has(*each) for s in selections)]
+    else:
+        partition_ids = sorted(committed)
+    if not partition_ids:
+        raise click.ClickException(
+            f"group {name!r} has no committed offsets; name topics with --topic"
+        )
+    starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
+    ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
+    if end is not None:
+        targets = starts if end == "earliest" else ends
+    elif to_time is not None:
+        found = offsets.list_offsets(client, partition_ids, to_time)
+        # No record that late: everything is older, so the group goes to the end.
+        targets = {each: found[each] if found[each] >= 0 else ends[each] for each in found}
+    else:
+        wanted = _wanted_offsets(partition_ids, committed, to_offset, shift_by)
+        targets = {p: min(max(wanted[p], starts[p]), ends[p]) for p in partition_ids}
+    if not dry_run and is_share:
+        alter_start_offsets(client, coordinator, name, targets)
+    elif not dry_run:
+        commit_offsets(client, name, targets)
     rows: list[Row] = [
         {
             "topic": partition_id[0],
@@ -282,7 +176,7 @@ def reset_offsets(
         }
         for partition_id in partition_ids
     ]
-    output.rows(rows, ["topic", "partition", "committed", "new_offset", "end_offset", "lag"])
+    output.rows(rows)
     if dry_run:
         output.hint("Nothing was changed (--dry-run).")
 
@@ -313,10 +207,3 @@ def _wanted_offsets(
             "--shift-by needs an offset to start from"
         )
     return {partition_id: committed[partition_id] + shift_by for partition_id in partition_ids}
-
-
-def _state_name(name: str) -> str:
-    """`preparing_rebalancing` -> `PreparingRebalance`, as Kafka spells states of groups."""
-    return "".join(word.capitalize() for word in name.split("_")).replace(
-        "Rebalancing", "Rebalance"
-    )

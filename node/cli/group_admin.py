@@ -1,29 +1,50 @@
-"""`odradek group create`, and what `list` and `delete` are on Odradek's own brokers.
+"""`odradek group create`, `list` and `delete`.
 
-A group exists from the first join or commit on; to create one is to set its configs before. They
-stay when the group is empty or expires, and are deleted by `group delete`.
+A group exists from its first join or commit on; `create` sets its configs before that. The configs
+stay when the group is empty or expires; `group delete` deletes them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import click
 
 from odradek.cluster.metadata.group_settings import PROTOCOLS
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
 from odradek.node.cli import configs as configs_of
-from odradek.node.cli.cluster_client import COORDINATOR_ERRORS, PAUSE_S, ClusterClient
-from odradek.node.cli.connection import ClusterConnection, with_connection
+from odradek.node.cli.cluster_client import (
+    PAUSE_S,
+    ClusterClient,
+    error_text,
+    raise_on_error,
+    raise_refusals,
+    with_client,
+)
+from odradek.node.cli.completion import complete_group
 from odradek.node.cli.group_lag import lag_row, partition_lags, sum_lags
-from odradek.node.cli.group_queries import GroupQueries, configured_groups
-from odradek.node.cli.group_types import remove_members
-from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.group_queries import GroupQueries, configured_groups, is_odradek_cluster
+from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import duration, pair
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.groups import DeleteGroupsRequest
+from odradek.protocol.messages.diagnostics import ExplainedGroup
+from odradek.protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    DeleteGroupsRequest,
+    LeaveGroupRequest,
+    ListedGroup,
+    ListGroupsRequest,
+    MemberIdentity,
+)
+from odradek.protocol.messages.share import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
+from odradek.protocol.types import Request
+
+LEAVE: Final = -1
+"""The member epoch of a heartbeat by which a member leaves."""
+REASON: Final = "removed by odradek group delete --force"
 
 # -- create ---------------------------------------------------------------------------------------
 
@@ -52,8 +73,7 @@ from odradek.protocol.messages.groups import DeleteGroupsRequest
 )
 @click.option("--config", "-c", "configs", multiple=True, type=pair, metavar="KEY=VALUE")
 @click.option("--if-not-exists", is_flag=True, help="An existing group is not an error.")
-@with_connection
-@with_output
+@with_client
 def create(
     name: str,
     is_ephemeral: bool | None,
@@ -61,7 +81,7 @@ def create(
     protocols: tuple[str, ...],
     configs: tuple[tuple[str, str], ...],
     if_not_exists: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Configure a group before its first member joins.
@@ -79,16 +99,15 @@ def create(
         wanted["group.ephemeral"] = "false"
     if protocols:
         wanted["group.protocol.allow"] = ",".join(dict.fromkeys(protocols))
-    with ClusterClient(connection) as client:
-        [group] = GroupQueries(client).groups([name])
-        if not group.told.error_code or name in configured_groups(client):
-            if if_not_exists:
-                output.done(f"Group {name} exists", {"group": name, "created": False})
-                return
-            raise click.ClickException(
-                f"group {name} exists; change it with `odradek config set group {name} ...`"
-            )
-        _alter(client, name, wanted)
+    [group] = GroupQueries(client).groups([name])
+    if not group.explained.error_code or name in configured_groups(client):
+        if if_not_exists:
+            output.done(f"Group {name} exists", {"group": name, "created": False})
+            return
+        raise click.ClickException(
+            f"group {name} exists; change it with `odradek config set group {name} ...`"
+        )
+    _alter(client, name, wanted)
     output.done(
         f"Created {name}: {', '.join(f'{key}={value}' for key, value in wanted.items())}",
         {"group": name, "created": True, "configs": wanted},
@@ -97,76 +116,119 @@ def create(
 
 def _alter(client: ClusterClient, name: str, changes: Mapping[str, str | None]) -> None:
     [answer] = configs_of.alter(client, configs_of.GROUP, {name: changes})
-    if answer.error_code:
-        message = answer.error_message or ErrorCode(answer.error_code).message
-        raise click.ClickException(f"group {name}: {message}")
-
-
-def _own_configs(client: ClusterClient, name: str) -> list[str]:
-    """The keys that were set on a group."""
-    [result] = configs_of.describe(client, configs_of.GROUP, [name])
-    own = configs_of.GROUP_CONFIG
-    return [config.name for config in result.configs if config.config_source == own]
+    raise_on_error(answer, f"group {name}")
 
 
 # -- list -----------------------------------------------------------------------------------------
 
+STATES: Final = {
+    "stable": "Stable",
+    "empty": "Empty",
+    "dead": "Dead",
+    "preparing_rebalancing": "PreparingRebalance",
+    "completing_rebalancing": "CompletingRebalance",
+    "assigning": "Assigning",
+    "reconciling": "Reconciling",
+    "not_ready": "NotReady",
+}
+"""States of groups as options, and as Kafka spells them."""
 
-def print_groups(
-    connection: ClusterConnection, output: Output, states: set[str], kinds: tuple[str, ...]
+
+@click.command("list")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(list(STATES)),
+    help="Only groups in this state.",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(PROTOCOLS),
+    help="Only groups of this type.",
+)
+@with_client
+def list_groups(
+    states: tuple[str, ...], types: tuple[str, ...], client: ClusterClient, output: Output
 ) -> None:
-    """The groups of all coordinators, in one table; and those that were created and not yet used.
+    """List the groups of the whole cluster: state, type, members, topics, lag, coordinator.
 
-    Every coordinator is asked: any broker names them.
+    Of brokers other than Odradek's only state and type.
     """
-    with ClusterClient(connection) as client:
+    columns, refusals = ["group", "state", "type"], {}
+    if is_odradek_cluster(client):
         facts = GroupQueries(client)
-        groups = facts.all_groups()
-        configured = configured_groups(client)
-        unused = configured - {group.name for group in groups}
-        coordinators = {
-            group.name: group.coordinator for group in (facts.groups(unused) if unused else ())
-        }
-        # A partition without a leader must not keep a list from being shown.
-        lags = {
-            row["group"]: row
-            for row in sum_lags(
-                map(lag_row, partition_lags(facts, groups, waits_for_leaders=False)), ("group",)
+        rows = _explained_rows(client, facts)
+        columns += ["members", "topics", "lag", "seconds", "coordinator"]
+        if facts.leaderless_shard_count:
+            refusals[CONSUMER_OFFSETS] = (
+                f"{facts.leaderless_shard_count} partitions have no leader: the groups in them are"
+                " not shown"
             )
+    else:
+        rows, refusals = _listed_rows(client)
+    shown = [
+        row
+        for row in sorted(rows, key=lambda row: str(row["group"]))
+        if (not states or row["state"] in {STATES[state] for state in states})
+        and (not types or row["type"] in types)
+    ]
+    output.rows(shown, columns, empty="No groups.")
+    raise_refusals(refusals)
+
+
+def _listed_rows(client: ClusterClient) -> tuple[list[Row], dict[str, str]]:
+    """The groups that the brokers list by Kafka's own API, and the errors of brokers."""
+    listed: dict[str, ListedGroup] = {}
+    refusals: dict[str, str] = {}
+    for broker_id in client.broker_ids:
+        answer = client.ask_broker(broker_id, ListGroupsRequest())
+        if answer.error_code:
+            refusals[f"broker {broker_id}"] = error_text(answer)
+        listed |= {group.group_id: group for group in answer.groups}
+    rows: list[Row] = [
+        {
+            "group": name,
+            "state": group.group_state,
+            "type": group.group_type,
+            "simple": not group.protocol_type,
         }
-    rows = [
+        for name, group in listed.items()
+    ]
+    return rows, refusals
+
+
+def _explained_rows(client: ClusterClient, facts: GroupQueries) -> list[Row]:
+    """The groups of all coordinators, and those that have configs and have not been used."""
+    groups = facts.all_groups()
+    configured = configured_groups(client)
+    unused = configured - {group.name for group in groups}
+    # A partition without a leader must not keep the list from being shown.
+    partitions = map(lag_row, partition_lags(facts, groups, waits_for_leaders=False))
+    lags = {row["group"]: row for row in sum_lags(partitions, ("group",))}
+    rows: list[Row] = [
         _row(
             group.name,
             group.coordinator,
-            {key: value for key, value in lags.get(group.name, {}).items() if key != "group"},
-            state=group.told.group_state,
-            type=group.told.group_type,
-            members=len(group.told.members),
+            **lags.get(group.name, {}),
+            state=group.explained.group_state,
+            type=group.explained.group_type,
+            members=len(group.explained.members),
             topics=group.topics(),
-            simple=group.told.epoch < 0 and not group.told.members,
-            ephemeral=group.told.ttl_ms >= 0,
+            simple=group.explained.epoch < 0 and not group.explained.members,
+            ephemeral=group.explained.ttl_ms >= 0,
             configured=group.name in configured,
         )
         for group in groups
     ]
-    rows += (_row(name, coordinators[name], {}, configured=True) for name in unused)
-    shown = [
-        row
-        for row in sorted(rows, key=lambda row: str(row["group"]))
-        if (not states or row["state"] in states) and (not kinds or row["type"] in kinds)
-    ]
-    columns = ["group", "state", "type", "members", "topics", "lag", "seconds", "coordinator"]
-    output.rows(shown, columns, empty="No groups.")
-    if facts.leaderless_shard_count:
-        raise click.ClickException(
-            f"{facts.leaderless_shard_count} partitions of {CONSUMER_OFFSETS} have no leader: the"
-            " groups"
-            " in them are not shown"
-        )
+    rows += (_row(group.name, group.coordinator, configured=True) for group in facts.groups(unused))
+    return rows
 
 
-def _row(name: str, coordinator: int, lag: Row, **known: Json) -> dict[str, Json]:
-    """A group's line; what is not given is as of a group that nobody has used."""
+def _row(name: str, coordinator: int, **known: Json) -> Row:
+    """The row of a group; what is not given is as of a group that has not been used."""
     return {
         "group": name,
         "state": "Empty",
@@ -179,7 +241,6 @@ def _row(name: str, coordinator: int, lag: Row, **known: Json) -> dict[str, Json
         "coordinator": coordinator,
         "simple": False,
         "ephemeral": None,
-        **lag,
         **known,
     }
 
@@ -187,72 +248,101 @@ def _row(name: str, coordinator: int, lag: Row, **known: Json) -> dict[str, Json
 # -- delete ---------------------------------------------------------------------------------------
 
 
-def delete_groups(
-    connection: ClusterConnection, output: Output, names: Iterable[str], *, is_forced: bool
+@click.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_group, metavar="GROUP...")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--force", "is_forced", is_flag=True, help="Remove their members first.")
+@with_client
+def delete(
+    names: tuple[str, ...],
+    yes: bool,
+    is_forced: bool,
+    client: ClusterClient,
+    output: Output,
 ) -> None:
-    """Delete groups with their offsets and their own configs, putting their members out first if
-    it `is_forced`."""
+    """Delete empty groups with their committed offsets and their own configs.
+
+    With --force also groups that have members, which are removed first. Consumers that still run
+    rejoin and create the group again.
+    """
+    client.metadata()
+    if not yes:
+        click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
+    is_odradek = is_odradek_cluster(client)
+    if is_forced and not is_odradek:
+        raise click.ClickException("--force needs Odradek brokers")
+    configured = configured_groups(client) if is_odradek else set()
     refusals: dict[str, str] = {}
     deleted: list[str] = []
-    with ClusterClient(connection) as client:
-        facts = GroupQueries(client)
-        configured = configured_groups(client)
-        for name in dict.fromkeys(names):
-            complaint = _delete(facts, client, name, is_forced=is_forced)
-            is_only_configured = complaint is not None and complaint[0] == _UNKNOWN
-            if name in configured and (complaint is None or is_only_configured):
-                keys = _own_configs(client, name)
-                _alter(client, name, dict.fromkeys(keys))
-                complaint = None
-            if complaint is None:
-                deleted.append(name)
-            else:
-                refusals[name] = complaint[1]
+    for name in dict.fromkeys(names):
+        try:
+            _delete(client, name, is_configured=name in configured, is_forced=is_forced)
+            deleted.append(name)
+        except click.ClickException as error:
+            refusals[name] = error.message
     if deleted:
         output.done(f"Deleted {', '.join(deleted)}", {"deleted": deleted})
-    if refusals:
-        raise click.ClickException("; ".join(f"{name}: {why}" for name, why in refusals.items()))
+    raise_refusals(refusals)
 
 
-_UNKNOWN: Final = ErrorCode.GROUP_ID_NOT_FOUND
-
-
-def _delete(
-    facts: GroupQueries, client: ClusterClient, name: str, *, is_forced: bool
-) -> tuple[int, str] | None:
-    """Why the group was not deleted, as (error code, sentence); None if it was."""
+def _delete(client: ClusterClient, name: str, *, is_configured: bool, is_forced: bool) -> None:
+    """Delete a group with its offsets and its own configs; ClickException if that is refused."""
+    request = DeleteGroupsRequest(groups_names=[name])
     deadline = time.monotonic() + client.timeout_s
     while True:
-        [group] = facts.groups([name])
         if is_forced:
-            remove_members(client, group.coordinator, group.told)
-        code, message = delete_at_coordinator(client, name)
-        may_try_again = code in COORDINATOR_ERRORS or (
-            is_forced and code == ErrorCode.NON_EMPTY_GROUP
-        )
-        if not code:
-            return None
-        if not may_try_again or time.monotonic() > deadline:
-            if code == ErrorCode.NON_EMPTY_GROUP:
-                hint = (
-                    "its consumers rejoin as soon as they are removed; stop them"
-                    if is_forced
-                    else "stop its consumers, or pass --force"
-                )
-                message = f"{message.rstrip('.')}: {hint}"
-            return code, message
+            [group] = GroupQueries(client).groups([name])
+            remove_members(client, group.coordinator, group.explained)
+        [result] = client.ask_coordinator(name, request, lambda answer: answer.results[0]).results
+        has_members = result.error_code == ErrorCode.NON_EMPTY_GROUP
+        if not (has_members and is_forced) or time.monotonic() > deadline:
+            break
         time.sleep(PAUSE_S)
+    if has_members and is_forced:
+        hint = ": its consumers rejoin as soon as they are removed; stop them"
+    elif has_members:
+        hint = ": stop its consumers, or pass --force"
+    else:
+        hint = ""
+    is_unknown = result.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    if result.error_code and not (is_unknown and is_configured):
+        raise click.ClickException(error_text(result) + hint)
+    if is_configured:
+        [described] = configs_of.describe(client, configs_of.GROUP, [name])
+        own = [c.name for c in described.configs if c.config_source == configs_of.GROUP_CONFIG]
+        _alter(client, name, dict.fromkeys(own))
 
 
-def delete_at_coordinator(client: ClusterClient, name: str) -> tuple[int, str]:
-    """Delete an empty group; the error, as (code, message), or NONE."""
-    answer = client.ask_coordinator(
-        name,
-        DeleteGroupsRequest(groups_names=[name]),
-        lambda told: told.results[0].error_code,
-    )
-    if answer is None:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "its coordinator does not answer"
-    [result] = answer.results
-    message = result.error_message or ErrorCode(result.error_code).message
-    return result.error_code, message if result.error_code else ""
+def remove_members(client: ClusterClient, coordinator: int, group: ExplainedGroup) -> None:
+    """Remove every member as if it had left: by the last heartbeat of its protocol, or LeaveGroup.
+
+    The next heartbeat of a member is refused, and a client that still runs rejoins. Errors are
+    ignored: the group cannot be deleted while it has members.
+    """
+    for member in group.members:
+        request: Request[Any]
+        match group.group_type:
+            case "consumer":
+                request = ConsumerGroupHeartbeatRequest(
+                    group_id=group.group_id,
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    member_epoch=LEAVE,
+                )
+            case "share":
+                request = ShareGroupHeartbeatRequest(
+                    group_id=group.group_id, member_id=member.member_id, member_epoch=LEAVE
+                )
+            case "streams":
+                request = StreamsGroupHeartbeatRequest(
+                    group_id=group.group_id,
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    member_epoch=LEAVE,
+                )
+            case _:
+                identity = MemberIdentity(
+                    member_id=member.member_id, group_instance_id=member.instance_id, reason=REASON
+                )
+                request = LeaveGroupRequest(group_id=group.group_id, members=[identity])
+        client.ask_node(coordinator, request)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import click
 
 from odradek.node.cli import offsets
-from odradek.node.cli.cluster_client import ClusterClient, error_text
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.node.cli.group_offsets import committed_offsets, share_positions
 from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Json, Row
@@ -67,26 +67,19 @@ def find_group(client: ClusterClient, name: str) -> tuple[int, AnyDescribedGroup
     for answer in answers:
         found = None if answer is None else answer.groups[0]
         if found is not None and found.error_code not in _OTHER_TYPE:
-            _check(name, found.error_code, found.error_message)
+            raise_on_error(found, f"group {name!r}")
             return coordinator, found
     classic = client.ask_broker(coordinator, DescribeGroupsRequest(groups=[name])).groups[0]
     if classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         classic.group_state = "Dead"
     else:
-        _check(name, classic.error_code, classic.error_message)
+        raise_on_error(classic, f"group {name!r}")
     return coordinator, classic
-
-
-def _check(name: str, code: int, message: str | None) -> None:
-    if code:
-        raise click.ClickException(f"group {name!r}: {error_text(code, message)}")
 
 
 def describe_group(client: ClusterClient, name: str) -> dict[str, Json] | None:
     """The document of a group; None if there is no such group."""
     coordinator, group = find_group(client, name)
-    heading: dict[str, Json] = {"group": name, "state": group.group_state}
-    heading |= _heading(group, coordinator)
     if isinstance(group, StreamsGroupDescribedGroup):
         sources = {part.subtopology_id: _sources(part) for part in _subtopologies(group)}
         members = [_streams_member(member, sources) for member in group.members]
@@ -104,7 +97,9 @@ def describe_group(client: ClusterClient, name: str) -> dict[str, Json] | None:
     rows = _offset_rows(client, members, committed, lags)
     behind = [lag for row in rows if isinstance(lag := row["lag"], int)]
     document: dict[str, Json] = {
-        **heading,
+        "group": name,
+        "state": group.group_state,
+        **_heading(group, coordinator),
         "total_lag": sum(behind) if behind or not rows or lags is not None else None,
         "members": [member.row for member in members],
         "offsets": rows,
@@ -156,7 +151,7 @@ def _offset_rows(
         for partition_id in member.partitions:
             readers.setdefault(partition_id, []).append(member)
     partition_ids = sorted({*readers, *committed, *(lags or ())})
-    ends = offsets.known_ends(client, partition_ids)
+    ends = offsets.known_offsets(client, partition_ids, offsets.LATEST)
     rows: list[Row] = []
     for partition_id in partition_ids:
         offset, end = committed.get(partition_id), ends[partition_id]

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import ClusterClient, with_client
 from odradek.node.cli.completion import complete_group
-from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.findings import (
     Finding,
     duration_text,
@@ -22,10 +21,9 @@ from odradek.node.cli.findings import (
     reader_findings,
 )
 from odradek.node.cli.group_lag import lag_row, partition_lags, sum_lags
-from odradek.node.cli.group_queries import GroupDescription, GroupQueries
+from odradek.node.cli.group_queries import SHARE, GroupDescription, GroupQueries
 from odradek.node.cli.group_texts import EVENT_TEXTS, PROGRESS_TEXTS, text_of
-from odradek.node.cli.group_types import SHARE
-from odradek.node.cli.output import Json, Output, Row, size_text, with_output
+from odradek.node.cli.output import Json, Output, Row, size_text
 from odradek.node.cli.parameters import moment_text
 from odradek.node.cli.partition_facts import collect_partition_views
 
@@ -53,22 +51,22 @@ def findings_of(
     """All that is found about a group, and about the partitions that it reads."""
     owned = {
         (topic.name, index)
-        for member in group.told.members
+        for member in group.explained.members
         for topic in (*member.owned, *member.to_revoke)
         for index in topic.partitions
     }
     partition_ids = owned | set(group.commits())
     facts.fetch_metadata(group.topics())
     there = {topic for topic, _ in facts.partitions}
-    if group.told.group_type == SHARE:
+    if group.explained.group_type == SHARE:
         # Its members may be given records of any partition that they subscribe to.
         partition_ids |= set(facts.partitions)
     views = collect_partition_views(client, facts, partition_ids, group.now_ms)
     return [
-        *group_findings(group.told, group.now_ms),
-        *missing_topic_findings(topic for topic in group.told.topics if topic not in there),
+        *group_findings(group.explained, group.now_ms),
+        *missing_topic_findings(topic for topic in group.explained.topics if topic not in there),
         *(finding for view in views.values() for finding in partition_findings(view)),
-        *reader_findings(group.told, views, group.now_ms),
+        *reader_findings(group.explained, views, group.now_ms),
     ]
 
 
@@ -85,7 +83,7 @@ def _member_rows(group: GroupDescription) -> list[dict[str, Json]]:
             "gave_up_ms": _duration(member.revoke_ms),
             "owns": [f"{topic.name}-{at}" for topic in member.owned for at in topic.partitions],
         }
-        for member in group.told.members
+        for member in group.explained.members
     ]
 
 
@@ -101,24 +99,22 @@ def _event_rows(group: GroupDescription) -> list[dict[str, Json]]:
             "member": event.member_id or None,
             "reason": event.reason or None,
         }
-        for event in group.told.events
+        for event in group.explained.events
     ]
 
 
 @click.command("explain")
 @click.argument("name", shell_complete=complete_group, metavar="GROUP")
-@with_connection
-@with_output
-def explain(name: str, connection: ClusterConnection, output: Output) -> None:
+@with_client
+def explain(name: str, client: ClusterClient, output: Output) -> None:
     """Say the state of a group, why it does not progress, and its recent events."""
-    with ClusterClient(connection) as client:
-        facts = GroupQueries(client)
-        [group] = facts.existing_groups([name], with_events=True)
-        findings = findings_of(client, facts, group)
-        lags = sum_lags(
-            map(lag_row, partition_lags(facts, [group], waits_for_leaders=False)), ("group",)
-        )
-    told = group.told
+    facts = GroupQueries(client)
+    [group] = facts.existing_groups([name], with_events=True)
+    findings = findings_of(client, facts, group)
+    lags = sum_lags(
+        map(lag_row, partition_lags(facts, [group], waits_for_leaders=False)), ("group",)
+    )
+    told = group.explained
     lag = lags[0] if lags else {"lag": 0, "bytes": 0, "seconds": 0.0}
     facts_row: dict[str, Json] = {
         "group": name,

@@ -12,18 +12,17 @@ from typing import Final
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import ClusterClient, with_client
 from odradek.node.cli.completion import complete_group
-from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.findings import no_reader_reasons
 from odradek.node.cli.group_queries import (
     GroupDescription,
     GroupQueries,
     Lag,
-    PartitionId,
     is_odradek_cluster,
 )
-from odradek.node.cli.output import Json, Output, Row, size_text, with_output
+from odradek.node.cli.offsets import PartitionId
+from odradek.node.cli.output import Json, Output, Row, size_text
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_OFFSET
 
@@ -150,14 +149,13 @@ def sum_lags(rows: Iterable[dict[str, Json]], keys: tuple[str, ...]) -> list[Row
     help="One line per value.  [default: partition; group with --all]",
 )
 @click.option("--topic", "-t", "topics", multiple=True, help="Only this topic.")
-@with_connection
-@with_output
+@with_client
 def lag(
     names: tuple[str, ...],
     is_all: bool,
     by: str | None,
     topics: tuple[str, ...],
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Show how far groups are behind: in records, bytes and seconds.
@@ -166,10 +164,9 @@ def lag(
     """
     if bool(names) == is_all:
         raise click.UsageError("Name groups, or pass --all.")
-    with ClusterClient(connection) as client:
-        facts = GroupQueries(client)
-        groups = facts.all_groups() if is_all else facts.existing_groups(names)
-        rows = [lag_row(found) for found in partition_lags(facts, groups, frozenset(topics))]
+    facts = GroupQueries(client)
+    groups = facts.all_groups() if is_all else facts.existing_groups(names)
+    rows = [lag_row(found) for found in partition_lags(facts, groups, frozenset(topics))]
     by = by or ("group" if is_all else "partition")
     if by == "partition":
         columns = ["group", "topic", "partition", "committed", "end_offset", "lag", "bytes"]
@@ -206,15 +203,14 @@ def lag(
     is_flag=True,
     help="Leave out partitions in which nothing is committed; they count as unread otherwise.",
 )
-@with_connection
-@with_output
+@with_client
 def wait(
     name: str,
     lag_max: int | None,
     seconds_max: float | None,
     topics: tuple[str, ...],
     committed_only: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Wait until a group has caught up, for --timeout seconds at the most.
@@ -224,25 +220,24 @@ def wait(
     """
     if lag_max is None and seconds_max is None:
         lag_max = 0
-    deadline = time.monotonic() + connection.timeout_s
-    with ClusterClient(connection) as client:
-        waiting = LagMonitor(
-            GroupQueries(client), name, frozenset(topics), is_committed_only=committed_only
-        )
-        with output.labelled_progress(f"Waiting for {name}", 0) as show:
-            while True:
-                now = waiting.look()
-                if now is not None and _is_reached(now, lag_max, seconds_max):
-                    break
-                left = sum(found.records or 0 for found in now or ())
-                words = f"{name}: {left} records behind" if now else f"{name}: no commits yet"
-                if unknown := sum(found.records is None for found in now or ()):
-                    words += f", and {unknown} partitions have no leader"
-                done = max(waiting.records_peak - left, 0)
-                show(done, waiting.records_peak, words)
-                if time.monotonic() >= deadline:
-                    raise click.ClickException(waiting.timeout_message(connection.timeout_s))
-                time.sleep(POLL_S)
+    deadline = time.monotonic() + client.timeout_s
+    waiting = LagMonitor(
+        GroupQueries(client), name, frozenset(topics), is_committed_only=committed_only
+    )
+    with output.labelled_progress(f"Waiting for {name}", 0) as show:
+        while True:
+            now = waiting.look()
+            if now is not None and _is_reached(now, lag_max, seconds_max):
+                break
+            left = sum(found.records or 0 for found in now or ())
+            words = f"{name}: {left} records behind" if now else f"{name}: no commits yet"
+            if unknown := sum(found.records is None for found in now or ()):
+                words += f", and {unknown} partitions have no leader"
+            done = max(waiting.records_peak - left, 0)
+            show(done, waiting.records_peak, words)
+            if time.monotonic() >= deadline:
+                raise click.ClickException(waiting.timeout_message(client.timeout_s))
+            time.sleep(POLL_S)
     records = sum(found.records or 0 for found in now)
     seconds = max((found.seconds or 0.0 for found in now), default=0.0)
     output.done(
@@ -282,10 +277,10 @@ class LagMonitor:
     def look(self) -> list[PartitionLag] | None:
         """Where it stands; None if it reads nothing yet."""
         [group] = self._facts.groups([self._name])
-        if group.told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        if group.explained.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             return None
-        if group.told.error_code:
-            message = group.told.error_message or ErrorCode(group.told.error_code).message
+        if group.explained.error_code:
+            message = group.explained.error_message or ErrorCode(group.explained.error_code).message
             raise click.ClickException(f"group {self._name}: {message}")
         self._group = group
         found = partition_lags(self._facts, [group], self._topics, waits_for_leaders=False)
@@ -331,7 +326,7 @@ class LagMonitor:
             lines.append(f"{topic}-{index}: {count} records behind{size}; {moved}")
         if len(behind) > len(lines[1:]):
             lines.append(f"and {len(behind) - 10} more partitions")
-        lines += no_reader_reasons(self._group.told)
+        lines += no_reader_reasons(self._group.explained)
         lines.append(f"`odradek group explain {self._name}` shows more")
         return "\n  ".join(lines)
 
@@ -342,10 +337,10 @@ def without_lost_records(lag: Lag) -> Lag:
     return lag
 
 
-def add_lag_columns(connection: ClusterConnection, documents: Iterable[dict[str, Json]]) -> bool:
+def add_lag_columns(client: ClusterClient, documents: Iterable[dict[str, Json]]) -> bool:
     """Add bytes and seconds to the committed offsets in descriptions of groups; False where the
     brokers cannot tell."""
-    if not is_odradek_cluster(connection):
+    if not is_odradek_cluster(client):
         return False
     rows = [
         row
@@ -354,13 +349,12 @@ def add_lag_columns(connection: ClusterConnection, documents: Iterable[dict[str,
         for row in offsets
         if isinstance(row, dict)
     ]
-    with ClusterClient(connection) as client:
-        wanted = {
-            ((row["topic"], row["partition"]), row["committed"])
-            for row in rows
-            if row["committed"] is not None
-        }
-        found = GroupQueries(client).lag(sorted(wanted), waits_for_leaders=False)
+    wanted = {
+        ((row["topic"], row["partition"]), row["committed"])
+        for row in rows
+        if row["committed"] is not None
+    }
+    found = GroupQueries(client).lag(sorted(wanted), waits_for_leaders=False)
     for row in rows:
         partition_id = row["topic"], row["partition"]
         lag = found.get((partition_id, row["committed"]))

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient, error_text
+from odradek.node.cli.cluster_client import ClusterClient, RequestResult, error_text, raise_on_error
 from odradek.node.cli.offsets import PartitionId
-from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -27,18 +26,12 @@ from odradek.protocol.messages.share import (
     DescribeShareGroupOffsetsRequestGroup,
 )
 
-_MUST_BE_STOPPED = "Are its consumers stopped? `odradek group rewind` moves it while they run."
-
 
 def committed_offsets(client: ClusterClient, name: str) -> dict[PartitionId, int]:
     """Every committed offset of a group; empty for a group that never committed."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None)])
-    answer = client.ask_coordinator(name, request, lambda told: told.groups[0].error_code)
-    if answer is None or answer.groups[0].error_code:
-        code = (
-            ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer.groups[0].error_code
-        )
-        raise click.ClickException(f"group {name!r}: {error_text(code, None)}")
+    answer = client.ask_coordinator(name, request, lambda answer: answer.groups[0])
+    raise_on_error(answer.groups[0], f"group {name!r}")
     topics = answer.groups[0].topics
     names = {}
     if not all(topic.name for topic in topics):  # from version 10 on topics are known by ids
@@ -68,23 +61,28 @@ def commit_offsets(client: ClusterClient, name: str, targets: Mapping[PartitionI
     answer = client.ask_coordinator(
         name,
         OffsetCommitRequest(group_id=name, topics=list(topics.values())),
-        lambda told: told.topics[0].partitions[0].error_code,
+        lambda answer: answer.topics[0].partitions[0],
     )
-    if answer is None:
-        raise click.ClickException(f"group {name!r}: its coordinator does not answer")
     by_id = {topic_id: topic for topic, topic_id in ids.items()}
-    refused = [
-        (topic.name or by_id.get(topic.topic_id), each)
-        for topic in answer.topics
-        for each in topic.partitions
-        if each.error_code
-    ]
-    if refused:
-        refused_topic, first = refused[0]
+    _raise_first_error(
+        name,
+        {
+            (topic.name or by_id[topic.topic_id] or "", each.partition_index): each
+            for topic in answer.topics
+            for each in topic.partitions
+        },
+        " `odradek group rewind` moves a group while they run.",
+    )
+
+
+def _raise_first_error(
+    name: str, results: Mapping[PartitionId, RequestResult], hint: str = ""
+) -> None:
+    refused = {partition_id: each for partition_id, each in results.items() if each.error_code}
+    for (topic, index), result in refused.items():
         raise click.ClickException(
-            f"group {name!r}: {len(refused)} of {len(targets)} offsets were refused, "
-            f"{refused_topic}-{first.partition_index}: {error_text(first.error_code, None)}."
-            f" {_MUST_BE_STOPPED}"
+            f"group {name!r}: {len(refused)} of {len(results)} offsets were refused,"
+            f" {topic}-{index}: {error_text(result)}. Are its consumers stopped?{hint}"
         )
 
 
@@ -93,11 +91,9 @@ def share_positions(
 ) -> dict[PartitionId, tuple[int, int | None]]:
     """Start offset and lag (KIP-1226) of each partition of a share group; a lag is None until the
     group has read there."""
-    asked = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
-    answer = client.ask_node(
-        coordinator,
-        DescribeShareGroupOffsetsRequest(groups=[asked]),
-    )
+    group = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
+    request = DescribeShareGroupOffsetsRequest(groups=[group])
+    answer = client.ask_node(coordinator, request)
     return {
         (topic.topic_name, each.partition_index): (
             each.start_offset,
@@ -123,17 +119,14 @@ def alter_start_offsets(
     request = AlterShareGroupOffsetsRequest(group_id=name, topics=list(topics.values()))
     answer = client.ask_broker(coordinator, request)
     if answer.error_code:
-        message = answer.error_message or ErrorCode(answer.error_code).message
-        raise click.ClickException(f"group {name!r}: {message} Are its consumers stopped?")
-    refused = [
-        (topic.topic_name, each)
-        for topic in answer.responses
-        for each in topic.partitions
-        if each.error_code
-    ]
-    if refused:
-        topic_name, first = refused[0]
         raise click.ClickException(
-            f"{len(refused)} of {len(targets)} offsets were refused, {topic_name}-"
-            f"{first.partition_index}: {first.error_message}"
+            f"group {name!r}: {error_text(answer)}. Are its consumers stopped?"
         )
+    _raise_first_error(
+        name,
+        {
+            (topic.topic_name, each.partition_index): each
+            for topic in answer.responses
+            for each in topic.partitions
+        },
+    )

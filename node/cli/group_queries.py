@@ -1,8 +1,8 @@
-"""What the cluster knows of groups: members and commits from coordinators, lag from leaders.
+"""Queries about groups: members and commits from coordinators, lag from partition leaders.
 
-By our own APIs (protocol/messages/diagnostics.py), which no other broker serves. Groups of a moving
-coordinator are asked for again, and so are partitions without a leader, until the timeout of the
-connection is over. Called by the `group_*` commands.
+They use our own APIs (protocol/messages/diagnostics.py), which no other broker serves. Requests are
+repeated until the timeout of the connection while a coordinator moves or a partition has no leader.
+Called by the `group_*` commands.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import click
 
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
-from odradek.node.blocking_client import NotABrokerError
-from odradek.node.cli.cluster_client import COORDINATOR_ERRORS, PAUSE_S, ClusterClient
-from odradek.node.cli.connection import CONNECT_TIMEOUT_S, ClusterConnection
+from odradek.node.cli.cluster_client import (
+    COORDINATOR_ERRORS,
+    PAUSE_S,
+    ClusterClient,
+    raise_on_error,
+)
 from odradek.node.cli.group_offsets import share_positions
-from odradek.node.cli.group_types import SHARE
-from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.node.cli.offsets import LEADERLESS_ERRORS, LEADERLESS_S, PartitionId, by_id
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.configs import ListConfigResourcesRequest
 from odradek.protocol.messages.diagnostics import (
     DescribeLagRequest,
@@ -34,40 +37,26 @@ from odradek.protocol.messages.diagnostics import (
 )
 from odradek.protocol.messages.metadata import MetadataResponsePartition
 
-PartitionId: TypeAlias = tuple[str, int]
-_GROUP: Final = ConfigResourceType.GROUP
-LEADERLESS_S: Final = 10.0
-"""How long a partition without a leader is asked for, as a new one is for a moment."""
-_LEADERLESS: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-    }
-)
+Lag: TypeAlias = DescribeLagResponsePartition
+SHARE: Final = "share"
+"""The type of share groups."""
 
 
-def is_odradek_cluster(connection: ClusterConnection) -> bool:
+def is_odradek_cluster(client: ClusterClient) -> bool:
     """Whether the cluster's brokers are Odradek's: whether they serve ExplainGroup."""
-    for address in connection.addresses:
-        try:
-            with connection.connect(*address, CONNECT_TIMEOUT_S) as asker:
-                asker.ask(ExplainGroupRequest(group_ids=[]))
-                return True
-        except (OSError, NotABrokerError, ProtocolError):
-            continue
-    return False
+    client.metadata()
+    request = ExplainGroupRequest(group_ids=[])
+    return any(client.ask_node(broker_id, request) is not None for broker_id in client.broker_ids)
 
 
 def configured_groups(client: ClusterClient) -> set[str]:
-    """Groups of which something was set."""
-    request = ListConfigResourcesRequest(resource_types=[_GROUP])
-    answer = client.ask(request)
+    """The groups that have configs of their own."""
+    answer = client.ask(ListConfigResourcesRequest(resource_types=[ConfigResourceType.GROUP]))
     return {resource.resource_name for resource in answer.config_resources}
 
 
 def configured_only_message(name: str) -> str:
-    """Of a group that has settings and nothing else: not joined yet, or ephemeral and gone."""
+    """The error for a group that has only configs: it was never joined, or has expired."""
     return (
         f"group {name} has settings, but no members and no committed offsets:"
         f" `odradek config list group {name}`"
@@ -76,58 +65,50 @@ def configured_only_message(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group as its coordinator told it; `now_ms` is the coordinator's clock then."""
+    """A group as its coordinator reports it at `now_ms` by the coordinator's clock."""
 
     coordinator: int
     now_ms: int
-    told: ExplainedGroup
+    explained: ExplainedGroup
     share: Mapping[PartitionId, tuple[int, int]] = field(default_factory=dict)
-    """Of a share group: where it begins to read, and its own count of what it has before it."""
+    """Start offset and lag of each partition of a share group; the lag is -1 if it is not known."""
 
     @property
     def name(self) -> str:
-        """Its id."""
-        return self.told.group_id
+        """The group id."""
+        return self.explained.group_id
 
     def commits(self) -> dict[PartitionId, int]:
-        """Committed offsets, or a share group's; a place with none has only what a transaction may
-        bring."""
+        """Committed offsets, or the start offsets of a share group. An offset is -1 if only an open
+        transaction has one."""
         if self.share:
             return {partition_id: start for partition_id, (start, _) in self.share.items()}
-        return {
-            (topic.name, commit.partition_index): commit.committed_offset
-            for topic in self.told.commits
-            for commit in topic.partitions
-        }
+        commits = by_id(self.explained.commits)
+        return {partition_id: commit.committed_offset for partition_id, commit in commits.items()}
 
     def topics(self) -> list[str]:
-        """Topics that it subscribes to or has offsets in."""
-        topics = {partition_id[0] for partition_id in self.share}
-        return sorted({*self.told.topics, *(topic.name for topic in self.told.commits), *topics})
+        """The topics that it subscribes to or has offsets in."""
+        read = (topic for topic, _ in (*self.share, *by_id(self.explained.commits)))
+        return sorted({*self.explained.topics, *read})
 
 
 class GroupQueries:
-    """Questions about groups, over one session."""
+    """Requests about groups to their coordinators and to partition leaders."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self.brokers: list[int] = []
         self.partitions: dict[PartitionId, MetadataResponsePartition] = {}
-        """Of the topics that were looked up last."""
+        """Of the topics that were requested last."""
         self.leaderless_shard_count = 0
-        """How many coordinators nobody was when all groups were asked for."""
+        """The partitions of __consumer_offsets that had no leader in `all_groups`."""
         self.fetch_metadata(())
 
     def fetch_metadata(self, topics: Iterable[str]) -> None:
-        """Learn who leads these topics' partitions; topics that are gone have none."""
+        """Fetch the brokers and the partitions of topics; deleted topics have no partitions."""
         metadata = self._client.metadata(topics)
         self.brokers = sorted(broker.node_id for broker in metadata.brokers)
-        self.partitions = {
-            (topic.name, partition.partition_index): partition
-            for topic in metadata.topics
-            if topic.name is not None and not topic.error_code
-            for partition in topic.partitions
-        }
+        self.partitions = by_id(topic for topic in metadata.topics if not topic.error_code)
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -137,15 +118,15 @@ class GroupQueries:
         while True:
             answers = {broker: self._all_groups_of(broker, with_events) for broker in self.brokers}
             self.fetch_metadata([CONSUMER_OFFSETS])
-            # The groups of one that has gone may be with one that was asked before.
+            # The groups of a broker that has left may have moved to one that was asked before.
             if None not in answers.values():
                 break
         self.leaderless_shard_count = sum(state.leader_id < 0 for state in self.partitions.values())
         for broker, answer in answers.items():
             if answer is not None:
-                # One that has just moved is told by both, one that has just gone with an error.
-                there = self._groups_of(broker, answer)
-                found |= {group.name: group for group in there if not group.told.error_code}
+                # Two brokers report a group that has just moved; a deleted group is an error.
+                groups = self._groups_of(broker, answer)
+                found |= {group.name: group for group in groups if not group.explained.error_code}
         return [found[name] for name in sorted(found)]
 
     def _groups_of(self, broker: int, answer: ExplainGroupResponse) -> list[GroupDescription]:
@@ -153,12 +134,12 @@ class GroupQueries:
             GroupDescription(
                 coordinator=broker,
                 now_ms=answer.now,
-                told=told,
-                share=self._share_offsets(broker, told.group_id)
-                if told.group_type == SHARE
+                explained=group,
+                share=self._share_offsets(broker, group.group_id)
+                if group.group_type == SHARE
                 else {},
             )
-            for told in answer.groups
+            for group in answer.groups
         ]
 
     def _share_offsets(self, broker: int, name: str) -> dict[PartitionId, tuple[int, int]]:
@@ -170,7 +151,7 @@ class GroupQueries:
         }
 
     def _all_groups_of(self, broker: int, with_events: bool) -> ExplainGroupResponse | None:
-        """All groups of a broker, which tells some at a time; None if it has gone."""
+        """All groups of a broker, from several pages; None if it has left the cluster."""
         whole = ExplainGroupResponse()
         after = None
         while True:
@@ -187,7 +168,7 @@ class GroupQueries:
     def _explain_until_loaded(
         self, broker: int, request: ExplainGroupRequest
     ) -> ExplainGroupResponse | None:
-        """A whole answer; None if the broker has gone."""
+        """The answer without an error; None if the broker has left the cluster."""
         deadline = time.monotonic() + self._client.timeout_s
         while True:
             answer = self._client.ask_node(broker, request)
@@ -202,7 +183,7 @@ class GroupQueries:
             time.sleep(PAUSE_S)
 
     def groups(self, names: Iterable[str], *, with_events: bool = False) -> list[GroupDescription]:
-        """These groups, in this order; one that does not exist carries its error."""
+        """These groups, in this order; a group that does not exist has an error code."""
         wanted = list(dict.fromkeys(names))
         found: dict[str, GroupDescription] = {}
         deadline = time.monotonic() + self._client.timeout_s
@@ -212,7 +193,7 @@ class GroupQueries:
                 request = ExplainGroupRequest(group_ids=here, include_events=with_events)
                 answer = self._client.ask_node(broker, request)
                 for group in self._groups_of(broker, answer) if answer is not None else ():
-                    if group.told.error_code not in COORDINATOR_ERRORS:
+                    if group.explained.error_code not in COORDINATOR_ERRORS:
                         found[group.name] = group
             if len(found) == len(wanted):
                 return [found[name] for name in wanted]
@@ -224,14 +205,12 @@ class GroupQueries:
     def existing_groups(
         self, names: Iterable[str], *, with_events: bool = False
     ) -> list[GroupDescription]:
-        """As `groups`; ClickException if one of them does not exist or may not be seen."""
+        """As `groups`; ClickException if one of them does not exist or may not be described."""
         groups = self.groups(names, with_events=with_events)
         for group in groups:
-            if group.told.error_code:
-                if group.name in configured_groups(self._client):
-                    raise click.ClickException(configured_only_message(group.name))
-                message = group.told.error_message or ErrorCode(group.told.error_code).message
-                raise click.ClickException(f"group {group.name}: {message}")
+            if group.explained.error_code and group.name in configured_groups(self._client):
+                raise click.ClickException(configured_only_message(group.name))
+            raise_on_error(group.explained, f"group {group.name}")
         return groups
 
     def _by_coordinator(self, names: list[str]) -> dict[int, list[str]]:
@@ -245,73 +224,42 @@ class GroupQueries:
     def lag(
         self, positions: Iterable[tuple[PartitionId, int]], *, waits_for_leaders: bool = True
     ) -> dict[tuple[PartitionId, int], Lag]:
-        """How far behind each (place, offset) is; places that are gone or, for long if it
-        `waits_for_leaders`, without a leader are told so."""
-        wanted = dict.fromkeys(positions)
+        """The lag of each offset in its partition. It has an error code where the partition does
+        not exist or has no leader; with `waits_for_leaders`, none for LEADERLESS_S."""
+        left = list(dict.fromkeys(positions))
         found: dict[tuple[PartitionId, int], Lag] = {}
         leader_timeout_s = min(self._client.timeout_s, LEADERLESS_S) if waits_for_leaders else 0.0
         deadline = time.monotonic() + leader_timeout_s
         while True:
-            left = [position for position in wanted if position not in found]
-            self.fetch_metadata({partition_id[0] for partition_id, _ in left})
+            self.fetch_metadata({topic for (topic, _), _ in left})
             found |= self._lag_attempt(left)
-            settled = all(found[position].error_code not in _LEADERLESS for position in left)
-            if settled or time.monotonic() > deadline:
+            left = [each for each in left if found[each].error_code in LEADERLESS_ERRORS]
+            if not left or time.monotonic() > deadline:
                 return found
-            for position in left:
-                if found[position].error_code in _LEADERLESS:
-                    del found[position]
             time.sleep(PAUSE_S)
 
     def _lag_attempt(
         self, positions: list[tuple[PartitionId, int]]
-    ) -> dict[tuple[PartitionId, int], DescribeLagResponsePartition]:
+    ) -> dict[tuple[PartitionId, int], Lag]:
         found: dict[tuple[PartitionId, int], Lag] = {}
-        led: dict[int, dict[str, list[tuple[int, int]]]] = {}
+        requests: dict[int, dict[str, DescribeLagRequestTopic]] = {}
         for (name, index), offset in positions:
             state = self.partitions.get((name, index))
+            code = ErrorCode.LEADER_NOT_AVAILABLE
             if state is None:
-                found[(name, index), offset] = _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif state.leader_id < 0:
-                found[(name, index), offset] = _failed(index, ErrorCode.LEADER_NOT_AVAILABLE)
-            else:
-                there = led.setdefault(state.leader_id, {}).setdefault(name, [])
-                there.append((index, offset))
-        for leader, topics in led.items():
-            found |= self._lag_from_leader(leader, topics)
-        return found
-
-    def _lag_from_leader(
-        self, leader: int, topics: Mapping[str, list[tuple[int, int]]]
-    ) -> dict[tuple[PartitionId, int], DescribeLagResponsePartition]:
-        asked = [
-            DescribeLagRequestTopic(
-                name=name,
-                partitions=[
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif state.leader_id >= 0:
+                topics = requests.setdefault(state.leader_id, {})
+                topics.setdefault(name, DescribeLagRequestTopic(name=name)).partitions.append(
                     DescribeLagRequestPartition(partition_index=index, committed_offset=offset)
-                    for index, offset in positions
-                ],
-            )
-            for name, positions in topics.items()
-        ]
-        answer = self._client.ask_node(leader, DescribeLagRequest(topics=asked))
-        if answer is None:
-            return {
-                ((topic.name, p.partition_index), p.committed_offset): _failed(
-                    p.partition_index, ErrorCode.LEADER_NOT_AVAILABLE
                 )
-                for topic in asked
-                for p in topic.partitions
-            }
-        return {
-            ((topic.name, p.partition_index), p.committed_offset): told
-            for topic, answered in zip(asked, answer.topics, strict=True)
-            for p, told in zip(topic.partitions, answered.partitions, strict=True)
-        }
-
-
-Lag: TypeAlias = DescribeLagResponsePartition
-
-
-def _failed(index: int, code: ErrorCode) -> DescribeLagResponsePartition:
-    return DescribeLagResponsePartition(partition_index=index, error_code=code)
+            # Replaced by what the leader answers.
+            found[(name, index), offset] = Lag(partition_index=index, error_code=code)
+        for leader, topics in requests.items():
+            answer = self._client.ask_node(leader, DescribeLagRequest(topics=list(topics.values())))
+            answered = () if answer is None else zip(topics.values(), answer.topics, strict=True)
+            for topic, lags in answered:
+                for partition, lag in zip(topic.partitions, lags.partitions, strict=True):
+                    position = (topic.name, partition.partition_index), partition.committed_offset
+                    found[position] = lag
+        return found

@@ -18,9 +18,8 @@ from typing import Final, TypeVar
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
-from odradek.node.cli.connection import ClusterConnection, with_connection
-from odradek.node.cli.output import Output, with_output
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
+from odradek.node.cli.output import Output, first_names
 from odradek.node.cli.quorum import Quorum, add_voter, describe, remove_voter
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import DescribeQuorumReplicaState, UnregisterBrokerRequest
@@ -34,42 +33,37 @@ from odradek.protocol.types import uuid_to_text
 POLL_S: Final = 0.2
 VOTERS_MAX: Final = 5
 """Of those that `cluster up` makes: more make every decision slower and the quorum hardly safer."""
-_REPLICAS_SHOWN: Final = 5
 T = TypeVar("T")
 
 
 @click.command()
 @click.argument("node_id", type=click.IntRange(min=0))
-@with_connection
-@with_output
-def add(node_id: int, connection: ClusterConnection, output: Output) -> None:
+@with_client
+def add(node_id: int, client: ClusterClient, output: Output) -> None:
     """Give a node that has joined the cluster a vote in its quorum.
 
     Start the node first, with join and peer.listen in its configuration. It serves clients without
     a vote as well; with three or five votes the cluster decides on as long as one or two of these
     nodes are lost.
     """
-    with ClusterClient(connection) as client:
-        quorum = _quorum_with_leader(client)
-        is_new = quorum.voter(node_id) is None or quorum.observer(node_id) is not None
-        if is_new:
-            quorum = promote_to_voter(node_id, client, output)
+    quorum = _quorum_with_leader(client)
+    is_new = quorum.voter(node_id) is None or quorum.observer(node_id) is not None
+    if is_new:
+        quorum = promote_to_voter(node_id, client, output)
     _print_votes(node_id, quorum, output, is_new=is_new)
 
 
 @click.command()
 @click.argument("node_id", type=click.IntRange(min=0))
 @click.option("--force", is_flag=True, help="Even if it hosts replicas, which are lost.")
-@with_connection
-@with_output
-def remove(node_id: int, force: bool, connection: ClusterConnection, output: Output) -> None:
+@with_client
+def remove(node_id: int, force: bool, client: ClusterClient, output: Output) -> None:
     """Take a node out of the cluster for good: its vote, then its registration.
 
     Move its replicas away first (odradek node drain). A node that runs is to be stopped when it has
     lost its vote; the command waits for that as long as --timeout says, and can be given again.
     """
-    with ClusterClient(connection) as client:
-        _remove(node_id, client, output, is_forced=force)
+    _remove(node_id, client, output, is_forced=force)
 
 
 def _remove(node_id: int, client: ClusterClient, output: Output, *, is_forced: bool) -> None:
@@ -132,9 +126,7 @@ def promote_to_voter(node_id: int, client: ClusterClient, output: Output) -> Quo
         if answer.error_code == ErrorCode.DUPLICATE_VOTER:
             return True  # an answer was lost: it has the vote
         if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
-            raise_on_error(
-                answer.error_code, answer.error_message, f"node {node_id} cannot become a voter"
-            )
+            raise_on_error(answer, f"node {node_id} cannot become a voter")
         reasons.append(answer.error_message or "no majority of the voters answered in time")
         return not answer.error_code
 
@@ -216,18 +208,16 @@ def _refuse_if_hosting(node_id: int, client: ClusterClient) -> None:
         if node_id in partition.replica_nodes
     )
     if hosted:
-        shown = ", ".join(hosted[:_REPLICAS_SHOWN])
-        more = f" and {len(hosted) - _REPLICAS_SHOWN} more" if len(hosted) > _REPLICAS_SHOWN else ""
         raise click.ClickException(
-            f"node {node_id} hosts replicas of {shown}{more}: move them away with odradek node"
-            f" drain {node_id}, or pass --force if they are lost"
+            f"node {node_id} hosts replicas of {first_names(hosted)}: move them away with odradek"
+            f" node drain {node_id}, or pass --force if they are lost"
         )
 
 
 def _broker(node_id: int, client: ClusterClient) -> DescribeClusterBroker | None:
     request = DescribeClusterRequest(include_fenced_brokers=True)
     answer = client.ask(request)
-    raise_on_error(answer.error_code, answer.error_message, "the cluster is not described")
+    raise_on_error(answer, "the cluster is not described")
     return next((broker for broker in answer.brokers if broker.broker_id == node_id), None)
 
 
@@ -247,9 +237,7 @@ def _unregister(node_id: int, client: ClusterClient, output: Output) -> None:
     request = UnregisterBrokerRequest(broker_id=node_id)
     answer = client.ask(request)
     if answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
-        raise_on_error(
-            answer.error_code, answer.error_message, f"node {node_id} cannot be unregistered"
-        )
+        raise_on_error(answer, f"node {node_id} cannot be unregistered")
 
 
 def _poll_until(

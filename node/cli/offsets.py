@@ -1,34 +1,36 @@
-"""Offsets of many partitions, from their leaders, for the commands that compare them.
+"""Partitions by topic and leader, and their offsets as their leaders report them.
 
-Ends are exclusive: an end offset is the one the next record gets.
+End offsets are exclusive: the next record gets the end offset.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient, error_text
+from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from odradek.protocol.messages.partitions import TopicPartitions
 
 PartitionId: TypeAlias = tuple[str, int]
 
 LEADERLESS_S: Final = 10.0
-"""How long a partition may be without a leader, as a new one is for a moment."""
+"""How long to wait for the leader of a partition; a new partition has none for a moment."""
 MOVING_S: Final = 1.0
-"""The same where the answer may lack it."""
+"""The same where the result may lack the partition."""
 RETRY_S: Final = 0.05
 LATEST: Final = -1
 EARLIEST: Final = -2
-_LEADERLESS: Final = frozenset(
+LEADERLESS_ERRORS: Final = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -37,80 +39,79 @@ _LEADERLESS: Final = frozenset(
 )
 
 
-def earliest_offsets(
-    client: ClusterClient, partition_ids: Iterable[PartitionId]
-) -> dict[PartitionId, int]:
-    """Log start offset of each partition."""
-    return _list_offsets(client, partition_ids, EARLIEST)
+class _Partition(Protocol):
+    @property
+    def partition_index(self) -> int: ...
 
 
-def latest_offsets(
-    client: ClusterClient, partition_ids: Iterable[PartitionId], *, is_committed: bool = False
-) -> dict[PartitionId, int]:
-    """High watermark of each partition; with `is_committed`, the last stable offset."""
-    return _list_offsets(client, partition_ids, LATEST, is_committed=is_committed)
+T = TypeVar("T", bound=_Partition)
+T_co = TypeVar("T_co", bound=_Partition, covariant=True)
 
 
-def known_starts(
-    client: ClusterClient, partition_ids: Iterable[PartitionId]
-) -> dict[PartitionId, int | None]:
-    """Log start offset of each partition; None where no leader answers."""
-    return _known(client, list(partition_ids), EARLIEST)
+class _Topic(Protocol[T_co]):
+    @property
+    def name(self) -> str | None: ...
+
+    @property
+    def partitions(self) -> Sequence[T_co]: ...
 
 
-def known_ends(
-    client: ClusterClient, partition_ids: Iterable[PartitionId]
-) -> dict[PartitionId, int | None]:
-    """High watermark of each partition; None where no leader answers."""
-    return _known(client, list(partition_ids), LATEST)
+def by_id(topics: Iterable[_Topic[T]]) -> dict[PartitionId, T]:
+    """The partitions of a response by topic and partition number."""
+    return {
+        (topic.name or "", partition.partition_index): partition
+        for topic in topics
+        for partition in topic.partitions
+    }
 
 
-def offsets_at(
-    client: ClusterClient, partition_ids: Iterable[PartitionId], timestamp_ms: int
-) -> dict[PartitionId, int]:
-    """First offset whose timestamp is `timestamp_ms` or later; -1 where there is none."""
-    return _list_offsets(client, partition_ids, timestamp_ms)
+def by_topic(partition_ids: Iterable[PartitionId]) -> list[TopicPartitions]:
+    """The partitions, as requests name them."""
+    topics: dict[str, TopicPartitions] = {}
+    for name, number in partition_ids:
+        topics.setdefault(name, TopicPartitions(name=name)).partitions.append(number)
+    return list(topics.values())
 
 
 def by_leader(
     client: ClusterClient, partition_ids: Iterable[PartitionId]
-) -> dict[int, dict[str, list[int]]]:
-    """The partitions by leader and topic; under -1 those without a leader, or that do not exist."""
+) -> dict[int, list[TopicPartitions]]:
+    """The partitions by leader; under -1 those without a leader, or that do not exist."""
     wanted = list(partition_ids)
-    leaders = {
-        (topic.name, partition.partition_index): partition.leader_id
-        for topic in client.metadata({name for name, _ in wanted}).topics
-        for partition in topic.partitions
-    }
-    led: dict[int, dict[str, list[int]]] = {}
-    for name, index in wanted:
-        led.setdefault(leaders.get((name, index), -1), {}).setdefault(name, []).append(index)
-    return led
+    known = by_id(client.metadata({topic for topic, _ in wanted}).topics)
+    led: dict[int, list[PartitionId]] = {}
+    for each in wanted:
+        led.setdefault(known[each].leader_id if each in known else -1, []).append(each)
+    return {leader: by_topic(ids) for leader, ids in led.items()}
 
 
-def _known(
-    client: ClusterClient, partition_ids: list[PartitionId], timestamp_ms: int
+def known_offsets(
+    client: ClusterClient, partition_ids: Sequence[PartitionId], timestamp_ms: int
 ) -> dict[PartitionId, int | None]:
-    found = _list_offsets(
-        client, partition_ids, timestamp_ms, leader_timeout_s=MOVING_S, is_complete=False
-    )
+    """As `list_offsets`; None where no leader answers."""
+    found = list_offsets(client, partition_ids, timestamp_ms, is_complete=False)
     return {partition_id: found.get(partition_id) for partition_id in partition_ids}
 
 
-def _list_offsets(
+def list_offsets(
     client: ClusterClient,
     partition_ids: Iterable[PartitionId],
     timestamp_ms: int,
     *,
     is_committed: bool = False,
-    leader_timeout_s: float = LEADERLESS_S,
     is_complete: bool = True,
 ) -> dict[PartitionId, int]:
-    """Partitions that have no leader after `leader_timeout_s` are an error, or left out if the
-    answer need not be `is_complete`."""
-    missing = dict.fromkeys(partition_ids, int(ErrorCode.LEADER_NOT_AVAILABLE))
+    """The first offset of each partition whose timestamp is `timestamp_ms` or later, -1 where there
+    is none. EARLIEST is the log start offset and LATEST the high watermark; with `is_committed` the
+    last stable offset.
+
+    A partition that has no leader for LEADERLESS_S raises ClickException; if the result need not be
+    `is_complete`, it is left out after MOVING_S.
+    """
+    leaderless = ListOffsetsPartitionResponse(error_code=ErrorCode.LEADER_NOT_AVAILABLE)
+    missing = dict.fromkeys(partition_ids, leaderless)
     found: dict[PartitionId, int] = {}
-    deadline = time.monotonic() + leader_timeout_s
+    deadline = time.monotonic() + (LEADERLESS_S if is_complete else MOVING_S)
     while missing:
         for leader, topics in by_leader(client, missing).items():
             request = ListOffsetsRequest(
@@ -118,27 +119,23 @@ def _list_offsets(
                 isolation_level=int(is_committed),
                 topics=[
                     ListOffsetsTopic(
-                        name=name,
+                        name=topic.name,
                         partitions=[
                             ListOffsetsPartition(partition_index=index, timestamp=timestamp_ms)
-                            for index in indexes
+                            for index in topic.partitions
                         ],
                     )
-                    for name, indexes in topics.items()
+                    for topic in topics
                 ],
             )
             answer = client.ask_node(leader, request)
-            for topic in answer.topics if answer is not None else ():
-                for partition in topic.partitions:
-                    partition_id = topic.name, partition.partition_index
-                    missing[partition_id] = partition.error_code
-                    if not partition.error_code:
-                        found[partition_id] = partition.offset
-                        del missing[partition_id]
+            missing |= by_id(answer.topics) if answer is not None else {}
+        found |= {each: got.offset for each, got in missing.items() if not got.error_code}
+        missing = {each: got for each, got in missing.items() if got.error_code}
         is_late = time.monotonic() > deadline
-        for (name, index), code in missing.items() if is_complete else ():
-            if is_late or code not in _LEADERLESS:
-                raise click.ClickException(f"offsets of {name}-{index}: {error_text(code, None)}")
+        for (name, index), got in missing.items() if is_complete else ():
+            if is_late or got.error_code not in LEADERLESS_ERRORS:
+                raise_on_error(got, f"offsets of {name}-{index}")
         if is_late:
             break
         if missing:
@@ -152,7 +149,7 @@ def partitions_of(client: ClusterClient, topics: Iterable[str]) -> list[Partitio
     for topic in client.metadata(dict.fromkeys(topics)).topics:
         if topic.error_code:
             unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            why = "no such topic" if unknown else error_text(topic.error_code, None)
+            why = "no such topic" if unknown else error_text(topic)
             raise click.ClickException(f"topic {topic.name!r}: {why}")
         numbers = sorted(partition.partition_index for partition in topic.partitions)
         partition_ids += ((topic.name or "", number) for number in numbers)

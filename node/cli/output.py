@@ -9,13 +9,13 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ParamSpec, TypeAlias, TypeVar
 
 import click
 
-# How often progress is told in lines, where it cannot be shown as a bar.
+# How often progress is printed as a line, where it cannot be shown as a bar.
 PROGRESS_LINE_INTERVAL_S = 2.0
 
 P = ParamSpec("P")
@@ -24,7 +24,7 @@ R = TypeVar("R")
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 Row: TypeAlias = Mapping[str, Json]
 
-# How a value is coloured on a terminal: by what it says, whatever the column.
+# The colour of a value on a terminal, in any column.
 STYLES: Mapping[str, str] = {
     "Stable": "green",
     "Empty": "yellow",
@@ -35,24 +35,26 @@ STYLES: Mapping[str, str] = {
 
 
 class Output:
-    """One command's way to print. `is_json` lets a command choose a nested document over tables."""
+    """Prints what a command shows. With `is_json` a command may print a nested document in place of
+    tables."""
 
     def __init__(self, *, is_json: bool) -> None:
         self.is_json = is_json
         self.is_terminal = sys.stdout.isatty() and not is_json
 
     def document(self, value: Json) -> None:
-        """Print one JSON document, indented for a reader on a terminal or in a pipe."""
+        """Print one indented JSON document."""
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
     def json_line(self, value: Json) -> None:
         """Print one JSON document on one line: a stream of records (JSON Lines)."""
         click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
-    def rows(self, rows: Sequence[Row], columns: Sequence[str], *, empty: str = "") -> None:
-        """Print rows as a table of `columns`; JSON gets every key of a row, text these columns.
+    def rows(self, rows: Sequence[Row], columns: Sequence[str] = (), *, empty: str = "") -> None:
+        """Print rows as a table of `columns`, by default of all keys of the first row. JSON has
+        every key of a row.
 
-        `empty` goes to stderr when there are no rows and a person is reading.
+        `empty` goes to stderr if there are no rows and the output is not JSON.
         """
         if self.is_json:
             self.document(rows)
@@ -60,9 +62,9 @@ class Output:
             if empty:
                 self.hint(empty)
         elif self.is_terminal:
-            self._rich_table(rows, columns)
+            self._rich_table(rows, columns or list(rows[0]))
         else:
-            self._plain_table(rows, columns)
+            self._plain_table(rows, columns or list(rows[0]))
 
     def facts(self, facts: Row) -> None:
         """Print one thing as name and value lines (or one JSON object)."""
@@ -75,12 +77,12 @@ class Output:
             click.echo(f"{label}  {_text(value)}")
 
     def hint(self, text: str) -> None:
-        """Say something to the person at the terminal; never part of the data."""
+        """Print a remark on stderr; it is never part of the data."""
         if not self.is_json:
             click.echo(text, err=True)
 
     def done(self, text: str, result: Json) -> None:
-        """Report a change made: a sentence for people, `result` for JSON."""
+        """Report a change: `text`, or `result` as JSON."""
         if self.is_json:
             self.document(result)
         else:
@@ -154,13 +156,14 @@ class Output:
     def labelled_progress(
         self, description: str, total_bytes: int
     ) -> Iterator[Callable[[int, int, str], None]]:
-        """Yield a function to call with the bytes done, their total, and that in words.
+        """Yield a function to call with the bytes done, their total, and a text of both.
 
-        A bar on stderr when that is a terminal; else the words, now and then and at the end.
+        A bar on stderr when that is a terminal; else the text every PROGRESS_LINE_INTERVAL_S and at
+        the end.
         """
         if self.is_json or not sys.stderr.isatty():
-            with self._periodic_lines() as tell:
-                yield tell
+            with self._periodic_lines() as print_line:
+                yield print_line
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
@@ -168,34 +171,34 @@ class Output:
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[words]}"),
+            TextColumn("{task.fields[text]}"),
             console=Console(stderr=True),
             transient=True,
         )
         with bar:
-            task = bar.add_task(description, total=total_bytes, words="")
+            task = bar.add_task(description, total=total_bytes, text="")
 
-            def show(done: int, total: int, words: str) -> None:
-                bar.update(task, completed=done, total=max(total, 1), words=words)
+            def show(done: int, total: int, text: str) -> None:
+                bar.update(task, completed=done, total=max(total, 1), text=text)
 
             yield show
 
     @contextmanager
     def _periodic_lines(self) -> Iterator[Callable[[int, int, str], None]]:
         due = 0.0
-        untold = ""
+        unprinted = ""
 
-        def tell(_done: int, _total: int, words: str) -> None:
-            nonlocal due, untold
-            untold = words
+        def print_line(_done: int, _total: int, text: str) -> None:
+            nonlocal due, unprinted
+            unprinted = text
             if time.monotonic() >= due:
-                self.hint(words)
-                untold = ""
+                self.hint(text)
+                unprinted = ""
                 due = time.monotonic() + PROGRESS_LINE_INTERVAL_S
 
-        yield tell
-        if untold:
-            self.hint(untold)
+        yield print_line
+        if unprinted:
+            self.hint(unprinted)
 
 
 def size_text(byte_count: int) -> str:
@@ -208,6 +211,14 @@ def size_text(byte_count: int) -> str:
             break
         size, unit = size / 1000, larger
     return f"{size:.1f} {unit}"
+
+
+def first_names(names: Iterable[str], count_max: int = 5) -> str:
+    """The first names, and how many more there are."""
+    names = list(names)
+    shown = ", ".join(names[:count_max])
+    rest = len(names) - count_max
+    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def with_output(command: Callable[P, R]) -> Callable[..., R]:

@@ -1,7 +1,7 @@
-"""How partitions stand: asked of everybody who has a replica, and put together.
+"""The state of partitions, from every broker that has a replica.
 
-The leader knows the log, every replica's node who fetches from it, and coordinators the
-transactions that a log names by their producers' ids. Called by group_explain.py and
+The leader knows the log; every broker knows the clients that fetch from it; coordinators know the
+transactions, of which a log has only the producer ids. Called by group_explain.py and
 topic_explain.py.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient
-from odradek.node.cli.findings import BlockingTransaction, PartitionId, PartitionView
+from odradek.node.cli.findings import BlockingTransaction, PartitionView
 from odradek.node.cli.group_queries import GroupQueries
+from odradek.node.cli.offsets import PartitionId, by_id, by_topic
 from odradek.protocol.messages.diagnostics import (
     ExplainedPartition,
-    ExplainedReader,
     ExplainTopicRequest,
     ExplainTopicRequestTopic,
 )
@@ -29,52 +29,48 @@ from odradek.protocol.messages.transactions import (
 def collect_partition_views(
     client: ClusterClient, facts: GroupQueries, partition_ids: Iterable[PartitionId], now_ms: int
 ) -> dict[PartitionId, PartitionView]:
-    """These partitions, but those that do not exist. `now_ms` is by what ages are told."""
+    """The partitions of these that exist; ages are relative to `now_ms`."""
     wanted = set(partition_ids)
-    facts.fetch_metadata({partition_id[0] for partition_id in wanted})
+    facts.fetch_metadata({topic for topic, _ in wanted})
     states = {
         partition_id: facts.partitions[partition_id]
-        for partition_id in wanted
+        for partition_id in sorted(wanted)
         if partition_id in facts.partitions
     }
-    told = _told(client, states)
+    reports = _reports(client, states)
     views = {
-        partition_id: _view(partition_id, state, told.get(partition_id, {}))
-        for partition_id, state in sorted(states.items())
+        partition_id: _view(partition_id, state, reports[partition_id])
+        for partition_id, state in states.items()
     }
     return _with_transactions(client, facts, views, now_ms)
 
 
-def _told(
+def _reports(
     client: ClusterClient, states: dict[PartitionId, MetadataResponsePartition]
 ) -> dict[PartitionId, dict[int, ExplainedPartition]]:
-    """What each broker says of the partitions of which it has a replica."""
-    asked: dict[int, dict[str, list[int]]] = {}
-    for (name, index), state in states.items():
+    """Each partition as the brokers that have a replica of it report it, by broker."""
+    hosted: dict[int, list[PartitionId]] = {}
+    for partition_id, state in states.items():
         for broker in state.replica_nodes:
-            asked.setdefault(broker, {}).setdefault(name, []).append(index)
-    told: dict[PartitionId, dict[int, ExplainedPartition]] = {}
-    for broker, topics in asked.items():
-        request = ExplainTopicRequest(
-            topics=[
-                ExplainTopicRequestTopic(name=name, partitions=indexes)
-                for name, indexes in topics.items()
-            ]
-        )
-        answer = client.ask_node(broker, request)
-        for topic in answer.topics if answer is not None else ():
-            for partition in topic.partitions:
-                partition_id = topic.name, partition.partition_index
-                told.setdefault(partition_id, {})[broker] = partition
-    return told
+            hosted.setdefault(broker, []).append(partition_id)
+    reports: dict[PartitionId, dict[int, ExplainedPartition]] = {each: {} for each in states}
+    for broker, partition_ids in hosted.items():
+        topics = [
+            ExplainTopicRequestTopic(name=topic.name, partitions=topic.partitions)
+            for topic in by_topic(partition_ids)
+        ]
+        answer = client.ask_node(broker, ExplainTopicRequest(topics=topics))
+        for partition_id, partition in by_id(answer.topics).items() if answer is not None else ():
+            reports[partition_id][broker] = partition
+    return reports
 
 
 def _view(
-    partition_id: PartitionId, state: MetadataResponsePartition, told: dict[int, ExplainedPartition]
+    partition_id: PartitionId,
+    state: MetadataResponsePartition,
+    reports: dict[int, ExplainedPartition],
 ) -> PartitionView:
-    readers: list[ExplainedReader] = []
-    for partition in told.values():
-        readers += partition.readers
+    readers = [reader for partition in reports.values() for reader in partition.readers]
     view = PartitionView(
         partition_id=partition_id,
         leader=state.leader_id,
@@ -82,7 +78,7 @@ def _view(
         in_sync=tuple(state.isr_nodes),
         readers=tuple(sorted(readers, key=lambda reader: reader.idle_ms)),
     )
-    leading = told.get(state.leader_id)
+    leading = reports.get(state.leader_id)
     if leading is None or leading.error_code or leading.high_watermark < 0:
         return view
     transaction = None

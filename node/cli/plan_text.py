@@ -120,11 +120,3 @@ def _move_document(move: PartitionMove) -> Json:
         "bytes": move.byte_count,
         "copied_bytes": move.copied_bytes,
     }
-
-
-def first_names(names: Iterable[str], count_max: int = 5) -> str:
-    """The first names, and how many more there are."""
-    names = list(names)
-    shown = ", ".join(names[:count_max])
-    rest = len(names) - count_max
-    return f"{shown} and {rest} more" if rest > 0 else shown

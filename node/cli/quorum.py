@@ -78,11 +78,11 @@ def quorum_state(client: ClusterClient) -> DescribeQuorumResponsePartitionData |
 def describe(client: ClusterClient) -> Quorum | None:
     """State of the quorum; None while it has no leader."""
     answer = client.ask(quorum_request())
-    raise_on_error(answer.error_code, answer.error_message, "the quorum is not described")
+    raise_on_error(answer, "the quorum is not described")
     (partition,) = answer.topics[0].partitions
     if partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
         return None
-    raise_on_error(partition.error_code, partition.error_message, "the quorum is not described")
+    raise_on_error(partition, "the quorum is not described")
     return Quorum(partition.leader_id, tuple(partition.current_voters), tuple(partition.observers))
 
 
@@ -113,8 +113,7 @@ def remove_voter(client: ClusterClient, replica: DescribeQuorumReplicaState) -> 
         if left and (replica.replica_id, replica.replica_directory_id) not in left:
             return
     raise_on_error(
-        answer.error_code,
-        answer.error_message,
+        answer,
         f"node {replica.replica_id} keeps its vote",
     )
 

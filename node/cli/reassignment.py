@@ -2,8 +2,8 @@
 
 States of a move: waiting, in progress (the cluster has accepted it), and then done, deleted (with
 its topic) or failed. It is done when the partition has the wanted replicas in the wanted order and
-no reassignment. A topic that is deleted, or a partition that is reassigned by somebody else
-meanwhile, affects no other move.
+no reassignment. A topic that is deleted, or a partition that another client reassigns meanwhile,
+affects no other move.
 """
 
 import time
@@ -14,9 +14,9 @@ from typing import Final
 
 from odradek.cluster.balance.model import PartitionMove
 from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
+from odradek.node.cli.offsets import PartitionId, by_id, by_topic
 from odradek.node.cli.output import size_text
 from odradek.node.cli.replica_placement import (
-    PartitionId,
     describe_partitions,
     list_reassignments,
     log_dir_usage,
@@ -26,9 +26,9 @@ from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ReassignablePartition,
+    ReassignablePartitionResponse,
     ReassignableTopic,
 )
-from odradek.protocol.messages.partitions import TopicPartitions
 
 POLL_S: Final = 0.25
 SIZES_EVERY_S: Final = 1.0
@@ -131,16 +131,16 @@ class ReassignmentRunner:
         if not batch:
             return
         wanted = {(move.topic, move.number): list(move.after) for move in batch}
-        codes = reassign(self._client, wanted)
+        results = reassign(self._client, wanted)
         for move in batch:
             name = (move.topic, move.number)
-            code, message = codes.get(name, (ErrorCode.UNKNOWN_SERVER_ERROR, "no answer came"))
-            if not code:
+            result = results[name]
+            if not result.error_code:
                 self._in_progress[name] = move
-            elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            elif result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._end(move, self.outcome.deleted)
             else:
-                self._fail(move, error_text(code, message))
+                self._fail(move, error_text(result))
 
     def _poll(self) -> bool:
         """Check which moves have ended; whether any has."""
@@ -212,62 +212,49 @@ class ReassignmentRunner:
 def reassign(
     client: ClusterClient,
     wanted: dict[PartitionId, list[int] | None] | dict[PartitionId, list[int]],
-) -> dict[PartitionId, tuple[int, str | None]]:
-    """Begin reassignments, or cancel them with null replicas; the error of each."""
+) -> dict[PartitionId, ReassignablePartitionResponse]:
+    """Begin reassignments, or cancel them with null replicas; the result of each."""
     topics: dict[str, ReassignableTopic] = {}
     for (topic, number), replicas in wanted.items():
         entry = topics.setdefault(topic, ReassignableTopic(name=topic))
         entry.partitions.append(ReassignablePartition(partition_index=number, replicas=replicas))
     answer = client.ask(
         AlterPartitionReassignmentsRequest(topics=list(topics.values())),
-        again=lambda told: ErrorCode(told.error_code).is_retriable,
+        again=lambda answer: ErrorCode(answer.error_code).is_retriable,
     )
-    raise_on_error(answer.error_code, answer.error_message, "replicas cannot be moved")
-    return {
-        (topic.name, partition.partition_index): (partition.error_code, partition.error_message)
-        for topic in answer.responses
-        for partition in topic.partitions
-    }
+    raise_on_error(answer, "replicas cannot be moved")
+    return by_id(answer.responses)
 
 
 def cancel_reassignments(
     client: ClusterClient, names: Iterable[PartitionId]
 ) -> tuple[list[PartitionId], dict[PartitionId, str]]:
-    """Have partitions stay where they were before: which do, and why others do not. What has ended
-    meanwhile is neither."""
-    stopped, kept = [], {}
+    """Cancel reassignments: the partitions that keep their replicas, and the errors of others. A
+    reassignment that has ended meanwhile is in neither."""
     wanted: dict[PartitionId, list[int] | None] = dict.fromkeys(names)
-    if not wanted:
-        return [], {}
-    for name, (code, message) in reassign(client, wanted).items():
-        if not code:
-            stopped.append(name)
-        elif code not in (
-            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ):
-            kept[name] = error_text(code, message)
-    return stopped, kept
+    results = reassign(client, wanted) if wanted else {}
+    ended = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return [name for name, result in results.items() if not result.error_code], {
+        name: error_text(result)
+        for name, result in results.items()
+        if result.error_code and result.error_code not in ended
+    }
 
 
 def elect_preferred_leaders(
     client: ClusterClient, names: Iterable[PartitionId]
 ) -> dict[PartitionId, str]:
     """Elect the preferred leader of each partition; the errors."""
-    topics: dict[str, TopicPartitions] = {}
-    for topic, number in names:
-        topics.setdefault(topic, TopicPartitions(name=topic)).partitions.append(number)
+    topics = by_topic(names)
     if not topics:
         return {}
     answer = client.ask(
-        ElectLeadersRequest(topic_partitions=list(topics.values())),
-        again=lambda told: ErrorCode(told.error_code).is_retriable,
+        ElectLeadersRequest(topic_partitions=topics),
+        again=lambda answer: ErrorCode(answer.error_code).is_retriable,
     )
-    raise_on_error(answer.error_code, None, "leaders cannot be elected")
+    raise_on_error(answer, "leaders cannot be elected")
     return {
-        (topic.topic, partition.partition_id): error_text(
-            partition.error_code, partition.error_message
-        )
+        (topic.topic, partition.partition_id): error_text(partition)
         for topic in answer.replica_election_results
         for partition in topic.partition_result
         if partition.error_code not in _ACCEPTED

@@ -22,11 +22,11 @@ import msgspec
 from odradek.cluster.balance.model import Partition, PartitionMove, ReassignmentPlan
 from odradek.cluster.balance.planner import plan_moves
 from odradek.cluster.balance.replica_distribution import target_replicas
-from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.connection import ClusterConnection, with_connection
-from odradek.node.cli.output import Output, size_text, with_output
+from odradek.node.cli.cluster_client import ClusterClient, raise_refusals, with_client
+from odradek.node.cli.offsets import PartitionId
+from odradek.node.cli.output import Output, first_names, size_text
 from odradek.node.cli.parameters import size
-from odradek.node.cli.plan_text import first_names, move_row, node_rows, plan_document, summary
+from odradek.node.cli.plan_text import move_row, node_rows, plan_document, summary
 from odradek.node.cli.reassignment import (
     ReassignmentOutcome,
     ReassignmentProgress,
@@ -36,7 +36,6 @@ from odradek.node.cli.reassignment import (
 )
 from odradek.node.cli.replica_placement import (
     ClusterView,
-    PartitionId,
     describe_partitions,
     list_reassignments,
     view_cluster,
@@ -126,14 +125,13 @@ def with_options(command: Callable[P, R]) -> Callable[..., R]:
     help="Give a drained node replicas again. Can be repeated.",
 )
 @with_options
-@with_connection
-@with_output
+@with_client
 def rebalance(
     topics: tuple[str, ...],
     exclude: tuple[int, ...],
     include: tuple[int, ...],
     options: RebalanceOptions,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Spread replicas and leaders over the nodes, so that each carries the same.
@@ -146,39 +144,34 @@ def rebalance(
     """
     if both := set(exclude) & set(include):
         raise click.UsageError(f"Node {min(both)} cannot be both excluded and included.")
-    with ClusterClient(connection) as client:
-        view = view_cluster(client, topics=topics)
-        _check_nodes(view, (*exclude, *include))
-        if options.cancel:
-            _cancel(client, view, output, set(topics))
-            return
-        emptied = (view.cordoned | set(exclude)) - set(include)
-        nodes = [
-            msgspec.structs.replace(node, is_draining=node.node_id in emptied)
-            for node in view.nodes
-        ]
-        plan = plan_moves(nodes, view.partitions)
-        if exclude and plan.unmovable:
-            raise click.ClickException(_obstacles_message(exclude, plan))
-        work = _PlanExecution(client, view, plan, options, output, is_full_rebalance=True)
-        if not work.confirm():
-            return
-        for node_id in sorted(set(exclude) - view.cordoned):
-            _cordon(client, node_id, output)
-        for node_id in sorted(set(include) & view.cordoned):
-            _uncordon(client, node_id)
-        outcome = work.execute()
-        _print_result(view_cluster(client, topics=topics), plan, outcome, output)
+    view = view_cluster(client, topics=topics)
+    _check_nodes(view, (*exclude, *include))
+    if options.cancel:
+        _cancel(client, view, output, set(topics))
+        return
+    emptied = (view.cordoned | set(exclude)) - set(include)
+    nodes = [
+        msgspec.structs.replace(node, is_draining=node.node_id in emptied) for node in view.nodes
+    ]
+    plan = plan_moves(nodes, view.partitions)
+    if exclude and plan.unmovable:
+        raise click.ClickException(_obstacles_message(exclude, plan))
+    work = _PlanExecution(client, view, plan, options, output, is_full_rebalance=True)
+    if not work.confirm():
+        return
+    for node_id in sorted(set(exclude) - view.cordoned):
+        _cordon(client, node_id, output)
+    for node_id in sorted(set(include) & view.cordoned):
+        _uncordon(client, node_id)
+    outcome = work.execute()
+    _print_result(view_cluster(client, topics=topics), plan, outcome, output)
 
 
 @click.command()
 @click.argument("node_id", type=int)
 @with_options
-@with_connection
-@with_output
-def drain(
-    node_id: int, options: RebalanceOptions, connection: ClusterConnection, output: Output
-) -> None:
+@with_client
+def drain(node_id: int, options: RebalanceOptions, client: ClusterClient, output: Output) -> None:
     """Move every replica off a node, so that it can be removed.
 
     The node takes part in everything else, but is given no new replicas any more
@@ -186,41 +179,38 @@ def drain(
     can be drained of what others have in sync. Ctrl-C cancels the moves in progress; another run
     does the rest.
     """
-    with ClusterClient(connection) as client:
+    view = view_cluster(client)
+    _check_nodes(view, (node_id,))
+    if options.cancel:
+        _cancel(client, view, output, {p.topic for p in view.on(node_id)})
+        _uncordon(client, node_id)
+        return
+    plan = _plan_drain(view, node_id)
+    if plan.unmovable:
+        raise click.ClickException(_obstacles_message([node_id], plan))
+    work = _PlanExecution(client, view, plan, options, output, is_full_rebalance=False)
+    if not work.confirm():
+        if not options.dry_run and node_id not in view.cordoned:
+            _cordon(client, node_id, output)
+        return
+    _cordon(client, node_id, output)
+    total = ReassignmentOutcome()
+    for _ in range(DRAIN_ROUNDS):
+        outcome = work.execute()
+        total.done += outcome.done
+        total.deleted += outcome.deleted
+        total.failed = outcome.failed
         view = view_cluster(client)
-        _check_nodes(view, (node_id,))
-        if options.cancel:
-            _cancel(client, view, output, {p.topic for p in view.on(node_id)})
-            _uncordon(client, node_id)
-            return
-        plan = _plan_drain(view, node_id)
-        if plan.unmovable:
-            raise click.ClickException(_obstacles_message([node_id], plan))
-        work = _PlanExecution(client, view, plan, options, output, is_full_rebalance=False)
-        if not work.confirm():
-            if not options.dry_run and node_id not in view.cordoned:
-                _cordon(client, node_id, output)
-            return
-        _cordon(client, node_id, output)
-        total = ReassignmentOutcome()
-        for _ in range(DRAIN_ROUNDS):
-            outcome = work.execute()
-            total.done += outcome.done
-            total.deleted += outcome.deleted
-            total.failed = outcome.failed
-            view = view_cluster(client)
-            if not view.on(node_id) or outcome.failed:
-                break
-            plan_of_rest = _plan_drain(view, node_id)
-            work = _PlanExecution(
-                client, view, plan_of_rest, options, output, is_full_rebalance=False
-            )
-        _print_result(view, plan, total, output)
-        if left := view.on(node_id):
-            raise click.ClickException(
-                f"node {node_id} still has {len(left)} replicas, of"
-                f" {first_names(f'{p.topic}-{p.number}' for p in left)}; run the command again"
-            )
+        if not view.on(node_id) or outcome.failed:
+            break
+        plan_of_rest = _plan_drain(view, node_id)
+        work = _PlanExecution(client, view, plan_of_rest, options, output, is_full_rebalance=False)
+    _print_result(view, plan, total, output)
+    if left := view.on(node_id):
+        raise click.ClickException(
+            f"node {node_id} still has {len(left)} replicas, of"
+            f" {first_names(f'{p.topic}-{p.number}' for p in left)}; run the command again"
+        )
 
 
 def _plan_drain(view: ClusterView, node_id: int) -> ReassignmentPlan:
@@ -293,16 +283,10 @@ class _PlanExecution:
         output, plan = self._output, self._plan
         if output.is_json:
             return
-        output.rows(
-            node_rows(self._view.nodes, plan),
-            ["node", "rack", "state", "replicas", "leaders", "size"],
-        )
+        output.rows(node_rows(self._view.nodes, plan))
         if plan.moves:
             click.echo()
-            output.rows(
-                [move_row(move) for move in plan.moves[:MOVES_SHOWN]],
-                ["partition", "replicas", "becomes", "copies"],
-            )
+            output.rows([move_row(move) for move in plan.moves[:MOVES_SHOWN]])
         if len(plan.moves) > MOVES_SHOWN:
             click.echo(f"... and {len(plan.moves) - MOVES_SHOWN} more")
         click.echo("\n" + summary(plan, self._ongoing, self._options.throttle))
@@ -354,18 +338,16 @@ class _PlanExecution:
         """Throttle the moves if a throttle is set, and remove all throttles at the end."""
         client, limit = self._client, self._options.throttle
         self._remove_leftover_throttles()
-        throttled = ThrottledResources(frozenset(), frozenset())
+        if limit is None:
+            yield
+            return
+        serving = frozenset(node.node_id for node in self._view.nodes if not node.is_fenced)
         try:
-            if limit is not None:
-                serving = [n.node_id for n in self._view.nodes if not n.is_fenced]
-                throttled = ThrottledResources(
-                    frozenset(m.topic for m in moves), frozenset(serving)
-                )
-                throttle(client, moves, serving, limit)
+            throttle(client, moves, serving, limit)
             yield
         finally:
             client.close()
-            unthrottle(client, throttled)
+            unthrottle(client, ThrottledResources(frozenset(m.topic for m in moves), serving))
 
     def _remove_leftover_throttles(self) -> None:
         if self._options.dry_run:
@@ -455,13 +437,7 @@ def _print_result(
             ],
         },
     )
-    if outcome.failed:
-        raise click.ClickException(
-            "; ".join(
-                f"{topic}-{number}: {reason}"
-                for (topic, number), reason in sorted(outcome.failed.items())
-            )
-        )
+    raise_refusals({f"{t}-{n}": reason for (t, n), reason in sorted(outcome.failed.items())})
 
 
 def _cancel(client: ClusterClient, view: ClusterView, output: Output, topics: set[str]) -> None:
@@ -479,10 +455,7 @@ def _cancel(client: ClusterClient, view: ClusterView, output: Output, topics: se
             "unthrottled_nodes": sorted(left.brokers),
         },
     )
-    if kept:
-        raise click.ClickException(
-            "; ".join(f"{topic}-{number}: {reason}" for (topic, number), reason in kept.items())
-        )
+    raise_refusals({f"{topic}-{number}": reason for (topic, number), reason in kept.items()})
 
 
 def _check_nodes(view: ClusterView, node_ids: Iterable[int]) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from odradek.cluster.balance.model import Partition, RegisteredBroker
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
+from odradek.node.cli.offsets import PartitionId, by_id, by_topic
 from odradek.protocol.messages.cluster import (
     DescribeLogDirsRequest,
     ListPartitionReassignmentsRequest,
@@ -22,10 +23,6 @@ from odradek.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponsePartition,
 )
-from odradek.protocol.messages.partitions import TopicPartitions
-
-PartitionId = tuple[str, int]
-"""A partition: its topic and number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class ClusterView:
 def view_cluster(client: ClusterClient, *, topics: Iterable[str] = ()) -> ClusterView:
     """The cluster now; of the topics named, or of all. ClickException if one does not exist."""
     brokers = client.ask(DescribeClusterRequest(include_fenced_brokers=True))
-    raise_on_error(brokers.error_code, brokers.error_message, "the cluster cannot be described")
+    raise_on_error(brokers, "the cluster cannot be described")
     client.learn({b.broker_id: (b.host, b.port) for b in brokers.brokers if b.host and b.port})
     described, ongoing = _describe_consistently(client, topics)
     sizes: dict[PartitionId, dict[int, int]] = {}
@@ -87,8 +84,8 @@ def _describe_consistently(
 ) -> tuple[
     dict[PartitionId, MetadataResponsePartition], dict[PartitionId, OngoingPartitionReassignment]
 ]:
-    """Partitions and reassignments that fit each other: metadata alone does not say which of the
-    replicas are on their way out. What changes while one looks is looked at again."""
+    """Partitions and reassignments that fit each other: metadata alone does not say which replicas
+    are being removed. What changes between two requests is requested again."""
     found: dict[PartitionId, MetadataResponsePartition] = {}
     moving: dict[PartitionId, OngoingPartitionReassignment] = {}
     after = list_reassignments(client)
@@ -116,25 +113,16 @@ def describe_partitions(
     named = [MetadataRequestTopic(name=name) for name in dict.fromkeys(topics)]
     request = MetadataRequest(topics=named or None, allow_auto_topic_creation=False)
     answer = client.ask(request)
-    found = {}
-    for topic in answer.topics:
-        assert topic.name is not None
-        if topic.error_code and named:
-            raise_on_error(topic.error_code, None, f"topic {topic.name}")
-        for partition in topic.partitions:
-            found[topic.name, partition.partition_index] = partition
-    return found
+    for topic in answer.topics if named else ():
+        raise_on_error(topic, f"topic {topic.name}")
+    return by_id(answer.topics)
 
 
 def list_reassignments(client: ClusterClient) -> dict[PartitionId, OngoingPartitionReassignment]:
     """What is being reassigned, of all topics."""
     answer = client.ask(ListPartitionReassignmentsRequest(topics=None))
-    raise_on_error(answer.error_code, answer.error_message, "reassignments cannot be listed")
-    return {
-        (topic.name, partition.partition_index): partition
-        for topic in answer.topics
-        for partition in topic.partitions
-    }
+    raise_on_error(answer, "reassignments cannot be listed")
+    return by_id(answer.topics)
 
 
 class LogDirUsage(NamedTuple):
@@ -148,12 +136,7 @@ def log_dir_usage(
     client: ClusterClient, node_id: int, names: Iterable[PartitionId] | None = None
 ) -> LogDirUsage | None:
     """Log dir usage of a node, of these partitions or all; None if it does not answer."""
-    topics = None
-    if names is not None:
-        numbers: dict[str, list[int]] = {}
-        for topic, number in names:
-            numbers.setdefault(topic, []).append(number)
-        topics = [TopicPartitions(name=t, partitions=n) for t, n in numbers.items()]
+    topics = None if names is None else by_topic(names)
     answer = client.ask_node(node_id, DescribeLogDirsRequest(topics=topics))
     if answer is None or answer.error_code:
         return None

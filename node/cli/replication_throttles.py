@@ -91,7 +91,7 @@ def cordon(client: ClusterClient, node_id: int, *, is_cordoned: bool) -> str | N
     older Kafka has no such config."""
     value = "*" if is_cordoned else None
     (answer,) = configs.alter(client, configs.BROKER, {str(node_id): {CORDON: value}})
-    return error_text(answer.error_code, answer.error_message) if answer.error_code else None
+    return error_text(answer) if answer.error_code else None
 
 
 def _alter(
@@ -112,7 +112,6 @@ def _alter(
         if answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             what = "topic" if answer.resource_type == configs.TOPIC else "broker"
             raise_on_error(
-                answer.error_code,
-                answer.error_message,
+                answer,
                 f"the throttles of {what} {answer.resource_name}",
             )

@@ -11,10 +11,14 @@ from typing import Final, TypeVar
 
 import click
 
-from odradek.node.cli.cluster_client import COORDINATOR_ERRORS, ClusterClient
+from odradek.node.cli.cluster_client import (
+    COORDINATOR_ERRORS,
+    ClusterClient,
+    raise_on_error,
+    with_client,
+)
 from odradek.node.cli.completion import complete_group
-from odradek.node.cli.connection import ClusterConnection, with_connection
-from odradek.node.cli.output import Output, Row, with_output
+from odradek.node.cli.output import Output, Row
 from odradek.node.cli.parameters import (
     TopicSelection,
     moment,
@@ -40,14 +44,13 @@ R = TypeVar("R", RewindGroupResponse, DescribeRewindsResponse, AlterSnapshotResp
 
 TO_POSITIONS, TO_SNAPSHOT, TO_BEFORE, TO_WITHDRAW = range(4)
 AT_OFFSET, AT_TIME, BY_RECORDS, BY_DURATION = range(4)
-COLUMNS: Final = ("topic", "partition", "previous_offset", "actual_offset")
 NUMBER_MAX: Final = 2**63 - 1
 """What offsets, timestamps and counts are on the wire."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 ATTEMPT_TIMEOUT_MS: Final = 2_000
 """How long the coordinator holds one request; shorter than any client's timeout."""
-_AGAIN: Final = COORDINATOR_ERRORS | frozenset(
+_RETRIED: Final = COORDINATOR_ERRORS | frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
@@ -56,7 +59,7 @@ _AGAIN: Final = COORDINATOR_ERRORS | frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""Errors that another attempt may not meet."""
+"""Errors that pass."""
 _ISO_DURATION: Final = re.compile(
     r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?"
     r"(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?\Z"
@@ -113,8 +116,7 @@ def iso_or_short_duration(value: str) -> int:
     "--read-committed", is_flag=True, help="The end of a partition is its last stable offset."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
-@with_connection
-@with_output
+@with_client
 def rewind(
     name: str,
     selections: tuple[TopicSelection, ...],
@@ -125,7 +127,7 @@ def rewind(
     to_snapshot: str | None,
     read_committed: bool,
     dry_run: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Move a group to other offsets while its consumers run.
@@ -155,28 +157,24 @@ def rewind(
         isolation_level=int(read_committed),
         is_dry_run=dry_run,
     )
-    _rewind(request, connection, output)
+    _rewind(request, client, output)
 
 
 @click.command()
 @click.argument("name", shell_complete=complete_group, metavar="GROUP")
 @click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
-@with_connection
-@with_output
-def undo(name: str, dry_run: bool, connection: ClusterConnection, output: Output) -> None:
+@with_client
+def undo(name: str, dry_run: bool, client: ClusterClient, output: Output) -> None:
     """Undo the last rewind of a group, or cancel the one in progress.
 
     The last eight can be undone, one after the other.
     """
-    with ClusterClient(connection) as client:
-        known = _ask(client, name, DescribeRewindsRequest(group_id=name))
+    known = _ask(client, name, DescribeRewindsRequest(group_id=name))
     if known.is_under_way and dry_run:
-        output.rows([], COLUMNS, empty="A rewind is in progress: it would be cancelled.")
+        output.rows([], empty="A rewind is in progress: it would be cancelled.")
         return
     target = TO_WITHDRAW if known.is_under_way else TO_BEFORE
-    _rewind(
-        RewindGroupRequest(group_id=name, target=target, is_dry_run=dry_run), connection, output
-    )
+    _rewind(RewindGroupRequest(group_id=name, target=target, is_dry_run=dry_run), client, output)
     if target == TO_WITHDRAW:
         output.hint("Cancelled the rewind in progress: no offset was changed.")
 
@@ -189,15 +187,11 @@ def snapshot() -> None:
 @snapshot.command("create")
 @click.argument("group_name", shell_complete=complete_group, metavar="GROUP")
 @click.argument("name")
-@with_connection
-@with_output
-def create_snapshot(
-    group_name: str, name: str, connection: ClusterConnection, output: Output
-) -> None:
+@with_client
+def create_snapshot(group_name: str, name: str, client: ClusterClient, output: Output) -> None:
     """Save the committed offsets of a group under a name."""
     request = AlterSnapshotRequest(group_id=group_name, name=name)
-    with ClusterClient(connection) as client:
-        answer = _ask(client, group_name, request)
+    answer = _ask(client, group_name, request)
     count = sum(len(topic.partitions) for topic in answer.topics)
     output.done(
         f"Snapshot {name} of {group_name}: {count} offsets",
@@ -208,15 +202,13 @@ def create_snapshot(
 @snapshot.command("list")
 @click.argument("group_name", shell_complete=complete_group, metavar="GROUP")
 @click.option("--offsets", "show_offsets", is_flag=True, help="Show every offset.")
-@with_connection
-@with_output
+@with_client
 def list_snapshots(
-    group_name: str, show_offsets: bool, connection: ClusterConnection, output: Output
+    group_name: str, show_offsets: bool, client: ClusterClient, output: Output
 ) -> None:
     """Show the snapshots of a group, and the rewinds that can be undone."""
     request = DescribeRewindsRequest(group_id=group_name)
-    with ClusterClient(connection) as client:
-        answer = _ask(client, group_name, request)
+    answer = _ask(client, group_name, request)
     rows: list[Row] = []
     for kind, known in (("snapshot", answer.snapshots), ("undo", answer.undo_points)):
         for found in known:
@@ -235,15 +227,11 @@ def list_snapshots(
 @snapshot.command("delete")
 @click.argument("group_name", shell_complete=complete_group, metavar="GROUP")
 @click.argument("name")
-@with_connection
-@with_output
-def delete_snapshot(
-    group_name: str, name: str, connection: ClusterConnection, output: Output
-) -> None:
+@with_client
+def delete_snapshot(group_name: str, name: str, client: ClusterClient, output: Output) -> None:
     """Delete a snapshot."""
     request = AlterSnapshotRequest(group_id=group_name, name=name, is_deletion=True)
-    with ClusterClient(connection) as client:
-        _ask(client, group_name, request)
+    _ask(client, group_name, request)
     output.done(f"Deleted snapshot {name}", {"group": group_name, "snapshot": name})
 
 
@@ -266,11 +254,10 @@ def _topics(selections: Iterable[TopicSelection], place: Position) -> list[Rewin
     ]
 
 
-def _rewind(request: RewindGroupRequest, connection: ClusterConnection, output: Output) -> None:
+def _rewind(request: RewindGroupRequest, client: ClusterClient, output: Output) -> None:
     request.rewind_id = uuid.uuid4().bytes
     request.timeout_ms = ATTEMPT_TIMEOUT_MS
-    with ClusterClient(connection) as client:
-        answer = _ask(client, request.group_id, request)
+    answer = _ask(client, request.group_id, request)
     rows: list[Row] = [
         {
             "topic": topic.name,
@@ -281,7 +268,7 @@ def _rewind(request: RewindGroupRequest, connection: ClusterConnection, output: 
         for topic in sorted(answer.topics, key=lambda topic: topic.name)
         for partition in sorted(topic.partitions, key=lambda at: at.partition_index)
     ]
-    output.rows(rows, COLUMNS, empty="Nothing to undo: the topics of that rewind were deleted.")
+    output.rows(rows, empty="Nothing to undo: the topics of that rewind were deleted.")
     if request.is_dry_run:
         output.hint("Nothing was changed (--dry-run).")
 
@@ -299,15 +286,7 @@ def _offsets(topics: Iterable[SavedTopic]) -> list[Row]:
 
 
 def _ask(client: ClusterClient, group: str, request: Request[R]) -> R:
-    """The answer of the group's coordinator, which is asked until the connection's timeout while
-    another answer may come soon. ClickException if it refuses."""
-    client.metadata()
-    answer = client.ask_coordinator(group, request, lambda told: told.error_code, retried=_AGAIN)
-    if answer is None:
-        raise click.ClickException(
-            f"group {group!r}: its coordinator does not answer, or is not an Odradek broker"
-        )
-    if answer.error_code:
-        message = answer.error_message or ErrorCode(answer.error_code).message
-        raise click.ClickException(f"group {group!r}: {message}")
+    """The answer of the group's coordinator. ClickException if it is an error."""
+    answer = client.ask_coordinator(group, request, lambda answer: answer, retried=_RETRIED)
+    raise_on_error(answer, f"group {group!r}")
     return answer

@@ -9,10 +9,15 @@ import click
 
 from odradek.node.cli import configs as configs_of
 from odradek.node.cli import offsets
-from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
+from odradek.node.cli.cluster_client import (
+    ClusterClient,
+    error_text,
+    raise_on_error,
+    raise_refusals,
+    with_client,
+)
 from odradek.node.cli.completion import complete_topic
-from odradek.node.cli.connection import ClusterConnection, raise_refusals, with_connection
-from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import TopicSelection, moment, pair, topic_selection
 from odradek.node.cli.topic_explain import explain
 from odradek.protocol.errors import ErrorCode
@@ -50,14 +55,10 @@ topic.add_command(explain)
 @topic.command("list")
 @click.argument("pattern", default="*")
 @click.option("--internal", is_flag=True, help="Show topics that start with two underscores too.")
-@with_connection
-@with_output
-def list_topics(
-    pattern: str, internal: bool, connection: ClusterConnection, output: Output
-) -> None:
+@with_client
+def list_topics(pattern: str, internal: bool, client: ClusterClient, output: Output) -> None:
     """List topics, all or those that match a PATTERN such as 'orders-*'."""
-    with ClusterClient(connection) as client:
-        found = client.metadata(None).topics
+    found = client.metadata(None).topics
     rows: list[Row] = [
         {
             "topic": topic.name,
@@ -72,11 +73,7 @@ def list_topics(
         and fnmatch.fnmatchcase(topic.name, pattern)
         and (internal or not topic.name.startswith("__"))
     ]
-    output.rows(
-        rows,
-        ["topic", "partitions", "replication_factor", "under_replicated"],
-        empty="No topics. Create one: odradek topic create NAME",
-    )
+    output.rows(rows, empty="No topics. Create one: odradek topic create NAME")
 
 
 @topic.command()
@@ -88,8 +85,7 @@ def list_topics(
 @click.option("--config", "-c", "configs", type=pair, multiple=True, metavar="KEY=VALUE")
 @click.option("--if-not-exists", is_flag=True, help="An existing topic is not an error.")
 @click.option("--dry-run", is_flag=True, help="Validate only, change nothing.")
-@with_connection
-@with_output
+@with_client
 def create(
     names: tuple[str, ...],
     partitions: int | None,
@@ -97,7 +93,7 @@ def create(
     configs: tuple[tuple[str, str], ...],
     if_not_exists: bool,
     dry_run: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Create topics."""
@@ -111,11 +107,10 @@ def create(
             )
             for name in names
         ],
-        timeout_ms=int(connection.timeout_s * 1000),
+        timeout_ms=int(client.timeout_s * 1000),
         validate_only=dry_run,
     )
-    with ClusterClient(connection) as client:
-        results = client.ask(request, again=_is_leaderless).topics
+    results = client.ask(request, again=_is_leaderless).topics
     made, refusals, existing = _sorted_out(results, ErrorCode.TOPIC_ALREADY_EXISTS)
     if if_not_exists:
         refusals = {name: why for name, why in refusals.items() if name not in existing}
@@ -130,26 +125,20 @@ def create(
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_topic, metavar="NAME...")
-@with_connection
-@with_output
-def describe(names: tuple[str, ...], connection: ClusterConnection, output: Output) -> None:
+@with_client
+def describe(names: tuple[str, ...], client: ClusterClient, output: Output) -> None:
     """Show partitions, replicas, offsets and the settings that differ from the default."""
-    with ClusterClient(connection) as client:
-        described = client.metadata(names).topics
-        refusals = {
-            topic.name or "": error_text(topic.error_code, None)
-            for topic in described
-            if topic.error_code
-        }
-        found = {topic.name: topic for topic in described if topic.name and not topic.error_code}
-        partition_ids = [
-            (name, partition.partition_index)
-            for name, topic in found.items()
-            for partition in topic.partitions
-        ]
-        starts = offsets.known_starts(client, partition_ids)
-        ends = offsets.known_ends(client, partition_ids)
-        own_configs = _own_configs(client, list(found))
+    described = client.metadata(names).topics
+    refusals = {topic.name or "": error_text(topic) for topic in described if topic.error_code}
+    found = {topic.name: topic for topic in described if topic.name and not topic.error_code}
+    partition_ids = [
+        (name, partition.partition_index)
+        for name, topic in found.items()
+        for partition in topic.partitions
+    ]
+    starts = offsets.known_offsets(client, partition_ids, offsets.EARLIEST)
+    ends = offsets.known_offsets(client, partition_ids, offsets.LATEST)
+    own_configs = _own_configs(client, list(found))
     documents: list[Row] = []
     for name, topic in found.items():
         partitions: list[Row] = [
@@ -181,7 +170,7 @@ def describe(names: tuple[str, ...], connection: ClusterConnection, output: Outp
         heading = {name: value for name, value in document.items() if name != "partitions"}
         output.facts({**heading, "partitions": len(table)})
         click.echo()
-        output.rows(table, list(table[0]) if table else [])
+        output.rows(table)
     raise_refusals(refusals)
 
 
@@ -189,25 +178,23 @@ def describe(names: tuple[str, ...], connection: ClusterConnection, output: Outp
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_topic, metavar="NAME...")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--if-exists", is_flag=True, help="A missing topic is not an error.")
-@with_connection
-@with_output
+@with_client
 def delete(
     names: tuple[str, ...],
     yes: bool,
     if_exists: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Delete topics and everything in them."""
-    connection.check_reachable()
+    client.connection.check_reachable()
     if not yes:
         click.confirm(f"Delete {', '.join(names)} and all their records?", abort=True, err=True)
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in names],
-        timeout_ms=int(connection.timeout_s * 1000),
+        timeout_ms=int(client.timeout_s * 1000),
     )
-    with ClusterClient(connection) as client:
-        results = client.ask(request).responses
+    results = client.ask(request).responses
     deleted, refusals, missing = _sorted_out(results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if if_exists:
         refusals = {name: why for name, why in refusals.items() if name not in missing}
@@ -225,11 +212,8 @@ def delete(
     "--partitions", "-p", type=click.IntRange(min=1), required=True, help="The new total."
 )
 @click.option("--dry-run", is_flag=True, help="Validate only, change nothing.")
-@with_connection
-@with_output
-def alter(
-    name: str, partitions: int, dry_run: bool, connection: ClusterConnection, output: Output
-) -> None:
+@with_client
+def alter(name: str, partitions: int, dry_run: bool, client: ClusterClient, output: Output) -> None:
     """Add partitions to a topic.
 
     Records with a key go to other partitions afterwards. Settings are changed by
@@ -237,12 +221,11 @@ def alter(
     """
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
-        timeout_ms=int(connection.timeout_s * 1000),
+        timeout_ms=int(client.timeout_s * 1000),
         validate_only=dry_run,
     )
-    with ClusterClient(connection) as client:
-        [result] = client.ask(request).results
-    raise_on_error(result.error_code, result.error_message, name)
+    [result] = client.ask(request).results
+    raise_on_error(result, name)
     verb = "would have" if dry_run else "has"
     output.done(
         f"{name} {verb} {partitions} partitions",
@@ -255,23 +238,18 @@ def alter(
 @click.option(
     "--at", "moment", type=moment, help="Also show the first offset at or after this time."
 )
-@with_connection
-@with_output
+@with_client
 def show_offsets(
     selections: tuple[TopicSelection, ...],
     moment: int | None,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Show start and end offset of each partition, and the offset at a time."""
-    with ClusterClient(connection) as client:
-        partition_ids = selected_partitions(client, selections)
-        starts = offsets.earliest_offsets(client, partition_ids)
-        ends = offsets.latest_offsets(client, partition_ids)
-        found = {} if moment is None else offsets.offsets_at(client, partition_ids, moment)
-    columns = ["topic", "partition", "start_offset", "end_offset", "records"]
-    if moment is not None:
-        columns.append("offset_at_time")
+    partition_ids = selected_partitions(client, selections)
+    starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
+    ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
+    found = {} if moment is None else offsets.list_offsets(client, partition_ids, moment)
     rows: list[Row] = []
     for partition_id in partition_ids:
         row: dict[str, Json] = {
@@ -284,59 +262,55 @@ def show_offsets(
         if moment is not None:
             row["offset_at_time"] = found[partition_id] if found[partition_id] >= 0 else None
         rows.append(row)
-    output.rows(rows, columns)
+    output.rows(rows)
 
 
 @topic.command()
 @click.argument("selections", nargs=-1, required=True, type=topic_selection, metavar="TOPIC[:P]...")
 @click.option("--before", type=click.IntRange(min=0), help="First offset to keep.  [default: end]")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@with_connection
-@with_output
+@with_client
 def trim(
     selections: tuple[TopicSelection, ...],
     before: int | None,
     yes: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """Delete the records below an offset, in all or some partitions."""
-    with ClusterClient(connection) as client:
-        partition_ids = selected_partitions(client, selections)
-        if not yes:
-            count = len(partition_ids)
-            click.confirm(f"Delete records in {count} partitions?", abort=True, err=True)
-        ends = offsets.latest_offsets(client, partition_ids) if before is None else {}
-        results: dict[offsets.PartitionId, DeleteRecordsPartitionResult] = {}
-        for leader, topics in offsets.by_leader(client, partition_ids).items():
-            request = DeleteRecordsRequest(
-                topics=[
-                    DeleteRecordsTopic(
-                        name=name,
-                        partitions=[
-                            DeleteRecordsPartition(
-                                partition_index=index,
-                                offset=ends[name, index] if before is None else before,
-                            )
-                            for index in indexes
-                        ],
-                    )
-                    for name, indexes in topics.items()
-                ],
-                timeout_ms=int(connection.timeout_s * 1000),
-            )
-            answer = client.ask_broker(leader, request)
-            for topic in answer.topics:
-                results |= {(topic.name, each.partition_index): each for each in topic.partitions}
+    partition_ids = selected_partitions(client, selections)
+    if not yes:
+        count = len(partition_ids)
+        click.confirm(f"Delete records in {count} partitions?", abort=True, err=True)
+    ends = offsets.list_offsets(client, partition_ids, offsets.LATEST) if before is None else {}
+    results: dict[offsets.PartitionId, DeleteRecordsPartitionResult] = {}
+    for leader, topics in offsets.by_leader(client, partition_ids).items():
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=topic.name,
+                    partitions=[
+                        DeleteRecordsPartition(
+                            partition_index=index,
+                            offset=ends[topic.name, index] if before is None else before,
+                        )
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in topics
+            ],
+            timeout_ms=int(client.timeout_s * 1000),
+        )
+        results |= offsets.by_id(client.ask_broker(leader, request).topics)
     rows: list[Row] = [
         {"topic": name, "partition": index, "start_offset": result.low_watermark}
         for (name, index), result in sorted(results.items())
         if not result.error_code
     ]
-    output.rows(rows, ["topic", "partition", "start_offset"])
+    output.rows(rows)
     raise_refusals(
         {
-            f"{name}-{index}": error_text(result.error_code, None)
+            f"{name}-{index}": error_text(result)
             for (name, index), result in results.items()
             if result.error_code
         }
@@ -365,7 +339,7 @@ def create_topic(client: ClusterClient, name: str, partitions: int) -> None:
     """Create a topic with the broker's defaults; ClickException if that fails."""
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=BROKER_DEFAULT)
     [result] = client.ask(CreateTopicsRequest(topics=[topic])).topics
-    raise_on_error(result.error_code, result.error_message, name)
+    raise_on_error(result, name)
 
 
 def delete_topic(client: ClusterClient, name: str) -> None:
@@ -383,11 +357,7 @@ def _sorted_out(
 ) -> tuple[list[str], dict[str, str], list[str]]:
     """The topics that succeeded, the refusals, and the topics with the `expected` error."""
     done = [result.name or "" for result in results if not result.error_code]
-    refusals = {
-        result.name or "": error_text(result.error_code, result.error_message)
-        for result in results
-        if result.error_code
-    }
+    refusals = {result.name or "": error_text(result) for result in results if result.error_code}
     return (
         done,
         refusals,

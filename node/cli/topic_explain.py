@@ -6,13 +6,12 @@ import time
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import ClusterClient, with_client
 from odradek.node.cli.completion import complete_topic
-from odradek.node.cli.connection import ClusterConnection, with_connection
 from odradek.node.cli.findings import Finding, PartitionView, partition_findings, reader_findings
 from odradek.node.cli.group_explain import finding_rows, print_findings
 from odradek.node.cli.group_queries import GroupQueries
-from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.partition_facts import collect_partition_views
 
 
@@ -51,31 +50,27 @@ def _reader_rows(view: PartitionView) -> list[Row]:
 @click.command("explain")
 @click.argument("name", shell_complete=complete_topic, metavar="TOPIC")
 @click.option("--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True)
-@with_connection
-@with_output
-def explain(
-    name: str, numbers: tuple[int, ...], connection: ClusterConnection, output: Output
-) -> None:
+@with_client
+def explain(name: str, numbers: tuple[int, ...], client: ClusterClient, output: Output) -> None:
     """Show the state of partitions, their readers, and what blocks them."""
-    with ClusterClient(connection) as client:
-        facts = GroupQueries(client)
-        facts.fetch_metadata([name])
-        partition_ids = [
-            partition_id
-            for partition_id in facts.partitions
-            if not numbers or partition_id[1] in numbers
-        ]
-        if not partition_ids:
-            what = "no such partition" if facts.partitions else "no such topic"
-            raise click.ClickException(f"topic {name!r}: {what}")
-        now_ms = time.time_ns() // 1_000_000
-        views = collect_partition_views(client, facts, partition_ids, now_ms)
-        findings: list[Finding] = [
-            finding for view in views.values() for finding in partition_findings(view)
-        ]
-        groups = [group for group in facts.all_groups() if name in group.topics()]
-        for group in groups:
-            findings += reader_findings(group.told, views, group.now_ms)
+    facts = GroupQueries(client)
+    facts.fetch_metadata([name])
+    partition_ids = [
+        partition_id
+        for partition_id in facts.partitions
+        if not numbers or partition_id[1] in numbers
+    ]
+    if not partition_ids:
+        what = "no such partition" if facts.partitions else "no such topic"
+        raise click.ClickException(f"topic {name!r}: {what}")
+    now_ms = time.time_ns() // 1_000_000
+    views = collect_partition_views(client, facts, partition_ids, now_ms)
+    findings: list[Finding] = [
+        finding for view in views.values() for finding in partition_findings(view)
+    ]
+    groups = [group for group in facts.all_groups() if name in group.topics()]
+    for group in groups:
+        findings += reader_findings(group.explained, views, group.now_ms)
     rows = [_row(view) for view in views.values()]
     readers = [row for view in views.values() for row in _reader_rows(view)]
     names: list[Json] = [group.name for group in groups]

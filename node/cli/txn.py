@@ -15,11 +15,10 @@ from odradek.coordinator.transaction.hanging_transactions import (
 )
 from odradek.coordinator.transaction.transaction_metadata import Partition
 from odradek.node.cli import configs
-from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient
-from odradek.node.cli.connection import ClusterConnection, with_connection
-from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient, raise_on_error, with_client
+from odradek.node.cli.offsets import by_id, by_leader
+from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import duration
-from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.partitions import TopicPartitions
 from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
@@ -31,7 +30,7 @@ from odradek.protocol.messages.transactions import (
 )
 
 TIMEOUT_MAX_MS: Final = 900_000
-"""As long as a broker lets a transaction take by default."""
+"""Kafka's default: transaction.max.timeout.ms."""
 STATES: Final = (
     "Empty",
     "Ongoing",
@@ -40,23 +39,19 @@ STATES: Final = (
     "CompleteCommit",
     "CompleteAbort",
 )
-
-
 UNFINISHED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 class TransactionQueries:
-    """The brokers of the cluster and their partitions, as one of them tells them."""
+    """Requests about transactions to the brokers of a cluster."""
 
     def __init__(self, client: ClusterClient, topic: str | None = None) -> None:
         self._client = client
-        self._metadata = client.metadata(None if topic is None else [topic])
-        for found in self._metadata.topics:
-            if found.error_code:
-                raise click.ClickException(
-                    f"topic {found.name}: {ErrorCode(found.error_code).message}"
-                )
-        self.broker_ids = sorted(broker.node_id for broker in self._metadata.brokers)
+        topics = client.metadata(None if topic is None else [topic]).topics
+        for described in topics:
+            raise_on_error(described, f"topic {described.name}")
+        self.partitions = by_id(topics)
+        """Of the one topic, or of all."""
 
     def transactions(
         self,
@@ -64,74 +59,53 @@ class TransactionQueries:
         older_than_ms: int | None = None,
         producer_ids: Collection[int] = (),
     ) -> Iterator[tuple[int, str, int, str]]:
-        """(coordinator, transactional id, producer id, state) of all that the brokers list."""
+        """(coordinator, transactional id, producer id, state) of all that the
+        brokers list."""
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=sorted(producer_ids),
             duration_filter=-1 if older_than_ms is None else older_than_ms,
         )
-        for broker_id in self.broker_ids:
+        for broker_id in self._client.broker_ids:
             answer = self._client.ask_broker(broker_id, request)
-            if answer.error_code:
-                message = ErrorCode(answer.error_code).message
-                raise click.ClickException(f"broker {broker_id}: {message}; try again")
-            for known in answer.transaction_states:
-                state = known.transaction_state
-                yield broker_id, known.transactional_id, known.producer_id, state
+            raise_on_error(answer, f"broker {broker_id}")
+            for listed in answer.transaction_states:
+                state = listed.transaction_state
+                yield broker_id, listed.transactional_id, listed.producer_id, state
 
     def describe(self, transactional_id: str) -> DescribeTransactionsTransactionState:
         """One transactional id, from its coordinator."""
         answer = self._client.ask_coordinator(
             transactional_id,
             DescribeTransactionsRequest(transactional_ids=[transactional_id]),
-            lambda told: told.transaction_states[0].error_code,
+            lambda answer: answer.transaction_states[0],
             key_type=TRANSACTION,
         )
-        if answer is None:
-            raise click.ClickException(f"{transactional_id}: its coordinator does not answer")
         [state] = answer.transaction_states
-        if state.error_code:
-            message = ErrorCode(state.error_code).message
-            raise click.ClickException(f"{transactional_id}: {message}")
+        raise_on_error(state, transactional_id)
         return state
 
     def open_transactions(self) -> Iterator[OpenPartitionTransaction]:
-        """Every transaction that is open in a partition, as the partitions' leaders know it."""
-        led: dict[int, dict[str, list[int]]] = {}
-        for (name, index), leader in self.leaders().items():
-            led.setdefault(leader, {}).setdefault(name, []).append(index)
-        for leader, topics in led.items():
-            request = DescribeProducersRequest(
-                topics=[
-                    TopicPartitions(name=name, partitions=indexes)
-                    for name, indexes in topics.items()
-                ]
-            )
+        """Every transaction that is open in a partition, as the leader of the partition reports."""
+        for leader, topics in by_leader(self._client, self.partitions).items():
+            if leader < 0:
+                continue
+            request = DescribeProducersRequest(topics=topics)
             answer = self._client.ask_broker(leader, request)
-            for described in answer.topics:
-                for found in described.partitions:
-                    for producer in found.active_producers:
-                        if producer.current_txn_start_offset >= 0:
-                            yield OpenPartitionTransaction(
-                                (described.name, found.partition_index),
-                                producer.producer_id,
-                                producer.producer_epoch,
-                                producer.coordinator_epoch,
-                                producer.current_txn_start_offset,
-                                producer.last_timestamp,
-                            )
-
-    def leaders(self) -> dict[Partition, int]:
-        """The leader of each partition that has one."""
-        return {
-            (topic.name, partition.partition_index): partition.leader_id
-            for topic in self._metadata.topics
-            for partition in topic.partitions
-            if topic.name is not None and partition.leader_id >= 0
-        }
+            for partition_id, described in by_id(answer.topics).items():
+                for producer in described.active_producers:
+                    if producer.current_txn_start_offset >= 0:
+                        yield OpenPartitionTransaction(
+                            partition_id,
+                            producer.producer_id,
+                            producer.producer_epoch,
+                            producer.coordinator_epoch,
+                            producer.current_txn_start_offset,
+                            producer.last_timestamp,
+                        )
 
     def unfinished(self, producer_ids: Collection[int]) -> Unfinished:
-        """Where the coordinators are going to end transactions of these producers."""
+        """The partitions in which coordinators will end transactions of these producers."""
         unfinished: dict[int, set[Partition]] = {}
         for _, transactional_id, _, _ in self.transactions(UNFINISHED, None, producer_ids):
             state = self.describe(transactional_id)
@@ -141,7 +115,7 @@ class TransactionQueries:
         return unfinished
 
     def hanging(self, older_than_ms: int) -> list[OpenPartitionTransaction]:
-        """Those that are open, were not heard of for so long, and are known to no coordinator."""
+        """Open transactions without a record for `older_than_ms` that no coordinator knows."""
         now_ms = int(time.time() * 1000)
         late = [
             found
@@ -151,13 +125,13 @@ class TransactionQueries:
         if not late:
             return []
         unfinished = self.unfinished({found.producer_id for found in late})
-        # What has ended meanwhile is unknown because of that.
+        # A coordinator does not know a transaction that has ended meanwhile.
         still_open = set(self.open_transactions())
         return [found for found in late if is_unknown(found, unfinished) and found in still_open]
 
     def silence_max_ms(self) -> int:
-        """How long a transaction may be silent, as the brokers' watchdogs see it."""
-        return max(map(self._silence_max_ms, self.broker_ids), default=TIMEOUT_MAX_MS + MARGIN_MS)
+        """How long the brokers' watchdogs let a transaction be without a record."""
+        return max(map(self._silence_max_ms, self._client.broker_ids))
 
     def _silence_max_ms(self, broker_id: int) -> int:
         parts = {
@@ -180,39 +154,32 @@ def txn() -> None:
 @txn.command("list")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these.")
 @click.option("--older-than", type=duration, metavar="DURATION", help="Only older ones, e.g. 5m.")
-@with_connection
-@with_output
+@with_client
 def list_transactions(
-    states: tuple[str, ...], older_than: int | None, connection: ClusterConnection, output: Output
+    states: tuple[str, ...], older_than: int | None, client: ClusterClient, output: Output
 ) -> None:
     """List the transactional ids of all coordinators."""
-    with ClusterClient(connection) as client:
-        rows: list[Row] = [
-            {
-                "transactional_id": transactional_id,
-                "state": state,
-                "producer_id": producer_id,
-                "coordinator": coordinator,
-            }
-            for coordinator, transactional_id, producer_id, state in TransactionQueries(
-                client
-            ).transactions(states, older_than)
-        ]
+    found = TransactionQueries(client).transactions(states, older_than)
+    rows: list[Row] = [
+        {
+            "transactional_id": transactional_id,
+            "state": state,
+            "producer_id": producer_id,
+            "coordinator": coordinator,
+        }
+        for coordinator, transactional_id, producer_id, state in found
+    ]
     rows.sort(key=lambda row: str(row["transactional_id"]))
-    output.rows(
-        rows, ["transactional_id", "state", "producer_id", "coordinator"], empty="No transactions."
-    )
+    output.rows(rows, empty="No transactions.")
 
 
 @txn.command()
 @click.argument("names", nargs=-1, required=True, metavar="TRANSACTIONAL_ID...")
-@with_connection
-@with_output
-def describe(names: tuple[str, ...], connection: ClusterConnection, output: Output) -> None:
+@with_client
+def describe(names: tuple[str, ...], client: ClusterClient, output: Output) -> None:
     """Show owner, state, age and partitions."""
-    with ClusterClient(connection) as client:
-        cluster = TransactionQueries(client)
-        documents = [_document(cluster.describe(name)) for name in names]
+    cluster = TransactionQueries(client)
+    documents = [_document(cluster.describe(name)) for name in names]
     if output.is_json:
         output.document(list(documents))
         return
@@ -244,35 +211,25 @@ def _document(state: DescribeTransactionsTransactionState) -> dict[str, Json]:
     help="Without a record for this long; by default as long as the brokers' watchdogs"
     " wait (transaction.max.timeout.ms and transaction.watchdog.margin.ms).",
 )
-@with_connection
-@with_output
+@with_client
 def hanging(
-    topic: str | None, older_than: int | None, connection: ClusterConnection, output: Output
+    topic: str | None, older_than: int | None, client: ClusterClient, output: Output
 ) -> None:
     """Find transactions that are open in a partition and that no coordinator will ever end."""
-    with ClusterClient(connection) as client:
-        cluster = TransactionQueries(client, topic)
-        limit_ms = cluster.silence_max_ms() if older_than is None else older_than
-        rows: list[Row] = [
-            {
-                "topic": found.partition[0],
-                "partition": found.partition[1],
-                "start_offset": found.start_offset,
-                "producer_id": found.producer_id,
-                "producer_epoch": found.producer_epoch,
-                "silent_for_s": round(time.time() - found.last_timestamp_ms / 1000, 1),
-            }
-            for found in cluster.hanging(limit_ms)
-        ]
-    columns = [
-        "topic",
-        "partition",
-        "start_offset",
-        "producer_id",
-        "producer_epoch",
-        "silent_for_s",
+    cluster = TransactionQueries(client, topic)
+    limit_ms = cluster.silence_max_ms() if older_than is None else older_than
+    rows: list[Row] = [
+        {
+            "topic": found.partition[0],
+            "partition": found.partition[1],
+            "start_offset": found.start_offset,
+            "producer_id": found.producer_id,
+            "producer_epoch": found.producer_epoch,
+            "silent_for_s": round(time.time() - found.last_timestamp_ms / 1000, 1),
+        }
+        for found in cluster.hanging(limit_ms)
     ]
-    output.rows(rows, columns, empty="No transaction hangs.")
+    output.rows(rows, empty="No transaction hangs.")
     if rows:
         output.hint("end one with: odradek txn abort TOPIC PARTITION --start-offset N")
 
@@ -287,51 +244,42 @@ def hanging(
     help="First offset of the transaction (see `txn hanging`).",
 )
 @click.option("--force", is_flag=True, help="Even if a coordinator still knows it.")
-@with_connection
-@with_output
+@with_client
 def abort(
     topic: str,
     partition: int,
     start_offset: int,
     force: bool,
-    connection: ClusterConnection,
+    client: ClusterClient,
     output: Output,
 ) -> None:
     """End a transaction in one partition: its records there count as aborted."""
-    with ClusterClient(connection) as client:
-        cluster = TransactionQueries(client, topic)
-        found = next(
-            (
-                each
-                for each in cluster.open_transactions()
-                if each.partition == (topic, partition) and each.start_offset == start_offset
-            ),
-            None,
+    cluster = TransactionQueries(client, topic)
+    transactions = {
+        (each.partition, each.start_offset): each for each in cluster.open_transactions()
+    }
+    found = transactions.get(((topic, partition), start_offset))
+    if found is None:
+        raise click.ClickException(
+            f"{topic}:{partition} has no open transaction that begins at {start_offset}"
         )
-        if found is None:
-            raise click.ClickException(
-                f"{topic}:{partition} has no open transaction that begins at {start_offset}"
-            )
-        if not force and not is_unknown(found, cluster.unfinished((found.producer_id,))):
-            raise click.ClickException(
-                f"producer {found.producer_id} still has this transaction at its coordinator, which"
-                " aborts it at its timeout; --force aborts it here now"
-            )
-        request = WriteTxnMarkersRequest(
-            markers=[
-                WritableTxnMarker(
-                    producer_id=found.producer_id,
-                    producer_epoch=found.producer_epoch,
-                    topics=[TopicPartitions(name=topic, partitions=[partition])],
-                    coordinator_epoch=max(found.coordinator_epoch, 0),
-                )
-            ]
+    if not force and not is_unknown(found, cluster.unfinished((found.producer_id,))):
+        raise click.ClickException(
+            f"the coordinator of producer {found.producer_id} still has this transaction, and"
+            " aborts it at its timeout; --force aborts it in this partition now"
         )
-        leader = cluster.leaders()[found.partition]
-        answer = client.ask_broker(leader, request)
-    code = answer.markers[0].topics[0].partitions[0].error_code
-    if code:
-        raise click.ClickException(f"{topic}:{partition}: {ErrorCode(code).message}")
+    request = WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=found.producer_id,
+                producer_epoch=found.producer_epoch,
+                topics=[TopicPartitions(name=topic, partitions=[partition])],
+                coordinator_epoch=max(found.coordinator_epoch, 0),
+            )
+        ]
+    )
+    answer = client.ask_broker(cluster.partitions[found.partition].leader_id, request)
+    raise_on_error(answer.markers[0].topics[0].partitions[0], f"{topic}:{partition}")
     output.done(
         f"Ended the transaction of producer {found.producer_id} in {topic}:{partition}",
         {"topic": topic, "partition": partition, "producer_id": found.producer_id},

@@ -5,9 +5,13 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from odradek.node.cli.cluster_client import ClusterClient
+from odradek.node.cli.cluster_client import ClusterClient, error_text, raise_on_error
 from odradek.node.cli.connection import ClusterConnection, make_connection
-from odradek.protocol.messages.cluster import ListPartitionReassignmentsRequest
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     MetadataRequest,
@@ -105,6 +109,7 @@ def test_what_stays_no_answer_is_given_back_when_time_is_up(three: StandInCluste
 
 def test_when_nobody_answers_all_reasons_are_told(three: StandInCluster) -> None:
     with ClusterClient(connection_to(three, timeout_s=0.3)) as client:
+        client.metadata()
         for node in range(3):
             three.stop(node)
         with pytest.raises(click.ClickException) as caught:
@@ -130,3 +135,14 @@ def test_what_no_request_can_carry_is_told_at_once(three: StandInCluster) -> Non
             client.ask(request)
         with pytest.raises(click.ClickException, match="cannot carry"):
             client.ask_node(0, request)
+
+
+def test_an_error_has_the_brokers_message_and_the_name_of_its_code() -> None:
+    raise_on_error(ListPartitionReassignmentsResponse(), "nothing")
+    late = ListPartitionReassignmentsResponse(
+        error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="it is late"
+    )
+    with pytest.raises(click.ClickException, match=r"no vote: it is late \(REQUEST_TIMED_OUT\)"):
+        raise_on_error(late, "no vote")
+    late.error_message = None
+    assert error_text(late) == f"{ErrorCode.REQUEST_TIMED_OUT.message} (REQUEST_TIMED_OUT)"

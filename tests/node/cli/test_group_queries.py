@@ -36,7 +36,7 @@ def test_a_groups_commits_and_topics_come_from_its_coordinator(
 
 def test_a_group_that_is_not_there_carries_its_error(facts: GroupQueries, group_name: str) -> None:
     [group] = facts.groups([group_name])
-    assert group.told.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.explained.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     with pytest.raises(click.ClickException, match=f"group {group_name}"):
         facts.existing_groups([group_name])
 

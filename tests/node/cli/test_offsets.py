@@ -8,6 +8,7 @@ import pytest
 from odradek.node.cli import offsets
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import ClusterConnection
+from odradek.protocol.messages.partitions import TopicPartitions
 from tests.node.cli.conftest import Run
 
 pytestmark = pytest.mark.e2e
@@ -26,14 +27,14 @@ def test_ends_are_exclusive_and_a_time_without_records_is_minus_one(
     kafka("produce", topic, "a", "b", "-p", "2", "--timestamp", "5000")
     partition_ids = offsets.partitions_of(client, [topic])
     assert partition_ids == [(topic, 0), (topic, 1), (topic, 2)]
-    assert list(offsets.earliest_offsets(client, partition_ids).values()) == [0, 0, 0]
-    assert list(offsets.latest_offsets(client, partition_ids).values()) == [0, 0, 2]
-    assert list(offsets.offsets_at(client, partition_ids, 4000).values()) == [-1, -1, 0]
-    assert list(offsets.offsets_at(client, partition_ids, 6000).values()) == [-1, -1, -1]
+    assert list(offsets.list_offsets(client, partition_ids, offsets.EARLIEST).values()) == [0, 0, 0]
+    assert list(offsets.list_offsets(client, partition_ids, offsets.LATEST).values()) == [0, 0, 2]
+    assert list(offsets.list_offsets(client, partition_ids, 4000).values()) == [-1, -1, 0]
+    assert list(offsets.list_offsets(client, partition_ids, 6000).values()) == [-1, -1, -1]
 
 
 def test_no_partitions_ask_nothing(client: ClusterClient) -> None:
-    assert offsets.latest_offsets(client, []) == {}
+    assert offsets.list_offsets(client, [], offsets.LATEST) == {}
 
 
 def test_an_unknown_topic_is_named(client: ClusterClient) -> None:
@@ -46,7 +47,9 @@ def test_partitions_without_a_leader_do_not_keep_others_from_being_told(
 ) -> None:
     monkeypatch.setattr(offsets, "MOVING_S", 0.1)
     gone = (topic, 99)
-    assert offsets.known_ends(client, [(topic, 0), gone]) == {(topic, 0): 0, gone: None}
-    assert offsets.known_starts(client, [gone]) == {gone: None}
-    monkeypatch.setattr(offsets, "LEADERLESS_S", 0.1)
-    assert offsets.by_leader(client, [gone]) == {-1: {topic: [99]}}
+    assert offsets.known_offsets(client, [(topic, 0), gone], offsets.LATEST) == {
+        (topic, 0): 0,
+        gone: None,
+    }
+    assert offsets.known_offsets(client, [gone], offsets.EARLIEST) == {gone: None}
+    assert offsets.by_leader(client, [gone]) == {-1: [TopicPartitions(name=topic, partitions=[99])]}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from odradek.node.cli.output import Output, Row, size_text
+from odradek.node.cli.output import Output, Row, first_names, size_text
 
 ROWS: list[Row] = [
     {"name": "a", "lag": 5, "replicas": [1, 2], "hidden": True},
@@ -92,3 +92,8 @@ def test_a_transfer_is_told_in_lines_where_there_is_no_terminal(
 )
 def test_sizes_are_told_in_powers_of_a_thousand(byte_count: int, text: str) -> None:
     assert size_text(byte_count) == text
+
+
+def test_the_first_names_are_shown_and_the_others_are_counted() -> None:
+    assert first_names(["a", "b"]) == "a, b"
+    assert first_names("abcdefg", 3) == "a, b, c and 4 more"

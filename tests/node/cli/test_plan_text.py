@@ -4,7 +4,6 @@ from odradek.cluster.balance.model import Partition, ReassignmentPlan, Registere
 from odradek.cluster.balance.planner import plan_moves
 from odradek.node.cli.plan_text import (
     estimated_s,
-    first_names,
     move_row,
     node_rows,
     plan_document,
@@ -97,8 +96,3 @@ def test_a_script_gets_all_of_it() -> None:
         }
         for number in (0, 1)
     ]
-
-
-def test_of_many_names_the_first_are_told() -> None:
-    assert first_names(["a", "b"]) == "a, b"
-    assert first_names("abcdefg", 3) == "a, b, c and 4 more"

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import ClusterConnection
 from odradek.node.cli.quorum import Quorum, add_voter, describe, quorum_state, remove_voter
 from odradek.protocol.errors import ErrorCode
@@ -36,14 +36,6 @@ def test_voters_and_observers_are_found_by_their_nodes() -> None:
     assert quorum.voter(2) == replica(2, end=9)
     assert quorum.voter(4) is quorum.observer(0) is None
     assert quorum.observer(2) == replica(2, folder=2, fetched_ms=7), "the one that is alive"
-
-
-def test_an_error_is_told_with_what_it_is_about() -> None:
-    raise_on_error(ErrorCode.NONE, None, "nothing")
-    with pytest.raises(click.ClickException, match=r"no vote: it is late \(REQUEST_TIMED_OUT\)"):
-        raise_on_error(ErrorCode.REQUEST_TIMED_OUT, "it is late", "no vote")
-    with pytest.raises(click.ClickException, match="VOTER_NOT_FOUND"):
-        raise_on_error(ErrorCode.VOTER_NOT_FOUND, None, "no vote")
 
 
 @pytest.mark.e2e

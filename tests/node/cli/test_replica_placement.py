@@ -6,7 +6,7 @@ import click
 import pytest
 
 from odradek.cluster.metadata.image import ConfigResourceType
-from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
+from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import make_connection
 from odradek.node.cli.replica_placement import (
     ClusterView,
@@ -15,7 +15,6 @@ from odradek.node.cli.replica_placement import (
     log_dir_usage,
     view_cluster,
 )
-from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.cluster import ListPartitionReassignmentsRequest
 from odradek.protocol.messages.metadata import MetadataRequest
 from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
@@ -111,9 +110,3 @@ def test_topics_are_not_made_by_asking(client: ClusterClient, four: StandInClust
     describe_partitions(client)
     requests = [r for _, r in four.requests if isinstance(r, MetadataRequest)]
     assert not any(request.allow_auto_topic_creation for request in requests)
-
-
-def test_errors_are_told_in_the_brokers_words_with_their_name() -> None:
-    raise_on_error(0, None, "nothing")
-    with pytest.raises(click.ClickException, match="what: so it is \\(INVALID_REQUEST\\)"):
-        raise_on_error(ErrorCode.INVALID_REQUEST, "so it is", "what")

@@ -1,4 +1,4 @@
-"""What is particular to a kind of group: how its members are put out."""
+"""Removing the members of groups of each type."""
 
 import os
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ import pytest
 
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import make_connection
+from odradek.node.cli.group_admin import remove_members
 from odradek.node.cli.group_queries import GroupQueries
-from odradek.node.cli.group_types import remove_members
 from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -30,13 +30,13 @@ def client(bootstrap: str) -> Iterator[ClusterClient]:
 
 
 def coordinated(client: ClusterClient, group: str) -> GroupQueries:
-    """There are coordinators, of whatever group: asking for one makes their topic."""
+    """Create the coordinators' topic by a request about a group."""
     facts = GroupQueries(client)
     facts.groups([group])
     return facts
 
 
-def test_consumers_are_put_out_one_and_all(
+def test_all_members_of_a_consumer_group_are_removed(
     client: ClusterClient, bootstrap: str, topic: str, group_name: str
 ) -> None:
     facts = coordinated(client, group_name)
@@ -55,13 +55,13 @@ def test_consumers_are_put_out_one_and_all(
                 )
             )
     [group] = facts.existing_groups([group_name])
-    assert {member.member_id for member in group.told.members} == {"first", "second"}
-    remove_members(client, group.coordinator, group.told)
+    assert {member.member_id for member in group.explained.members} == {"first", "second"}
+    remove_members(client, group.coordinator, group.explained)
     [left] = facts.existing_groups([group_name])
-    assert (left.told.group_state, left.told.members) == ("Empty", [])
+    assert (left.explained.group_state, left.explained.members) == ("Empty", [])
 
 
-def test_members_of_share_groups_are_seen_and_put_out(
+def test_the_members_of_a_share_group_are_removed(
     client: ClusterClient, bootstrap: str, topic: str, group_name: str
 ) -> None:
     facts = coordinated(client, group_name)
@@ -71,8 +71,8 @@ def test_members_of_share_groups_are_seen_and_put_out(
         )
         wait_until(lambda: wire.ask(request, 1, ShareGroupHeartbeatResponse).error_code == 0)
     [group] = facts.existing_groups([group_name])
-    assert (group.told.group_type, group.topics()) == ("share", [topic])
-    assert [member.member_id for member in group.told.members] == ["m"]
-    remove_members(client, group.coordinator, group.told)
+    assert (group.explained.group_type, group.topics()) == ("share", [topic])
+    assert [member.member_id for member in group.explained.members] == ["m"]
+    remove_members(client, group.coordinator, group.explained)
     [left] = facts.existing_groups([group_name])
-    assert (left.told.group_state, left.told.members) == ("Empty", [])
+    assert (left.explained.group_state, left.explained.members) == ("Empty", [])
