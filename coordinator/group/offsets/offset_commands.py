@@ -5,7 +5,7 @@ Live rewinds stand above this package; what they need of a commit is `CommitGuar
 `shard`.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -23,7 +23,6 @@ from odradek.coordinator.group.requests import (
     FetchOffsets,
     VerificationRequired,
 )
-from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.outcome import (
@@ -48,20 +47,13 @@ OffsetHandler: TypeAlias = Callable[[Command, Any, GroupStep], _Outcome]
 
 
 class CommitGuard(Protocol):
-    """What live rewinds have to say about commits (rewind.live_rewinder.LiveRewinder)."""
+    """The part of live rewinds in commits (rewind.live_rewinder.LiveRewinder)."""
 
-    def is_rewind(self, request: OffsetCommitRequest, settings: GroupSettings) -> bool:
-        """Whether the commit is to be handled as a rewind (group.rewind.by.commit.enable)."""
+    def by_commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> bool:
+        """Rewind to the offsets of a commit without a member (group.rewind.by.commit.enable);
+        returns False if the commit is not to be handled so."""
 
-    def by_commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> None:
-        """Rewind to the offsets of the commit."""
-
-    def must_check_commits(self, group_id: str) -> bool:
-        """Whether `commit_error` must be called for the group."""
-
-    def commit_error(
-        self, group_id: str, member_id: str, epoch: int, partitions: Collection[tuple[str, int]]
-    ) -> ErrorCode:
+    def commit_error(self, request: CommitRequest) -> ErrorCode:
         """The error of a commit of records that were read before a rewind."""
 
 
@@ -116,15 +108,12 @@ class OffsetCommands:
         ):
             is_new = command.api_version >= 9
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
-        if error is ErrorCode.UNKNOWN_MEMBER_ID and self._commit_guard.is_rewind(
-            request, step.settings
+        if error is ErrorCode.UNKNOWN_MEMBER_ID and self._commit_guard.by_commit(
+            command, request, step
         ):
-            self._commit_guard.by_commit(command, request, step)
             return step.build()
-        if error is ErrorCode.NONE and self._commit_guard.must_check_commits(request.group_id):
-            error = self._commit_guard.commit_error(
-                request.group_id, member_id, generation_id, _partitions_of(request)
-            )
+        if error is ErrorCode.NONE:
+            error = self._commit_guard.commit_error(request)
         if error is not ErrorCode.NONE:
             return respond(command, refused_commit(request, error))
         records, response = self._offsets.commit(request, step.now_ms, step.settings)
@@ -171,11 +160,8 @@ class OffsetCommands:
             )
         else:
             error = transactional.modern_error(group_type, request, command.api_version)
-        if error is ErrorCode.NONE and self._commit_guard.must_check_commits(request.group_id):
-            epoch, places = request.generation_id_or_member_epoch, _partitions_of(request)
-            error = self._commit_guard.commit_error(
-                request.group_id, request.member_id, epoch, places
-            )
+        if error is ErrorCode.NONE:
+            error = self._commit_guard.commit_error(request)
         if not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
@@ -232,13 +218,3 @@ class OffsetCommands:
         records += self._shares.forget_topics([topic_id for _, topic_id in request.topics])
         reply = ShardReply(command.request_id, None)
         return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
-
-
-def _partitions_of(
-    request: CommitRequest,
-) -> set[tuple[str, int]]:
-    return {
-        (topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-    }

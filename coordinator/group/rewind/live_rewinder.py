@@ -17,7 +17,6 @@ protocol meanwhile, the rewind continues as the other row says. Called by `shard
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,8 +32,8 @@ from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupTypeHandler, GroupTypeOf
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
-from odradek.coordinator.group.offsets.records import OffsetCommitRecord
-from odradek.coordinator.group.rewind import rewind_by_commit, snapshots
+from odradek.coordinator.group.requests import CommitRequest
+from odradek.coordinator.group.rewind import rewind_by_commit
 from odradek.coordinator.group.rewind.offset_moves import (
     after,
     fences_of,
@@ -42,7 +41,7 @@ from odradek.coordinator.group.rewind.offset_moves import (
     is_leader_sync,
     is_targeted,
     partitions_of,
-    target_offset,
+    target_record,
     with_previous,
     without_pending,
 )
@@ -57,16 +56,13 @@ from odradek.coordinator.group.rewind.records import (
 )
 from odradek.coordinator.group.rewind.requests import (
     CANCEL,
-    DescribeRewinds,
-    DropSnapshot,
     RewindGroup,
     RewindResult,
-    TakeSnapshot,
 )
 from odradek.coordinator.group.rewind.revocation_rounds import REASON, RevocationRounds
 from odradek.coordinator.group.rewind.rewind_planner import RewindPlanner
 from odradek.coordinator.group.rewind.rewind_tables import UNDO_COUNT_MAX, RewindTables
-from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.rewind.snapshots import GroupSnapshots
 from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.share.requests import StatesRestarted
 from odradek.coordinator.group.step import GroupStep
@@ -87,14 +83,16 @@ FAILURES_MAX: Final = 3
 """After so many failed writes of its end a rewind is cancelled."""
 _RETRY_MS: Final = 1_000
 
-_Answer = Callable[[RewindResult], object]
-
 
 class RewindWaiter(NamedTuple):
-    """A request that waits for the end of the rewind, and how its response is made."""
+    """A request that waits for the end of the rewind. `response_to` makes its response."""
 
     request_id: int
-    answer: _Answer
+    response_to: Callable[[RewindResult], object]
+
+    def respond(self, result: RewindResult, step: GroupStep) -> None:
+        """Respond to the request."""
+        step.reply(self.request_id, self.response_to(result))
 
 
 class LiveRewinder:
@@ -117,8 +115,6 @@ class LiveRewinder:
         self._classic = classic
         self._consumers = consumers
         self._shares = shares
-        self._offsets = offsets
-        self._group_type_of = group_type_of
         self._planner = RewindPlanner(
             rewinds, classic, shares, offsets, pending_offsets, group_type_of, is_empty
         )
@@ -127,49 +123,30 @@ class LiveRewinder:
         self._failure_counts: dict[str, int] = {}
         # The state epochs of the restarts of share groups.
         self._restart_epochs: dict[str, int] = {}
-        self.handlers: Mapping[type, GroupTypeHandler] = MappingProxyType(
-            {
-                RewindGroup: self._on_request,
-                DescribeRewinds: self._describe,
-                TakeSnapshot: self._take_snapshot,
-                DropSnapshot: self._drop_snapshot,
-                StatesRestarted: self._states_restarted,
-            }
-        )
+        self.handlers: Mapping[type, GroupTypeHandler] = {
+            RewindGroup: self._on_request,
+            StatesRestarted: self._states_restarted,
+            **GroupSnapshots(rewinds, offsets, group_type_of).handlers,
+        }
 
     # -- requests ---------------------------------------------------------------------------------
 
     def _on_request(self, command: Command, request: RewindGroup, step: GroupStep) -> None:
-        waiter = RewindWaiter(command.request_id, lambda rewound: rewound)
-        self.rewind(request, waiter, step)
+        self.rewind(request, RewindWaiter(command.request_id, lambda result: result), step)
 
-    def _describe(self, command: Command, request: DescribeRewinds, step: GroupStep) -> None:
-        group_id = request.group_id
-        kind = self._group_type_of(group_id)
-        answer = None if kind is None else snapshots.history(self._rewinds, group_id, kind)
-        step.reply(command.request_id, answer)
-
-    def _take_snapshot(self, command: Command, request: TakeSnapshot, step: GroupStep) -> None:
-        snapshots.take(command, request, self._rewinds, self._offsets, self._group_type_of, step)
-
-    def _drop_snapshot(self, command: Command, request: DropSnapshot, step: GroupStep) -> None:
-        snapshots.drop(command, request, self._rewinds, self._group_type_of, step)
-
-    def is_rewind(self, request: OffsetCommitRequest, settings: GroupSettings) -> bool:
-        """Whether the commit is to be handled as a rewind."""
-        return rewind_by_commit.is_rewind(request, settings)
-
-    def by_commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> None:
-        """Rewind to the offsets of a commit without a member."""
+    def by_commit(self, command: Command, request: OffsetCommitRequest, step: GroupStep) -> bool:
+        """Start a rewind if the commit is to be handled as one; returns whether it is."""
+        if not rewind_by_commit.is_rewind(request, step.settings):
+            return False
         rewind = rewind_by_commit.rewind_of(request, step.settings)
         waiter = RewindWaiter(
-            command.request_id, lambda rewound: rewind_by_commit.response_to(request, rewound)
+            command.request_id, lambda result: rewind_by_commit.response_to(request, result)
         )
         if rewind is None:
-            rewound = RewindResult(error_code=ErrorCode.OFFSET_METADATA_TOO_LARGE)
-            step.reply(waiter.request_id, waiter.answer(rewound))
+            waiter.respond(RewindResult(ErrorCode.OFFSET_METADATA_TOO_LARGE), step)
         elif not self._joins_pending(rewind, waiter, step):
             self.rewind(rewind, waiter, step)
+        return True
 
     def _joins_pending(self, request: RewindGroup, waiter: RewindWaiter, step: GroupStep) -> bool:
         """Whether the same rewind is pending already; then the request waits for it."""
@@ -193,10 +170,7 @@ class LiveRewinder:
         moves, refused = self._planner.moves(request)
         error, message = self._planner.refusal(request, refused)
         if error is not ErrorCode.NONE or request.is_dry_run:
-            rewound = RewindResult(
-                error_code=error, error_message=message, moves=moves, refused=refused
-            )
-            step.reply(waiter.request_id, waiter.answer(rewound))
+            waiter.respond(RewindResult(error, message, moves, refused), step)
             return
         rewind = Rewind(request.rewind_id, step.now_ms, moves, request.undoes)
         consumers = self._consumers.get(group_id)
@@ -208,7 +182,7 @@ class LiveRewinder:
             self._restart_share_states(group_id, moves, step)
         elif consumers is not None and is_assigned(consumers, moves):
             self._begin(group_id, rewind, request.timeout_ms, waiter, step)
-            self._withhold(consumers, moves, step)
+            self._assign(consumers, partitions_of(moves), step)
         elif consumers is None and group is not None and not group.is_empty:
             self._begin(group_id, rewind, request.timeout_ms, waiter, step)
             if group.state is not GroupState.COMPLETING_REBALANCE:
@@ -236,43 +210,39 @@ class LiveRewinder:
             self._wait(request.group_id, waiter, request.timeout_ms, step)
             return True
         if state.last is not None and state.last.rewind_id == request.rewind_id:
-            rewound = RewindResult(moves=state.last.moves)
+            result = RewindResult(moves=state.last.moves)
         elif request.rewind_id in state.given_up_ids:
-            # Whoever takes it back must not be overruled by an asker that has not heard of it.
-            error = ErrorCode.OPERATION_NOT_ATTEMPTED
-            rewound = RewindResult(error_code=error, error_message="The rewind was cancelled.")
+            # A late retry must not start a cancelled rewind again.
+            result = RewindResult(ErrorCode.OPERATION_NOT_ATTEMPTED, "The rewind was cancelled.")
         elif request.rewind_id in state.done_ids:
             message = "The rewind is complete, and the group has been rewound or undone since."
-            rewound = RewindResult(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+            result = RewindResult(ErrorCode.INVALID_REQUEST, message)
         else:
             return False
-        step.reply(waiter.request_id, waiter.answer(rewound))
+        waiter.respond(result, step)
         return True
 
-    # -- who waits --------------------------------------------------------------------------------
+    # -- requests that wait -----------------------------------------------------------------------
 
     def _wait(self, group_id: str, waiter: RewindWaiter, timeout_ms: int, step: GroupStep) -> None:
         self._waiters.setdefault(group_id, []).append(waiter)
         key = ("rewind-wait", group_id, str(waiter.request_id))
         step.set_timer(key, step.now_ms + max(timeout_ms, 0))
 
-    def _answer(self, group_id: str, rewound: RewindResult, step: GroupStep) -> None:
+    def _answer(self, group_id: str, result: RewindResult, step: GroupStep) -> None:
         """Respond to all requests that wait for the group."""
         for waiter in self._waiters.pop(group_id, ()):
             step.cancel_timer(("rewind-wait", group_id, str(waiter.request_id)))
-            step.reply(waiter.request_id, waiter.answer(rewound))
+            waiter.respond(result, step)
 
     def _time_out(self, group_id: str, request_id: int, step: GroupStep) -> None:
         pending = self._rewinds.pending(group_id)
-        rewound = RewindResult(
-            error_code=ErrorCode.REQUEST_TIMED_OUT,
-            error_message="The rewind continues: members still have to revoke partitions.",
-            moves=() if pending is None else pending.moves,
-        )
+        message = "The rewind continues: members still have to revoke partitions."
+        moves = () if pending is None else pending.moves
         waiters = self._waiters.get(group_id, [])
         for waiter in [waiter for waiter in waiters if waiter.request_id == request_id]:
             waiters.remove(waiter)
-            step.reply(request_id, waiter.answer(rewound))
+            waiter.respond(RewindResult(ErrorCode.REQUEST_TIMED_OUT, message, moves), step)
 
     # -- beginning and end ------------------------------------------------------------------------
 
@@ -282,7 +252,7 @@ class LiveRewinder:
         consumers = self._consumers.get(group_id)
         fences: tuple[CommitFence, ...] = ()
         if consumers is not None and not consumers.is_empty:
-            epoch = self._reassign_withheld(consumers, step)
+            epoch = self._assign(consumers, NO_PARTITIONS, step)
             fences = fences_of(state.fences, consumers, rewind.moves, epoch)
         moves = rewind.moves
         if group_id not in self._shares:
@@ -293,9 +263,7 @@ class LiveRewinder:
                 )
                 for move in rewind.moves
             )
-            step.records += (
-                OffsetCommitRecord(group_id, *target_offset(move, step.now_ms)) for move in moves
-            )
+            step.records += (target_record(group_id, move, step.now_ms) for move in moves)
         number = state.newest_number
         if rewind.undoes:
             step.records.append(UndoPointRecord(group_id, rewind.undoes, None))
@@ -325,27 +293,25 @@ class LiveRewinder:
             UndoPointRecord(group_id, rewind.undoes, None),
             RewindStateRecord(group_id, state),
         )
-        step.reply(waiter.request_id, waiter.answer(RewindResult()))
+        waiter.respond(RewindResult(), step)
 
     def _cancel(self, group_id: str, waiter: RewindWaiter, step: GroupStep) -> None:
         """Cancel the pending rewind: no offset was changed."""
         pending = self._rewinds.pending(group_id)
-        error = ErrorCode.INVALID_REQUEST
         if pending is None:
-            rewound = RewindResult(
-                error_code=error, error_message="The group has no pending rewind."
-            )
+            message = "The group has no pending rewind."
+            result = RewindResult(ErrorCode.INVALID_REQUEST, message)
         elif group_id in self._shares:
             message = (
                 "The share group has been restarted already. Undo the rewind when it is complete."
             )
-            rewound = RewindResult(error_code=error, error_message=message)
+            result = RewindResult(ErrorCode.INVALID_REQUEST, message)
         else:
             self._give_up(group_id, "The rewind was cancelled.", step)
-            rewound = RewindResult(
+            result = RewindResult(
                 moves=tuple(self._cancelled_move(group_id, move) for move in pending.moves)
             )
-        step.reply(waiter.request_id, waiter.answer(rewound))
+        waiter.respond(result, step)
 
     def _cancelled_move(self, group_id: str, move: OffsetMove) -> OffsetMove:
         """The cancelled move: from the committed offset to the same."""
@@ -360,14 +326,14 @@ class LiveRewinder:
         step.records.append(RewindStateRecord(group_id, state))
         consumers = self._consumers.get(group_id)
         if consumers is not None and not consumers.is_empty:
-            self._reassign_withheld(consumers, step)
+            self._assign(consumers, NO_PARTITIONS, step)
         group = self._classic.live_groups.get(group_id)
         if group is not None and self._rounds.has_reduced_assignment(group_id):
             group.rebalance(step, message)
         self._rounds.forget(group_id)
         self._record_event(group_id, EventKind.REWIND_GIVEN_UP, pending, step, message)
-        error = ErrorCode.OPERATION_NOT_ATTEMPTED
-        self._answer(group_id, RewindResult(error_code=error, error_message=message), step)
+        result = RewindResult(ErrorCode.OPERATION_NOT_ATTEMPTED, message)
+        self._answer(group_id, result, step)
 
     def _record_event(
         self, group_id: str, kind: EventKind, rewind: Rewind, step: GroupStep, reason: str = ""
@@ -425,22 +391,11 @@ class LiveRewinder:
         rewind = self._rewinds.pending(group_id)
         return NO_PARTITIONS if rewind is None else partitions_of(rewind.moves)
 
-    def _withhold(
-        self, consumers: ConsumerGroup, moves: Iterable[OffsetMove], step: GroupStep
-    ) -> None:
-        partitions = partitions_of(moves)
-        self._assign(consumers, lambda _group_id: partitions, step)
-
-    def _reassign_withheld(self, consumers: ConsumerGroup, step: GroupStep) -> int:
-        """Assign the withheld partitions again; returns the epoch of that assignment."""
-        return self._assign(consumers, lambda _group_id: NO_PARTITIONS, step)
-
-    def _assign(
-        self, consumers: ConsumerGroup, withheld: Callable[[str], Partitions], step: GroupStep
-    ) -> int:
+    def _assign(self, consumers: ConsumerGroup, withheld: Partitions, step: GroupStep) -> int:
+        """Assign all partitions but the withheld ones; returns the epoch of that assignment."""
         builder = ConsumerTargetAssignmentBuilder(consumers)
-        # The tables still say what they said before this step.
-        before, step.withheld = step.withheld, withheld
+        # The tables do not have the records of this step yet.
+        before, step.withheld = step.withheld, lambda _group_id: withheld
         count = len(step.records)
         epoch = builder.start_epoch(step)
         builder.assign_now(epoch, step)
@@ -448,27 +403,28 @@ class LiveRewinder:
         self._consumers.events.add_records(consumers, step.records[count:], step.now_ms, REASON)
         return epoch.epoch
 
-    def must_check_commits(self, group_id: str) -> bool:
-        """Whether `commit_error` must be called for commits to the group."""
-        state = self._rewinds.state(group_id)
-        return bool(state.fences) or state.pending is not None
-
-    def commit_error(
-        self, group_id: str, member_id: str, epoch: int, partitions: Collection[tuple[str, int]]
-    ) -> ErrorCode:
+    def commit_error(self, request: CommitRequest) -> ErrorCode:
         """The error of a commit of records that a member read before a rewind."""
-        consumers = self._consumers.get(group_id)
-        state = self._rewinds.state(group_id)
+        state = self._rewinds.state(request.group_id)
+        if not state.fences and state.pending is None:
+            return ErrorCode.NONE
+        consumers = self._consumers.get(request.group_id)
+        member_id, epoch = request.member_id, request.generation_id_or_member_epoch
         if consumers is None or epoch < 0:
             return ErrorCode.NONE
+        partitions = {
+            (topic.name, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        }
         is_stale = any(
             fence.epoch > epoch and (fence.topic, fence.partition) in partitions
             for fence in state.fences
+        ) or any(
+            key_of(move) in partitions
+            and consumers.owner(move.topic_id, move.partition) != member_id
+            for move in (() if state.pending is None else state.pending.moves)
         )
-        pending = state.pending
-        for move in () if pending is None else pending.moves:
-            if key_of(move) in partitions:
-                is_stale = is_stale or consumers.owner(move.topic_id, move.partition) != member_id
         if not is_stale:
             return ErrorCode.NONE
         member = consumers.member(member_id)
@@ -492,17 +448,16 @@ class LiveRewinder:
         is_newest = self._restart_epochs.get(group_id) == report.state_epoch
         if rewind is not None and group_id in self._shares and is_newest:
             self._shares.restarted(group_id, report.outcomes, step)
+            self._restart_epochs.pop(group_id)
             codes = {code for found in report.outcomes.values() for code in found.values()}
             # Deleted partitions need no restart.
             if codes <= {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
-                self._restart_epochs.pop(group_id)
                 self._finish(group_id, rewind, step)
             else:
-                self._restart_epochs.pop(group_id)
                 step.set_timer(("rewind", group_id), step.now_ms + _RETRY_MS)
         step.reply(command.request_id, None)
 
-    # -- what happens meanwhile -------------------------------------------------------------------
+    # -- progress of pending rewinds --------------------------------------------------------------
 
     def follow(self, outcome: Outcome[GroupRecord], step: GroupStep) -> Outcome[GroupRecord]:
         """The outcome, with the consequences for pending rewinds. It has not been replayed yet."""
@@ -553,7 +508,7 @@ class LiveRewinder:
                 self._restart_share_states(group_id, rewind.moves, step)
         elif consumers is not None and is_assigned(consumers, rewind.moves):
             if is_targeted(consumers, rewind.moves):
-                self._withhold(consumers, rewind.moves, step)
+                self._assign(consumers, partitions_of(rewind.moves), step)
         elif consumers is not None or group is None or group.is_empty:
             self._finish(group_id, rewind, step)
         elif group.state is GroupState.STABLE and not self._rounds.has_reduced_assignment(group_id):
@@ -572,14 +527,13 @@ class LiveRewinder:
             group_id = record.group_id
             if self._rewinds.pending(group_id) is None:
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-                rewound = RewindResult(error_code=error, error_message=error.message)
-                self._answer(group_id, rewound, step)
+                self._answer(group_id, RewindResult(error, error.message), step)
                 self._rounds.forget(group_id)
                 self._restart_epochs.pop(group_id, None)
             elif record.state is None or record.state.pending is None:
                 count = self._failure_counts.get(group_id, 0) + 1
                 self._failure_counts[group_id] = count
                 self._restart_epochs.pop(group_id, None)
-                # A group that fails again before that would put it off for ever.
+                # No pause at the limit: the next failure would postpone the cancellation again.
                 pause_ms = _RETRY_MS if count < FAILURES_MAX else 0
                 step.set_timer(("rewind", group_id), step.now_ms + pause_ms)

@@ -9,7 +9,7 @@ import msgspec
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.consumer.group import ConsumerGroup
-from odradek.coordinator.group.offsets.records import CommittedOffset
+from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.group.rewind.records import (
     CommitFence,
     OffsetMove,
@@ -22,7 +22,7 @@ from odradek.coordinator.group.rewind.rewind_tables import KNOWN_ID_COUNT_MAX
 from odradek.coordinator.group.topics import Partitions
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import SyncGroupRequest
-from odradek.protocol.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, Uuid
+from odradek.protocol.types import NO_OFFSET, ZERO_UUID, Uuid
 
 
 def move_to(at: RewindPosition, before: CommittedOffset | None) -> OffsetMove:
@@ -33,45 +33,35 @@ def move_to(at: RewindPosition, before: CommittedOffset | None) -> OffsetMove:
     elif wanted == NO_OFFSET:
         return OffsetMove(at.topic, at.topic_id, at.partition, NO_OFFSET)
     offset = max(at.start_offset, min(at.end_offset, wanted))
-    is_as_it_was = offset == at.offset
+    is_exact = offset == at.offset
     return OffsetMove(
         at.topic,
         at.topic_id,
         at.partition,
         offset,
-        at.leader_epoch if is_as_it_was else -1,
-        at.metadata if is_as_it_was else "",
+        at.leader_epoch if is_exact else -1,
+        at.metadata if is_exact else "",
     )
 
 
 def with_previous(move: OffsetMove, before: CommittedOffset | None) -> OffsetMove:
     """The move, with the currently committed offset as the previous one."""
-    return OffsetMove(
-        move.topic,
-        move.topic_id,
-        move.partition,
-        move.offset,
-        move.leader_epoch,
-        move.metadata,
-        NO_OFFSET if before is None else before.offset,
-        -1 if before is None else before.leader_epoch,
-        "" if before is None else before.metadata,
+    return msgspec.structs.replace(
+        move,
+        previous=NO_OFFSET if before is None else before.offset,
+        previous_leader_epoch=-1 if before is None else before.leader_epoch,
+        previous_metadata="" if before is None else before.metadata,
     )
 
 
-def target_offset(move: OffsetMove, now_ms: int) -> tuple[str, int, CommittedOffset | None]:
-    """The topic, the partition and the offset to commit."""
-    if move.offset == NO_OFFSET:
-        return move.topic, move.partition, None
-    committed = CommittedOffset(
-        move.offset,
-        move.leader_epoch,
-        move.metadata,
-        now_ms,
-        NO_TIMESTAMP,
-        move.topic_id,
-    )
-    return move.topic, move.partition, committed
+def target_record(group_id: str, move: OffsetMove, now_ms: int) -> OffsetCommitRecord:
+    """The record that commits the offset of a move, or removes the committed offset."""
+    committed = None
+    if move.offset != NO_OFFSET:
+        committed = CommittedOffset(
+            move.offset, move.leader_epoch, move.metadata, now_ms, topic_id=move.topic_id
+        )
+    return OffsetCommitRecord(group_id, move.topic, move.partition, committed)
 
 
 def is_leader_sync(request: SyncGroupRequest, group: ClassicGroup) -> bool:
@@ -105,7 +95,7 @@ def is_targeted(consumers: ConsumerGroup, moves: Iterable[OffsetMove]) -> bool:
 def is_assigned(consumers: ConsumerGroup, moves: Collection[OffsetMove]) -> bool:
     """Whether a member owns, will own or has to revoke any of the partitions.
 
-    Who cannot say what it keeps has given nothing up before it has asked for what it is given.
+    A classic member that has not sent its SyncGroup yet may still own any partition.
     """
     is_owned = any(consumers.owner(move.topic_id, move.partition) is not None for move in moves)
     return is_owned or bool(consumers.awaiting_sync) or is_targeted(consumers, moves)
@@ -114,7 +104,7 @@ def is_assigned(consumers: ConsumerGroup, moves: Collection[OffsetMove]) -> bool
 def fences_of(
     known: Iterable[CommitFence], consumers: ConsumerGroup, moves: Iterable[OffsetMove], epoch: int
 ) -> tuple[CommitFence, ...]:
-    """The fences that some member has not passed yet, and those of this rewind."""
+    """The fences above the epoch of some member, and those of this rewind."""
     lowest = min(consumers.current(member_id).member_epoch for member_id, _ in consumers.members())
     keys = {key_of(move) for move in moves}
     kept = [
@@ -139,5 +129,5 @@ def without_pending(state: RewindState) -> RewindState:
 
 
 def _with(ids: tuple[Uuid, ...], one: Uuid) -> tuple[Uuid, ...]:
-    """The newest ids; a rewind without an id is not retried."""
+    """The newest ids. A rewind without an id is not retried, so it needs no entry."""
     return ids if one == ZERO_UUID else (*ids, one)[-KNOWN_ID_COUNT_MAX:]

@@ -8,6 +8,7 @@ and join again without them. Called by `revocation_rounds`.
 """
 
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import TypeAlias
 
 from odradek.coordinator.group.classic.group import ClassicGroup
@@ -34,7 +35,7 @@ def owners(group: ClassicGroup, keys: PartitionKeys) -> frozenset[str]:
         try:
             subscription = decode_subscription(member.metadata_for(group.protocol_name))
         except ProtocolError:
-            # Whatever that is, it has no place for partitions that are kept.
+            # It is not a subscription, so it has no owned partitions.
             continue
         if any(
             (owned.name, index) in keys
@@ -94,24 +95,14 @@ def without_partitions(
         assignments.append(
             SyncGroupRequestAssignment(member_id=given.member_id, assignment=encoded)
         )
-    return SyncGroupRequest(
-        group_id=request.group_id,
-        generation_id=request.generation_id,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        protocol_type=request.protocol_type,
-        protocol_name=request.protocol_name,
-        assignments=assignments,
-    )
+    return replace(request, assignments=assignments)
 
 
 def _own_data(group: ClassicGroup, member_id: str) -> bytes | None:
     member = group.members.get(member_id)
+    if member is None:
+        return None
     try:
-        return (
-            None
-            if member is None
-            else decode_subscription(member.metadata_for(group.protocol_name)).user_data
-        )
+        return decode_subscription(member.metadata_for(group.protocol_name)).user_data
     except ProtocolError:
         return None

@@ -1,6 +1,6 @@
 """Requests for live rewinds and snapshots, and their responses.
 
-Sent by node/router/handlers/rewinds.py and understood by `live_rewinder`.
+Sent by node/router/handlers/rewinds.py, handled by `live_rewinder`.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class RewindGroup(msgspec.Struct, Request["RewindResult"], frozen=True, kw_only=
     timeout_ms: int = 30_000
 
 
-class RewindResult(msgspec.Struct, frozen=True, kw_only=True):
+class RewindResult(msgspec.Struct, frozen=True):
     """The result of a rewind. On an error nothing was changed, except on REQUEST_TIMED_OUT: then
     the rewind continues. `refused` are the partitions that caused the error."""
 

@@ -3,20 +3,20 @@
 Members that keep partitions through a rebalance do not fetch committed offsets. So the rewound
 partitions are left out of one generation and assigned again in the next one:
 
-| Members | The leader's sync is stored |
+| Members | The leader's SyncGroup is stored |
 |---|---|
-| say that they keep nothing (eager) | as it is: the rewind's end |
-| name partitions that are rewound as theirs (KIP-429) | without these, and there is another one |
-| cannot say (subscriptions of version 0) | the same, until each has been in such a generation |
-| and that fails | as it is, without those members: they are removed |
+| have no owned partitions (eager) | unchanged: the end of the rewind |
+| own rewound partitions (KIP-429) | without these partitions, then another rebalance |
+| cannot tell (subscriptions of version 0) | the same, until each was in such a generation |
+| still own them after UNCHANGED_ROUNDS_MAX rebalances | unchanged; these members are removed |
 
-Who cannot say anything is in a generation with its first heartbeat there: kafka-python passes over
-what a SyncGroup has told it, and joins again without a heartbeat, if that came between two polls.
+A member with a subscription of version 0 was in a generation if it has sent a heartbeat in it:
+kafka-python ignores the response of a SyncGroup that arrives between two polls, and joins again
+without a heartbeat.
 
 All of this is soft state: after a load the rounds start again. Called by `live_rewinder`.
 """
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
@@ -31,11 +31,11 @@ UNCHANGED_ROUNDS_MAX: Final = 3
 
 
 class _RoundState(NamedTuple):
-    """How far the members are. `silent` are those that may keep what they do not speak of,
-    `reduced_generation_id` is the newest generation without the partitions, -1 if there was
-    none."""
+    """The progress of the members. `without_field` are those that may own partitions without a
+    field for them in their subscription. `reduced_generation_id` is the newest generation without
+    the partitions, -1 if there was none."""
 
-    silent: frozenset[str]
+    without_field: frozenset[str]
     owners: frozenset[str] = frozenset()
     unchanged_count: int = 0
     reduced_generation_id: int = -1
@@ -54,8 +54,8 @@ class RevocationRounds:
         self._reduced.discard(group_id)
 
     def has_reduced_assignment(self, group_id: str) -> bool:
-        """Whether the newest generation is one without the partitions, of which not all members
-        have heard yet."""
+        """Whether the newest generation is one without the partitions, and not all members have
+        their assignment yet."""
         return group_id in self._reduced
 
     def before_sync(
@@ -66,30 +66,26 @@ class RevocationRounds:
         known = self._rounds.get(group_id)
         if known is None:
             known = _RoundState(owned_partitions.members_without_owned_field(group))
-        silent = frozenset(member for member in known.silent if group.members.get(member))
-        owners = silent | owned_partitions.owners(group, keys)
+        without_field = frozenset(
+            member for member in known.without_field if member in group.members
+        )
+        owners = without_field | owned_partitions.owners(group, keys)
         if not owners:
             self._reduced.discard(group_id)
-            self._rounds[group_id] = known._replace(silent=silent, owners=owners)
+            self._rounds[group_id] = known._replace(without_field=without_field, owners=owners)
             return request
         count = known.unchanged_count + 1 if owners >= known.owners else 0
         reduced = owned_partitions.without_partitions(group, request, keys)
         if reduced is not None and count <= UNCHANGED_ROUNDS_MAX:
             self._reduced.add(group_id)
-            self._rounds[group_id] = _RoundState(silent, owners, count, group.generation_id)
+            self._rounds[group_id] = _RoundState(without_field, owners, count, group.generation_id)
             return reduced
-        self._rounds[group_id] = known._replace(silent=silent, owners=owners)
-        self._remove(group, owners, step)
-        return request
-
-    @staticmethod
-    def _remove(group: ClassicGroup, member_ids: Iterable[str], step: GroupStep) -> None:
-        """Remove members: each gets UNKNOWN_MEMBER_ID and joins as a new member."""
-        for member_id in member_ids:
-            member = group.members.get(member_id)
-            assert member is not None
+        self._rounds[group_id] = known._replace(without_field=without_field, owners=owners)
+        # A removed member gets UNKNOWN_MEMBER_ID and joins as a new member.
+        for member in [member for member in group.members if member.member_id in owners]:
             group.expire(member, f"{REASON}: it keeps partitions that are rewound", step)
         group.rebalance(step, REASON)
+        return request
 
     def after_sync(self, group: ClassicGroup, step: GroupStep) -> None:
         """When all members have the assignment without the partitions, start the next rebalance."""
@@ -104,5 +100,5 @@ class RevocationRounds:
         """A member that sends a heartbeat of a generation has received its assignment there."""
         known = self._rounds.get(request.group_id)
         if known is not None and request.generation_id == known.reduced_generation_id:
-            silent = known.silent - {request.member_id}
-            self._rounds[request.group_id] = known._replace(silent=silent)
+            without_field = known.without_field - {request.member_id}
+            self._rounds[request.group_id] = known._replace(without_field=without_field)

@@ -20,7 +20,7 @@ from odradek.protocol.messages.group_offsets import OffsetCommitRequest
 from odradek.protocol.types import ZERO_UUID
 
 TIMEOUT_MS: Final = 20_000
-"""Then the tool is told to retry: its request.timeout.ms is 30 s."""
+"""Then the tool gets an error that it retries: its request.timeout.ms is 30 s."""
 _OFFSET_MAX: Final = 2**63 - 1
 
 
@@ -35,10 +35,10 @@ def is_rewind(request: OffsetCommitRequest, settings: GroupSettings) -> bool:
 
 
 def rewind_of(request: OffsetCommitRequest, settings: GroupSettings) -> RewindGroup | None:
-    """The rewind that the commit stands for; None if its texts are too long.
+    """The rewind to the offsets of the commit; None if its metadata are too long.
 
-    Offsets are taken as they are, within no log's bounds, as those of any other commit: the answer
-    could not say that another one was set. Below zero is 0, as -1 stands for none here.
+    Offsets are not bounded by the logs, as in any other commit: the response has no field for
+    another offset. A negative offset becomes 0, because -1 means no committed offset in a rewind.
     """
     partitions = [(topic, at) for topic in request.topics for at in topic.partitions]
     limit = settings.offset_metadata_bytes_max
@@ -65,7 +65,7 @@ def rewind_of(request: OffsetCommitRequest, settings: GroupSettings) -> RewindGr
 
 
 def response_to(request: OffsetCommitRequest, rewound: RewindResult) -> CommitResponse:
-    """The commit's answer: all of its offsets are set, or none."""
+    """The response to the commit: all of its offsets are set, or none."""
     error = rewound.error_code
     if error is ErrorCode.REQUEST_TIMED_OUT:
         # The rewind continues, and admin clients retry.

@@ -22,11 +22,11 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_OFFSET, ZERO_UUID, Uuid
 
 _STREAMS_PROTOCOL: Final = "stream"
-"""What the instances of a Kafka Streams application agree on where it is a classic group
+"""The protocol of a Kafka Streams application in a classic group
 (StreamsPartitionAssignor.name)."""
 _STOP_IT_FIRST: Final = (
-    "Its members run a Kafka Streams topology: what they keep in state stores would count the same "
-    "records twice. Stop every instance of the application, rewind the group, reset its state "
+    "Its members run a Kafka Streams topology: their state stores would count the same records "
+    "twice. Stop every instance of the application, rewind the group, reset its state "
     "(KafkaStreams.cleanUp, kafka-streams-application-reset), and start it again."
 )
 
@@ -81,7 +81,7 @@ class RewindPlanner:
         return ErrorCode.NONE, None
 
     def _is_topology_running(self, group_id: str) -> bool:
-        """Whether members keep state stores, as those of Kafka Streams do."""
+        """Whether members run a Kafka Streams topology, which has state stores."""
         if self._is_empty(group_id):
             return False
         group = self._classic.group(group_id)

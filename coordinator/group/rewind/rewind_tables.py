@@ -1,7 +1,7 @@
 """The state of groups' rewinds in the log: pending ones, undo points and snapshots.
 
 Only `replay` changes anything. Bounded per group: UNDO_COUNT_MAX undo points, SNAPSHOT_COUNT_MAX
-snapshots, each of at most MOVE_COUNT_MAX partitions. Called by `rewinding` and `shard`.
+snapshots, each of at most MOVE_COUNT_MAX partitions. Called by `live_rewinder` and `shard`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,11 +26,11 @@ V = TypeVar("V")
 UNDO_COUNT_MAX: Final = 8
 """Rewinds of a group that can be undone, the newest first."""
 KNOWN_ID_COUNT_MAX: Final = 8
-"""Rewinds that are over and still known by their ids, of those that were done and of the others."""
+"""Ids of earlier rewinds that are kept: of the complete ones, and of the cancelled ones."""
 SNAPSHOT_COUNT_MAX: Final = 32
 MOVE_COUNT_MAX: Final = 2_000
-"""Partitions of one rewind or snapshot: their offsets are written in one batch, with what can be
-undone and what was done."""
+"""Partitions of one rewind or snapshot: one batch has their offsets, the undo point and the
+rewind."""
 
 _NOTHING: Final = RewindState()
 
@@ -42,7 +42,7 @@ class RewindTables:
 
     def __init__(self, timeline: Timeline) -> None:
         self._states: TimelineTable[str, RewindState] = TimelineTable(timeline)
-        # Of groups with a rewind under way, which are few: asked for with every command.
+        # Few groups have a pending rewind, and every command looks here.
         self._pending: TimelineTable[str, Rewind] = TimelineTable(timeline)
         self._undo_points: TimelineTable[str, Mapping[int, UndoPoint]] = TimelineTable(timeline)
         self._snapshots: TimelineTable[str, Mapping[str, OffsetSnapshot]] = TimelineTable(timeline)
@@ -52,15 +52,9 @@ class RewindTables:
         group_id = record.group_id
         match record:
             case RewindStateRecord():
-                if record.state is None:
-                    self._states.remove(group_id)
-                else:
-                    self._states.put(group_id, record.state)
                 pending = None if record.state is None else record.state.pending
-                if pending is None:
-                    self._pending.remove(group_id)
-                else:
-                    self._pending.put(group_id, pending)
+                self._states.assign(group_id, record.state)
+                self._pending.assign(group_id, pending)
             case UndoPointRecord():
                 _put(self._undo_points, group_id, record.number, record.point)
             case OffsetSnapshotRecord():
@@ -114,7 +108,4 @@ def _put(table: TimelineTable[str, Mapping[K, V]], group_id: str, key: K, value:
         known.pop(key, None)
     else:
         known[key] = value
-    if known:
-        table.put(group_id, MappingProxyType(known))
-    else:
-        table.remove(group_id)
+    table.assign(group_id, MappingProxyType(known) if known else None)

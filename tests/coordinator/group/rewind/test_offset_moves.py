@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from odradek.coordinator.group.offsets.records import CommittedOffset
+from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.group.rewind.offset_moves import (
     after,
     move_to,
     partitions_of,
-    target_offset,
+    target_record,
     with_previous,
     without_pending,
 )
@@ -64,10 +64,11 @@ def test_a_move_knows_where_it_began() -> None:
 
 
 def test_a_move_to_nowhere_takes_the_offset_away() -> None:
-    assert target_offset(OffsetMove("a", ID, 1, NO_OFFSET), 99) == ("a", 1, None)
-    topic, partition, committed = target_offset(OffsetMove("a", ID, 1, 7, 3, "m"), 99)
-    assert (topic, partition) == ("a", 1)
-    assert committed == CommittedOffset(7, 3, "m", 99, topic_id=ID)
+    removed = target_record("g", OffsetMove("a", ID, 1, NO_OFFSET), 99)
+    assert removed == OffsetCommitRecord("g", "a", 1, None)
+    moved = target_record("g", OffsetMove("a", ID, 1, 7, 3, "m"), 99)
+    expected = CommittedOffset(7, 3, "m", 99, topic_id=ID)
+    assert moved == OffsetCommitRecord("g", "a", 1, expected)
 
 
 def test_partitions_are_told_by_topic() -> None:
