@@ -58,8 +58,9 @@ class ShareStateSummary(NamedTuple):
 
 
 class InitializeShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
-    """Start at `start_offset` (-1: the partition's leader decides), in place of a state of a lower
-    state epoch."""
+    """Start at `start_offset` (-1: the partition's leader decides) and replace a state of a lower
+    state epoch. A second request with the same state epoch, and the same start offset or -1,
+    changes nothing. Errors: FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
 
     key: ShareKey
     state_epoch: int
@@ -70,14 +71,16 @@ class ReadShareState(
     msgspec.Struct, Request[PersistedShareState | ShareStateError], frozen=True, gc=False
 ):
     """Read the state, for the leader of `leader_epoch` (-1: for a reader that is not the leader);
-    leaders of lower epochs are fenced from then on."""
+    leaders of lower epochs are fenced from then on. Errors: INVALID_REQUEST if the state is not
+    initialized, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
 
     key: ShareKey
     leader_epoch: int
 
 
 class WriteShareState(msgspec.Struct, Request[ShareStateError | None], frozen=True, gc=False):
-    """Write a change of the leader; start offset and count -1: unchanged."""
+    """Write a change of the leader; start offset and count -1: unchanged. Errors: as for a read, or
+    FENCED_STATE_EPOCH if the state was replaced: the leader must read it again."""
 
     key: ShareKey
     state_epoch: int

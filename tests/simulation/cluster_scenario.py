@@ -24,7 +24,7 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
 from odradek.cluster.metadata.records import decode_records
 from odradek.cluster.raft.configuration import configuration_of
-from odradek.coordinator.share.requests import ShareKey
+from odradek.coordinator.share.requests import InitializeShareState, ShareKey
 from odradek.coordinator.share.state import ShareState
 from odradek.protocol.errors import ApiError
 from tests.simulation.broker import GROUP_TOPIC, TRANSACTION_TOPIC
@@ -243,7 +243,9 @@ class ClusterScenario:
         for partition in range(self.trouble.partition_count):
             for _ in range(_BEGINNING_MS // 100):
                 states = self.nodes[1].router.shares.states
-                reply = states.initialize(SHARE_GROUP, TOPIC_ID, partition, 1, 0)
+                reply = states.call(
+                    InitializeShareState(ShareKey(SHARE_GROUP, TOPIC_ID, partition), 1, 0)
+                )
                 self.simulation.run(100)
                 with suppress(ApiError):
                     if reply.is_done:

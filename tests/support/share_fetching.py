@@ -15,6 +15,7 @@ from odradek.cluster.controller.commands import (
     ResourceOperations,
 )
 from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.coordinator.share.requests import InitializeShareState, ShareKey
 from odradek.node.bus.reply import drive
 from odradek.node.router.context import RequestContext
 from odradek.node.router.dispatch import HANDLERS
@@ -125,7 +126,9 @@ class ShareFetchHarness(ShareHarness):
 
     def initialise(self, partition: int, *, group: str = GROUP, epoch: int = 1) -> None:
         states = self.services.share_persister
-        self.result(states.initialize(group, self.topic_id, partition, epoch, -1))
+        self.result(
+            states.call(InitializeShareState(ShareKey(group, self.topic_id, partition), epoch, -1))
+        )
 
     def configure(
         self,

@@ -22,6 +22,7 @@ from odradek.cluster.metadata.settings import share_group_settings
 from odradek.coordinator.share.acknowledgements import OffsetBatch
 from odradek.coordinator.share.acquisition import AcquiredRange, AcquireOptions, ReadPosition
 from odradek.coordinator.share.partition import DeadLetterRange, SharePartition, StateWrite
+from odradek.coordinator.share.requests import ReadShareState, ShareKey, WriteShareState
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.fetch_purgatory import FetchPurgatory
 from odradek.node.router.logs import Logs
@@ -277,8 +278,8 @@ class SharePartitions:
 
     async def _load(self, hosted: HostedSharePartition) -> None:
         group_id, place = hosted.key
-        states = self._persister
-        found = await states.read(group_id, *place, hosted.leader_epoch)
+        key = ShareKey(group_id, *place)
+        found = await self._persister.call(ReadShareState(key, hosted.leader_epoch))
         hosted.state_epoch = found.state_epoch
         start_offset = found.start_offset
         if start_offset < 0:
@@ -287,8 +288,8 @@ class SharePartitions:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             start_offset = group_log.initial_offset(hosted.leader_epoch, self._time_of_day_ms())
             # Persisted before the first fetch: the next leader must start at the same offset.
-            await states.write(
-                group_id, *place, hosted.state_epoch, hosted.leader_epoch, start_offset, 0, ()
+            await self._persister.call(
+                WriteShareState(key, hosted.state_epoch, hosted.leader_epoch, start_offset, 0, ())
             )
         hosted.machine = SharePartition(
             start_offset,
@@ -358,14 +359,15 @@ class SharePartitions:
 
     async def _write(self, hosted: HostedSharePartition, write: StateWrite) -> None:
         group_id, place = hosted.key
-        await self._persister.write(
-            group_id,
-            *place,
-            hosted.state_epoch,
-            hosted.leader_epoch,
-            write.start_offset,
-            write.delivery_complete_count,
-            write.batches,
+        await self._persister.call(
+            WriteShareState(
+                ShareKey(group_id, *place),
+                hosted.state_epoch,
+                hosted.leader_epoch,
+                write.start_offset,
+                write.delivery_complete_count,
+                tuple(write.batches),
+            )
         )
 
     def _on_written(

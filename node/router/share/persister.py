@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from odradek.cluster.metadata.image import NO_LEADER
 from odradek.coordinator.share.requests import (
@@ -31,7 +31,7 @@ from odradek.coordinator.share.requests import (
     WriteShareState,
 )
 from odradek.coordinator.share.shard import ShareStateShard
-from odradek.coordinator.share.state_batches import PersisterStateBatch, batches_of, messages_of
+from odradek.coordinator.share.state_batches import batches_of, messages_of
 from odradek.node.bus.reply import Reply, drive, start_coroutine
 from odradek.node.router.backoff import exponential_backoff
 from odradek.node.router.inter_broker_client import InterBrokerClient
@@ -42,6 +42,8 @@ from odradek.protocol.messages import share_state as messages
 from odradek.protocol.types import Request, Uuid
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 TIMEOUT_S: Final = 15.0
 """After this, a call to an unavailable shard fails. The failover of a node takes about one second,
@@ -86,52 +88,13 @@ class SharePersister:
         self._outgoing: dict[tuple[int, type, str], list[_PendingCall]] = {}
         self._is_closed = False
 
-    def initialize(
-        self, group_id: str, topic_id: Uuid, partition: int, state_epoch: int, start_offset: int
-    ) -> Reply[None]:
-        """Start at `start_offset` (-1: the leader decides) and replace a state of a lower state
-        epoch. A second call with the same state epoch, and the same start offset or -1, changes
-        nothing. Errors: FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
-        key = ShareKey(group_id, topic_id, partition)
-        return self._call(InitializeShareState(key, state_epoch, start_offset))
-
-    def read(
-        self, group_id: str, topic_id: Uuid, partition: int, leader_epoch: int
-    ) -> Reply[PersistedShareState]:
-        """The whole state. From then on, writes in leader epochs below `leader_epoch` are fenced;
-        -1 fences nobody. Errors: INVALID_REQUEST if the state is not initialized,
-        FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
-        return self._call(ReadShareState(ShareKey(group_id, topic_id, partition), leader_epoch))
-
-    def write(
-        self,
-        group_id: str,
-        topic_id: Uuid,
-        partition: int,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[PersisterStateBatch],
-    ) -> Reply[None]:
-        """Write the leader's decisions; a start offset or count of -1 stays unchanged. The reply
-        comes when the write is committed. Errors: INVALID_REQUEST if the state is not initialized,
-        FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH (the state was replaced: read it again),
-        UNKNOWN_TOPIC_OR_PARTITION."""
-        return self._call(
-            WriteShareState(
-                ShareKey(group_id, topic_id, partition),
-                state_epoch,
-                leader_epoch,
-                start_offset,
-                delivery_complete_count,
-                tuple(batches),
-            )
+    def call(self, request: Request[R | ShareStateError]) -> Reply[R]:
+        """The response of the shard that keeps the state of `request.key`: a ShareStateRequest."""
+        reply: Reply[Any] = Reply()
+        self._dispatch(
+            _PendingCall(cast("ShareStateRequest", request), reply, self._loop.time() + TIMEOUT_S)
         )
-
-    def delete(self, group_id: str, topic_id: Uuid, partition: int) -> Reply[None]:
-        """Delete the state, if there is one."""
-        return self._call(DeleteShareState(ShareKey(group_id, topic_id, partition)))
+        return reply
 
     def summaries(
         self, group_id: str, partitions: Iterable[tuple[Uuid, int]]
@@ -150,10 +113,8 @@ class SharePersister:
         self, group_id: str, partitions: Iterable[tuple[Uuid, int]]
     ) -> dict[tuple[Uuid, int], ShareStateSummary | ErrorCode]:
         replies = {
-            (topic_id, partition): self._call(
-                SummarizeShareState(ShareKey(group_id, topic_id, partition))
-            )
-            for topic_id, partition in dict.fromkeys(partitions)
+            partition: self.call(SummarizeShareState(ShareKey(group_id, *partition)))
+            for partition in dict.fromkeys(partitions)
         }
         summaries: dict[tuple[Uuid, int], ShareStateSummary | ErrorCode] = {}
         for key, reply in replies.items():
@@ -162,11 +123,6 @@ class SharePersister:
             except ApiError as error:
                 summaries[key] = error.code
         return summaries
-
-    def _call(self, request: ShareStateRequest) -> Reply[Any]:
-        reply: Reply[Any] = Reply()
-        self._dispatch(_PendingCall(request, reply, self._loop.time() + TIMEOUT_S))
-        return reply
 
     def _dispatch(self, call: _PendingCall) -> None:
         coordinator = self._share_coordinator

@@ -17,6 +17,7 @@ from odradek.coordinator.group.share.requests import (
     StatesInitialized,
     StatesRestarted,
 )
+from odradek.coordinator.share.requests import DeleteShareState, InitializeShareState, ShareKey
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.share.persister import SharePersister
@@ -69,13 +70,18 @@ class ShareStateEffects:
         if isinstance(effect, DeleteStates):
             return {
                 topic_id: {
-                    index: persister.delete(group_id, topic_id, index) for index in sorted(indexes)
+                    index: persister.call(DeleteShareState(ShareKey(group_id, topic_id, index)))
+                    for index in sorted(indexes)
                 }
                 for topic_id, indexes in effect.topics.items()
             }
         return {
             topic_id: {
-                index: persister.initialize(group_id, topic_id, index, effect.state_epoch, offset)
+                index: persister.call(
+                    InitializeShareState(
+                        ShareKey(group_id, topic_id, index), effect.state_epoch, offset
+                    )
+                )
                 for index, offset in partitions.items()
             }
             for topic_id, partitions in effect.topics.items()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.coordinator.share.requests import InitializeShareState, ShareKey
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share import AcknowledgementBatch
@@ -148,7 +149,7 @@ def test_a_state_that_was_begun_anew_is_read_again(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     states = harness.services.share_persister
-    harness.result(states.initialize(GROUP, harness.topic_id, 0, 2, 6))
+    harness.result(states.call(InitializeShareState(ShareKey(GROUP, harness.topic_id, 0), 2, 6)))
     assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.FENCED_STATE_EPOCH
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]
 
@@ -157,7 +158,7 @@ def test_what_others_say_of_the_state_ends_locks(
     harness: ShareFetchHarness, member: ShareFetchMember
 ) -> None:
     states = harness.services.share_persister
-    harness.result(states.initialize(GROUP, harness.topic_id, 0, 2, 6))
+    harness.result(states.call(InitializeShareState(ShareKey(GROUP, harness.topic_id, 0), 2, 6)))
     harness.led.forget(GROUP)
     assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]

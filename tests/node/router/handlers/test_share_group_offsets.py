@@ -7,6 +7,7 @@ import pytest
 
 from odradek.cluster.metadata.features import SHARE_VERSION
 from odradek.cluster.metadata.records import FeatureLevelChanged
+from odradek.coordinator.share.requests import ReadShareState, ShareKey, WriteShareState
 from odradek.node.router.authorizer import AclOperation, ResourceType
 from odradek.node.router.handlers.groups import handle_find_coordinator
 from odradek.node.router.handlers.share_group_offsets import (
@@ -153,8 +154,10 @@ def test_the_lag_is_what_is_committed_and_not_delivered(harness: GroupHarness) -
     harness.append("a", batch_of(9))
     alter(harness, {"a": {0: 2}})
     states, topic_id = harness.services.share_persister, harness.image.topics_by_name["a"].topic_id
-    known = harness.result(states.read("s", topic_id, 0, 0))
-    harness.result(states.write("s", topic_id, 0, known.state_epoch, 0, 3, 4, ()))
+    known = harness.result(states.call(ReadShareState(ShareKey("s", topic_id, 0), 0)))
+    harness.result(
+        states.call(WriteShareState(ShareKey("s", topic_id, 0), known.state_epoch, 0, 3, 4, ()))
+    )
     assert where(describe(harness)) == {("a", 0): (3, 9 - 3 - 4, 0)}
 
 

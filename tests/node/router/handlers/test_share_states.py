@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.coordinator.share.requests import InitializeShareState, ShareKey
 from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.node.router.cooperative_iteration import ITEMS_PER_TURN
 from odradek.node.router.handlers import share_states
@@ -162,7 +163,7 @@ def test_what_no_record_can_hold_is_refused(harness: ShareHarness) -> None:
     # Kafka's strings end at 32,767 octets in a record, and at more in a flexible request.
     group_id = "x" * 40_000
     assert initialize(harness, 0, group_id=group_id) == [ErrorCode.INVALID_REQUEST]
-    reply = harness.here.initialize(group_id, harness.topic_id, 0, 1, 0)
+    reply = harness.here.call(InitializeShareState(ShareKey(group_id, harness.topic_id, 0), 1, 0))
     with pytest.raises(ApiError) as raised:
         harness.result(reply)
     assert raised.value.code == ErrorCode.INVALID_REQUEST

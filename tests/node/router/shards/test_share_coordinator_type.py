@@ -8,7 +8,15 @@ import pytest
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
-from odradek.coordinator.share.requests import ForgetTopicStates, MeasureLog, PersistedShareState
+from odradek.coordinator.share.requests import (
+    ForgetTopicStates,
+    InitializeShareState,
+    MeasureLog,
+    PersistedShareState,
+    ReadShareState,
+    ShareKey,
+    WriteShareState,
+)
 from odradek.coordinator.share.shard import ShareStateShard
 from odradek.node.router.shards.share_coordinator_type import ShareCoordinatorType
 from tests.support.share_harness import GROUP, ShareHarness
@@ -55,13 +63,17 @@ def test_shards_write_as_the_broker_says(harness: ShareHarness) -> None:
 
 def test_shards_hear_of_new_topics(harness: ShareHarness) -> None:
     other = harness.have_topic("other", 2)
-    harness.result(harness.here.initialize(GROUP, other, 0, 1, 0))
-    assert harness.result(harness.here.read(GROUP, other, 0, 0)) == PersistedShareState(1, 0, ())
+    harness.result(harness.here.call(InitializeShareState(ShareKey(GROUP, other, 0), 1, 0)))
+    assert harness.result(
+        harness.here.call(ReadShareState(ShareKey(GROUP, other, 0), 0))
+    ) == PersistedShareState(1, 0, ())
 
 
 def test_deletions_that_were_missed_are_found(harness: ShareHarness) -> None:
     kind = share_type(harness)
-    harness.result(harness.here.initialize(GROUP, harness.topic_id, 0, 1, 0))
+    harness.result(
+        harness.here.call(InitializeShareState(ShareKey(GROUP, harness.topic_id, 0), 1, 0))
+    )
     [shard] = [shard for shard in harness.shards() if len(shard.states)]
     assert kind.missed_topic_deletions(shard, harness.image) is None
     before = harness.image
@@ -91,9 +103,9 @@ def log_of(harness: ShareHarness) -> list[tuple[bytes, bytes | None]]:
 
 def test_the_beginning_of_a_long_log_is_dropped(harness: ShareHarness) -> None:
     name = GROUP, harness.topic_id, 0
-    harness.result(harness.here.initialize(*name, 1, 0))
+    harness.result(harness.here.call(InitializeShareState(ShareKey(*name), 1, 0)))
     for at in range(5):
-        harness.result(harness.here.write(*name, 1, 0, at, 0, ()))
+        harness.result(harness.here.call(WriteShareState(ShareKey(*name), 1, 0, at, 0, ())))
     [host] = [
         host
         for host in harness.shares._hosts.values()
@@ -108,4 +120,6 @@ def test_the_beginning_of_a_long_log_is_dropped(harness: ShareHarness) -> None:
 
     wait_until(is_dropped)
     harness.restart_router()
-    assert harness.result(harness.here.read(*name, 0)) == PersistedShareState(1, 4, ())
+    assert harness.result(
+        harness.here.call(ReadShareState(ShareKey(*name), 0))
+    ) == PersistedShareState(1, 4, ())

@@ -9,6 +9,7 @@ import pytest
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.image import ConfigResourceType
 from odradek.coordinator.share.partition import DeadLetterRange
+from odradek.coordinator.share.requests import ShareKey, WriteShareState
 from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.node.bus.reply import Reply, drive
 from odradek.node.router.metadata_cache import MetadataCache
@@ -223,7 +224,11 @@ def test_what_was_not_told_when_the_leader_died_is_told_by_the_next(
     name = GROUP, harness.topic_id, 0
     states = harness.services.share_persister
     harness.result(
-        states.write(*name, 1, 0, 0, 0, (PersisterStateBatch(0, 0, RecordState.ARCHIVING, 5),))
+        states.call(
+            WriteShareState(
+                ShareKey(*name), 1, 0, 0, 0, (PersisterStateBatch(0, 0, RecordState.ARCHIVING, 5),)
+            )
+        )
     )
     harness.member().fetch(0, max_wait_ms=200)
     wait_for(harness, 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from odradek.cluster.metadata.records import PartitionChanged
 from odradek.coordinator.share.acquisition import AcquireOptions, LogBatch
 from odradek.coordinator.share.partition import SharePartition
+from odradek.coordinator.share.requests import WriteShareState
 from odradek.node.bus.reply import Reply
 from odradek.node.router.share.persister import SharePersister
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import Request
 from tests.support.share_fetching import ACCEPT, RELEASE, ShareFetchHarness, batch, ranges
 from tests.support.share_harness import GROUP, TOPIC
 from tests.support.stores import batch_of
@@ -36,14 +39,13 @@ class Failing:
         self._states = states
         self._code = code
         self.failures_left = count
-        self.read = states.read
         self.close = states.close
 
-    def write(self, *arguments: object) -> Reply[None]:
-        if not self.failures_left:
-            return self._states.write(*arguments)  # type: ignore[arg-type]  # as they came
+    def call(self, request: Request[Any]) -> Reply[Any]:
+        if not isinstance(request, WriteShareState) or not self.failures_left:
+            return self._states.call(request)
         self.failures_left -= 1
-        reply: Reply[None] = Reply()
+        reply: Reply[Any] = Reply()
         reply.fail(ApiError(self._code))
         return reply
 

@@ -8,8 +8,13 @@ import pytest
 
 from odradek.coordinator.share.requests import (
     NO_STATE_SUMMARY,
+    DeleteShareState,
+    InitializeShareState,
     PersistedShareState,
+    ReadShareState,
+    ShareKey,
     ShareStateSummary,
+    WriteShareState,
 )
 from odradek.coordinator.share.state_batches import PersisterStateBatch, RecordState
 from odradek.node.router.share.persister import SharePersister
@@ -46,11 +51,13 @@ def refusal(harness: ShareHarness, *reply: object) -> ErrorCode:
 
 
 def test_what_is_written_is_read(harness: ShareHarness, states: SharePersister) -> None:
-    name = GROUP, harness.topic_id, 1
-    harness.result(states.initialize(*name, 1, 0))
-    assert harness.result(states.read(*name, 0)) == PersistedShareState(1, 0, ())
-    harness.result(states.write(*name, 1, 0, 2, 3, BATCHES))
-    assert harness.result(states.read(*name, 0)) == PersistedShareState(1, 2, BATCHES)
+    name = ShareKey(GROUP, harness.topic_id, 1)
+    harness.result(states.call(InitializeShareState(name, 1, 0)))
+    assert harness.result(states.call(ReadShareState(name, 0))) == PersistedShareState(1, 0, ())
+    harness.result(states.call(WriteShareState(name, 1, 0, 2, 3, BATCHES)))
+    assert harness.result(states.call(ReadShareState(name, 0))) == PersistedShareState(
+        1, 2, BATCHES
+    )
     expected = {
         (harness.topic_id, 1): ShareStateSummary(1, 0, 2, 3),
         (harness.topic_id, 2): NO_STATE_SUMMARY,
@@ -59,31 +66,36 @@ def test_what_is_written_is_read(harness: ShareHarness, states: SharePersister) 
         harness.result(states.summaries(GROUP, [(harness.topic_id, 1), (harness.topic_id, 2)]))
         == expected
     )
-    harness.result(states.delete(*name))
-    assert refusal(harness, states.read(*name, 0)) == ErrorCode.INVALID_REQUEST
+    harness.result(states.call(DeleteShareState(name)))
+    assert refusal(harness, states.call(ReadShareState(name, 0))) == ErrorCode.INVALID_REQUEST
 
 
 def test_both_nodes_see_the_same(harness: ShareHarness) -> None:
-    name = GROUP, harness.topic_id, 0
-    harness.result(harness.there.initialize(*name, 1, 5))
-    harness.result(harness.here.write(*name, 1, 0, 6, 0, BATCHES[1:]))
-    assert harness.result(harness.there.read(*name, 0)) == PersistedShareState(1, 6, BATCHES[1:])
+    name = ShareKey(GROUP, harness.topic_id, 0)
+    harness.result(harness.there.call(InitializeShareState(name, 1, 5)))
+    harness.result(harness.here.call(WriteShareState(name, 1, 0, 6, 0, BATCHES[1:])))
+    assert harness.result(harness.there.call(ReadShareState(name, 0))) == PersistedShareState(
+        1, 6, BATCHES[1:]
+    )
 
 
 def test_refusals_are_handed_on_with_their_words(
     harness: ShareHarness, states: SharePersister
 ) -> None:
-    name = GROUP, harness.topic_id, 1
-    harness.result(states.initialize(*name, 2, 0))
-    harness.result(states.read(*name, 4))
-    assert refusal(harness, states.read(*name, 3)) == ErrorCode.FENCED_LEADER_EPOCH
-    assert refusal(harness, states.write(*name, 2, 3, 1, 0, ())) == ErrorCode.FENCED_LEADER_EPOCH
+    name = ShareKey(GROUP, harness.topic_id, 1)
+    harness.result(states.call(InitializeShareState(name, 2, 0)))
+    harness.result(states.call(ReadShareState(name, 4)))
+    assert refusal(harness, states.call(ReadShareState(name, 3))) == ErrorCode.FENCED_LEADER_EPOCH
+    assert (
+        refusal(harness, states.call(WriteShareState(name, 2, 3, 1, 0, ())))
+        == ErrorCode.FENCED_LEADER_EPOCH
+    )
     with pytest.raises(ApiError, match="state epoch is 2") as raised:
-        harness.result(states.write(*name, 1, 4, 1, 0, ()))
+        harness.result(states.call(WriteShareState(name, 1, 4, 1, 0, ())))
     assert raised.value.code == ErrorCode.FENCED_STATE_EPOCH
-    stranger = GROUP, b"\1" * 16, 0
+    stranger = ShareKey(GROUP, b"\1" * 16, 0)
     expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert refusal(harness, states.initialize(*stranger, 1, 0)) == expected
+    assert refusal(harness, states.call(InitializeShareState(stranger, 1, 0))) == expected
     assert harness.result(states.summaries(GROUP, [stranger[1:]])) == {stranger[1:]: expected}
 
 
@@ -93,12 +105,12 @@ def test_nothing_asked_is_nothing_answered(harness: ShareHarness) -> None:
 
 def test_one_turns_writes_travel_together(harness: ShareHarness) -> None:
     other = harness.have_topic("other", 2, 2)
-    names = [(GROUP, topic, at) for at in (1, 0) for topic in (harness.topic_id, other)]
+    names = [ShareKey(GROUP, topic, at) for at in (1, 0) for topic in (harness.topic_id, other)]
     for name in names:
-        harness.result(harness.there.initialize(*name, 1, 0))
+        harness.result(harness.there.call(InitializeShareState(name, 1, 0)))
     harness.passage.asked.clear()
     replies = [
-        harness.there.write(*name, 1, 0, at, -1, ())
+        harness.there.call(WriteShareState(name, 1, 0, at, -1, ()))
         for at, name in enumerate([*names, *names], start=1)
     ]
     for reply in replies:
@@ -108,53 +120,64 @@ def test_one_turns_writes_travel_together(harness: ShareHarness) -> None:
     # Two writes of one share-partition stay two, in their order.
     assert sum(len(topic.partitions) for topic in request.topics) == 8
     for at, name in enumerate(names, start=5):
-        assert harness.result(harness.there.read(*name, 0)).start_offset == at
+        assert harness.result(harness.there.call(ReadShareState(name, 0))).start_offset == at
 
 
 def test_the_topic_is_made_when_it_is_first_needed(tmp_path: Path) -> None:
     with ShareHarness(tmp_path, has_states=False) as harness:
-        name = GROUP, harness.topic_id, 1
-        first, second = harness.here.initialize(*name, 1, 0), harness.there.initialize(*name, 1, 0)
+        name = ShareKey(GROUP, harness.topic_id, 1)
+        first, second = (
+            harness.here.call(InitializeShareState(name, 1, 0)),
+            harness.there.call(InitializeShareState(name, 1, 0)),
+        )
         harness.result(first)
         harness.result(second)
-        assert harness.result(harness.here.read(*name, 0)) == PersistedShareState(1, 0, ())
+        assert harness.result(harness.here.call(ReadShareState(name, 0))) == PersistedShareState(
+            1, 0, ()
+        )
 
 
 def test_a_request_that_is_lost_is_asked_again(harness: ShareHarness) -> None:
-    name = GROUP, harness.topic_id, 1
+    name = ShareKey(GROUP, harness.topic_id, 1)
     harness.passage.lost_requests = 3
-    harness.result(harness.there.initialize(*name, 1, 0))
+    harness.result(harness.there.call(InitializeShareState(name, 1, 0)))
     assert len(harness.passage.asked) == 4
 
 
 def test_an_answer_that_is_lost_does_no_harm(harness: ShareHarness) -> None:
-    name = GROUP, harness.topic_id, 1
+    name = ShareKey(GROUP, harness.topic_id, 1)
     harness.passage.lost_answers = 2
-    harness.result(harness.there.initialize(*name, 1, 0))
+    harness.result(harness.there.call(InitializeShareState(name, 1, 0)))
     harness.passage.lost_answers = 2
-    harness.result(harness.there.write(*name, 1, 0, 2, 3, BATCHES))
+    harness.result(harness.there.call(WriteShareState(name, 1, 0, 2, 3, BATCHES)))
     harness.passage.lost_answers = 1
-    assert harness.result(harness.there.read(*name, 2)) == PersistedShareState(1, 2, BATCHES)
+    assert harness.result(harness.there.call(ReadShareState(name, 2))) == PersistedShareState(
+        1, 2, BATCHES
+    )
     assert [type(request) for request in harness.passage.asked[-2:]] == [
         ReadShareGroupStateRequest
     ] * 2
 
 
 def test_what_was_acknowledged_outlives_the_router(harness: ShareHarness) -> None:
-    name = GROUP, harness.topic_id, 2
-    harness.result(harness.there.initialize(*name, 1, 0))
-    harness.result(harness.there.write(*name, 1, 0, 2, 3, BATCHES))
+    name = ShareKey(GROUP, harness.topic_id, 2)
+    harness.result(harness.there.call(InitializeShareState(name, 1, 0)))
+    harness.result(harness.there.call(WriteShareState(name, 1, 0, 2, 3, BATCHES)))
     harness.restart_router()
     # Asked while the shard loads.
-    assert harness.result(harness.there.read(*name, 0)) == PersistedShareState(1, 2, BATCHES)
-    assert harness.result(harness.here.read(*name, 0)) == PersistedShareState(1, 2, BATCHES)
+    assert harness.result(harness.there.call(ReadShareState(name, 0))) == PersistedShareState(
+        1, 2, BATCHES
+    )
+    assert harness.result(harness.here.call(ReadShareState(name, 0))) == PersistedShareState(
+        1, 2, BATCHES
+    )
 
 
 def test_a_worker_that_is_away_is_waited_for(harness: ShareHarness, states: SharePersister) -> None:
-    name = GROUP, harness.topic_id, 0
-    harness.result(states.initialize(*name, 1, 0))
+    name = ShareKey(GROUP, harness.topic_id, 0)
+    harness.result(states.call(InitializeShareState(name, 1, 0)))
     harness.bus.is_away = True
-    reply = states.write(*name, 1, 0, 2, 3, BATCHES)
+    reply = states.call(WriteShareState(name, 1, 0, 2, 3, BATCHES))
     harness.turn_loop(0.05)
     assert not reply.is_done
     harness.bus.come_back()
@@ -162,19 +185,22 @@ def test_a_worker_that_is_away_is_waited_for(harness: ShareHarness, states: Shar
 
 
 def test_nobody_is_asked_any_more_at_the_end(harness: ShareHarness) -> None:
-    name = GROUP, harness.topic_id, 1
+    name = ShareKey(GROUP, harness.topic_id, 1)
     harness.passage.lost_requests = 1_000
-    reply = harness.there.initialize(*name, 1, 0)
+    reply = harness.there.call(InitializeShareState(name, 1, 0))
     harness.turn_loop(0.02)
     harness.there.close()
     assert refusal(harness, reply) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_deleted_topic_is_forgotten(harness: ShareHarness) -> None:
-    name = GROUP, harness.topic_id, 1
-    harness.result(harness.here.initialize(*name, 1, 0))
+    name = ShareKey(GROUP, harness.topic_id, 1)
+    harness.result(harness.here.call(InitializeShareState(name, 1, 0)))
     harness.drop_topic(TOPIC)
-    assert refusal(harness, harness.here.read(*name, 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (
+        refusal(harness, harness.here.call(ReadShareState(name, 0)))
+        == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
     harness.restart_router()
     harness.loop.run_until_complete(asyncio.sleep(0.05))
     assert not any(len(shard.states) for shard in harness.shards())
@@ -183,7 +209,7 @@ def test_a_deleted_topic_is_forgotten(harness: ShareHarness) -> None:
 def test_a_partition_that_is_not_there_is_not_waited_for(
     harness: ShareHarness, states: SharePersister
 ) -> None:
-    reply = states.read(GROUP, harness.topic_id, 99, 0)
+    reply = states.call(ReadShareState(ShareKey(GROUP, harness.topic_id, 99), 0))
     harness.turn_loop(0.2)
     assert reply.is_done
     assert refusal(harness, reply) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -14,6 +14,7 @@ from odradek.coordinator.group.share.requests import (
     StatesInitialized,
     StatesRestarted,
 )
+from odradek.coordinator.share.requests import DeleteShareState, InitializeShareState
 from odradek.node.bus.reply import Reply
 from odradek.node.router.shards.coordinator_type import EffectContext
 from odradek.node.router.share.persister import SharePersister
@@ -21,7 +22,6 @@ from odradek.node.router.share.sessions import TopicIdPartition
 from odradek.node.router.share.state_effects import ShareStateEffect, ShareStateEffects
 from odradek.node.router.share.state_reload import ShareStateReloader
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.types import Uuid
 
 T = bytes(range(16))
 AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -40,16 +40,12 @@ class Desk:
             cast("SharePersister", self), cast("ShareStateReloader", self)
         )
 
-    def initialize(
-        self, group_id: str, topic_id: Uuid, partition: int, state_epoch: int, start_offset: int
-    ) -> Reply[None]:
+    def call(self, request: InitializeShareState | DeleteShareState) -> Reply[None]:
         reply: Reply[None] = Reply()
-        self.asked["make", group_id, topic_id, partition, state_epoch, start_offset] = reply
-        return reply
-
-    def delete(self, group_id: str, topic_id: Uuid, partition: int) -> Reply[None]:
-        reply: Reply[None] = Reply()
-        self.asked["delete", group_id, topic_id, partition] = reply
+        if isinstance(request, InitializeShareState):
+            self.asked["make", *request.key, request.state_epoch, request.start_offset] = reply
+        else:
+            self.asked["delete", *request.key] = reply
         return reply
 
     async def reload_on_leaders(
