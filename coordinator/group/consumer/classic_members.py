@@ -21,7 +21,7 @@ from typing import Final
 from odradek.coordinator.group.classic.group import join_error
 from odradek.coordinator.group.classic.join_group import generated_member_id
 from odradek.coordinator.group.classic.members import Protocols, protocols_of, rebalance_timeout_of
-from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.group import REJOIN, SYNC, ConsumerGroup
 from odradek.coordinator.group.consumer.heartbeats import Resolved, maybe_reconcile, update_member
 from odradek.coordinator.group.consumer.migration import assignment_bytes, by_id
 from odradek.coordinator.group.consumer.records import ClassicMemberMetadata, ConsumerGroupMember
@@ -35,7 +35,7 @@ from odradek.coordinator.group.modern.heartbeats import (
 )
 from odradek.coordinator.group.modern.records import MemberState
 from odradek.coordinator.group.step import GroupStep
-from odradek.coordinator.outcome import Command, TimerKey
+from odradek.coordinator.outcome import Command
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolSubscription,
@@ -83,16 +83,16 @@ def join(
         topic_names=tuple(sorted(set(subscription.topics))),
         rebalance_timeout_ms=rebalance_timeout_of(command, request),
         server_assignor=known.server_assignor,
-        classic=ClassicMemberMetadata(request.session_timeout_ms, protocols),
+        classic=ClassicMemberMetadata.of(request.session_timeout_ms, protocols),
     )
     goal = update_member(group, resolved, member, None, step)
     owned = by_id(subscription.owned_partitions, step.topics)
     current = maybe_reconcile(group, resolved, member, goal, owned, step)
     group.awaiting_rejoin.discard(member_id)
-    step.cancel_timer(_rejoin_key(group, member_id))
+    step.cancel_timer(group.member_key(REJOIN, member_id))
     schedule_session_timeout(group, member_id, member, step)
     deadline_ms = step.now_ms + member.rebalance_timeout_ms
-    step.set_timer(_sync_key(group, member_id), deadline_ms)
+    step.set_timer(group.member_key(SYNC, member_id), deadline_ms)
     if not has_owned_partitions(protocols[0][1]):
         group.awaiting_sync.add(member_id)
     response = JoinGroupResponse(
@@ -116,7 +116,7 @@ def _subscription(
     if group.classic_count:
         for _, member in group.members():
             if member.classic is not None:
-                common &= {name for name, _ in member.classic.protocols}
+                common &= {protocol.name for protocol in member.classic.protocols}
     if not common:
         raise refusal
     try:
@@ -148,23 +148,13 @@ def _member(
     return member, member.classic
 
 
-def _rejoin_key(group: ConsumerGroup, member_id: str) -> TimerKey:
-    """The timer that ends the wait for a classic member to join again."""
-    return ("member-rejoin", group.group_id, member_id)
-
-
-def _sync_key(group: ConsumerGroup, member_id: str) -> TimerKey:
-    """The timer that ends the wait for a classic member to sync."""
-    return ("member-sync", group.group_id, member_id)
-
-
 def _schedule_rejoin_timeout(
     group: ConsumerGroup, member_id: str, member: ConsumerGroupMember, step: GroupStep
 ) -> None:
     if member_id not in group.awaiting_rejoin:
         group.awaiting_rejoin.add(member_id)
         deadline_ms = step.now_ms + member.rebalance_timeout_ms
-        step.set_timer(_rejoin_key(group, member_id), deadline_ms)
+        step.set_timer(group.member_key(REJOIN, member_id), deadline_ms)
 
 
 def sync(group: ConsumerGroup, request: SyncGroupRequest, step: GroupStep) -> SyncGroupResponse:
@@ -174,7 +164,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, step: GroupStep) -> Sy
     current = group.current(member_id)
     if request.generation_id != current.member_epoch:
         raise ApiError(ErrorCode.ILLEGAL_GENERATION)
-    protocol_name = classic.protocols[0][0]
+    protocol_name = classic.protocols[0].name
     if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.protocol_name not in (None, protocol_name):
@@ -184,7 +174,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, step: GroupStep) -> Sy
     if is_behind and current.state is not MemberState.UNREVOKED:
         _schedule_rejoin_timeout(group, member_id, member, step)
         raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
-    step.cancel_timer(_sync_key(group, member_id))
+    step.cancel_timer(group.member_key(SYNC, member_id))
     group.awaiting_sync.discard(member_id)
     schedule_session_timeout(group, member_id, member, step)
     return SyncGroupResponse(

@@ -33,6 +33,11 @@ RACK: Final[MemberAttribute] = ("rack", "")
 UNKNOWN_CONNECTION: Final = -1
 """No connection of this router's."""
 
+REJOIN: Final = "member-rejoin"
+"""The timer of a classic member that must send JoinGroup."""
+SYNC: Final = "member-sync"
+"""The timer of a classic member that must send SyncGroup."""
+
 
 class ConsumerGroup(
     ModernGroup[ConsumerGroupMember, Partitions, ConsumerCurrentAssignment, GroupEpoch]
@@ -52,11 +57,7 @@ class ConsumerGroup(
     unit = "partitions"
     records = CONSUMER_RECORDS
     timers = ModernTimers(
-        "member-session",
-        "assignment",
-        "member-revocation",
-        ("member-rejoin", "member-sync"),
-        own="downgrade",
+        "member-session", "assignment", "member-revocation", (REJOIN, SYNC), own="downgrade"
     )
     settings_of = staticmethod(GroupSettings.consumer_of)
     first_epoch = GroupEpoch(0)

@@ -20,7 +20,7 @@ from odradek.coordinator.group.classic.leave_group import SEVERAL_MEMBERS_SINCE
 from odradek.coordinator.group.classic.records import GroupMetadataRecord
 from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
 from odradek.coordinator.group.consumer import classic_members, heartbeats
-from odradek.coordinator.group.consumer.group import UNKNOWN_CONNECTION, ConsumerGroup
+from odradek.coordinator.group.consumer.group import REJOIN, UNKNOWN_CONNECTION, ConsumerGroup
 from odradek.coordinator.group.consumer.migration import (
     can_upgrade,
     classic_generation_of,
@@ -291,7 +291,7 @@ class ConsumerGroups(GroupType[ConsumerGroup]):
         member = group.member(member_id)
         if member is None or member.classic is None:
             return None
-        what = "join again" if timer == "member-rejoin" else "ask for its assignment"
+        what = "join again" if timer == REJOIN else "ask for its assignment"
         return f"did not {what} in time"
 
     def _fire_own(self, group: ConsumerGroup, step: GroupStep) -> None:

@@ -97,7 +97,7 @@ def _consumer_member(member: ClassicGroupMember) -> ConsumerGroupMember:
         client_host=member.client_host,
         topic_names=tuple(sorted(set(subscription.topics))),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        classic=ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
+        classic=ClassicMemberMetadata.of(member.session_timeout_ms, member.protocols),
     )
 
 
@@ -149,7 +149,7 @@ def classic_generation_of(
                 client_host=member.client_host,
                 rebalance_timeout_ms=member.rebalance_timeout_ms,
                 session_timeout_ms=member.classic.session_timeout_ms,
-                subscription=dict(member.classic.protocols)[protocol_name],
+                subscription=member.classic.by_name()[protocol_name],
                 assignment=assignment_bytes(group.current(member_id), topics),
             )
         )
@@ -165,5 +165,5 @@ def classic_generation_of(
 
 def _common_protocol(members: list[ConsumerGroupMember]) -> str:
     """The first member's favourite of those that all know; joining has seen to it that one is."""
-    offers = [dict(member.classic.protocols) for member in members if member.classic is not None]
+    offers = [member.classic.by_name() for member in members if member.classic is not None]
     return next(name for name in offers[0] if all(name in offer for offer in offers))

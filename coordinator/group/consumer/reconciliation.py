@@ -3,13 +3,11 @@
 A member holds each partition with the member epoch in which it was given to it (KIP-1251).
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from odradek.coordinator.group.consumer.records import NO_PARTITION_EPOCHS, PartitionEpochs
-from odradek.coordinator.group.modern.reconciliation import IsFree
+from odradek.coordinator.group.modern.reconciliation import IsFree, add_free_epochs, split_epochs
 from odradek.coordinator.group.topics import Partitions
-from odradek.protocol.types import Uuid
 
 
 class PartitionUnit:
@@ -21,18 +19,7 @@ class PartitionUnit:
         self, assigned: PartitionEpochs, target: Partitions
     ) -> tuple[PartitionEpochs, PartitionEpochs]:
         """See AssignmentUnit."""
-        kept: dict[Uuid, Mapping[int, int]] = {}
-        lost: dict[Uuid, Mapping[int, int]] = {}
-        for topic_id, epochs in assigned.items():
-            wanted = target.get(topic_id, frozenset())
-            if wanted.issuperset(epochs):
-                kept[topic_id] = epochs
-                continue
-            stay = {index: since for index, since in epochs.items() if index in wanted}
-            if stay:
-                kept[topic_id] = stay
-            lost[topic_id] = {index: epochs[index] for index in epochs if index not in wanted}
-        return kept, lost
+        return split_epochs(assigned, target)
 
     def owns_any(self, owned: Partitions | None, held: PartitionEpochs) -> bool:
         """See AssignmentUnit."""
@@ -55,21 +42,7 @@ class PartitionUnit:
         self, kept: PartitionEpochs, target: Partitions, target_epoch: int, is_free: IsFree
     ) -> tuple[PartitionEpochs, bool]:
         """See AssignmentUnit."""
-        assigned = dict(kept)
-        is_complete = True
-        for topic_id, wanted in target.items():
-            mine = assigned.get(topic_id, {})
-            if len(wanted) == len(mine):
-                continue
-            free = {
-                index: target_epoch
-                for index in wanted
-                if index not in mine and is_free(topic_id, index)
-            }
-            is_complete = is_complete and len(mine) + len(free) == len(wanted)
-            if free:
-                assigned[topic_id] = {**mine, **free}
-        return assigned, is_complete
+        return add_free_epochs(kept, target, target_epoch, is_free)
 
 
 PARTITIONS: Final = PartitionUnit()

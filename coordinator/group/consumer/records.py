@@ -5,7 +5,8 @@ Values are immutable, their mappings are never written to. Called by `records`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import starmap
 from typing import Final, TypeAlias
 
 import msgspec
@@ -28,9 +29,9 @@ from odradek.coordinator.group.modern.records import (
 )
 from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.record_serde import RecordFormat, SchemaValue
+from odradek.protocol.messages.groups import JoinGroupRequestProtocol
 from odradek.protocol.schema import (
     array,
-    binary,
     int8,
     int32,
     int64,
@@ -47,12 +48,30 @@ PartitionEpochs: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 NO_PARTITION_EPOCHS: Final[PartitionEpochs] = {}
 
 
+class ClassicProtocol(msgspec.Struct, frozen=True, gc=False):
+    """An assignor that a classic member supports, with its subscription bytes for it."""
+
+    name: str
+    metadata: bytes
+
+
 class ClassicMemberMetadata(msgspec.Struct, frozen=True, gc=False):
-    """What a member is that speaks the classic protocol: its session, and its subscription bytes
-    by assignor, the favourite first."""
+    """The session and the protocols of a member that speaks the classic protocol, the preferred
+    protocol first."""
 
     session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
+    protocols: tuple[ClassicProtocol, ...]
+
+    @classmethod
+    def of(
+        cls, session_timeout_ms: int, protocols: Iterable[tuple[str, bytes]]
+    ) -> ClassicMemberMetadata:
+        """Of names and metadata."""
+        return cls(session_timeout_ms, tuple(starmap(ClassicProtocol, protocols)))
+
+    def by_name(self) -> dict[str, bytes]:
+        """The subscription bytes by the assignor's name."""
+        return {protocol.name: protocol.metadata for protocol in self.protocols}
 
 
 class ConsumerGroupMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -131,15 +150,9 @@ class _EpochValue:
 
 
 @struct
-class _ClassicProtocol:
-    name: str = string()
-    metadata: bytes = binary()
-
-
-@struct
 class _ClassicMember:
     session_timeout_ms: int = int32()
-    protocols: list[_ClassicProtocol] = array(_ClassicProtocol)
+    protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
 
 
 @struct
@@ -182,39 +195,6 @@ class _RegexValue:
     topic_names: list[str] = array(string)
     version: int = int64()
     timestamp_ms: int = int64()
-
-
-def _member_value(member: ConsumerGroupMember) -> object:
-    """What the encoder reads: the member itself, unless it is a classic one."""
-    classic = member.classic
-    if classic is None:
-        return member
-    protocols = [_ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols]
-    value = {name: getattr(member, name) for name in member.__struct_fields__}
-    value["classic"] = _ClassicMember(
-        session_timeout_ms=classic.session_timeout_ms, protocols=protocols
-    )
-    return _MemberValue(**value)
-
-
-def _member(read: _MemberValue) -> ConsumerGroupMember:
-    classic = read.classic
-    return ConsumerGroupMember(
-        instance_id=read.instance_id,
-        rack_id=read.rack_id,
-        client_id=read.client_id,
-        client_host=read.client_host,
-        topic_names=tuple(read.topic_names),
-        topic_regex=read.topic_regex,
-        rebalance_timeout_ms=read.rebalance_timeout_ms,
-        server_assignor=read.server_assignor,
-        classic=None
-        if classic is None
-        else ClassicMemberMetadata(
-            classic.session_timeout_ms,
-            tuple((protocol.name, protocol.metadata) for protocol in classic.protocols),
-        ),
-    )
 
 
 class _WrittenTopic(msgspec.Struct, gc=False):
@@ -269,8 +249,7 @@ CONSUMER_FORMATS: Final = (
         ConsumerMemberRecord,
         "ConsumerGroupMemberMetadataValue",
         _MemberValue,
-        _member,
-        _member_value,
+        ConsumerGroupMember,
     ),
     modern_format(
         6, ConsumerTargetEpochRecord, "ConsumerGroupTargetAssignmentMetadataValue", *TARGET_EPOCH

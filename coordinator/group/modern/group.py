@@ -70,17 +70,17 @@ class ModernTimers(NamedTuple):
 
     session: str
     assignment: str
-    revocation: str | None = None
-    """None if members have nothing to revoke."""
+    revocation: str = ""
+    """Empty if members have nothing to revoke."""
     of_members: tuple[str, ...] = ()
     """Of members, only of this type: to be cancelled when a member is gone."""
-    own: str | None = None
-    """Of groups, only of this type."""
+    own: str = ""
+    """Of groups, only of this type; empty if there is none."""
 
     def kinds(self) -> frozenset[str]:
         """All of them."""
         names = (self.session, self.assignment, self.revocation, *self.of_members, self.own)
-        return frozenset(name for name in names if name is not None)
+        return frozenset(filter(None, names))
 
 
 M = TypeVar("M", bound=GroupMember)
@@ -190,7 +190,7 @@ class ModernGroup(Generic[M, T, C, E]):
         member_ids = [member_id for member_id, _ in self._members.items()]
         found: list[Any] = [records.current(group_id, member_id, None) for member_id in member_ids]
         found += (records.target(group_id, member_id, None) for member_id in member_ids)
-        if self.has_target_epoch:
+        if _GROUP in self._target_epochs:
             found.append(records.target_epoch(group_id, None))
         found += (records.member(group_id, member_id, None) for member_id in member_ids)
         found += self._own_tombstones()
@@ -229,11 +229,6 @@ class ModernGroup(Generic[M, T, C, E]):
         """The group epoch that the target assignment was made for."""
         epoch = self._target_epochs.get(_GROUP)
         return self.first_epoch.epoch if epoch is None else epoch.epoch
-
-    @property
-    def has_target_epoch(self) -> bool:
-        """Whether a target assignment was ever made."""
-        return _GROUP in self._target_epochs
 
     @property
     def assigned_at_ms(self) -> int | None:
@@ -308,14 +303,9 @@ class ModernGroup(Generic[M, T, C, E]):
         """After this long without a heartbeat the member is removed."""
         return self.settings_of(settings, self.group_id).session_timeout_ms
 
-    def session_key(self, member_id: str) -> TimerKey:
-        """The timer of a member's session."""
-        return (self.timers.session, self.group_id, member_id)
-
-    def revocation_key(self, member_id: str) -> TimerKey:
-        """The timer that ends the wait for a member to give something up."""
-        assert self.timers.revocation is not None
-        return (self.timers.revocation, self.group_id, member_id)
+    def member_key(self, timer: str, member_id: str) -> TimerKey:
+        """A timer of a member."""
+        return (timer, self.group_id, member_id)
 
     def assignment_key(self) -> TimerKey:
         """The timer of a target assignment that was put off."""
@@ -325,7 +315,7 @@ class ModernGroup(Generic[M, T, C, E]):
         """All timers that a member may have."""
         timers = self.timers
         names = (timers.session, timers.revocation, *timers.of_members)
-        return [(name, self.group_id, member_id) for name in names if name is not None]
+        return [self.member_key(name, member_id) for name in names if name]
 
 
 AnyGroup: TypeAlias = ModernGroup[Any, Any, Any, Any]

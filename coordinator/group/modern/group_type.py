@@ -133,7 +133,7 @@ class GroupType(ABC, Generic[G]):
             schedule_session_timeout(group, member_id, member, step)
             is_revoking = group.current(member_id).state is MemberState.UNREVOKED
             if is_revoking and not group.is_classic(member):
-                key = group.revocation_key(member_id)
+                key = group.member_key(group.timers.revocation, member_id)
                 step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
         if group.epoch > group.target_epoch:
             step.set_timer(group.assignment_key(), step.now_ms)

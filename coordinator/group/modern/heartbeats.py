@@ -250,7 +250,7 @@ def maybe_reconcile(
     step.records.append(group.records.current(group.group_id, resolved.member_id, current))
     # Classic members are waited for by their own timers.
     if not group.is_classic(member):
-        key = group.revocation_key(resolved.member_id)
+        key = group.member_key(group.timers.revocation, resolved.member_id)
         if current.state is MemberState.UNREVOKED:
             step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
         elif before.state is MemberState.UNREVOKED:
@@ -263,7 +263,8 @@ def schedule_session_timeout(
 ) -> None:
     """Restart the member's session timeout."""
     timeout_ms = group.session_timeout_ms(member, step.settings)
-    step.set_timer(group.session_key(member_id), step.now_ms + timeout_ms)
+    key = (group.timers.session, group.group_id, member_id)
+    step.set_timer(key, step.now_ms + timeout_ms)
 
 
 def heartbeat_interval_ms(group: AnyGroup, step: GroupStep, *, is_busy: bool) -> int:
@@ -296,7 +297,7 @@ def leave_static(group: AnyGroup, member_id: str, step: GroupStep) -> None:
         pending_revocation=group.new_current.pending_revocation,
     )
     step.records.append(group.records.current(group.group_id, member_id, left))
-    step.cancel_timer(group.revocation_key(member_id))
+    step.cancel_timer(group.member_key(group.timers.revocation, member_id))
 
 
 def remove_members(

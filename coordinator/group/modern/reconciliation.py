@@ -22,7 +22,7 @@ Invariant: what is returned as assigned is either assigned already or free. Call
 `modern.heartbeats`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -33,6 +33,7 @@ A = TypeVar("A", bound=CurrentAssignment)
 T = TypeVar("T")
 T_in = TypeVar("T_in", contravariant=True)
 H = TypeVar("H")
+K = TypeVar("K")
 
 IsFree: TypeAlias = Callable[..., bool]
 """Whether the member may have something just now: nobody else owns it or has still to give it up.
@@ -59,6 +60,43 @@ class AssignmentUnit(Protocol, Generic[T_in, H]):
 
     def add_free(self, kept: H, target: T_in, target_epoch: int, is_free: IsFree) -> tuple[H, bool]:
         """What is kept with what is free of the rest of the target; whether that is all of it."""
+
+
+def split_epochs(
+    assigned: Mapping[K, Mapping[int, int]], target: Mapping[K, Collection[int]]
+) -> tuple[dict[K, Mapping[int, int]], dict[K, Mapping[int, int]]]:
+    """What the target has of partitions or tasks with epochs, and what it has not."""
+    kept: dict[K, Mapping[int, int]] = {}
+    lost: dict[K, Mapping[int, int]] = {}
+    for key, epochs in assigned.items():
+        wanted = target.get(key, ())
+        stay = {index: since for index, since in epochs.items() if index in wanted}
+        if stay:
+            kept[key] = stay
+        if len(stay) < len(epochs):
+            lost[key] = {index: epochs[index] for index in epochs if index not in wanted}
+    return kept, lost
+
+
+def add_free_epochs(
+    kept: Mapping[K, Mapping[int, int]],
+    target: Mapping[K, Collection[int]],
+    epoch: int,
+    is_free: Callable[[K, int], bool],
+) -> tuple[dict[K, Mapping[int, int]], bool]:
+    """What is kept with what is free of the rest of the target, from `epoch` on; whether that is
+    all of it."""
+    assigned = dict(kept)
+    is_complete = True
+    for key, wanted in target.items():
+        mine = assigned.get(key, {})
+        if len(wanted) == len(mine):
+            continue
+        free = {index: epoch for index in wanted if index not in mine and is_free(key, index)}
+        is_complete = is_complete and len(mine) + len(free) == len(wanted)
+        if free:
+            assigned[key] = {**mine, **free}
+    return assigned, is_complete
 
 
 def is_reconciled_to(current: CurrentAssignment, target_epoch: int) -> bool:
@@ -91,40 +129,23 @@ def reconcile(
         if owned is None or owned != unit.nothing:
             raise FencedMember
         epoch = target_epoch
-    following = _next(current, unit, epoch, target_epoch, target, owned, is_free)
-    return current if following == current else following
-
-
-def _next(
-    current: A,
-    unit: AssignmentUnit[T, Any],
-    epoch: int,
-    target_epoch: int,
-    target: T,
-    owned: T | None,
-    is_free: IsFree,
-) -> A:
     kept, lost = unit.split(current.assigned, target)
     if lost != unit.nothing and unit.owns_any(owned, lost):
-        return msgspec.structs.replace(
-            current,
-            member_epoch=epoch,
-            previous_member_epoch=_previous(current, epoch),
-            state=MemberState.UNREVOKED,
-            assigned=kept,
-            pending_revocation=lost,
-        )
-    assigned, is_complete = unit.add_free(kept, target, target_epoch, is_free)
-    return msgspec.structs.replace(
+        state, assigned = MemberState.UNREVOKED, kept
+    else:
+        epoch, lost = target_epoch, unit.nothing
+        assigned, is_complete = unit.add_free(kept, target, target_epoch, is_free)
+        state = MemberState.STABLE if is_complete else MemberState.UNRELEASED
+    is_same_epoch = epoch == current.member_epoch
+    following = msgspec.structs.replace(
         current,
-        member_epoch=target_epoch,
-        previous_member_epoch=_previous(current, target_epoch),
-        state=MemberState.STABLE if is_complete else MemberState.UNRELEASED,
+        member_epoch=epoch,
+        # With the previous epoch the member may still come: a response may have been lost.
+        previous_member_epoch=(
+            current.previous_member_epoch if is_same_epoch else current.member_epoch
+        ),
+        state=state,
         assigned=assigned,
-        pending_revocation=unit.nothing,
+        pending_revocation=lost,
     )
-
-
-def _previous(current: CurrentAssignment, epoch: int) -> int:
-    """The epoch before this one, with which the member may still come (its answer was lost)."""
-    return current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
+    return current if following == current else following

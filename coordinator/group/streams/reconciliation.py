@@ -5,14 +5,13 @@ been given up by the member that runs it, and no process may have the same task 
 time, because its threads share one state directory.
 """
 
-from collections.abc import Collection
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
-from odradek.coordinator.group.modern.reconciliation import IsFree
+from odradek.coordinator.group.modern.reconciliation import IsFree, add_free_epochs, split_epochs
 from odradek.coordinator.group.streams.records import (
     NO_TASKS_WITH_EPOCHS,
-    TaskEpochs,
     Tasks,
     TasksTuple,
     TasksTupleWithEpochs,
@@ -36,7 +35,7 @@ class TaskUnit:
         self, assigned: TasksTupleWithEpochs, target: TasksTuple
     ) -> tuple[TasksTupleWithEpochs, TasksTupleWithEpochs]:
         """See AssignmentUnit."""
-        kept_active, lost_active = _split_epochs(assigned.active, target.active)
+        kept_active, lost_active = split_epochs(assigned.active, target.active)
         kept_standby, lost_standby = _split(assigned.standby, target.standby)
         kept_warmup, lost_warmup = _split(assigned.warmup, target.warmup)
         return (
@@ -67,33 +66,17 @@ class TaskUnit:
         self, kept: TasksTupleWithEpochs, target: TasksTuple, target_epoch: int, is_free: IsFree
     ) -> tuple[TasksTupleWithEpochs, bool]:
         """See AssignmentUnit."""
-        active = {subtopology: dict(epochs) for subtopology, epochs in kept.active.items()}
-        is_complete = True
-        for subtopology, indexes in target.active.items():
-            mine: Collection[int] = active.get(subtopology, ())
-            for index in sorted(indexes.difference(mine)):
-                if is_free(TaskRole.ACTIVE, subtopology, index):
-                    active.setdefault(subtopology, {})[index] = target_epoch
-                else:
-                    is_complete = False
+        is_active_free = partial(is_free, TaskRole.ACTIVE)
+        active, has_active = add_free_epochs(
+            kept.active, target.active, target_epoch, is_active_free
+        )
         standby, has_standby = _add_free(kept.standby, target.standby, TaskRole.STANDBY, is_free)
         warmup, has_warmup = _add_free(kept.warmup, target.warmup, TaskRole.WARMUP, is_free)
-        is_complete = is_complete and has_standby and has_warmup
+        is_complete = has_active and has_standby and has_warmup
         return TasksTupleWithEpochs(active, standby, warmup), is_complete
 
 
 TASKS: Final = TaskUnit()
-
-
-def _split_epochs(held: TaskEpochs, wanted: Tasks) -> tuple[TaskEpochs, TaskEpochs]:
-    kept: dict[str, dict[int, int]] = {}
-    lost: dict[str, dict[int, int]] = {}
-    for subtopology, epochs in held.items():
-        stay = wanted.get(subtopology, frozenset())
-        for index, since in epochs.items():
-            part = kept if index in stay else lost
-            part.setdefault(subtopology, {})[index] = since
-    return kept, lost
 
 
 def _split(held: Tasks, wanted: Tasks) -> tuple[Tasks, Tasks]:

@@ -27,7 +27,7 @@ from odradek.coordinator.group.records import decode, encode
 from odradek.protocol.errors import ProtocolError
 
 T = bytes(range(16))
-CLASSIC = ClassicMemberMetadata(10_000, (("range", b"\x00\x01"), ("sticky", b"")))
+CLASSIC = ClassicMemberMetadata.of(10_000, (("range", b"\x00\x01"), ("sticky", b"")))
 MEMBER = ConsumerGroupMember(
     instance_id="i",
     rack_id="r",
