@@ -61,7 +61,7 @@ class ClassicGroupScenario:
         return 0 if group is None else len([m for m in group.members if m.member_id != but])
 
     def _phase(self, who: str) -> str:
-        return "others are missing" if self._missing(who) else "nobody else is missing"
+        return "others are missing" if self._missing(who) else "no other member is missing"
 
     def _gone(self, who: str) -> str:
         """What is left when somebody has gone."""
@@ -70,24 +70,24 @@ class ClassicGroupScenario:
         if group.state == "PreparingRebalance":
             if self._missing(who):
                 return "others are missing"
-            return "nobody else is missing" if self._others(who) else "nobody is left"
-        return "others are left" if self._others(who) or group.pending else "nobody is left"
+            return "no other member is missing" if self._others(who) else "no member is left"
+        return "others are left" if self._others(who) or group.pending else "no member is left"
 
     def _anybody(self) -> Iterator[Told]:
         play, group = self.play, self.play.shard.classic.group("g")
         if group is None or len(group.pending) < 2:
             yield "JoinGroup without an id", NOTHING, play.join
-        yield "JoinGroup with an id of nobody", NOTHING, lambda: play.join(STRANGER)
-        yield "SyncGroup of nobody", NOTHING, lambda: play.sync(STRANGER, 1)
-        yield "Heartbeat of nobody", NOTHING, lambda: play.heartbeat_call(STRANGER, 1)
+        yield "JoinGroup with an unknown id", NOTHING, lambda: play.join(STRANGER)
+        yield "SyncGroup of an unknown member", NOTHING, lambda: play.sync(STRANGER, 1)
+        yield "Heartbeat of an unknown member", NOTHING, lambda: play.heartbeat_call(STRANGER, 1)
         yield (
-            "LeaveGroup of nobody",
+            "LeaveGroup of an unknown member",
             NOTHING,
             lambda: leave_classic(play, STRANGER),
         )
         yield "OffsetCommit without a member", NOTHING, lambda: play.commit_call({("t", 0): 1})
         yield (
-            "OffsetCommit of nobody",
+            "OffsetCommit of an unknown member",
             self._offsets(),
             lambda: play.commit_call({("t", 0): 1}, member_id=STRANGER, generation_id=1),
         )
@@ -196,7 +196,7 @@ class ClassicGroupScenario:
                 lambda: play.join(who, instance=instance),
             )
         else:
-            alone = "nobody else is missing" if not self._missing(who) else "others are missing"
+            alone = "no other member is missing" if not self._missing(who) else "others are missing"
             same = f"as before, {alone}" if leads else "as before"
             if group.state == "CompletingRebalance":
                 same = "as before"
@@ -295,17 +295,17 @@ class ClassicGroupScenario:
             if group.state == "PreparingRebalance":
                 joined = any(member.is_joining for member in group.members)
                 missing = self._missing(*group.pending)
-                condition = "others are missing" if missing else "nobody else is missing"
+                condition = "others are missing" if missing else "no other member is missing"
                 if not joined and not missing:
-                    condition = "nobody is left"
+                    condition = "no member is left"
             yield "an id just given is not used", condition, lambda: self._be_silent(*group.pending)
         elif group.state == "PreparingRebalance":
             joined = any(member.is_joining for member in group.members)
-            condition = "some have joined" if joined else "nobody has"
+            condition = "some have joined" if joined else "none has joined"
             yield "the rebalance timeout is over", condition, lambda: self._pass(REBALANCE_MS)
         if group.pending_sync and not group.pending and group.state != "PreparingRebalance":
             waiting = [m for m in group.members if m.member_id not in group.pending_sync]
-            condition = "some have synced" if waiting else "nobody has"
+            condition = "some have synced" if waiting else "none has synced"
             yield "the rebalance timeout is over", condition, lambda: self._pass(REBALANCE_MS)
 
     def _be_silent(self, *silent: str) -> None:

@@ -34,7 +34,7 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.ALTER_CLIENT_QUOTAS,
     ),
-    "A node's controller is registered with its broker, so there is none to unregister alone.": (
+    "A node's controller is registered with its broker, so it cannot be unregistered alone.": (
         ApiKey.UNREGISTER_CONTROLLER,
     ),
     "Metrics of clients (KIP-714) have no receiver here, so clients are not asked for them.": (

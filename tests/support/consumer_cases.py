@@ -99,25 +99,25 @@ class ConsumerGroupScenario:
         else:
             yield (
                 "heartbeat of a new member",
-                "there is no room",
+                "the group is full",
                 lambda: play.beat_call("late", topics=["a"], owned={}, timeout_ms=1),
             )
-        yield "heartbeat that breaks a rule", NOTHING, lambda: play.beat_call("new", 0)
+        yield "heartbeat that is invalid", NOTHING, lambda: play.beat_call("new", 0)
         yield (
             "heartbeat for an assignor that is not offered",
             NOTHING,
             lambda: play.beat_call("new", topics=["a"], owned={}, timeout_ms=1, assignor="mine"),
         )
-        yield "heartbeat of nobody", NOTHING, lambda: play.beat_call(STRANGER, 1)
-        yield "leaving (-1) of nobody", NOTHING, lambda: play.beat_call(STRANGER, -1)
+        yield "heartbeat of an unknown member", NOTHING, lambda: play.beat_call(STRANGER, 1)
+        yield "leaving (-1) of an unknown member", NOTHING, lambda: play.beat_call(STRANGER, -1)
         yield (
-            "stepping out (-2) of nobody",
+            "temporary leave (-2) of an unknown member",
             NOTHING,
             lambda: play.beat_call(STRANGER, -2, instance="unknown"),
         )
         yield "OffsetCommit without a member", NOTHING, lambda: play.commit_call({("a", 0): 1})
         yield (
-            "OffsetCommit of nobody",
+            "OffsetCommit of an unknown member",
             self._offsets(),
             lambda: play.commit_call({("a", 0): 1}, member_id=STRANGER, generation_id=1),
         )
@@ -125,7 +125,7 @@ class ConsumerGroupScenario:
         has_room = count < play.shard.settings.consumer.max_size
         if group is None or group.is_empty or has_room:
             yield (
-                "JoinGroup with an id of nobody",
+                "JoinGroup with an unknown id",
                 NOTHING if group is None or group.is_empty else self._due(),
                 lambda: play.join(f"own-{len(play.calls)}", protocols=readable),
             )
@@ -133,7 +133,7 @@ class ConsumerGroupScenario:
             return
         yield (
             "JoinGroup without an id",
-            "of a consumer" if has_room else "there is no room",
+            "of a consumer" if has_room else "the group is full",
             lambda: play.join(protocols=readable),
         )
         if not group.is_empty:
@@ -142,14 +142,14 @@ class ConsumerGroupScenario:
                 "of another type",
                 lambda: play.join(protocol_type="connect"),
             )
-        yield "SyncGroup of nobody", NOTHING, lambda: play.sync(STRANGER, 1)
-        yield "Heartbeat of nobody", NOTHING, lambda: play.heartbeat_call(STRANGER, 1)
-        yield "LeaveGroup of nobody", NOTHING, lambda: leave_classic(play, STRANGER)
+        yield "SyncGroup of an unknown member", NOTHING, lambda: play.sync(STRANGER, 1)
+        yield "Heartbeat of an unknown member", NOTHING, lambda: play.heartbeat_call(STRANGER, 1)
+        yield "LeaveGroup of an unknown member", NOTHING, lambda: leave_classic(play, STRANGER)
         if not play.shard.offsets.has_any("g"):
             yield "DeleteGroups", NOTHING, self._delete
         yield "the coordinator moves", NOTHING, lambda: play.reload()
         if "a" in group.topic_names():
-            yield "a topic that is read grows", self._due(), self._grow
+            yield "a subscribed topic grows", self._due(), self._grow
         yield "another topic grows", NOTHING, lambda: self._resize("unread")
 
     def _delete(self) -> GroupCall:
@@ -176,21 +176,21 @@ class ConsumerGroupScenario:
         if current.state is MemberState.UNREVOKED:
             if has - shall:
                 return None
-            prefix = "it has given up what it had to, "
+            prefix = "it has revoked everything, "
         elif current.state is MemberState.STABLE and current.member_epoch == group.target_epoch:
-            return "it is where it shall be"
+            return "it has its target"
         elif has - shall:
-            return "it owns what it shall not"
+            return "it owns partitions outside of its target"
         else:
             prefix = ""
         lacks = shall - has
         free = {p for p in lacks if group.is_free_for(member.member_id, *p)}
         at_target = current.member_epoch == group.target_epoch
         if lacks == free:
-            return f"{prefix}what it lacks is free"
+            return f"{prefix}its additions are free"
         if prefix or not at_target or free:
-            return f"{prefix}some of what it lacks is not free"
-        return "nothing of what it lacks is free"
+            return f"{prefix}some of its additions are not free"
+        return "none of its additions is free"
 
     def _member(self, member: Consumer) -> Iterator[Told]:
         group, play = self._group(), self.play
@@ -202,7 +202,7 @@ class ConsumerGroupScenario:
             if self._due() == "assigned at once" and group.epoch == group.target_epoch:
                 yield (
                     "heartbeat of a new member",
-                    "for one that has stepped out",
+                    "for one that left temporarily",
                     lambda: self._replace(member),
                 )
             return
@@ -214,7 +214,7 @@ class ConsumerGroupScenario:
             if self._due() != "assigned at once" or group.epoch == group.target_epoch:
                 yield (
                     "heartbeat of a member",
-                    "it still owns what it must give up",
+                    "it has not revoked its partitions yet",
                     lambda: play.beat_call(who, member.epoch, owned=owned),
                 )
         if instance is None and self._due() == "assigned at once":
@@ -243,17 +243,17 @@ class ConsumerGroupScenario:
         if 0 < current.previous_member_epoch < current.member_epoch:
             yield (
                 "heartbeat of a member",
-                "of its previous epoch, and it owns what is not its own",
+                "of its previous epoch, with partitions that it does not own",
                 lambda: play.beat_call(who, current.previous_member_epoch, owned={"unread": [0]}),
             )
-            if situation == "it is where it shall be":
+            if situation == "it has its target":
                 owned = self._named(current.assigned)
                 yield (
                     "heartbeat of a member",
-                    "of its previous epoch: the answer was lost",
+                    "of its previous epoch: the response was lost",
                     lambda: play.beat_call(who, current.previous_member_epoch, owned=owned),
                 )
-        if situation == "it is where it shall be":
+        if situation == "it has its target":
             yield (
                 "heartbeat of a member",
                 "it joins again",
@@ -268,7 +268,7 @@ class ConsumerGroupScenario:
         if instance is not None:
             yield (
                 "heartbeat of a new member",
-                "its instance id is held",
+                "its instance id is in use",
                 lambda: play.beat_call(
                     "other", topics=["a"], owned={}, timeout_ms=1, instance=instance
                 ),
@@ -279,13 +279,13 @@ class ConsumerGroupScenario:
                 lambda: play.beat_call(STRANGER, 1, instance=instance),
             )
             yield (
-                "stepping out (-2)",
+                "temporary leave (-2)",
                 NOTHING,
                 lambda: play.beat_call(who, -2, instance=instance),
             )
         others = group.member_count - 1
         if not others:
-            left = "nobody is left"
+            left = "no member is left"
         elif group.classic_count == others:
             left = "only classic members are left"
         else:
@@ -344,7 +344,7 @@ class ConsumerGroupScenario:
                 current.state is MemberState.UNRELEASED and not group.is_waiting_for_partitions(who)
             )
         )
-        condition = "there is a step to take" if is_called else "there is none"
+        condition = "a step is due" if is_called else "no step is due"
         yield (
             "Heartbeat of a classic member",
             condition,
@@ -397,13 +397,13 @@ class ConsumerGroupScenario:
             if group.member(member.member_id) is not None and member.epoch > 0
         ]
         if group.state == "Stable" and quiet and not self.classic:
-            left = "others are left" if group.member_count > 1 else "nobody is left"
+            left = "others are left" if group.member_count > 1 else "no member is left"
             yield "a member's session is over", left, lambda: self._be_silent(quiet[0].member_id)
         for member in quiet:
             state = group.current(member.member_id).state
             if state is MemberState.UNREVOKED and not self.classic:
                 yield (
-                    "a member has not given up in time",
+                    "a member's rebalance timeout is over",
                     NOTHING,
                     partial(self._keep, member.member_id),
                 )

@@ -106,11 +106,11 @@ class ShareGroupScenario:
             yield "heartbeat of a new member", condition, lambda: self.ask(self.member())
         else:
             join: Callable[[], GroupCall] = lambda: self._call("late", 0, ["a"])  # noqa: E731
-            yield "heartbeat of a new member", "there is no room", join
-        yield "heartbeat that breaks a rule", NOTHING, lambda: self._call("new")
+            yield "heartbeat of a new member", "the group is full", join
+        yield "heartbeat that is invalid", NOTHING, lambda: self._call("new")
         if count < play.shard.settings.share.max_size:
-            yield "heartbeat of nobody", NOTHING, lambda: self._call(STRANGER, 1)
-        yield "leaving (-1) of nobody", NOTHING, lambda: self._call(STRANGER, -1)
+            yield "heartbeat of an unknown member", NOTHING, lambda: self._call(STRANGER, 1)
+        yield "leaving (-1) of an unknown member", NOTHING, lambda: self._call(STRANGER, -1)
         if group is None:
             return
         yield (
@@ -123,7 +123,11 @@ class ShareGroupScenario:
         yield "another topic grows", NOTHING, lambda: self._resize("unread")
         if "a" in group.topic_names():
             grown = "" if id_of("a") in group.states.deleting else ", states are missing"
-            yield "a topic that is read grows", self._due() + grown, lambda: self._resize("a")
+            yield (
+                "a subscribed topic grows",
+                self._due() + grown,
+                lambda: self._resize("a"),
+            )
 
     def _resize(self, topic: str) -> None:
         self.sizes[topic] += 1
@@ -142,7 +146,7 @@ class ShareGroupScenario:
             known = "it has members" if not group.is_empty else ""
         yield "AlterShareGroupOffsets", begins, lambda: play.alter({"a": {0: 5}}, group=GROUP)
         yield (
-            "AlterShareGroupOffsets of topics that are not there",
+            "AlterShareGroupOffsets of topics that do not exist",
             begins,
             lambda: play.alter({"gone": {0: 5}}, group=GROUP),
         )
@@ -175,7 +179,7 @@ class ShareGroupScenario:
         if not self.play.sent:
             return
         group, first = self._group(), self.play.sent[0]
-        what = "made" if isinstance(first, InitializeStates) else "deleted"
+        what = "initialized" if isinstance(first, InitializeStates) else "deleted"
         rest = NOTHING
         if group is not None:
             rest = "the group has members" if not group.is_empty else "the group has none"
@@ -198,22 +202,22 @@ class ShareGroupScenario:
         if group.epoch > group.target_epoch and self._due() == "assigned at once":
             situation = "an assignment is due"
         elif current.member_epoch == group.target_epoch:
-            situation = "it is where it shall be"
+            situation = "it has its target"
         else:
             situation = "it has a new assignment"
         yield event, situation, lambda: self.ask(member)
-        if situation == "it is where it shall be":
+        if situation == "it has its target":
             again = list(member.topics)
             yield event, "it joins again", lambda: self._hear(member, self._call(who, 0, again))
         yield event, "its epoch is too high", lambda: self._call(who, current.member_epoch + 1)
         if current.previous_member_epoch > 1:
             low = current.previous_member_epoch - 1
             yield event, "its epoch is too low", lambda: self._call(who, low)
-        if situation == "it is where it shall be" and current.previous_member_epoch > 0:
+        if situation == "it has its target" and current.previous_member_epoch > 0:
             before = current.previous_member_epoch
             yield (
                 event,
-                "of its previous epoch: the answer was lost",
+                "of its previous epoch: the response was lost",
                 lambda: self._call(who, before),
             )
         other = "b" if member.topics == ["a"] else "a"
@@ -228,7 +232,7 @@ class ShareGroupScenario:
         yield event, condition, lambda: self._subscribe(member, other)
         others = f"others are left, {self._due()}{self._lacks(left)}"
         if group.member_count == 1:
-            others = f"nobody is left, {self._due()}"
+            others = f"no member is left, {self._due()}"
         yield "leaving (-1)", others, lambda: self._leave(member)
 
     def _lacks(self, names: set[str]) -> str:
@@ -264,7 +268,7 @@ class ShareGroupScenario:
             yield "the assignment interval is over", NOTHING, lambda: play.tick(INTERVAL_MS)
         elif group.epoch == group.target_epoch and not group.states.initializing:
             if group.member_count == 1:
-                yield "a member's session is over", "nobody is left", self._expire
+                yield "a member's session is over", "no member is left", self._expire
             else:
                 yield "a member's session is over", "others are left", self._expire_one
 

@@ -240,18 +240,21 @@ def _readings(kind: RecordSituation) -> Iterator[RecordCase]:
     yield _at(kind, "acquire", _fate(kind) if is_free else NOTHING, RecordScenario.acquire)
     if is_free and not kind.is_last:
         resting = _at(
-            kind, "acquire", "it rests (share.redelivery.delay.ms)", RecordScenario.acquire
+            kind,
+            "acquire",
+            "redelivery is delayed (share.redelivery.delay.ms)",
+            RecordScenario.acquire,
         )
         yield resting._replace(rests_ms=DELAY_MS)
-    yield _at(kind, "the log has nothing there", NOTHING, RecordScenario.is_void)
-    yield _at(kind, "the log begins behind it", NOTHING, RecordScenario.begin_later)
+    yield _at(kind, "the log has no record there", NOTHING, RecordScenario.is_void)
+    yield _at(kind, "the log start moves past it", NOTHING, RecordScenario.begin_later)
 
 
 def _acknowledgements(kind: RecordSituation) -> Iterator[RecordCase]:
     for verdict in AcknowledgeType:
         condition = NOTHING
         if kind.state == "Acquired":
-            condition = "by its holder"
+            condition = "by its member"
             if verdict is AcknowledgeType.RELEASE:
                 condition += f", {_fate(kind)}"
             elif verdict is AcknowledgeType.REJECT:
@@ -271,15 +274,18 @@ def _acknowledgements(kind: RecordSituation) -> Iterator[RecordCase]:
         yield _at(kind, name, condition, by_holder)
         if kind.state == "Acquired":
             yield _at(kind, name, "by another", by_another)
-            yield _at(kind, name, "by its holder, after the lock's end", too_late)
+            yield _at(kind, name, "by its member, after the lock has expired", too_late)
 
 
 def _ends(kind: RecordSituation) -> Iterator[RecordCase]:
     fate = _fate(kind) if kind.state == "Acquired" else NOTHING
-    yield _at(kind, "the lock ends", fate, RecordScenario.let_time_pass)
-    yield _at(kind, "its member is gone", fate, lambda record: record.leave(was_delivered=True))
+    yield _at(kind, "the lock expires", fate, RecordScenario.let_time_pass)
+    yield _at(kind, "its member leaves", fate, lambda record: record.leave(was_delivered=True))
     yield _at(
-        kind, "its member says goodbye", NOTHING, lambda record: record.leave(was_delivered=False)
+        kind,
+        "its member leaves undelivered",
+        NOTHING,
+        lambda record: record.leave(was_delivered=False),
     )
     yield _at(kind, "it is in the dead-letter topic", NOTHING, RecordScenario.bury)
 
@@ -295,25 +301,25 @@ def _writes(kind: RecordSituation) -> Iterator[RecordCase]:
     yield _at(
         kind,
         "it is written",
-        f"{name}, after the lock's end",
+        f"{name}, after the lock has expired",
         lambda record: record.lose_lock(is_done=True),
     )
     yield _at(kind, "it cannot be written", NOTHING, lambda record: record.written(is_done=False))
     yield _at(
         kind,
         "it cannot be written",
-        f"after the lock's end, {_fate(kind)}",
+        f"after the lock has expired, {_fate(kind)}",
         lambda record: record.lose_lock(is_done=False),
     )
     yield _at(
         kind,
         "it cannot be written",
-        f"its member has gone, {_fate(kind)}",
+        f"its member has left, {_fate(kind)}",
         lambda record: record.lose_member(is_done=False),
     )
     yield _at(
         kind,
         "it is written",
-        f"{name}, its member has gone",
+        f"{name}, its member has left",
         lambda record: record.lose_member(is_done=True),
     )

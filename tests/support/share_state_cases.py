@@ -176,12 +176,12 @@ def knowing_cases() -> Iterator[GroupShareStateCase]:
     ]
     for state, make, rest in scenes:
         for event, act in (
-            ("somebody subscribes", lambda scene: scene.ask(scene.member())),
+            ("a member subscribes", lambda scene: scene.ask(scene.member())),
             ("AlterShareGroupOffsets", lambda scene: scene.play.alter({"a": {0: 3}}, group=GROUP)),
             ("DeleteShareGroupOffsets", lambda scene: scene.play.forget("a", group=GROUP)),
             ("DeleteGroups", lambda scene: scene.play.delete_call(GROUP)),
         ):
-            condition = NOTHING if event == "somebody subscribes" else rest
+            condition = NOTHING if event == "a member subscribes" else rest
             yield GroupShareStateCase(TransitionKey(state, event, condition), make, act)
         yield GroupShareStateCase(
             TransitionKey(state, "the topic is deleted", NOTHING), make, _remove_topic
@@ -189,7 +189,7 @@ def knowing_cases() -> Iterator[GroupShareStateCase]:
         yield GroupShareStateCase(
             TransitionKey(state, "the coordinator moves", NOTHING), make, _move
         )
-        made, failed = "its state has been made", "its state could not be made"
+        made, failed = "its state has been initialized", "its state could not be initialized"
         yield GroupShareStateCase(TransitionKey(state, made, NOTHING), make, _then(_on_its_way))
         yield GroupShareStateCase(
             TransitionKey(state, failed, NOTHING), make, _then(_on_its_way, code=FAILURE)
@@ -199,9 +199,9 @@ def knowing_cases() -> Iterator[GroupShareStateCase]:
         yield GroupShareStateCase(
             TransitionKey(state, kept, rest), make, _then(_going, code=FAILURE)
         )
-    again = "a second after that it could not be made"
+    again = "a second after a failed initialization"
     yield GroupShareStateCase(TransitionKey("initializing", again, NOTHING), _failed, _tick)
-    again = "a second after that it could not be deleted"
+    again = "a second after a failed deletion"
     yield GroupShareStateCase(TransitionKey("deleting", again, NOTHING), _kept, _tick)
 
 
@@ -278,7 +278,7 @@ def _beginnings() -> Iterator[DurableShareStateCase]:
         if relation != "not named":
             where = ""
             if relation == "the same":
-                where = ", from where it begins" if start == 10 else ", from somewhere else"
+                where = ", with its start offset" if start == 10 else ", with another start offset"
             yield DurableShareStateCase(
                 TransitionKey("known", "Initialize", f"state epoch {relation}{where}"), begin
             )

@@ -111,15 +111,15 @@ class StreamsGroupScenario:
             condition = self._due() + topics_are
             yield "heartbeat of a new member", condition, lambda: self.ask(self.member())
         else:
-            yield "heartbeat of a new member", "there is no room", lambda: self._join("late")
+            yield "heartbeat of a new member", "the group is full", lambda: self._join("late")
         yield (
-            "heartbeat that breaks a rule",
+            "heartbeat that is invalid",
             NOTHING,
             lambda: play.streams_call("new", plan=PLAN),
         )
         if count < play.shard.settings.streams_of("g").max_size:
             yield (
-                "heartbeat with a topology that makes no sense",
+                "heartbeat with an invalid topology",
                 NOTHING,
                 lambda: play.streams_call("new", plan=topology(subtopology("0")), timeout_ms=1),
             )
@@ -131,16 +131,16 @@ class StreamsGroupScenario:
                         "new", plan=topology(subtopology("9", "in")), timeout_ms=1
                     ),
                 )
-        yield "heartbeat of nobody", NOTHING, lambda: play.streams_call(STRANGER, 1)
-        yield "leaving (-1) of nobody", NOTHING, lambda: play.streams_call(STRANGER, -1)
+        yield "heartbeat of an unknown member", NOTHING, lambda: play.streams_call(STRANGER, 1)
+        yield "leaving (-1) of an unknown member", NOTHING, lambda: play.streams_call(STRANGER, -1)
         yield (
-            "stepping out (-2) of nobody",
+            "temporary leave (-2) of an unknown member",
             NOTHING,
             lambda: play.streams_call(STRANGER, -2, instance="unknown"),
         )
         yield "OffsetCommit without a member", NOTHING, lambda: play.commit_call({("in", 0): 1})
         yield (
-            "OffsetCommit of nobody",
+            "OffsetCommit of an unknown member",
             offsets_of(play, self.state()),
             lambda: play.commit_call({("in", 0): 1}, member_id=STRANGER, generation_id=1),
         )
@@ -158,10 +158,14 @@ class StreamsGroupScenario:
         yield "the coordinator moves", NOTHING, lambda: play.reload()
         if not group.is_empty:
             if "in" in self.sizes:
-                yield "a topic that is read grows", self._due(), lambda: self._resize("in", 1)
-                yield "a topic that is read goes", self._due(), lambda: self._resize("in", None)
+                yield (
+                    "a subscribed topic grows",
+                    self._due(),
+                    lambda: self._resize("in", 1),
+                )
+                yield "a subscribed topic is deleted", self._due(), lambda: self._resize("in", None)
             else:
-                yield "the missing topic comes", self._due(), lambda: self._resize("in", 3)
+                yield "the missing topic is created", self._due(), lambda: self._resize("in", 3)
         yield "another topic grows", NOTHING, lambda: self._resize("unread", 1)
 
     def _delete(self) -> GroupCall:
@@ -193,21 +197,21 @@ class StreamsGroupScenario:
         if current.state is MemberState.UNREVOKED:
             if has - shall:
                 return None
-            prefix = "it has given up what it had to, "
+            prefix = "it has revoked everything, "
         elif current.state is MemberState.STABLE and (current.member_epoch == group.target_epoch):
-            return "it is where it shall be"
+            return "it has its target"
         elif has - shall:
-            return "it has what it shall not"
+            return "it has tasks outside of its target"
         else:
             prefix = ""
         lacks = shall - has
         free = {task for task in lacks if self._is_free(group, member, task)}
         at_target = current.member_epoch == group.target_epoch
         if lacks == free:
-            return f"{prefix}what it lacks is free"
+            return f"{prefix}its additions are free"
         if prefix or not at_target or free:
-            return f"{prefix}some of what it lacks is not free"
-        return "nothing of what it lacks is free"
+            return f"{prefix}some of its additions are not free"
+        return "none of its additions is free"
 
     def _member(self, member: StreamsThread) -> Iterator[Told]:
         group, play = self._group(), self.play
@@ -219,7 +223,7 @@ class StreamsGroupScenario:
             if self._due() == "assigned at once" and settled and "in" in self.sizes:
                 yield (
                     "heartbeat of a new member",
-                    "for one that has stepped out",
+                    "for one that left temporarily",
                     lambda: self._replace(member),
                 )
             return
@@ -230,7 +234,7 @@ class StreamsGroupScenario:
         if is_revoking and (self._due() != "assigned at once" or settled):
             yield (
                 "heartbeat of a member",
-                "it still has what it must give up",
+                "it has not revoked its tasks yet",
                 lambda: self._call(member),
             )
         if member.instance is None:
@@ -251,18 +255,18 @@ class StreamsGroupScenario:
                 "its epoch is too low",
                 lambda: self._call(member, epoch=previous - 1, owned=TasksTuple()),
             )
-        if situation == "it is where it shall be":
+        if situation == "it has its target":
             if 0 < previous < current.member_epoch:
                 yield (
                     "heartbeat of a member",
-                    "of its previous epoch, and it has what is not its own",
+                    "of its previous epoch, with tasks that it does not own",
                     lambda: self._call(
                         member, epoch=previous, owned=TasksTuple({}, {"0": frozenset({0})})
                     ),
                 )
                 yield (
                     "heartbeat of a member",
-                    "of its previous epoch: the answer was lost",
+                    "of its previous epoch: the response was lost",
                     lambda: self._call(member, epoch=previous, owned=member.tasks),
                 )
             yield "heartbeat of a member", "it joins again", lambda: self._call(member, epoch=0)
@@ -270,13 +274,13 @@ class StreamsGroupScenario:
             nowhere = TasksTuple({"0": frozenset({99})})
             yield (
                 "heartbeat of a member",
-                "it has a task that there is not",
+                "it has a task that does not exist",
                 lambda: self._call(member, owned=nowhere),
             )
         if member.instance is not None:
             yield (
                 "heartbeat of a new member",
-                "its instance id is held",
+                "its instance id is in use",
                 lambda: self._join("other", member.instance),
             )
             yield (
@@ -284,8 +288,8 @@ class StreamsGroupScenario:
                 NOTHING,
                 lambda: play.streams_call(STRANGER, 1, instance=member.instance),
             )
-            yield "stepping out (-2)", NOTHING, lambda: self._call(member, epoch=-2)
-        left = "nobody is left" if group.member_count == 1 else f"others are left, {self._due()}"
+            yield "temporary leave (-2)", NOTHING, lambda: self._call(member, epoch=-2)
+        left = "no member is left" if group.member_count == 1 else f"others are left, {self._due()}"
         yield "leaving (-1)", left, lambda: self.leave(member)
         for condition, at in (("in its epoch", 0), ("in another epoch", 1)):
             epoch = member.epoch + at
@@ -321,12 +325,12 @@ class StreamsGroupScenario:
             return
         quiet = [m for m in self.members.values() if group.member(m.member_id) and m.epoch > 0]
         if group.state == "Stable" and quiet:
-            left = "others are left" if group.member_count > 1 else "nobody is left"
+            left = "others are left" if group.member_count > 1 else "no member is left"
             silent = quiet[0].member_id
             yield "a member's session is over", left, lambda: self._be_silent(silent)
         for member in quiet:
             if group.current(member.member_id).state is MemberState.UNREVOKED:
-                yield "a member has not given up in time", NOTHING, self._keep
+                yield "a member's rebalance timeout is over", NOTHING, self._keep
 
     def _be_silent(self, silent: str) -> None:
         """Let a session pass in which all others send heartbeats."""

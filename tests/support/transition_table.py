@@ -77,7 +77,15 @@ def never_seen(row: TransitionRow, seen: list[TransitionRow]) -> list[str]:
 
 def rendered(table: Table) -> str:
     """The table as it stands in the document."""
-    head = ("State", "Event", "Condition", "Next state", "Records", "Answer", "Who waits is told")
+    head = (
+        "State",
+        "Event",
+        "Condition",
+        "Next state",
+        "Records",
+        "Answer",
+        "Others get",
+    )
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join((*place, *row)) + " |" for place, row in table.items()]
     return "\n".join(lines)
