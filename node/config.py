@@ -52,11 +52,10 @@ from odradek.node.cpu_affinity import ProcessorSets, node_processor_sets
 from odradek.node.peer_config import (
     PeerConfig,
     SeedConfig,
-    join_errors,
+    cluster_errors,
     parse_join,
     parse_peers,
     parse_secret,
-    peer_errors,
     read_secret,
 )
 from odradek.storage.settings import Durability
@@ -446,17 +445,17 @@ class _ConfigReader:
                 f"arena.bytes={config.arena_bytes}: it must be at least twice {_REQUEST_BYTES_MAX},"
                 f" which is {request_bytes_max}. Increase it, or reduce {_REQUEST_BYTES_MAX}."
             )
-        if config.peers:
-            self._faults.extend(
-                peer_errors(
-                    config.peers,
-                    node_id=config.node_id,
-                    listen_host=config.peer_host,
-                    has_secret=bool(config.cluster_secret),
-                    client_ports=[listener.port for listener in config.listeners],
-                )
+        self._faults.extend(
+            cluster_errors(
+                config.peers,
+                config.join,
+                own=config.own_peer,
+                node_id=config.node_id,
+                listen_host=config.peer_host,
+                has_secret=bool(config.cluster_secret),
+                client_ports=[listener.port for listener in config.listeners],
             )
-        self._check_join(config)
+        )
         layer = ConfigLayer(ConfigSource.STATIC_BROKER, config.static_configs)
         self._faults.extend(violated_constraints((layer,), config.static_configs))
         ports = [listener.port for listener in config.listeners if listener.port]
@@ -464,18 +463,3 @@ class _ConfigReader:
             self._faults.append(
                 f"listeners: several listeners have port {port}. Give each its own port."
             )
-
-    def _check_join(self, config: NodeConfig) -> None:
-        own = config.own_peer
-        if config.peers and not config.join:
-            return
-        self._faults.extend(
-            join_errors(
-                config.join,
-                own=SeedConfig("", 0) if own is None else SeedConfig(own.host, own.port),
-                listen_host=config.peer_host,
-                has_peers=bool(config.peers),
-                has_secret=bool(config.cluster_secret),
-                client_ports=[listener.port for listener in config.listeners],
-            )
-        )

@@ -15,10 +15,6 @@ import msgspec
 SECRET_LENGTH_MIN = 16
 PEERS_MAX = 9
 """More voters make every commit slower, and the quorum hardly safer."""
-_NEEDS_SECRET = (
-    "can be reached from other machines. Set cluster.secret (or cluster.secret.file) to the same"
-    " value on every node, for example from `openssl rand -base64 32`."
-)
 _PEER = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:@\[\]]+):(?P<port>\d{1,5})")
 _SEED = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:@\[\]]+):(?P<port>\d{1,5})")
 
@@ -98,79 +94,64 @@ def read_secret(text: str) -> str:
         raise ValueError(f"Cannot read it: {error}") from error
 
 
-def peer_errors(
+def cluster_errors(
     peers: Sequence[PeerConfig],
+    join: Sequence[SeedConfig],
     *,
+    own: PeerConfig | None,
     node_id: int,
     listen_host: str,
     has_secret: bool,
     client_ports: Sequence[int],
 ) -> list[str]:
-    """The errors of `peers` together with the other settings."""
-    faults = []
-    named = ",".join(f"{peer.node_id}@{peer.host}:{peer.port}" for peer in peers)
-    own = next((peer for peer in peers if peer.node_id == node_id), None)
-    if own is None:
-        faults.append(
-            f"peers={named}: node.id={node_id} is not listed. List every node of the quorum, this"
-            " one too, or set node.id."
-        )
-    if not has_secret:
-        open_hosts = [h for h in (*(p.host for p in peers), listen_host) if not is_loopback(h)]
-        if open_hosts:
-            faults.append(f"peers={named}: {open_hosts[0] or 'every address'} {_NEEDS_SECRET}")
-    if len(peers) > 1 and 0 in client_ports:
-        faults.append(
-            "listeners: with `peers` every listener needs a fixed port, not 0, because other nodes"
-            " give it to clients"
-        )
-    if own is not None and own.port in client_ports:
-        faults.append(
-            f"peers={named}: a listener of this node has port {own.port}. Set another port."
-        )
-    return faults
+    """The errors of `peers`, `join` and `peer.listen` together with the other settings.
 
-
-def join_errors(
-    join: Sequence[SeedConfig],
-    *,
-    own: SeedConfig,
-    listen_host: str,
-    has_peers: bool,
-    has_secret: bool,
-    client_ports: Sequence[int],
-) -> list[str]:
-    """The errors of `join` and `peer.listen` together with the other settings.
-
-    `own` is the address that the others use; port 0: the node does not listen.
+    `own` is the address at which other nodes reach this one; None if it does not listen.
     """
     faults = []
-    if join and has_peers:
+    if peers and join:
         faults.append(
             "join: `peers` is for the bootstrap voters of a cluster, `join` for nodes added later."
             " Remove one of them."
         )
-        return faults
-    if not own.port:
-        if join:
-            faults.append("join: other nodes must reach this one. Set peer.listen=HOST:PORT.")
-        return faults
-    if is_wildcard_address(own.host):
-        faults.append(
-            "peer.listen: it is a wildcard address, which other nodes cannot use. Set"
-            " peer.advertised=HOST:PORT."
+    hosts = [listen_host]
+    if peers:
+        setting, name = (
+            f"peers={','.join(f'{p.node_id}@{p.host}:{p.port}' for p in peers)}",
+            "peers",
         )
-    hosts = (listen_host, own.host, *(seed.host for seed in join))
+        hosts += [peer.host for peer in peers]
+        if node_id not in {peer.node_id for peer in peers}:
+            faults.append(
+                f"{setting}: node.id={node_id} is not listed. List every node of the quorum, this"
+                " one too, or set node.id."
+            )
+    else:
+        setting = name = "peer.listen"
+        if own is None:
+            if join:
+                faults.append("join: other nodes must reach this one. Set peer.listen=HOST:PORT.")
+            return faults
+        hosts += [own.host, *(seed.host for seed in join)]
+        if is_wildcard_address(own.host):
+            faults.append(
+                "peer.listen: it is a wildcard address, which other nodes cannot use. Set"
+                " peer.advertised=HOST:PORT."
+            )
     open_host = next((host for host in hosts if not is_loopback(host)), None)
     if not has_secret and open_host is not None:
-        faults.append(f"peer.listen: {open_host or 'every address'} {_NEEDS_SECRET}")
-    if 0 in client_ports:
         faults.append(
-            "listeners: with `peer.listen` every listener needs a fixed port, not 0, because other"
+            f"{setting}: {open_host or 'every address'} can be reached from other machines. Set"
+            " cluster.secret (or cluster.secret.file) to the same value on every node, for example"
+            " from `openssl rand -base64 32`."
+        )
+    if len(peers) != 1 and 0 in client_ports:
+        faults.append(
+            f"listeners: with `{name}` every listener needs a fixed port, not 0, because other"
             " nodes give it to clients"
         )
-    if own.port in client_ports:
-        faults.append(f"peer.listen: a listener has port {own.port}. Set another port.")
+    if own is not None and own.port in client_ports:
+        faults.append(f"{setting}: a listener of this node has port {own.port}. Set another port.")
     return faults
 
 
