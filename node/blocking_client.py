@@ -1,4 +1,4 @@
-"""One request at a time to one broker, in the newest version that both sides know.
+"""One request at a time to one broker, in the newest version that both sides support.
 
 For the command line (node/cli), and for programs that have no client library (embedded.py). Speaks
 PLAINTEXT, or TLS if it is given a context; node/cli/security.py authenticates with SASL.
@@ -7,7 +7,6 @@ PLAINTEXT, or TLS if it is given a context; node/cli/security.py authenticates w
 import socket
 import ssl
 from struct import Struct
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from odradek.protocol.apis import APIS, ApiKey
@@ -34,7 +33,7 @@ class NotABrokerError(Exception):
 
 
 class UnsupportedApiError(NotABrokerError):
-    """The broker does not serve the API in any version that we know."""
+    """The broker does not serve the API in any version that we support."""
 
 
 class TlsExpectedError(NotABrokerError):
@@ -67,12 +66,7 @@ class BlockingClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -86,35 +80,30 @@ class BlockingClient:
     def serves(self, key: ApiKey) -> bool:
         """Whether the broker advertises the API in a supported version. Private APIs are never
         advertised."""
-        self._learn_versions()
+        if not self._ranges:
+            versions = self._exchange(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+            self._ranges = {
+                api.api_key: (api.min_version, api.max_version) for api in versions.api_keys
+            }
         low, high = self._ranges.get(key, (1, 0))
         return low <= high and low <= APIS[key].max_version
 
     def ask(self, request: Request[R]) -> R:
         """The response to one request. Raises UnsupportedApiError besides."""
         key = _KEY_OF[type(request)]
-        if APIS[key].is_private:
-            return self._ask_privately(key, request)
-        if not self.serves(key):
-            raise UnsupportedApiError(f"it does not support {APIS[key].name} requests")
-        version = min(APIS[key].max_version, self._ranges[key][1])
-        return self._exchange(key, version, request)
-
-    def _ask_privately(self, key: ApiKey, request: Request[R]) -> R:
+        api = APIS[key]
+        if not api.is_private and not self.serves(key):
+            raise UnsupportedApiError(f"the broker does not support {api.name} requests")
+        version = api.max_version if api.is_private else min(api.max_version, self._ranges[key][1])
         try:
-            return self._exchange(key, APIS[key].max_version, request)
+            return self._exchange(key, version, request)
         except ConnectionEndedError as error:
+            if not api.is_private:
+                raise
             # A broker closes the connection on a request that it does not know.
             raise UnsupportedApiError(
-                f"it does not support {APIS[key].name} requests, only Odradek's brokers do"
+                f"the broker does not support {api.name} requests; only Odradek's brokers do"
             ) from error
-
-    def _learn_versions(self) -> None:
-        if not self._ranges:
-            versions = self._exchange(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
-            self._ranges = {
-                api.api_key: (api.min_version, api.max_version) for api in versions.api_keys
-            }
 
     def _exchange(self, key: ApiKey, version: int, request: Request[R]) -> R:
         header = encode_request_header(key, version, 0, "odradek")
@@ -125,14 +114,14 @@ class BlockingClient:
         self._socket.sendall(_LENGTH.pack(len(body)) + body)
         start = self._receive(_LENGTH.size)
         if start.startswith(_TLS_ALERT):
-            raise TlsExpectedError("a TLS alert came back")
+            raise TlsExpectedError("the response is a TLS alert: the listener speaks TLS")
         (size,) = _LENGTH.unpack(start)
         if not 4 <= size <= _RESPONSE_BYTES_MAX:
-            raise NotABrokerError(f"the answer begins with {start!r}")
+            raise NotABrokerError(f"the response begins with {start!r}, which is not a length")
         frame = memoryview(self._receive(size))
         correlation_id, at = decode_response_header(key, version, frame)
         if correlation_id != 0:
-            raise NotABrokerError("the answer is to another request")
+            raise NotABrokerError("the response has the correlation id of another request")
         response: R = decode_response(key, version, frame, at)  # type: ignore[assignment]
         return response  # APIS pairs a request with its response
 
@@ -141,6 +130,6 @@ class BlockingClient:
         while len(data) < size:
             piece = self._socket.recv(min(size - len(data), 1 << 16))
             if not piece:
-                raise ConnectionEndedError("the connection was closed instead of an answer")
+                raise ConnectionEndedError("the connection was closed without a response")
             data += piece
         return bytes(data)

@@ -31,7 +31,6 @@ import msgspec
 from odradek.node.observability import (
     LINK_KIND,
     LINK_VARIABLE,
-    MESSAGE_BYTES_MAX,
     BeginControlledShutdown,
     Details,
     MetricsReport,
@@ -43,6 +42,7 @@ from odradek.node.observability import (
     ToChild,
     decode_from_child,
     encode_link,
+    receive_message,
 )
 
 log = logging.getLogger(__name__)
@@ -148,12 +148,9 @@ class Child:
     def _receive(self) -> None:
         """Receive the child's messages. Called by the selector's loop."""
         while self._connection is not None:
-            try:
-                payload = self._connection.recv(MESSAGE_BYTES_MAX)
-            except BlockingIOError:
+            payload = receive_message(self._connection)
+            if payload is None:
                 return
-            except OSError:
-                payload = b""
             if not payload:
                 # It is exiting; `reap` notices.
                 self._close_connection()

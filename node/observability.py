@@ -34,7 +34,7 @@ _WAITING_MESSAGES_MAX = 1_000
 
 FLOOD_WINDOW_S = 10.0
 FLOOD_LINES_MAX = 20
-"""Clients can cause log lines: at most so many from one place of the code in a window."""
+"""Clients can cause log lines: the limit for one line of the code in a window."""
 
 
 # -- logging ---------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def configure_logging(config: LogConfig, process: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(config.log_level)
     logging.raiseExceptions = False
-    # Costs time for each line and is never shown.
+    # They cost time for each line, and no format shows them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
     def log_failure(
@@ -109,7 +109,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatedLineFilter(logging.Filter):
-    """Passes `FLOOD_LINES_MAX` lines from one place of the code in a window; counts the others."""
+    """Passes `FLOOD_LINES_MAX` records of one line of the code in a window; counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -117,16 +117,16 @@ class RepeatedLineFilter(logging.Filter):
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        place = (record.name, record.lineno)
+        source = (record.name, record.lineno)
         now = self._clock()
-        since, count = self._seen.get(place, (now, 0))
+        since, count = self._seen.get(source, (now, 0))
         if now - since >= FLOOD_WINDOW_S:
             suppressed = count - FLOOD_LINES_MAX
             if suppressed > 0:
                 record.msg = f"{record.getMessage()} ({suppressed} similar lines suppressed)"
                 record.args = ()
             since, count = now, 0
-        self._seen[place] = (since, count + 1)
+        self._seen[source] = (since, count + 1)
         return count < FLOOD_LINES_MAX
 
 
@@ -212,7 +212,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-# -- the line to the supervisor --------------------------------------------------------------------
+# -- the link to the supervisor --------------------------------------------------------------------
 
 
 class ProcessHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
@@ -263,23 +263,29 @@ decode_from_child: Callable[[bytes], FromChild] = msgspec.msgpack.Decoder(FromCh
 _decode_to_child: Callable[[bytes], ToChild] = msgspec.msgpack.Decoder(ToChild).decode
 
 
-def _at_once(report: Callable[[], None]) -> None:
-    report()
+def receive_message(connection: socket.socket) -> bytes | None:
+    """The next message of a link; empty if the other end is closed, None if there is none yet."""
+    try:
+        return connection.recv(MESSAGE_BYTES_MAX)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
 
 
 class SupervisorLink:
-    """The child's end of the link. A process that was started by hand has no link and runs on.
+    """The child's end of the link. A process that was started by hand has none, and is not stopped.
 
-    A loop of our own adds `sockets` to its poller and calls `poll` in every turn; a process with an
+    A process with a poller adds `sockets` to it and calls `poll` in every turn; a process with an
     event loop calls `watch` once.
     """
 
     def __init__(self, connection: socket.socket | None, name: str) -> None:
         self.name = name
         self.metrics = Metrics()
-        self.before_report: Callable[[Callable[[], None]], None] = _at_once
-        """Gets a function that sends the metrics; has to call it within a second, when they are
-        up to date."""
+        self.before_report: Callable[[Callable[[], None]], None] = lambda report: report()
+        """Gets a function that sends the metrics, and calls it within a second, when the metrics
+        are up to date."""
         self.is_in_controlled_shutdown = False
         """Whether the node is in controlled shutdown; changes in `poll`."""
         self._connection = connection
@@ -288,13 +294,13 @@ class SupervisorLink:
         self._is_stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # What the supervisor's buffer had no room for yet.
+        # Messages for which the supervisor's buffer has no room yet.
         self._waiting: deque[bytes] = deque()
         if connection is not None:
             connection.setblocking(False)
 
     @classmethod
-    def connect(cls, config: object, name: str) -> Self:
+    def connect(cls, name: str) -> Self:
         """The link of this process. `name` is the process's, for example `worker-0`."""
         descriptor = os.environ.pop(LINK_VARIABLE, "")
         if not descriptor:
@@ -306,18 +312,6 @@ class SupervisorLink:
         """The sockets to add to a poller."""
         return () if self._connection is None else (self._connection,)
 
-    def ready(self, details: Details | None = None) -> None:
-        """Report that this process is ready, with details such as bound ports."""
-        self._send(ProcessReady(dict(details or {})))
-
-    def released(self) -> None:
-        """Report that the controlled shutdown is done."""
-        self._send(ShutdownAllowed())
-
-    def resize_workers(self, worker_count: int) -> None:
-        """Ask for another number of workers."""
-        self._send(ResizeWorkers(worker_count))
-
     def poll(self) -> bool:
         """Send a heartbeat if due, handle messages; True when it is time to stop. Cheap."""
         now = time.monotonic()
@@ -326,7 +320,7 @@ class SupervisorLink:
             if now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_S
                 if not self._waiting:
-                    self._send(ProcessHeartbeat())
+                    self.send(ProcessHeartbeat())
                 if os.getppid() != self._parent:
                     self._is_stopping = True
             if self._waiting:
@@ -337,13 +331,13 @@ class SupervisorLink:
     def watch(self, loop: asyncio.AbstractEventLoop, on_stop: Callable[[], None]) -> None:
         """Do the work of `poll` in an event loop; `on_stop` is called once."""
         self._loop = loop
-        has_told = False
+        has_stopped = False
 
         def poll() -> None:
-            nonlocal has_told
+            nonlocal has_stopped
             self._next_poll = 0.0
-            if self.poll() and not has_told:
-                has_told = True
+            if self.poll() and not has_stopped:
+                has_stopped = True
                 if self._connection is not None:
                     loop.remove_reader(self._connection.fileno())
                 on_stop()
@@ -369,25 +363,15 @@ class SupervisorLink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _receive(self) -> None:
         while self._connection is not None and not self._is_stopping:
-            try:
-                payload = self._connection.recv(MESSAGE_BYTES_MAX)
-            except BlockingIOError:
-                return
-            except OSError:
-                payload = b""
+            payload = receive_message(self._connection)
             if not payload:
-                # The supervisor is gone.
-                self._is_stopping = True
+                # Empty: the supervisor has ended.
+                self._is_stopping = payload is not None
                 return
             match _decode_to_child(payload):
                 case StopProcess():
@@ -401,15 +385,16 @@ class SupervisorLink:
         samples = self.metrics.collect()
         for start in range(0, len(samples), _SAMPLES_OF_A_MESSAGE):
             part = samples[start : start + _SAMPLES_OF_A_MESSAGE]
-            self._send(MetricsReport(part, start + len(part) == len(samples)))
+            self.send(MetricsReport(part, start + len(part) == len(samples)))
 
-    def _send(self, message: FromChild) -> None:
+    def send(self, message: FromChild) -> None:
+        """Send a message, as soon as the supervisor's buffer has room."""
         if self._connection is not None and len(self._waiting) < _WAITING_MESSAGES_MAX:
             self._waiting.append(encode_link(message))
             self._send_waiting()
 
     def _send_waiting(self) -> None:
-        # A supervisor that is gone is noticed when receiving; one that is slow is asked again.
+        # An ended supervisor is noticed by `_receive`; with a full buffer, the next poll sends.
         with contextlib.suppress(OSError):
             while self._waiting and self._connection is not None:
                 self._connection.send(self._waiting[0])

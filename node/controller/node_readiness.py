@@ -20,7 +20,7 @@ from odradek.node.config import NodeConfig
 from odradek.node.controller.bootstrap import min_insync_warning
 from odradek.node.controller.broker_lifecycle import BrokerLifecycle
 from odradek.node.controller.metadata_publisher import MetadataPublisher
-from odradek.node.observability import SupervisorLink
+from odradek.node.observability import ProcessReady, ResizeWorkers, ShutdownAllowed, SupervisorLink
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class NodeReadiness:
         offset = lifecycle.shutdown_offset
         if offset is not None and applied >= offset and not self._has_released:
             self._has_released = True
-            self._supervisor.released()
+            self._supervisor.send(ShutdownAllowed())
 
     def serve(self, image: MetadataImage) -> None:
         """Serve if this broker is registered in `image`; apply its configs."""
@@ -70,7 +70,7 @@ class NodeReadiness:
             self._is_ready = True
             if (warning := min_insync_warning(self._config, image)) is not None:
                 log.warning("%s", warning)
-            self._supervisor.ready()
+            self._supervisor.send(ProcessReady())
         if self._is_ready and image.configs is not self._applied_configs:
             self._applied_configs = image.configs
             self._resize_workers(image)
@@ -92,7 +92,7 @@ class NodeReadiness:
             if config.is_clustered:
                 self._publisher.set_expected(node_processes(config, count))
             self._lifecycle.resize_workers(count)
-            self._supervisor.resize_workers(count)
+            self._supervisor.send(ResizeWorkers(count))
 
 
 def node_processes(config: NodeConfig, worker_count: int) -> Set[str]:

@@ -321,7 +321,7 @@ def main() -> None:
     """Entry point of the process."""
     config = NodeConfig.load_json(Path(sys.argv[1]))
     configure_logging(config, "controller")
-    with SupervisorLink.connect(config, "controller") as supervisor:
+    with SupervisorLink.connect("controller") as supervisor:
         ControllerProcess(config, supervisor).run()
     sys.stderr.flush()
     os._exit(0)

@@ -29,7 +29,7 @@ from odradek.node.bus.endpoint import cluster_keys, ipc_address
 from odradek.node.bus.replica_link import worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
-from odradek.node.observability import SupervisorLink, configure_logging
+from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
 from odradek.node.router.authorizer import Authorizer
 from odradek.node.router.context import Services, inter_broker_context
 from odradek.node.router.controller_link import ControllerLink
@@ -252,7 +252,8 @@ class RouterProcess:
         sweeper = ConnectionReaper(self._wire)
         self._watchdog.start()
         self._supervisor.watch(self._loop, self._stopped.set)
-        self._supervisor.ready({"ports": {listener.name: listener.port for listener in listeners}})
+        ports = {listener.name: listener.port for listener in listeners}
+        self._supervisor.send(ProcessReady({"ports": ports}))
         await self._stopped.wait()
         for listener in listeners:
             listener.stop()
@@ -405,7 +406,7 @@ def main() -> None:
         set_affinity(placement.routers)
 
     async def serve() -> None:
-        with SupervisorLink.connect(config, f"router-{index}") as supervisor:
+        with SupervisorLink.connect(f"router-{index}") as supervisor:
             await RouterProcess(config, index, supervisor, asyncio.get_running_loop()).run()
 
     # Imported objects stay, and requests leave no reference cycles: the collector need not scan

@@ -38,7 +38,7 @@ from odradek.node.bus.metadata_feed import apply_metadata
 from odradek.node.bus.replica_link import tcp_address, worker_address
 from odradek.node.config import NodeConfig
 from odradek.node.cpu_affinity import set_affinity
-from odradek.node.observability import SupervisorLink, configure_logging
+from odradek.node.observability import ProcessReady, SupervisorLink, configure_logging
 from odradek.node.worker.alter_partition_sender import AlterPartitionSender
 from odradek.node.worker.hosted_partitions import HostedPartitions
 from odradek.node.worker.replication import ReplicaNetwork, Replication
@@ -363,7 +363,7 @@ class WorkerProcess:
         """Report to the supervisor once that the stores are open and all routers are connected."""
         if not self._is_ready and self._has_followed and self._routers.are_open:
             self._is_ready = True
-            self._supervisor.ready()
+            self._supervisor.send(ProcessReady())
 
 
 def _now_ms() -> int:
@@ -389,7 +389,7 @@ def main() -> None:
     # again and again (a third of all CPU with 2,000 long polls).
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
-    with SupervisorLink.connect(config, f"worker-{index}") as supervisor:
+    with SupervisorLink.connect(f"worker-{index}") as supervisor:
         WorkerProcess(config, index, supervisor, pin_offload_thread).run()
     sys.stderr.flush()
     os._exit(0)

@@ -21,15 +21,15 @@ from tests.node.cli.test_probe import answering
 
 
 @pytest.fixture
-def asker(kafka_broker: EmbeddedBroker) -> Iterator[BlockingClient]:
-    with BlockingClient(*split_address(kafka_broker.bootstrap_servers), 10.0) as asker:
-        yield asker
+def client(kafka_broker: EmbeddedBroker) -> Iterator[BlockingClient]:
+    with BlockingClient(*split_address(kafka_broker.bootstrap_servers), 10.0) as client:
+        yield client
 
 
 @pytest.mark.e2e
-def test_questions_of_several_kinds_share_a_connection(asker: BlockingClient) -> None:
-    metadata = asker.ask(MetadataRequest(topics=[]))
-    cluster = asker.ask(DescribeClusterRequest())
+def test_questions_of_several_kinds_share_a_connection(client: BlockingClient) -> None:
+    metadata = client.ask(MetadataRequest(topics=[]))
+    cluster = client.ask(DescribeClusterRequest())
     assert metadata.cluster_id == cluster.cluster_id
     assert {b.node_id for b in metadata.brokers} == {b.broker_id for b in cluster.brokers}
 
@@ -46,14 +46,14 @@ def test_what_is_not_served_is_not_asked() -> None:
         )
     )
     reply = len(body).to_bytes(4, "big") + body
-    with answering(reply) as address, BlockingClient(address.host, address.port, 10.0) as asker:
-        assert asker.serves(ApiKey.API_VERSIONS)
-        assert not asker.serves(ApiKey.METADATA)
+    with answering(reply) as address, BlockingClient(address.host, address.port, 10.0) as client:
+        assert client.serves(ApiKey.API_VERSIONS)
+        assert not client.serves(ApiKey.METADATA)
         with pytest.raises(NotABrokerError, match="Metadata"):
-            asker.ask(MetadataRequest())
+            client.ask(MetadataRequest())
 
 
-def test_an_api_of_our_own_is_asked_for_without_being_offered() -> None:
+def test_a_private_api_needs_not_be_advertised() -> None:
     response = RewindGroupResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     body = b"".join(
         (
@@ -62,14 +62,14 @@ def test_an_api_of_our_own_is_asked_for_without_being_offered() -> None:
         )
     )
     reply = len(body).to_bytes(4, "big") + body
-    with answering(reply) as address, BlockingClient(address.host, address.port, 10.0) as asker:
-        assert asker.ask(RewindGroupRequest()) == response
+    with answering(reply) as address, BlockingClient(address.host, address.port, 10.0) as client:
+        assert client.ask(RewindGroupRequest()) == response
 
 
-def test_who_hangs_up_on_an_api_of_our_own_does_not_serve_it() -> None:
+def test_a_connection_closed_on_a_private_api_means_that_it_is_not_supported() -> None:
     with (
         answering(b"") as address,
-        BlockingClient(address.host, address.port, 10.0) as asker,
-        pytest.raises(NotABrokerError, match="it does not support RewindGroup requests"),
+        BlockingClient(address.host, address.port, 10.0) as client,
+        pytest.raises(NotABrokerError, match="the broker does not support RewindGroup requests"),
     ):
-        asker.ask(RewindGroupRequest())
+        client.ask(RewindGroupRequest())

@@ -16,9 +16,11 @@ from odradek.node.observability import StopProcess
 from tests.support.waiting import wait_until
 
 READY = """\
-from odradek.node.observability import SupervisorLink
-link = SupervisorLink.connect(None, "x")
-link.ready()"""
+from odradek.node.observability import (
+    ProcessReady, ResizeWorkers, ShutdownAllowed, SupervisorLink
+)
+link = SupervisorLink.connect("x")
+link.send(ProcessReady())"""
 UNTIL_STOPPED = f"{READY}\nwhile not link.poll(): pass"
 
 
@@ -75,7 +77,8 @@ def test_a_child_is_ready_when_it_says_so(nursery: Nursery) -> None:
 
 
 def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> None:
-    script = f"{READY}\nwhile not link.is_in_controlled_shutdown: link.poll()\nlink.released()"
+    wait = "while not link.is_in_controlled_shutdown: link.poll()"
+    script = f"{READY}\n{wait}\nlink.send(ShutdownAllowed())"
     child = nursery.child(f"{script}\nwhile not link.poll(): pass")
     assert not child.begin_controlled_shutdown(), "it does not run yet"
     child.start(time.monotonic())
@@ -92,7 +95,7 @@ def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> 
 
 
 def test_a_child_says_how_many_workers_the_node_shall_have(nursery: Nursery) -> None:
-    child = nursery.child(f"{READY}\nlink.resize_workers(3)\nwhile not link.poll(): pass")
+    child = nursery.child(f"{READY}\nlink.send(ResizeWorkers(3))\nwhile not link.poll(): pass")
     assert child.requested_workers is None
     child.start(time.monotonic())
 

@@ -192,7 +192,7 @@ def poll_until_told(link: SupervisorLink) -> bool:
 def test_a_child_beats_and_says_ready(pair: tuple[socket.socket, SupervisorLink]) -> None:
     ours, link = pair
     assert not link.poll()
-    link.ready({"ports": {"PLAINTEXT": 9092}})
+    link.send(ProcessReady({"ports": {"PLAINTEXT": 9092}}))
     assert heard(ours) == [ProcessHeartbeat(), ProcessReady({"ports": {"PLAINTEXT": 9092}})]
 
 
@@ -212,7 +212,7 @@ def test_a_child_is_told_that_the_node_leaves_and_says_when_it_may(
     ours.send(encode_link(BeginControlledShutdown()))
     assert not link.poll(), "leaving is not stopping"
     assert (before, link.is_in_controlled_shutdown) == (False, True)
-    link.released()
+    link.send(ShutdownAllowed())
     assert heard(ours) == [ProcessHeartbeat(), ShutdownAllowed()]
 
 
@@ -220,7 +220,7 @@ def test_a_child_says_how_many_workers_the_node_shall_have(
     pair: tuple[socket.socket, SupervisorLink],
 ) -> None:
     ours, link = pair
-    link.resize_workers(4)
+    link.send(ResizeWorkers(4))
     assert heard(ours) == [ResizeWorkers(4)]
 
 
@@ -228,7 +228,7 @@ def test_a_child_whose_supervisor_is_gone_stops(pair: tuple[socket.socket, Super
     ours, link = pair
     ours.close()
     assert poll_until_told(link)
-    link.ready()
+    link.send(ProcessReady())
 
 
 def test_many_metrics_come_in_several_messages(pair: tuple[socket.socket, SupervisorLink]) -> None:
@@ -270,7 +270,7 @@ def test_a_supervisor_that_does_not_listen_does_not_block_the_child(
 ) -> None:
     _, link = pair
     for _ in range(10_000):
-        link.ready({"text": "x" * 1_000})
+        link.send(ProcessReady({"text": "x" * 1_000}))
     assert not link.poll()
 
 
@@ -310,8 +310,8 @@ def test_an_event_loop_watches_the_link(pair: tuple[socket.socket, SupervisorLin
 
 def test_a_process_started_by_hand_has_no_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("_ODRADEK_LINK", raising=False)
-    with SupervisorLink.connect(None, "worker-0") as link:
-        link.ready()
+    with SupervisorLink.connect("worker-0") as link:
+        link.send(ProcessReady())
         assert not link.poll()
         assert list(link.sockets) == []
 
@@ -319,7 +319,7 @@ def test_a_process_started_by_hand_has_no_supervisor(monkeypatch: pytest.MonkeyP
 def test_the_link_is_found_by_its_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
     monkeypatch.setenv("_ODRADEK_LINK", str(theirs.detach()))
-    with ours, SupervisorLink.connect(None, "worker-0") as link:
-        link.ready()
+    with ours, SupervisorLink.connect("worker-0") as link:
+        link.send(ProcessReady())
         assert "_ODRADEK_LINK" not in os.environ
         assert isinstance(decode_from_child(ours.recv(1_000)), ProcessReady)

@@ -17,7 +17,13 @@ from odradek.node import supervisor
 from odradek.node.child import ChildTimeouts
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
-from odradek.node.observability import SupervisorLink, configure_logging
+from odradek.node.observability import (
+    ProcessReady,
+    ResizeWorkers,
+    ShutdownAllowed,
+    SupervisorLink,
+    configure_logging,
+)
 from odradek.node.supervisor import ChildPlan
 
 
@@ -32,7 +38,7 @@ def wish_workers(config: NodeConfig, link: SupervisorLink) -> None:
     """Have as many workers as a test has written into a file."""
     wish = config.data_folder / "wanted-workers"
     if wish.exists():
-        link.resize_workers(int(wish.read_text()))
+        link.send(ResizeWorkers(int(wish.read_text())))
         wish.unlink()
 
 
@@ -45,18 +51,18 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
     note(config, f"{name} starts {os.getpid()}")
     if behaviour == "fails":
         return 3
-    with SupervisorLink.connect(config, name) as link:
+    with SupervisorLink.connect(name) as link:
         link.metrics.counter("odradek_stand_ins", "Turns", lambda: {"a": 1, 'b"': 2}, label="kind")
         if behaviour != "never ready":
             ports = {listener.name: listener.port or 40_000 for listener in config.listeners}
-            link.ready({"ports": ports} if name.startswith("router") else {})
+            link.send(ProcessReady({"ports": ports} if name.startswith("router") else {}))
         has_left = False
         while not link.poll():
             if link.is_in_controlled_shutdown and not has_left:
                 has_left = True
                 note(config, f"{name} leaves")
                 if behaviour == "releases":
-                    link.released()
+                    link.send(ShutdownAllowed())
             if name == "controller":
                 wish_workers(config, link)
             if behaviour == "hangs":
