@@ -1,14 +1,15 @@
-"""Which protocols a group lets in: group.protocol.allow.
+"""The protocols that a group allows: group.protocol.allow.
 
-A member that comes to join by another protocol is refused with INCONSISTENT_GROUP_PROTOCOL, and
-with a sentence where the protocol has room for one. Who is in stays in, until it joins again: for
-classic members that is the next rebalance. Called by `shard`, before anything else is looked at.
+A member that joins by another protocol is refused with INCONSISTENT_GROUP_PROTOCOL, and with a
+message where the protocol has a field for it. A member of the group stays until it joins again: a
+classic member joins again in the next rebalance. Called by `shard`, before all other checks.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final
 
 from odradek.coordinator.group.classic.group import join_error
+from odradek.coordinator.group.modern.heartbeats import JOIN_GROUP_EPOCH
 from odradek.coordinator.group.policies import GroupPolicies
 from odradek.coordinator.group.requests import ConsumerHeartbeat
 from odradek.coordinator.group.streams.requests import StreamsHeartbeatResult
@@ -21,73 +22,40 @@ from odradek.protocol.messages.streams import (
     StreamsGroupHeartbeatResponse,
 )
 
-_REFUSAL: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-
-class JoinRequestKind(NamedTuple):
-    """A request by which members join: the protocol they come by, and how to read and refuse it.
-
-    `group_id` is None of a request that does not join.
-    """
-
-    protocol: str
-    group_id: Callable[[Any], str | None]
-    refused: Callable[[Command, str], object]
-
-
-def _joined_by_heartbeat(request: ConsumerHeartbeat) -> str | None:
-    return request.request.group_id if request.request.member_epoch == 0 else None
-
-
-def _refused_join(command: Command, _message: str) -> object:
-    assert isinstance(command.request, JoinGroupRequest)
-    return join_error(command, _REFUSAL, command.request.member_id)
-
-
-def _refused_heartbeat(_command: Command, message: str) -> object:
-    return ConsumerGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
-
-
-def _joined_streams(request: StreamsGroupHeartbeatRequest) -> str | None:
-    return request.group_id if request.member_epoch == 0 else None
-
-
-def _refused_streams(_command: Command, message: str) -> object:
-    return StreamsHeartbeatResult(
-        StreamsGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
-    )
-
-
-def _joined_by_share_heartbeat(request: ShareGroupHeartbeatRequest) -> str | None:
-    return request.group_id if request.member_epoch == 0 else None
-
-
-def _refused_share_heartbeat(_command: Command, message: str) -> object:
-    return ShareGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
-
-
-JOIN_REQUESTS: Final[Mapping[type, JoinRequestKind]] = {
-    JoinGroupRequest: JoinRequestKind("classic", lambda request: request.group_id, _refused_join),
-    ConsumerHeartbeat: JoinRequestKind("consumer", _joined_by_heartbeat, _refused_heartbeat),
-    StreamsGroupHeartbeatRequest: JoinRequestKind("streams", _joined_streams, _refused_streams),
-    ShareGroupHeartbeatRequest: JoinRequestKind(
-        "share", _joined_by_share_heartbeat, _refused_share_heartbeat
-    ),
+PROTOCOL_OF_REQUEST: Final[Mapping[type, str]] = {
+    JoinGroupRequest: "classic",
+    ConsumerHeartbeat: "consumer",
+    ShareGroupHeartbeatRequest: "share",
+    StreamsGroupHeartbeatRequest: "streams",
 }
+"""The protocols of the requests by which members join."""
 
 
 def protocol_refusal(command: Command, policies: GroupPolicies) -> object | None:
     """The response to a member whose protocol the group does not allow; None if it does."""
-    joining = JOIN_REQUESTS.get(type(command.request))
-    if joining is None:
+    request: Any = command.request
+    protocol = PROTOCOL_OF_REQUEST.get(type(request))
+    if protocol is None:
         return None
-    group_id = joining.group_id(command.request)
-    allowed_protocols = None if group_id is None else policies.allowed_protocols(group_id)
-    if allowed_protocols is None or joining.protocol in allowed_protocols:
+    if protocol == "consumer":
+        request = request.request
+    allowed_protocols = policies.allowed_protocols(request.group_id)
+    is_joining = protocol == "classic" or request.member_epoch == JOIN_GROUP_EPOCH
+    if allowed_protocols is None or protocol in allowed_protocols or not is_joining:
         return None
+    error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     message = (
-        f"Group {group_id} takes members of these protocols only:"
+        f"Group {request.group_id} takes members of these protocols only:"
         f" {', '.join(sorted(allowed_protocols))}"
-        f" (group.protocol.allow). This one came by {joining.protocol}."
+        f" (group.protocol.allow). This one came by {protocol}."
     )
-    return joining.refused(command, message)
+    match protocol:
+        case "classic":
+            return join_error(command, error, request.member_id)
+        case "consumer":
+            return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
+        case "share":
+            return ShareGroupHeartbeatResponse(error_code=error, error_message=message)
+        case _:
+            response = StreamsGroupHeartbeatResponse(error_code=error, error_message=message)
+            return StreamsHeartbeatResult(response)

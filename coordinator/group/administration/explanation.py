@@ -1,17 +1,18 @@
 """What the coordinator knows of a group, as ExplainGroup returns it.
 
 Members with their progress, their partitions and their durations; commits with their times; recent
-events. Nothing is changed here, and nothing is judged: node/cli/findings.py draws the conclusions.
-Called by `shard`.
+events. Nothing is changed here; node/cli/findings.py draws the conclusions. Called by `shard`.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from odradek.coordinator.group.administration.group_directory import GroupDirectory
 from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC
 from odradek.coordinator.group.classic.members import ClassicGroupMember
+from odradek.coordinator.group.consumer.group import ConsumerGroup
 from odradek.coordinator.group.events import GroupEvent
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import RebalanceTimings
@@ -65,38 +66,18 @@ class GroupExplainer:
         """Describe the group and its members; returns its events."""
         group_id = explained.group_id
         directory = self._directory
-        known = directory.modern_type_of(group_id)
-        if known is not None:
-            explained.group_type = known.name
-            explained.topics = sorted(known.topic_names(group_id))
-        told = _ModernProgress(
-            MemberProgress.REVOKING_PARTITIONS,
-            MemberProgress.AWAITING_PARTITIONS,
-            lambda partitions: _named(partitions, step.topics),
-        )
-        consumers = directory.consumers.get(group_id)
-        if consumers is not None:
-            explained.protocol = directory.consumers.assignor_of(consumers, step)
-            events = directory.consumers.events
-            _fill_modern(explained, consumers, events.timings(group_id), told)
-            return events.newest(group_id)
-        share = directory.shares.get(group_id)
-        if share is not None:
-            events = directory.shares.events
-            _fill_modern(explained, share, events.timings(group_id), told)
-            return events.newest(group_id)
-        streams = directory.streams.get(group_id)
-        if streams is not None:
-            explained.protocol = ASSIGNOR_NAME
-            told = _ModernProgress(
-                MemberProgress.REVOKING_TASKS,
-                MemberProgress.AWAITING_TASKS,
-                lambda tasks: _read_by(streams, tasks, step.topics),
-            )
-            events = directory.streams.events
-            _fill_modern(explained, streams, events.timings(group_id), told)
-            return events.newest(group_id)
-        group = self._directory.classic.group(group_id)
+        group_type = directory.modern_type_of(group_id)
+        modern = None if group_type is None else group_type.get(group_id)
+        if group_type is not None and modern is not None:
+            explained.group_type = group_type.name
+            explained.topics = sorted(group_type.topic_names(group_id))
+            if isinstance(modern, ConsumerGroup):
+                explained.protocol = directory.consumers.assignor_of(modern, step)
+            elif isinstance(modern, StreamsGroup):
+                explained.protocol = ASSIGNOR_NAME
+            _fill_modern(explained, modern, group_type.events.timings(group_id), step.topics)
+            return group_type.events.newest(group_id)
+        group = directory.classic.group(group_id)
         if group is not None:
             _fill_classic(explained, group)
             return group.events.newest()
@@ -189,7 +170,7 @@ def _classic_member(member: ClassicGroupMember, group: ClassicGroup) -> Explaine
 
 
 def _duration_ms(since_ms: int, at_ms: int) -> int:
-    """How long something took that may belong to an earlier rebalance."""
+    """The duration from `since_ms` to `at_ms`; -1 if `at_ms` belongs to an earlier rebalance."""
     return at_ms - since_ms if 0 <= since_ms <= at_ms else -1
 
 
@@ -199,7 +180,7 @@ def _owned_by_classic(member: ClassicGroupMember) -> list[TopicPartitions]:
     try:
         partitions = decode_assignment(member.assignment).assigned_partitions
     except ProtocolError:
-        return []  # of another protocol type
+        return []  # it has another protocol type
     return [
         TopicPartitions(name=topic.name, partitions=sorted(topic.partitions))
         for topic in partitions
@@ -210,21 +191,17 @@ def _owned_by_classic(member: ClassicGroupMember) -> list[TopicPartitions]:
 # -- newer types of groups ------------------------------------------------------------------------
 
 
-class _ModernProgress(NamedTuple):
-    """How one newer type of group is described: the names of its members' waits, and the topics of
-    what a member has (`assigned` or `pending_revocation` of its current assignment)."""
-
-    revoking: MemberProgress
-    awaiting: MemberProgress
-    topics_of: Callable[[Any], list[TopicPartitions]]
-
-
 def _fill_modern(
     explained: ExplainedGroup,
     group: AnyGroup,
     timings: RebalanceTimings,
-    told: _ModernProgress,
+    topics: TopicCatalog,
 ) -> None:
+    revoking, awaiting = MemberProgress.REVOKING_PARTITIONS, MemberProgress.AWAITING_PARTITIONS
+    topics_of: Callable[[Any], list[TopicPartitions]] = partial(_named, topics)
+    if isinstance(group, StreamsGroup):
+        revoking, awaiting = MemberProgress.REVOKING_TASKS, MemberProgress.AWAITING_TASKS
+        topics_of = partial(_read_by, topics, group)
     explained.group_state = group.state
     explained.epoch, explained.target_epoch = group.epoch, group.target_epoch
     is_behind = False
@@ -234,11 +211,11 @@ def _fill_modern(
         if current.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
             state = MemberProgress.STATIC_LEFT
         elif current.state is MemberState.UNREVOKED:
-            state = told.revoking
+            state = revoking
             since_ms = timings.revoking_since_ms.get(member_id, -1)
             deadline = -1 if since_ms < 0 else since_ms + member.rebalance_timeout_ms
         elif current.state is MemberState.UNRELEASED:
-            state = told.awaiting
+            state = awaiting
         elif current.member_epoch < group.target_epoch:
             state = MemberProgress.EPOCH_BEHIND
             is_behind = True
@@ -253,8 +230,8 @@ def _fill_modern(
                 deadline=deadline,
                 join_ms=timings.settled_ms.get(member_id, -1),
                 revoke_ms=timings.revoked_ms.get(member_id, -1),
-                owned=told.topics_of(current.assigned),
-                to_revoke=told.topics_of(current.pending_revocation),
+                owned=topics_of(current.assigned),
+                to_revoke=topics_of(current.pending_revocation),
             )
         )
     is_settled = group.state in (ModernGroupState.STABLE, ModernGroupState.EMPTY)
@@ -262,7 +239,7 @@ def _fill_modern(
 
 
 def _named(
-    partitions: Mapping[Uuid, Collection[int]], topics: TopicCatalog
+    topics: TopicCatalog, partitions: Mapping[Uuid, Collection[int]]
 ) -> list[TopicPartitions]:
     return [
         TopicPartitions(name=name, partitions=indexes)
@@ -272,9 +249,9 @@ def _named(
 
 
 def _read_by(
-    group: StreamsGroup, held: TasksTupleWithEpochs, topics: TopicCatalog
+    topics: TopicCatalog, group: StreamsGroup, tasks: TasksTupleWithEpochs
 ) -> list[TopicPartitions]:
     """The partitions that active tasks read, of topics that exist."""
     topology = group.topology
-    read = [] if topology is None else partitions_read_by(topology, held.active, topics)
+    read = [] if topology is None else partitions_read_by(topology, tasks.active, topics)
     return [TopicPartitions(name=name, partitions=indexes) for name, indexes in read]

@@ -1,5 +1,6 @@
-"""Expires offsets and deletes groups: on request, or when neither members nor offsets
-are left. Called by `shard`.
+"""Expires offsets. Deletes groups: on request, or when they have neither members nor offsets.
+
+Called by `shard`.
 """
 
 from typing import Final
@@ -36,7 +37,7 @@ class GroupCleanup:
     def expire(self, step: GroupStep) -> None:
         """Check some groups; the rest follows at once, the next round after the interval."""
         if not self._to_check:
-            # Undo points remain when the last offset went with its topic.
+            # A group may have undo points only, after the topic of its last offset was deleted.
             self._to_check = list(self._directory.group_ids() | self._rewinds.group_ids())
         budget = _SLICE_COUNT
         while self._to_check and budget > 0:
@@ -108,8 +109,10 @@ class GroupCleanup:
 def offset_expiration(
     group: ClassicGroup | None, metadata: GroupMetadata | None, read_topics: frozenset[str] | None
 ) -> OffsetExpiration | None:
-    """When the offsets of a group expire; None: not while it is as it is. What is read stays:
-    `read_topics`, if it is no classic group."""
+    """When the offsets of a group expire; None if they do not expire in its current state.
+
+    Offsets of subscribed topics are kept: `read_topics` for groups of the newer types.
+    """
     if read_topics is not None:
         return OffsetExpiration(None, read_topics)
     if group is not None and not group.is_empty:

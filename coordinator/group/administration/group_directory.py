@@ -6,15 +6,9 @@ directory holds the tables of the shard for this package; nothing is changed her
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from odradek.coordinator.group.administration.responses import (
-    described,
-    described_dead,
-    matches_filters,
-    no_consumer_group,
-)
-from odradek.coordinator.group.classic.group import GroupState
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
 from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from odradek.coordinator.group.consumer.groups import ConsumerGroups
 from odradek.coordinator.group.group_record import GroupRecord
@@ -27,12 +21,19 @@ from odradek.coordinator.group.share.groups import ShareGroups
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams.groups import StreamsGroups
 from odradek.coordinator.outcome import Command, Outcome, respond
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import (
+    ConsumerGroupDescribedGroup,
     DescribedGroup,
+    DescribedGroupMember,
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
+
+DEAD: Final = "Dead"
+"""The state of a group that does not exist, in DescribeGroups."""
+_ERRORS_SINCE: Final = 6
 
 
 @dataclass(eq=False)
@@ -102,12 +103,12 @@ class GroupDirectory:
 
     def _described(self, group_id: str, version: int) -> DescribedGroup:
         if self.modern_type_of(group_id) is not None:
-            return described_dead(group_id, version, f"Group {group_id} is not a classic group.")
+            return _described_dead(group_id, version, f"Group {group_id} is not a classic group.")
         group = self.classic.live_groups.get(group_id)
         if group is not None:
-            return described(group)
+            return _described_classic(group)
         if not self.exists(group_id):
-            return described_dead(group_id, version, f"Group {group_id} not found.")
+            return _described_dead(group_id, version, f"Group {group_id} not found.")
         metadata = self.classic.generations.committed(group_id)
         return DescribedGroup(
             group_id=group_id,
@@ -121,15 +122,26 @@ class GroupDirectory:
         """One group of ConsumerGroupDescribe."""
         group_id = request.group_id
         group = self.consumers.get(group_id)
-        if group is None:
-            return respond(command, no_consumer_group(group_id, exists=self.exists(group_id)))
-        return respond(command, self.consumers.describe(group, step))
+        if group is not None:
+            return respond(command, self.consumers.describe(group, step))
+        error = self.consumers.not_found(group_id, is_other_type=self.exists(group_id))
+        unknown = ConsumerGroupDescribedGroup(
+            group_id=group_id, error_code=error.code, error_message=error.message
+        )
+        return respond(command, unknown)
 
     def list_groups(
         self, command: Command, request: ListGroupsRequest, step: GroupStep
     ) -> Outcome[GroupRecord]:
-        """ListGroups."""
-        groups = [group for group in self._listed() if matches_filters(group, request)]
+        """ListGroups. Its filters ignore case."""
+        states = {state.lower() for state in request.states_filter}
+        types = {group_type.lower() for group_type in request.types_filter}
+        groups = [
+            group
+            for group in self._listed()
+            if (not states or group.group_state.lower() in states)
+            and (not types or group.group_type in types)
+        ]
         return respond(command, ListGroupsResponse(groups=groups), is_immediate=True)
 
     def _listed(self) -> Iterator[ListedGroup]:
@@ -149,3 +161,34 @@ class GroupDirectory:
                 group_state=GroupState.EMPTY if group is None else group.state,
                 group_type=GROUP_TYPE_CLASSIC,
             )
+
+
+def _described_classic(group: ClassicGroup) -> DescribedGroup:
+    """A classic group. Only a Stable one shows metadata and assignments of its members."""
+    is_stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata_for(group.protocol_name) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members
+        ],
+    )
+
+
+def _described_dead(group_id: str, version: int, message: str) -> DescribedGroup:
+    """DescribeGroups of an id without a classic group: Dead, from v6 on an error (KIP-1043)."""
+    unknown = DescribedGroup(group_id=group_id, group_state=DEAD)
+    if version >= _ERRORS_SINCE:
+        unknown.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        unknown.error_message = message
+    return unknown

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.coordinator.group.deleted_groups import drop_deleted
+from odradek.coordinator.group.deleted_groups import deleted_group, drop_deleted
 from odradek.coordinator.group.requests import DeleteGroup
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import DeletableGroupResult
@@ -132,3 +132,10 @@ def test_no_end_waits_for_another_that_is_never_final() -> None:
     dropped = [*drop_deleted(groups, ended), *drop_deleted(groups, ended)]
     assert dropped == ["g"]
     assert sorted(ended) == ["stuck", "stuck too"]
+
+
+def test_only_a_group_that_was_not_deleted_has_an_error_message() -> None:
+    assert deleted_group("g", ErrorCode.NONE).error_message is None
+    refused = deleted_group("g", ErrorCode.NON_EMPTY_GROUP)
+    assert (refused.group_id, refused.error_code) == ("g", ErrorCode.NON_EMPTY_GROUP)
+    assert refused.error_message == ErrorCode.NON_EMPTY_GROUP.message

@@ -1,7 +1,7 @@
 """Who may join a group by which protocol."""
 
 from odradek.cluster.metadata.group_settings import PROTOCOLS
-from odradek.coordinator.group.administration.admission import JOIN_REQUESTS
+from odradek.coordinator.group.administration.admission import PROTOCOL_OF_REQUEST
 from odradek.coordinator.group.policies import GroupPolicies, GroupPolicyOverrides
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.protocol.errors import ErrorCode
@@ -78,5 +78,5 @@ def test_share_members_are_refused_with_a_sentence() -> None:
     assert play.share("m", group="other").error_code == ErrorCode.NONE
 
 
-def test_every_protocol_that_may_be_named_is_looked_at() -> None:
-    assert {joining.protocol for joining in JOIN_REQUESTS.values()} == set(PROTOCOLS)
+def test_every_protocol_of_the_config_is_checked() -> None:
+    assert set(PROTOCOL_OF_REQUEST.values()) == set(PROTOCOLS)

@@ -1,5 +1,8 @@
 """What goes with a group when it expires or is deleted, and what stays with one that does not."""
 
+from odradek.coordinator.group.administration.group_cleanup import offset_expiration
+from odradek.coordinator.group.classic.records import GroupMetadata
+from odradek.coordinator.group.offsets.committed_offsets import OffsetExpiration
 from odradek.coordinator.group.requests import DeleteGroup, DropTopicOffsets
 from odradek.coordinator.group.rewind.records import OffsetMove
 from odradek.coordinator.group.rewind.requests import TakeSnapshot
@@ -61,3 +64,12 @@ def test_a_share_groups_snapshots_go_with_it() -> None:
     stage.keep_states()
     assert "s" not in stage.list_groups()
     assert not stage.shard.rewinds.tombstones("s")
+
+
+def test_the_expiration_of_offsets_depends_on_the_group() -> None:
+    assert offset_expiration(None, None, frozenset({"a"})) == OffsetExpiration(
+        None, frozenset({"a"})
+    )
+    assert offset_expiration(None, None, None) == OffsetExpiration(None)
+    empty = GroupMetadata(protocol_type="consumer", state_timestamp_ms=5)
+    assert offset_expiration(None, empty, None) == OffsetExpiration(5)

@@ -1,6 +1,10 @@
-"""Which groups there are, and how they look."""
+"""The groups of a shard in ListGroups and DescribeGroups."""
 
+import pytest
+
+from odradek.coordinator.group.requests import DescribeGroup
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import DescribedGroup
 from tests.support.consumer_playbook import Stage
 
 
@@ -29,3 +33,37 @@ def test_a_group_is_described_as_what_it_is() -> None:
     assert [stage.describe(name).error_code for name in names] == [0, missing, 0, missing]
     codes = [stage.describe_consumers(name).error_code for name in names]
     assert codes == [missing, 0, missing, missing]
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "message"),
+    [(5, ErrorCode.NONE, None), (6, ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found.")],
+)
+def test_an_unknown_group_is_dead_and_an_error_since_version_6(
+    version: int, code: ErrorCode, message: str | None
+) -> None:
+    found = Stage().ask(DescribeGroup("none"), version=version).response(DescribedGroup)
+    assert (found.group_state, found.error_code, found.error_message) == ("Dead", code, message)
+
+
+def test_a_group_of_another_type_is_not_a_consumer_group() -> None:
+    stage = stage_of_all_kinds()
+    message = stage.describe_consumers("classic").error_message
+    assert message == "Group classic is not a consumer group."
+    assert stage.describe_consumers("none").error_message == "Group none not found."
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "listed"),
+    [
+        ([], [], {"classic", "consumer", "simple"}),
+        (["STABLE"], ["Consumer"], {"consumer"}),
+        (["empty"], [], {"simple"}),
+        ([], ["classic"], {"classic", "simple"}),
+    ],
+)
+def test_filters_of_list_groups_ignore_case(
+    states: list[str], types: list[str], listed: set[str]
+) -> None:
+    stage = stage_of_all_kinds()
+    assert stage.list_groups(states=states, types=types).keys() == listed

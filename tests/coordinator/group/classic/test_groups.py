@@ -1,11 +1,12 @@
 """The classic groups of a shard: how they come, go, and are forgotten."""
 
 from odradek.coordinator.group.classic.group import ClassicGroup
-from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.classic.groups import ClassicGroups, unknown_group_error
 from odradek.coordinator.group.classic.records import GroupMetadata, GroupMetadataRecord
 from odradek.coordinator.group.settings import GroupSettings
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.timeline import Timeline
+from odradek.protocol.errors import ErrorCode
 
 
 def test_an_object_is_made_of_what_the_log_holds_and_only_once() -> None:
@@ -42,3 +43,8 @@ def test_a_burial_that_was_not_written_is_taken_back() -> None:
     assert step.records == [GroupMetadataRecord("g", None)]
     groups.on_append_failed(step.records, ["g"], lambda _: False, GroupStep(0, GroupSettings()))
     assert groups.live_groups["g"] is group
+
+
+def test_a_member_without_a_group_is_unknown_and_without_a_group_id_invalid() -> None:
+    assert unknown_group_error("g") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert unknown_group_error("") is ErrorCode.INVALID_GROUP_ID

@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.coordinator.group.offsets.committed_offsets import refused_commit
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.group.records import decode
 from odradek.coordinator.group.settings import GroupSettings
@@ -373,3 +374,11 @@ def test_many_groups_are_looked_through_in_slices() -> None:
     assert 0 < len(play.list_groups()) < 1_500
     play.tick(10)
     assert play.list_groups() == {}
+
+
+def test_a_refused_commit_refuses_every_partition() -> None:
+    partitions = [OffsetCommitRequestPartition(partition_index=index) for index in (1, 2)]
+    topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
+    refused = refused_commit(OffsetCommitRequest(topics=topics), ErrorCode.STALE_MEMBER_EPOCH)
+    codes = [partition.error_code for partition in refused.topics[0].partitions]
+    assert codes == [ErrorCode.STALE_MEMBER_EPOCH] * 2
