@@ -1,7 +1,7 @@
 """The options of a store, and the settings of each partition's log.
 
-`LogSettings` are the topic configs that storage uses, typed and resolved by the caller. The catalog
-has them, so that a store that has just been opened does not clean logs by the defaults.
+`LogSettings` are the topic configs that storage uses, typed and resolved by the caller. They are
+stored in the catalog, so that a store does not apply the defaults after it was opened.
 """
 
 from enum import StrEnum
@@ -15,10 +15,10 @@ class Durability(StrEnum):
     """When an append is acknowledged."""
 
     INTERVAL = "interval"
-    """The operating system has it; the disk within `sync_interval_ms`."""
+    """When the operating system has it. The disk has it within `sync_interval_ms`."""
 
     COMMIT = "commit"
-    """The disk has it: fdatasync before the turn's commit returns."""
+    """When the disk has it: fdatasync before the turn's commit returns."""
 
 
 class TimestampType(StrEnum):
@@ -56,19 +56,19 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of one store; every store of a node gets the same ones."""
+    """The options of a store. All stores of a node have the same."""
 
     durability: Durability = Durability.INTERVAL
     sync_interval_ms: int = 1_000
     segment_bytes: int = 1 << 30
     segment_bytes_min: int = 1 << 20
-    """A topic's segment.bytes below this does not roll the segment all partitions share."""
+    """A topic's segment.bytes counts as at least this much, as partitions share segments."""
     segment_dead_bytes_max: int = 4 << 20
-    """The active segment is sealed, so that its file can be given back, when this much of it and at
-    least half can be read no more: its partitions were deleted, or their log starts have passed."""
+    """The active segment is sealed when this much of it, and at least half, is dead: its partitions
+    were deleted, or it is below their log starts. Only a sealed segment can be dropped."""
     segment_map_bytes: int = 0
-    """Virtual size of a segment's memory map; 0 takes twice `segment_bytes` plus room for the
-    largest turn. It costs address space, not memory or disk."""
+    """Virtual size of a segment's memory map. 0: twice `segment_bytes` plus room for the largest
+    turn. It takes address space, not memory or disk."""
     catalog_map_bytes: int = 4 << 30
     status_slots: int = 1 << 18
     producer_id_expiration_ms: int = 86_400_000
@@ -78,10 +78,10 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     cleaner_backoff_ms: int = 15_000
     """Kafka's log.cleaner.backoff.ms."""
     compaction_keys_max: int = 400_000
-    """Keys that one compaction pass remembers: about 60 MB while it runs."""
+    """Keys in the offset map of a compaction pass: about 60 MB while it runs."""
     checkpoint_batches: int = 128
-    """After so many batches of a partition its state is written beside them, which bounds what
-    opening the store after a kill has to read."""
+    """After this many batches of a partition its state is written into the segment, which limits
+    what is read when the store is opened after a kill."""
 
     def map_bytes(self) -> int:
         """The virtual size of a new segment's map."""

@@ -1,11 +1,11 @@
-"""The messages between the processes of a node: versioned msgspec structs, many in a frame.
+"""The messages between the processes of a node: versioned msgspec structs.
 
-Every message is one msgpack array of these structs, so that a turn's worth of requests costs one
-message. Between routers and workers, what is not a greeting travels through rings in shared memory
-(ring.py). Fields are only ever added at the end and with a default: an older reader skips them, a
-newer one fills them in. The connecting side greets after every (re)connection; the greeting carries
-an incarnation (a number that is new with every start of the process), so that each side knows when
-the other has lost its memory.
+A frame is a msgpack array of these structs, so that all requests of a turn are one frame. Between
+routers and workers all messages except greetings are sent through rings in shared memory (ring.py).
+Fields are added only at the end, with a default: an older reader skips them, a newer one takes the
+default. The connecting side sends a greeting after every (re)connection. The greeting has an
+incarnation, a new number for each start of the process, so that each side notices when the other
+has restarted.
 """
 
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -27,7 +27,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WorkerRequest(msgspec.Struct, Generic[R], array_like=True, gc=False):
-    """A request to a worker about one partition, which is answered with an R.
+    """A request to a worker about one partition. The reply is an R.
 
     `number` is the store-local partition number. WorkerClient sets the id.
     """
@@ -37,8 +37,7 @@ class WorkerRequest(msgspec.Struct, Generic[R], array_like=True, gc=False):
     number: int
 
 
-# -- worker -> router, router -> worker
-# -------------------------------------------------------------
+# -- worker <-> router -----------------------------------------------------------------------------
 
 
 class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
@@ -49,16 +48,16 @@ class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
     wakeup_path: str
     bus_version: int = BUS_VERSION
     worker_count: int = 0
-    """How many workers the node has; another number than before means that all of those have
-    ended. 0: as many as there were."""
+    """The number of workers of the node. If it has changed, all earlier workers have ended. 0: not
+    changed."""
 
 
 class WorkerLeaving(_Message, frozen=True, array_like=True, tag=16, gc=False):
-    """The worker stops. It answers the requests that it has, and must get no more."""
+    """The worker stops. It replies to the requests that it has received. Send it no more."""
 
 
 class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):
-    """The router's answer: its wakeup pipe, its arena, and this worker's two rings in it."""
+    """The router's reply: its wakeup pipe, its arena, and this worker's two rings in the arena."""
 
     wakeup_path: str
     arena_path: str
@@ -73,11 +72,11 @@ class Append(WorkerRequest["AppendReply"], array_like=True, tag=3, gc=False):
     """Append the record batches at `[arena_offset, arena_offset + length)` of the router's arena.
 
     `leader_epoch` is the epoch that the router knows, -1 for any. `acks` as in Produce. `version`
-    is the Produce version; batches that it does not allow are refused. With acks=-1 the answer
-    waits for the in-sync replicas, `timeout_ms` at most. With `has_headroom` only the worker
+    is the Produce version; batches that it does not allow are rejected. With acks=-1 the reply
+    waits for the in-sync replicas, for `timeout_ms` at most. With `has_headroom` only the worker
     writes to the sixteen bytes before the batches, and it restores them. `is_client` is false for
-    records of our coordinators. A coordinator's batch is refused with OFFSET_OUT_OF_RANGE unless
-    the log ends at `base_offset` (-1: wherever it ends), because it depends on the one before.
+    records of our coordinators. A coordinator's batch fails with OFFSET_OUT_OF_RANGE unless the log
+    ends at `base_offset` (-1: any end), because it depends on the batch before.
     """
 
     arena_offset: int
@@ -92,8 +91,8 @@ class Append(WorkerRequest["AppendReply"], array_like=True, tag=3, gc=False):
 
 
 class AppendBytes(WorkerRequest["AppendReply"], array_like=True, tag=4, gc=False):
-    """Append batches that travel in the message: a coordinator's records, or converted old message
-    sets. `base_offset` as in Append."""
+    """Append the batches in the message: a coordinator's records, or converted old message sets.
+    `base_offset` as in Append."""
 
     batches: bytes
     is_client: bool = False
@@ -105,15 +104,15 @@ class AppendBytes(WorkerRequest["AppendReply"], array_like=True, tag=4, gc=False
 
 
 class DeleteRecords(WorkerRequest["DeleteRecordsReply"], array_like=True, tag=5, gc=False):
-    """Move a partition's log start to `offset` (-1: to the high watermark). The answer waits for
-    the live replicas, `timeout_ms` at most."""
+    """Move a partition's log start to `offset` (-1: to the high watermark). The reply waits for the
+    live replicas, for `timeout_ms` at most."""
 
     offset: int
     timeout_ms: int = 30_000
 
 
 class Appended(_Message, frozen=True, array_like=True, tag=6, gc=False):
-    """The answer to an append. `record_errors` are (index in batch, message) pairs."""
+    """The reply to an append. `record_errors` are (index in the batch, message) pairs."""
 
     request_id: int
     error_code: int = ErrorCode.NONE
@@ -125,7 +124,7 @@ class Appended(_Message, frozen=True, array_like=True, tag=6, gc=False):
 
 
 class RecordsDeleted(_Message, frozen=True, array_like=True, tag=7, gc=False):
-    """The answer to DeleteRecords."""
+    """The reply to DeleteRecords."""
 
     request_id: int
     error_code: int
@@ -133,7 +132,7 @@ class RecordsDeleted(_Message, frozen=True, array_like=True, tag=7, gc=False):
 
 
 class PartitionsAdvanced(_Message, frozen=True, array_like=True, tag=8, gc=False):
-    """Watched partitions of one store whose offsets changed (or that were deleted)."""
+    """Watched partitions of one store whose offsets have changed or that were deleted."""
 
     store: int
     numbers: tuple[int, ...]
@@ -148,8 +147,8 @@ class RequestFailed(_Message, frozen=True, array_like=True, tag=9, gc=False):
 
 
 class DescribeProducers(WorkerRequest["DescribeProducersReply"], array_like=True, tag=10, gc=False):
-    """Ask who has been writing to a partition: NOT_LEADER_OR_FOLLOWER where it is led elsewhere,
-    unless what a follower has copied is wanted (`allow_follower`)."""
+    """Get the producers of a partition. NOT_LEADER_OR_FOLLOWER if another node leads it, unless
+    `allow_follower`."""
 
     allow_follower: bool = False
 
@@ -163,12 +162,11 @@ class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=Fals
 
 
 class WriteMarker(WorkerRequest["AppendReply"], array_like=True, tag=12, gc=False):
-    """End a producer's transaction in a partition; answered with Appended once it is committed.
+    """End a producer's transaction in a partition. The reply is Appended, after the commit.
 
-    With `transaction_version` 2 each transaction has an epoch of its own, so that a marker of the
-    epoch that is there already is known as one that came twice. With `expected_transaction`, a
-    first offset and the newest timestamp, it is INVALID_TXN_STATE unless the transaction is exactly
-    that one.
+    With `transaction_version` 2 each transaction has its own epoch, so that a second marker of the
+    same epoch is a duplicate. `expected_transaction` is a first offset and the newest timestamp:
+    INVALID_TXN_STATE unless the producer's transaction has both.
     """
 
     producer_id: int
@@ -191,15 +189,15 @@ DescribeProducersReply: TypeAlias = ProducersDescribed | RequestFailed
 
 
 class RelayRequest(_Message, frozen=True, array_like=True, tag=13, gc=False):
-    """What the router of another node asks, as it came in at this worker. `identity` is where the
-    answer goes."""
+    """A request that this worker received from another node's router. `identity` is the address of
+    the response."""
 
     identity: bytes
     payload: bytes
 
 
 class RelayResponse(_Message, frozen=True, array_like=True, tag=14, gc=False):
-    """The router's answer to Relay."""
+    """The router's response to RelayRequest."""
 
     identity: bytes
     payload: bytes
@@ -226,8 +224,7 @@ ToRouter = (
 )
 
 
-# -- any process <-> controller
-# ---------------------------------------------------------------------
+# -- any process <-> controller --------------------------------------------------------------------
 
 
 class SubscribeMetadata(_Message, frozen=True, array_like=True, tag=20, gc=False):
@@ -242,15 +239,15 @@ class SubscribeMetadata(_Message, frozen=True, array_like=True, tag=20, gc=False
 
 
 class MetadataApplied(_Message, frozen=True, array_like=True, tag=21, gc=False):
-    """The process has carried out all metadata records below `offset`."""
+    """The process has applied all metadata records below `offset`."""
 
     process: str
     offset: int
 
 
 class SubmitCommand(_Message, frozen=True, array_like=True, tag=22, gc=False):
-    """A command for the controller, encoded by cluster.controller.commands. The deadline is of the
-    machine's steady clock (CLOCK_MONOTONIC), which all of its processes share."""
+    """A command for the controller, encoded by cluster.controller.commands. The deadline is of
+    CLOCK_MONOTONIC, which all processes of the machine share."""
 
     request_id: int
     command: bytes
@@ -265,16 +262,16 @@ class MetadataRecords(_Message, frozen=True, array_like=True, tag=23, gc=False):
 
 
 class MetadataSnapshot(_Message, frozen=True, array_like=True, tag=24, gc=False):
-    """The whole image below `offset`, as records. Replaces what the process had."""
+    """The whole image below `offset`, as records. It replaces the image of the process."""
 
     offset: int
     records: tuple[bytes, ...]
 
 
 class CommandSubmitted(_Message, frozen=True, array_like=True, tag=25, gc=False):
-    """The answer to a command: committed, and visible in every process of this node.
+    """The reply to a command: it is committed, and visible in every process of this node.
 
-    `reply` is the command's own reply, encoded by cluster.controller.commands, or empty when
+    `reply` is the command's own reply, encoded by cluster.controller.commands, or empty if
     `error_code` is set.
     """
 
@@ -285,27 +282,27 @@ class CommandSubmitted(_Message, frozen=True, array_like=True, tag=25, gc=False)
 
 
 class DescribeQuorum(_Message, frozen=True, array_like=True, tag=26, gc=False):
-    """Ask the controller for the state of the quorum."""
+    """Get the state of the quorum."""
 
     request_id: int
 
 
 class QuorumReplica(_Message, frozen=True, array_like=True, gc=False):
-    """One member as the leader sees it. Times are of the leader's wall clock, -1 if unknown."""
+    """One member as the leader knows it. Times are of the leader's wall clock, -1 if unknown."""
 
     node_id: int
     log_end_offset: int
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
     directory_id: bytes = bytes(16)
-    """Of the data folder in which it keeps the metadata; zero where nobody has said."""
+    """Of the data folder with its metadata log. Zero if unknown."""
     host: str = ""
     port: int = 0
-    """Where it listens for the other nodes; port 0 where nobody has said."""
+    """Its peer address. Port 0 if unknown."""
 
 
 class QuorumState(_Message, frozen=True, array_like=True, gc=False):
-    """The quorum as its leader sees it. `high_watermark` counts the committed entries."""
+    """The quorum as its leader knows it. `high_watermark` is the number of committed entries."""
 
     leader_id: int
     term: int
@@ -315,25 +312,25 @@ class QuorumState(_Message, frozen=True, array_like=True, gc=False):
 
 
 class QuorumDescribed(_Message, frozen=True, array_like=True, tag=27, gc=False):
-    """The answer to DescribeQuorum; null when no leader was found in time."""
+    """The reply to DescribeQuorum. Null if no leader was found in time."""
 
     request_id: int
     state: QuorumState | None
 
 
 class NodesUnreachable(_Message, frozen=True, array_like=True, tag=28, gc=False):
-    """Nodes whose connection has just broken. Clients should not be sent there, until the metadata
-    says within the session timeout whether they are fenced."""
+    """Nodes whose connection has just broken. Do not refer clients to them until the metadata says,
+    within the session timeout, whether they are fenced."""
 
     node_ids: tuple[int, ...]
 
 
 class LivenessCheck(_Message, frozen=True, array_like=True, tag=29, gc=False):
-    """Sent regularly. A process that does its work answers it."""
+    """Sent regularly. A process that is not stuck replies."""
 
 
 class LivenessReply(_Message, frozen=True, array_like=True, tag=30, gc=False):
-    """The answer to LivenessCheck."""
+    """The reply to LivenessCheck."""
 
     process: str
 

@@ -1,9 +1,9 @@
 """The messages between the controllers of different nodes, over TCP.
 
 A frame has two parts: a header that identifies the sender, the same bytes in every frame of a
-process, and a msgpack list of messages. Raft's own messages travel as cluster.raft has them. Every
-struct has a tag and may only grow at its end, with defaults; a frame that a release does not
-understand is dropped as a whole, which Raft takes for a loss."""
+process, and a msgpack list of messages. Raft's messages are the structs of cluster.raft. Every
+struct has a tag. Fields are added only at the end, with defaults. A frame that cannot be decoded is
+dropped as a whole, which Raft handles like a lost message."""
 
 from typing import TypeAlias
 
@@ -27,11 +27,10 @@ PEER_VERSION = 2
 
 
 class PeerHeader(msgspec.Struct, frozen=True, array_like=True):
-    """The sender. `directory_id` is that of its data folder, empty if the folder has none;
-    `incarnation` is new with every start of the process. `store_count` is how many stores the node
-    was formatted with: workers find a partition on another node by the place it has on theirs.
-    `member` is its replica of the metadata, as the quorum knows it (cluster.raft.configuration),
-    and `host` and `port` are where it listens for the others."""
+    """The sender. `directory_id` is that of its data folder, empty if the folder has none.
+    `incarnation` is new with every start of the process. `store_count` is the number of stores that
+    the node was formatted with: a partition is in the same store on all nodes. `member` is its
+    member id in the quorum (cluster.raft.configuration), `host` and `port` are its peer address."""
 
     version: int
     cluster_id: str
@@ -53,9 +52,9 @@ class ForwardRequest(msgspec.Struct, frozen=True, array_like=True, tag="Forward"
 
 
 class ForwardResponse(msgspec.Struct, frozen=True, array_like=True, tag="Carried", gc=False):
-    """What became of a command that was forwarded; it shows in an image from `offset` on.
+    """The reply to a forwarded command. An image at `offset` or later has its effect.
 
-    NOT_CONTROLLER says that it was not carried out here and is worth sending to the next one.
+    NOT_CONTROLLER: it was not executed here. Send it to the next active controller.
     """
 
     request_id: int
@@ -66,13 +65,13 @@ class ForwardResponse(msgspec.Struct, frozen=True, array_like=True, tag="Carried
 
 
 class QuorumStateRequest(msgspec.Struct, frozen=True, array_like=True, tag="AskQuorum", gc=False):
-    """Ask the leader for the state of the quorum."""
+    """Get the state of the quorum from its leader."""
 
     request_id: int
 
 
 class QuorumStateResponse(msgspec.Struct, frozen=True, array_like=True, tag="TellQuorum", gc=False):
-    """The answer. Null if the receiver is not the leader."""
+    """The reply. Null if the receiver is not the leader."""
 
     request_id: int
     state: QuorumState | None
@@ -87,17 +86,17 @@ class MemberAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PeerDirectoryUpdate(msgspec.Struct, frozen=True, array_like=True, tag="Acquaint", gc=False):
-    """The members that the sender knows, for a newly connected peer. Their own addresses, from
-    their headers, take precedence."""
+    """The members that the sender knows, for a newly connected peer. The addresses in their own
+    headers take precedence."""
 
     members: tuple[MemberAddress, ...]
 
 
 class PeerRejected(msgspec.Struct, frozen=True, array_like=True, tag="Refused", gc=False):
-    """The receiver's messages are rejected, and why. Sent back on the same connection.
+    """Why the receiver's messages are rejected. Sent back on the same connection.
 
-    `is_replaced`: the quorum has no founder of this id any more, or one with another data folder;
-    who says so may come back as a replica that names its folder, and without a vote.
+    `is_replaced`: the quorum has no bootstrap voter of this id any more, or one with another data
+    folder. The receiver may join again without a vote, as a replica with the id of its folder.
     """
 
     reason: str
@@ -122,9 +121,5 @@ PeerMessage: TypeAlias = (
     | TimeoutNow
     | FollowRequest
     | LeaderHint
-    | ForwardRequest
-    | ForwardResponse
-    | QuorumStateRequest
-    | QuorumStateResponse
-    | PeerDirectoryUpdate
+    | ControlMessage
 )

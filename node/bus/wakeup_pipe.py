@@ -33,7 +33,7 @@ class WakeupPipe:
             os.read(self._file, 4096)
 
     def close(self) -> None:
-        """Close the pipe. Writers are told."""
+        """Close the pipe. Later writes fail."""
         os.close(self._file)
 
 

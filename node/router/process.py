@@ -98,7 +98,7 @@ class RouterProcess:
             loop=loop,
             context=context,
             address=ipc_address(config.run_folder, name),
-            wakeup_path=config.run_folder / f"{name}.bell",
+            wakeup_path=config.run_folder / f"{name}.wakeup",
             worker_count=config.worker_count,
             arena=self._arena,
             arena_path=str(arena_path),

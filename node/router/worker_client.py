@@ -108,7 +108,7 @@ class WorkerClient:
         self._arena = arena
         self._arena_path = arena_path
         self._incarnation = incarnation
-        self._bell_path = str(wakeup_path)
+        self._wakeup_path = str(wakeup_path)
         self._wakeup_pipe = WakeupPipe(wakeup_path)
         self._socket = bind_endpoint(context, address)
         self._workers = [self._make_worker(index) for index in range(worker_count)]
@@ -343,7 +343,7 @@ class WorkerClient:
         worker.incarnation = greeting.incarnation
         start = self._arena.offset_of(worker.ring_block)
         answer = RouterGreeting(
-            self._bell_path,
+            self._wakeup_path,
             self._arena_path,
             start,
             start + RING_BYTES,

@@ -1,8 +1,8 @@
 """The listening sockets of a router, and the reaper of overdue connections.
 
-A router has one `SocketServer` and one `Acceptor` per configured listener. Whoever builds them (the
-router's process) starts them when requests can be answered, and at the end stops accepting and
-drains. One invariant: after `drain` has returned no connection of this wire exists.
+A router has one `SocketServer` and one `Acceptor` per configured listener. The router's process
+starts them when it can answer requests; at the end it stops accepting and drains. One invariant:
+after `drain` there is no connection.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from odradek.node.wire.connection import Connection, SocketServer
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-"""Connections that the kernel queues. A reconnect storm must not be refused."""
+"""Connections that the kernel queues, so that many clients can reconnect at once."""
 
 
 class Acceptor:
@@ -46,7 +46,7 @@ class Acceptor:
             ) from error
         self.port = listening.getsockname()[1]
         self._server = await self.wire.loop.create_server(
-            self._make_connection, sock=listening, backlog=BACKLOG
+            lambda: Connection(self.wire, self.name), sock=listening, backlog=BACKLOG
         )
 
     def stop(self) -> None:
@@ -54,9 +54,6 @@ class Acceptor:
         if self._server is not None:
             self._server.close()
             self._server = None
-
-    def _make_connection(self) -> Connection:
-        return Connection(self.wire, self.name)
 
     async def _bind(self, *, reuse_port: bool) -> socket.socket:
         found = await self.wire.loop.getaddrinfo(
@@ -104,8 +101,8 @@ class ConnectionReaper:
 
     def _reap(self) -> None:
         wire = self._wire
-        # Events since the last round have that round's time. Compare with it, so that a connection
-        # that was active between two rounds is not taken for idle.
+        # Events since the last check have its time. Compare with it, so that a connection that was
+        # active since then does not count as idle.
         last_ms = wire.now_ms
         for connection in list(wire.connections.values()):
             reason = connection.overdue(last_ms)
@@ -130,8 +127,8 @@ class ConnectionReaper:
 
 
 async def drain(wire: SocketServer, *, timeout_s: float) -> int:
-    """Let every connection finish its requests in flight, then close it. Returns how many had to be
-    aborted."""
+    """Complete the requests in flight, then close all connections. Returns how many had to be
+    aborted after `timeout_s`."""
     for connection in list(wire.connections.values()):
         connection.close()
     with contextlib.suppress(TimeoutError):

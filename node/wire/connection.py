@@ -10,8 +10,8 @@ does not read, a throttle, no room in the arena, or too many requests in one ite
 One invariant: the reasons (`_stops`) are only set and cleared here, and the transport reads if and
 only if there are none.
 
-Called by the event loop (get_buffer, buffer_updated, pause_writing...) and by whoever completes
-slots.
+Called by the event loop (get_buffer, buffer_updated, pause_writing...) and by the code that
+completes slots.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ CLOSING = 64
 class FlushQueue:
     """The connections that have completed responses and were not written to yet.
 
-    They are written at the end of the turn of the loop; who completes many slots in a row calls
-    `flush` when done, which saves a turn.
+    They are written at the end of the iteration of the loop. A caller that completes many slots
+    calls `flush` after the last one, which saves an iteration.
     """
 
     __slots__ = ("_connections", "_loop")
@@ -68,7 +68,7 @@ class FlushQueue:
         self._connections: list[Connection] = []
 
     def add(self, connection: "Connection") -> None:
-        """Have the connection flushed soon. It must not be in here already."""
+        """Flush the connection soon. It must not be in the queue already."""
         if not self._connections:
             self._loop.call_soon(self.flush)
         self._connections.append(connection)
@@ -81,7 +81,7 @@ class FlushQueue:
                 try:
                     connection.flush()
                 except Exception:
-                    # The others' responses must leave whatever is wrong with this one's.
+                    # The responses of the other connections must still be sent.
                     log.exception("writing to %s failed; closing its connection", connection)
                     connection.abort()
 
@@ -90,11 +90,10 @@ class SocketServer:
     """What all client connections of one router share.
 
     `on_request(slot, frame, arena_offset)` is called for every frame, in the order of the
-    connection. It must see to it that the slot is completed once, now or later. It may raise
-    ProtocolError, which ends the connection. `frame` is a view of the arena at `arena_offset`,
-    valid until the call returns, and beyond it until the slot is completed if `slot.retain()` was
-    called. `on_disconnected(connection)` is called once when a connection is gone; its slots may
-    still be completed, to no effect.
+    connection. The slot must be completed once, in the call or later. ProtocolError closes the
+    connection. `frame` is a view of the arena at `arena_offset`. It is valid until the call
+    returns or, after `slot.retain()`, until the slot is completed. `on_disconnected(connection)` is
+    called once when a connection is gone. Completing its slots later has no effect.
     """
 
     __slots__ = (
@@ -135,13 +134,13 @@ class SocketServer:
         self.connection_quotas = ConnectionQuotas(self.settings)
         self.next_connection_id = 1
         self.now_ms = int(loop.time() * 1000)
-        """The loop's time at the last round of the reaper. For timeouts of minutes."""
+        """The loop's time at the last check of the reaper. For timeouts of minutes."""
         self.starved: list[Connection] = []
         self._empty: asyncio.Event | None = None
         arena.on_freed = self._on_freed
 
     def close(self) -> None:
-        """Give the landing block back. The connections must be gone."""
+        """Release the receive block. There must be no connections."""
         self.arena.on_freed = None
         self.receive_buffer.close()
 
@@ -177,7 +176,7 @@ class SocketServer:
     def _resume_starved(self) -> None:
         starved, self.starved = self.starved, []
         for connection in starved:
-            connection.resume_after_starvation()
+            connection.clear_stop(STARVED)
 
 
 class Slot:
@@ -204,10 +203,10 @@ class Slot:
             connection.wire.arena.retain(self._block)
 
     def complete(self, buffers: Sequence[Buffer] | None, hold: object = None) -> None:
-        """The response: header and body, without the length; None for a request that gets none.
+        """Set the response: header and body, without the length. None for a request without one.
 
-        It leaves when all requests before it have theirs. The buffers must not change until then;
-        `hold` is kept until the kernel has them. Exactly once per slot.
+        It is sent after the responses to all earlier requests. The buffers must not change until
+        then. `hold` is kept until the kernel has them. Exactly once per slot.
         """
         assert not self.is_done, "a slot was completed twice"
         self.is_done = True
@@ -224,9 +223,7 @@ class Slot:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client's connection, as asyncio protocol. `authentication` belongs to whoever
-    authenticates.
-    """
+    """A client's connection, as an asyncio protocol. `authentication` is set by the router."""
 
     __slots__ = (
         "_activity_ms",
@@ -281,8 +278,7 @@ class Connection(asyncio.BufferedProtocol):
         self._activity_ms = self._unparsed_since_ms = self._congested_since_ms = wire.now_ms
         self._congestion_bytes = 0
 
-    # -- called by the event loop
-    # -------------------------------------------------------------------
+    # -- called by the event loop ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected. It is refused if a connection limit is reached."""
@@ -339,11 +335,10 @@ class Connection(asyncio.BufferedProtocol):
         self._stops &= ~CONGESTED
         self._flush_soon()
 
-    # -- requests
-    # -----------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def _advance(self, start: int, end: int) -> None:
-        """Cut `[start, end)` and what was left before, for as long as nothing stops us."""
+        """Parse `[start, end)`, then what an earlier call left, until reading must stop."""
         while True:
             try:
                 is_everything_parsed = self._parse_frames(start, end)
@@ -372,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
             start, end = self.input.pending()
 
     def _parse_frames(self, start: int, end: int) -> bool:
-        """Hand up the whole frames of `[start, end)` of the arena; whether none is left."""
+        """Call `on_request` with the whole frames of `[start, end)`. False if reading must stop."""
         wire = self.wire
         view = wire.arena.view
         settings = wire.settings
@@ -394,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if count == REQUESTS_PER_TURN_MAX or (count and clock() > until):
                 self._stops |= TURN_LIMIT
-                wire.loop.call_soon(self._clear_stop, TURN_LIMIT)
+                wire.loop.call_soon(self.clear_stop, TURN_LIMIT)
                 break
             slot = Slot(self)
             slots.append(slot)
@@ -420,17 +415,16 @@ class Connection(asyncio.BufferedProtocol):
         return not self._stops
 
     def _refuse(self, message: str) -> None:
-        """End the connection for what its client sent. What was answered before still leaves."""
+        """Close the connection after invalid bytes. Completed responses are still sent."""
         self.wire.counters.protocol_errors += 1
         log.warning("closing the connection of %s: %s", self, message)
         self._write()
         self._close_transport()
 
-    # -- responses
-    # ----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def completed(self, slot: Slot) -> None:
-        """A slot of ours was completed."""
+        """A slot of this connection was completed."""
         self._unsent_bytes += slot.size
         if self._unsent_bytes > self.wire.settings.unsent_bytes_max:
             self._stops |= UNSENT
@@ -438,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
             self._flush_soon()
 
     def flush(self) -> None:
-        """Write what is ready, and read on if that was what we waited for. Called by the outbox."""
+        """Write what is ready, and resume reading if possible. Called by the flush queue."""
         self._is_in_flush_queue = False
         if self.is_closed:
             return
@@ -451,9 +445,7 @@ class Connection(asyncio.BufferedProtocol):
             self.wire.flush_queue.add(self)
 
     def _write(self) -> None:
-        """Write the completed head of the queue, unless the client has yet to take what was
-        written.
-        """
+        """Write the completed head of the queue, unless earlier responses are still unsent."""
         slots = self.slots
         while slots and slots[0].is_done and not self._stops & CONGESTED and not self.is_closed:
             out: list[Buffer] = []
@@ -490,11 +482,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._stops & CLOSING and not self.slots and not self.is_closed:
             self._close_transport()
 
-    # -- stopping and going on
-    # ----------------------------------------------------------------------
+    # -- pausing and closing -----------------------------------------------------------------------
 
     def throttle(self, throttle_ms: int) -> None:
-        """Do not read from this client for a while. The longest of several throttles counts."""
+        """Do not read for this time. The longest of several throttles counts."""
         if self.is_closed or throttle_ms <= 0:
             return
         loop = self.wire.loop
@@ -509,7 +500,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
 
     def close(self) -> None:
-        """Read no more; end the connection when everything in flight is answered and sent."""
+        """Stop reading, and close the connection when all responses are sent."""
         if self.is_closed:
             return
         self._stops |= CLOSING
@@ -520,18 +511,14 @@ class Connection(asyncio.BufferedProtocol):
             self._close_transport()
 
     def abort(self) -> None:
-        """End the connection now; what is in flight or unsent is lost."""
+        """Close the connection now. Unsent responses are lost."""
         if not self.is_closed:
             self.is_closed = True
             self._stops |= CLOSING
             self._transport.abort()
 
-    def resume_after_starvation(self) -> None:
-        """There is room in the arena again. Called by `SocketServer`."""
-        self._clear_stop(STARVED)
-
     def overdue(self, now_ms: int) -> str | None:
-        """Why this connection has waited for its client for too long; None if it has not."""
+        """`stalled`, `half-open` or `idle` if the client has taken too long, else None."""
         settings = self.wire.settings
         rate = settings.transfer_bytes_per_s_min / 1000
         if self._stops & CONGESTED:
@@ -549,14 +536,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end_throttle(self) -> None:
         self._throttle = None
-        self._clear_stop(THROTTLED)
+        self.clear_stop(THROTTLED)
 
-    def _clear_stop(self, stop: int) -> None:
+    def clear_stop(self, stop: int) -> None:
+        """A reason is gone: resume reading if it was the last one."""
         self._stops &= ~stop
         self._resume()
 
     def _resume(self) -> None:
-        """Read on if nothing is left that stops us, with what had been received first."""
+        """Resume reading if there is no reason to pause, after parsing what was received."""
         if self._stops:
             self._pause()
         elif not self._is_reading and not self.is_closed:
@@ -570,7 +558,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _close_transport(self) -> None:
-        """Close once the transport has sent what it has; at once if the client does not take it."""
+        """Close after the transport has sent its data. At once if the client does not read."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -581,7 +569,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _address(name: object) -> tuple[str, int]:
-    """Host and port of a socket's name; nothing for sockets that have none."""
+    """Host and port of a socket's name; empty for sockets without one."""
     if isinstance(name, tuple) and len(name) >= 2:
         return str(name[0]), int(name[1])
     return "", 0

@@ -1,7 +1,7 @@
-"""The outermost layer of the Kafka protocol: an int32 length and that many bytes.
+"""Frames of the Kafka protocol: an int32 length and that many bytes.
 
-Also recognises other protocols on the wrong port, for the log. Pure functions; called by
-receive_buffer.py and connection.py."""
+Also recognises other protocols on a Kafka port, for the log. Pure. Called by receive_buffer.py and
+connection.py."""
 
 import struct
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 _LENGTH = struct.Struct(">i")
 LENGTH_BYTES = _LENGTH.size
 read_length = _LENGTH.unpack_from
-"""`(length,) = read_length(buffer, offset)`: the signed length in front of a frame."""
+"""`(length,) = read_length(buffer, offset)`: the signed length prefix of a frame."""
 pack_length = _LENGTH.pack
 
 Buffer = bytes | bytearray | memoryview
@@ -46,5 +46,5 @@ def explain_bad_frame(start: bytes, length: int) -> str:
 
 
 def frame(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers of one message with their length in front; none of them is copied."""
+    """The length prefix and the buffers of one message. No buffer is copied."""
     return [pack_length(sum(map(len, buffers))), *buffers]

@@ -1,6 +1,6 @@
 """The limits of client connections, and their counters.
 
-`WireSettings` may change at run time. A client within the limits is not disturbed. One beyond them
+`WireSettings` may change at run time. A client within the limits is not disturbed. One above them
 takes bounded memory.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, kw_only=True)
 class WireSettings:
-    """Limits that may change at run time: connections look at them when they need them."""
+    """Limits that may change at run time: connections read them at each use."""
 
     request_bytes_max: int = 104_857_600  # Kafka's default: socket.request.max.bytes
     connections_max: int = 2_147_483_647  # Kafka's default: max.connections
@@ -19,11 +19,12 @@ class WireSettings:
     inflight_requests_max: int = 1_000
     unsent_bytes_max: int = 4 << 20
     half_open_ms_max: int = 60_000
-    """For a whole request to arrive, and for the first one to begin; big ones may take longer."""
+    """Until a whole request has arrived, and until the first one begins. Large requests may take
+    longer."""
     write_stall_ms_max: int = 60_000
-    """For written responses to be taken by the client; big ones may take longer."""
+    """Until the client has read the written responses. Large responses may take longer."""
     transfer_bytes_per_s_min: int = 65_536
-    """The slowest client that big requests and responses wait for."""
+    """The lowest rate of large requests and responses."""
 
 
 @dataclass(slots=True)

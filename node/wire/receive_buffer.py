@@ -6,7 +6,7 @@ receiving half of one connection. What it keeps between two reads is, by size: n
 in a bytes object of its own; or a block of the arena, where the rest of the frame is received
 behind what is there. Bytes are copied only when a frame does not fit behind its start.
 
-One invariant: between `next_buffer` and `arrived` nobody else touches the landing block (the event
+One invariant: between `next_buffer` and `arrived` nothing else uses the receive block (the event
 loop reads in between and does nothing else), and between `arrived` and `settle` the bytes
 `[start, end)` stay where they are. Called by connection.py only.
 """
@@ -33,10 +33,9 @@ _SPILL_BYTES = 16 * 1024
 class ReceiveBuffer:
     """The block that all connections read into, one at a time.
 
-    `[position, end)` is free; `tail` is a view of it. When nobody holds a frame in the block any
-    more the position goes back to the start, so that the same cache lines are written again. While
-    the arena has no room `is_spilling`, and connections read into `spill`, a small buffer outside
-    of it.
+    `[position, end)` is free; `tail` is a view of it. When no frame in the block is retained, the
+    position goes back to the start, so that the same cache lines are written again. While the arena
+    has no room, `is_spilling` is set, and connections read into `spill`, a small buffer outside it.
     """
 
     __slots__ = (
@@ -69,7 +68,7 @@ class ReceiveBuffer:
             self.tail = self._whole
 
     def advance(self, position: int) -> None:
-        """The bytes before `position` have been cut into frames."""
+        """The bytes before `position` were parsed."""
         if self.arena.references(self.block) == 1:
             self.position = self._base
             self.tail = self._whole
@@ -127,11 +126,10 @@ class ReceiveBuffer:
 
 
 class FrameReceiver:
-    """The receiving half of one connection: `next_buffer`, `arrived`, cut what is whole, `settle`.
+    """The receiving half of one connection: `next_buffer`, `arrived`, parse frames, `settle`.
 
-    Uncut bytes are in `block`, the connection's own, or else in `_kept`. `is_starved` says that the
-    arena had no room for what comes next: reading must stop until something was freed, then
-    `pending` tries again.
+    Unparsed bytes are in `block`, the connection's own, or else in `_kept`. `is_starved`: the arena
+    had no room. Reading must stop until a block was freed; then `pending` tries again.
     """
 
     __slots__ = (
@@ -205,9 +203,8 @@ class FrameReceiver:
         return start, end
 
     def pending(self) -> tuple[int, int]:
-        """What an earlier `settle` left, ready to be cut: `[start, end)`, empty if none or
-        starved.
-        """
+        """What an earlier `settle` left, ready to be parsed: `[start, end)`. Empty if there is
+        nothing, or no room in the arena."""
         self.is_starved = False
         if self.block != NO_BLOCK:
             return self._start, self._end
@@ -227,9 +224,9 @@ class FrameReceiver:
         return 0, 0
 
     def settle(self, start: int, end: int, last_bytes: int) -> None:
-        """Everything before `start` was cut, lastly a frame of `last_bytes` (0: none).
+        """Everything before `start` was parsed, the last frame with `last_bytes` (0: none).
 
-        Decides where the bytes `[start, end)` wait for more.
+        Decides where the bytes `[start, end)` are kept until more arrive.
         """
         if last_bytes:
             self._expected = last_bytes if last_bytes >= LARGE_FRAME_BYTES else 0
@@ -260,7 +257,10 @@ class FrameReceiver:
         receive_buffer = self._receive_buffer
         size = self._frame_bytes(start, end)
         if not self._keep_if_small(start, end, size):
-            if start + size <= receive_buffer.end and self._take_receive_block(start, end, size):
+            block = receive_buffer.block
+            if start + size <= receive_buffer.end and receive_buffer.hand_over_block():
+                # The connection keeps the rest of the receive block: nothing is copied.
+                self._own(block, start, end, size)
                 return
             if not self._move_to_new_block(start, end, size):
                 self._kept = bytes(receive_buffer.arena.view[start:end])
@@ -292,14 +292,6 @@ class FrameReceiver:
             self._expected = size if size >= LARGE_FRAME_BYTES else 0
         return True
 
-    def _take_receive_block(self, start: int, end: int, size: int) -> bool:
-        """Take the rest of the landing block: nothing is copied."""
-        block = self._receive_buffer.block
-        if not self._receive_buffer.hand_over_block():
-            return False
-        self._own(block, start, end, size)
-        return True
-
     def _move_to_new_block(self, start: int, end: int, size: int) -> bool:
         """Move the bytes `[start, end)` to a new block that the whole frame fits in."""
         arena = self._receive_buffer.arena
@@ -321,15 +313,14 @@ class FrameReceiver:
             self._limit = arena.offset_of(block) + arena.size_of(block)
 
     def _begin_expected(self) -> bool:
-        """Begin a block for the large frame that is coming, unless it still has to prove itself."""
+        """Allocate a block for the expected large frame, but for a huge one only after its first
+        bytes."""
         if self._expected > HUGE_FRAME_BYTES and 0 < len(self._kept) < HUGE_FRAME_PROOF_BYTES:
             return False
         return self._begin(self._expected)
 
     def _begin(self, size: int) -> bool:
-        """Take a block of our own for a frame of `size` bytes, with what is kept of it at its
-        start.
-        """
+        """Allocate a block for a frame of `size` bytes. It begins with the bytes that are kept."""
         arena = self._receive_buffer.arena
         kept = self._kept
         size = max(size, len(kept) + LENGTH_BYTES)
@@ -344,9 +335,8 @@ class FrameReceiver:
         return True
 
     def _frame_bytes(self, start: int, end: int) -> int:
-        """Length of the first uncut frame with its prefix; of the prefix while not even that is
-        here.
-        """
+        """Length of the first unparsed frame with its prefix, or of the prefix if that is
+        incomplete."""
         if end - start < LENGTH_BYTES:
             return LENGTH_BYTES
         (length,) = read_length(self._receive_buffer.arena.view, start)

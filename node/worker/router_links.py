@@ -61,7 +61,7 @@ class RouterLinks:
         worker_count: int = 0,
     ) -> None:
         identity = f"worker-{worker}".encode()
-        wakeup_path = run_folder / f"worker-{worker}.bell"
+        wakeup_path = run_folder / f"worker-{worker}.wakeup"
         self.wakeup_pipe = WakeupPipe(wakeup_path)
         """Written by routers while the worker sleeps. To be polled like the sockets."""
         self._greeting = encode(

@@ -1,4 +1,4 @@
-"""Patience: looks while they find something, fewer and fewer when they do not."""
+"""Spins continue while they find messages, and become rare when they do not."""
 
 from odradek.node.bus.adaptive_spin import AdaptiveSpin
 
@@ -12,17 +12,17 @@ def _looks(patience: AdaptiveSpin, times: int, *, has_message: bool) -> int:
     return count
 
 
-def test_looks_that_find_something_go_on() -> None:
+def test_spins_with_results_continue() -> None:
     assert _looks(AdaptiveSpin(), 1_000, has_message=True) == 1_000
 
 
-def test_looks_in_vain_become_rare() -> None:
+def test_spins_without_results_become_rare() -> None:
     patience = AdaptiveSpin()
     assert _looks(patience, 6_500, has_message=False) < 120
     assert _looks(patience, 6_500, has_message=False) <= 101
 
 
-def test_one_find_restores_all_patience() -> None:
+def test_one_result_ends_the_skipping() -> None:
     patience = AdaptiveSpin()
     _looks(patience, 1_000, has_message=False)
     while not patience.should_spin():

@@ -1,4 +1,4 @@
-"""The arena hands out memory that others can see, hands it back, and never more than it has."""
+"""The arena: allocation, reference counts, memory shared with and returned to the system."""
 
 import itertools
 import random
@@ -26,7 +26,7 @@ def allocated(arena: Arena, size: int = UNIT_BYTES) -> int:
 
 
 def resident_bytes(path: Path) -> int:
-    """What this process has mapped in of the arena at `path`, by the kernel's count."""
+    """The resident bytes of the arena at `path` in this process, as the kernel counts them."""
     inode = str(path.stat().st_ino)
     is_ours = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -38,7 +38,7 @@ def resident_bytes(path: Path) -> int:
     raise AssertionError("the arena is not mapped")
 
 
-def test_another_process_sees_and_changes_the_same_bytes(tmp_path: Path, arena: Arena) -> None:
+def test_another_process_reads_and_writes_the_same_bytes(tmp_path: Path, arena: Arena) -> None:
     arena.view[5:10] = b"hello"
     script = (
         "import sys; from pathlib import Path; from odradek.node.bus.arena import Arena\n"
@@ -50,14 +50,14 @@ def test_another_process_sees_and_changes_the_same_bytes(tmp_path: Path, arena: 
     assert bytes(arena.view[5:10]) == b"HELLO"
 
 
-def test_the_last_freed_block_is_the_next_one_handed_out(arena: Arena) -> None:
+def test_the_last_freed_block_is_allocated_next(arena: Arena) -> None:
     blocks = [allocated(arena) for _ in range(4)]
     for block in blocks:
         arena.release(block)
     assert [allocated(arena) for _ in range(4)] == blocks[::-1]
 
 
-def test_a_block_lives_as_long_as_somebody_holds_it(arena: Arena) -> None:
+def test_a_block_is_freed_with_its_last_reference(arena: Arena) -> None:
     block = allocated(arena)
     arena.retain(block)
     arena.release(block)
@@ -67,14 +67,14 @@ def test_a_block_lives_as_long_as_somebody_holds_it(arena: Arena) -> None:
     assert arena.used_bytes == UNIT_BYTES
 
 
-def test_releasing_more_often_than_retained_is_our_bug_and_says_so(arena: Arena) -> None:
+def test_a_release_without_a_reference_is_an_assertion_error(arena: Arena) -> None:
     block = allocated(arena)
     arena.release(block)
     with pytest.raises(AssertionError, match="more often"):
         arena.release(block)
 
 
-def test_a_full_arena_says_no_and_tells_when_there_is_room_again(arena: Arena) -> None:
+def test_a_full_arena_allocates_nothing_and_calls_on_freed(arena: Arena) -> None:
     blocks = [allocated(arena) for _ in range(16)]
     assert arena.allocate() is None
     freed: list[str] = []
@@ -90,7 +90,7 @@ def test_big_blocks_leave_a_quarter_for_small_ones(arena: Arena) -> None:
     assert [arena.allocate() is not None for _ in range(5)] == [True] * 4 + [False]
 
 
-def test_a_block_is_as_long_as_asked_and_does_not_overlap_others(arena: Arena) -> None:
+def test_a_block_has_the_requested_size_and_overlaps_no_other(arena: Arena) -> None:
     block = allocated(arena, 3 * UNIT_BYTES + 1)
     assert arena.size_of(block) >= 3 * UNIT_BYTES + 1
     small = allocated(arena)
@@ -98,7 +98,7 @@ def test_a_block_is_as_long_as_asked_and_does_not_overlap_others(arena: Arena) -
     assert not start <= arena.offset_of(small) < end
 
 
-def test_a_freed_big_block_gives_its_memory_back_at_once(tmp_path: Path) -> None:
+def test_the_memory_of_a_large_block_is_returned_at_once(tmp_path: Path) -> None:
     arena = Arena.create(tmp_path / "big", 64 * UNIT_BYTES)
     block = allocated(arena, 40 * UNIT_BYTES)
     start = arena.offset_of(block)
@@ -123,7 +123,7 @@ def test_trim_returns_only_what_was_not_needed_since_the_last_one(arena: Arena) 
     assert arena.resident_bytes == 0
 
 
-def test_warm_memory_is_given_up_when_a_longer_block_needs_its_place(arena: Arena) -> None:
+def test_warm_memory_is_returned_when_a_longer_block_needs_its_units(arena: Arena) -> None:
     for block in [allocated(arena) for _ in range(16)]:
         arena.release(block)
     assert arena.allocate(12 * UNIT_BYTES) is not None

@@ -1,4 +1,4 @@
-"""Bus messages: unions survive the way, newer and older neighbours understand each other."""
+"""Bus messages: encoding of unions, and compatibility with older and newer releases."""
 
 import msgspec
 
@@ -17,9 +17,9 @@ from odradek.node.bus.messages import (
 from odradek.protocol.errors import ErrorCode
 
 
-def test_a_turn_of_mixed_messages_survives_the_way() -> None:
+def test_a_frame_of_several_message_types_is_decoded() -> None:
     sent: list[ToRouter] = [
-        WorkerGreeting(3, 12345678901234567, "bell"),
+        WorkerGreeting(3, 12345678901234567, "pipe"),
         Appended(1, 0, 42, -1, 7, ((0, "no key"),), "bad"),
         RequestFailed(2, ErrorCode.KAFKA_STORAGE_ERROR),
     ]

@@ -1,4 +1,4 @@
-"""Metadata arrives in order and once, whatever is sent twice, late or not at all."""
+"""Metadata entries are applied in order and once, also after duplicates, delays and losses."""
 
 import random
 
@@ -26,7 +26,7 @@ HISTORY: list[tuple[Record, ...]] = [
 
 
 def image_at(offset: int) -> MetadataImage:
-    """What whoever applied the first `offset` entries of the history knows."""
+    """The image after the first `offset` entries of the history."""
     delta = MetadataDelta(MetadataImage.empty())
     for entry in HISTORY[:offset]:
         for record in entry:
@@ -60,19 +60,19 @@ def test_entries_that_overlap_are_applied_from_the_first_new_one_on() -> None:
     assert have_same_content(image, image_at(5))
 
 
-def test_what_is_known_leaves_the_very_same_image() -> None:
+def test_entries_that_were_applied_before_leave_the_same_image() -> None:
     image = image_at(4)
     assert apply_metadata(image, entries(0, 4)) is image
     assert apply_metadata(image, entries(2, 3)) is image
     assert apply_metadata(image, entries(4, 4)) is image
 
 
-def test_a_gap_is_told_and_nothing_of_it_applied() -> None:
+def test_nothing_is_applied_after_a_gap() -> None:
     assert apply_metadata(image_at(2), entries(3, 5)) is None
     assert apply_metadata(MetadataImage.empty(), entries(1, 2)) is None
 
 
-def test_a_snapshot_replaces_what_was_known() -> None:
+def test_a_snapshot_replaces_the_image() -> None:
     image = applied(image_at(2), snapshot(5))
     assert image.offset == 5
     assert have_same_content(image, image_at(5))
@@ -83,7 +83,7 @@ def test_a_snapshot_replaces_what_was_known() -> None:
     assert replaced.offset == 5
 
 
-def test_a_follower_who_asks_again_at_gaps_ends_where_the_log_ends() -> None:
+def test_a_process_that_subscribes_again_after_gaps_reaches_the_end_of_the_log() -> None:
     chance = random.Random(7)
     for _ in range(100):
         image = MetadataImage.empty()

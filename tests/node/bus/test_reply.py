@@ -1,4 +1,4 @@
-"""Replies and the trampoline: in place, exactly once, with asyncio's futures beside."""
+"""Replies: coroutines are resumed in place, exactly once, and may await asyncio futures."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ class _Ended:
         self.calls.append((value, error))
 
 
-def test_coroutine_that_never_waits_ends_inside_the_call() -> None:
+def test_a_coroutine_that_does_not_wait_ends_in_the_call() -> None:
     async def answer() -> int:
         return 7
 
@@ -39,7 +39,7 @@ def test_reply_resumes_the_coroutine_in_the_turn_that_resolves_it() -> None:
     assert ended.calls == [("got it", None)]
 
 
-def test_reply_that_is_already_there_is_awaited_without_waiting() -> None:
+def test_awaiting_a_reply_that_is_done_does_not_wait() -> None:
     reply: Reply[int] = Reply()
     reply.resolve(3)
 
@@ -122,7 +122,7 @@ def test_futures_and_sleeps_of_asyncio_can_be_awaited() -> None:
     assert asyncio.run(main()) == 42
 
 
-def test_result_before_the_value_has_no_meaning_but_after_failure_raises() -> None:
+def test_the_result_after_a_failure_raises_the_error() -> None:
     reply: Reply[int] = Reply()
     reply.fail(OSError("no"))
     with pytest.raises(OSError, match="no"):

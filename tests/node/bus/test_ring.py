@@ -1,5 +1,4 @@
-"""The ring: every message once and in order, across its end, full and empty, and a sleeper is rung
-for."""
+"""The ring: each message once and in order, across its end, full and empty; it wakes its reader."""
 
 import random
 import subprocess
@@ -25,7 +24,7 @@ def test_messages_come_out_in_order_and_once() -> None:
     assert [reader.read() for _ in range(4)] == [b"one", b"", b"three", None]
 
 
-def test_full_ring_refuses_until_there_is_room_again() -> None:
+def test_a_write_to_a_full_ring_fails_until_there_is_room() -> None:
     writer, reader = _ring(64)
     count = 0
     while writer.write(b"x" * 12):
@@ -52,7 +51,7 @@ def test_ring_behaves_like_a_bounded_queue(seed: int) -> None:
             assert reader.read() == (expected.pop(0) if expected else None)
 
 
-def test_sleeper_is_rung_for_once() -> None:
+def test_a_sleeping_reader_is_woken_once() -> None:
     writer, reader = _ring()
     assert not writer.must_wake()
     assert reader.fall_asleep()
@@ -62,7 +61,7 @@ def test_sleeper_is_rung_for_once() -> None:
     assert not writer.must_wake()
 
 
-def test_message_that_came_before_the_sleep_keeps_the_reader_awake() -> None:
+def test_a_message_before_the_sleep_keeps_the_reader_awake() -> None:
     writer, reader = _ring()
     writer.write(b"a")
     assert not reader.fall_asleep()
@@ -70,7 +69,7 @@ def test_message_that_came_before_the_sleep_keeps_the_reader_awake() -> None:
     assert reader.read() == b"a"
 
 
-def test_reader_that_wakes_by_itself_is_not_rung_for() -> None:
+def test_a_reader_that_wakes_by_itself_is_not_woken() -> None:
     writer, reader = _ring()
     assert reader.fall_asleep()
     reader.wake_up()

@@ -1,4 +1,4 @@
-"""Bells: heard by who sleeps, never in the way of who rings, and silent for who is gone."""
+"""Wakeup pipes: they wake the reader, never block the writer, and report a missing reader."""
 
 import select
 from pathlib import Path
@@ -16,9 +16,9 @@ def _writer(path: Path) -> WakeupWriter:
     return wakeup_writer
 
 
-def test_ringing_makes_the_bell_readable_until_it_is_quiet(tmp_path: Path) -> None:
-    wakeup_pipe = WakeupPipe(tmp_path / "bell")
-    wakeup_writer = _writer(tmp_path / "bell")
+def test_a_wakeup_makes_the_pipe_readable_until_it_is_cleared(tmp_path: Path) -> None:
+    wakeup_pipe = WakeupPipe(tmp_path / "pipe")
+    wakeup_writer = _writer(tmp_path / "pipe")
     assert not _is_rung(wakeup_pipe)
     assert wakeup_writer.wake()
     assert wakeup_writer.wake()
@@ -29,38 +29,38 @@ def test_ringing_makes_the_bell_readable_until_it_is_quiet(tmp_path: Path) -> No
     wakeup_pipe.close()
 
 
-def test_ringing_never_blocks_however_often(tmp_path: Path) -> None:
-    wakeup_pipe = WakeupPipe(tmp_path / "bell")
-    wakeup_writer = _writer(tmp_path / "bell")
+def test_many_wakeups_do_not_block(tmp_path: Path) -> None:
+    wakeup_pipe = WakeupPipe(tmp_path / "pipe")
+    wakeup_writer = _writer(tmp_path / "pipe")
     assert all(wakeup_writer.wake() for _ in range(100_000))
     wakeup_writer.close()
     wakeup_pipe.close()
 
 
-def test_ringer_learns_that_the_sleeper_is_gone(tmp_path: Path) -> None:
-    wakeup_pipe = WakeupPipe(tmp_path / "bell")
-    wakeup_writer = _writer(tmp_path / "bell")
+def test_a_wakeup_fails_if_the_reader_is_gone(tmp_path: Path) -> None:
+    wakeup_pipe = WakeupPipe(tmp_path / "pipe")
+    wakeup_writer = _writer(tmp_path / "pipe")
     wakeup_pipe.close()
     assert not wakeup_writer.wake()
-    assert WakeupWriter.open(tmp_path / "bell") is None
+    assert WakeupWriter.open(tmp_path / "pipe") is None
     wakeup_writer.close()
 
 
-def test_successor_has_a_bell_of_its_own(tmp_path: Path) -> None:
-    old = WakeupPipe(tmp_path / "bell")
-    wakeup_writer = _writer(tmp_path / "bell")
-    new = WakeupPipe(tmp_path / "bell")
+def test_a_new_reader_has_a_new_pipe(tmp_path: Path) -> None:
+    old = WakeupPipe(tmp_path / "pipe")
+    wakeup_writer = _writer(tmp_path / "pipe")
+    new = WakeupPipe(tmp_path / "pipe")
     assert wakeup_writer.wake()
     assert not _is_rung(new)
-    assert _writer(tmp_path / "bell").wake()
+    assert _writer(tmp_path / "pipe").wake()
     assert _is_rung(new, 5)
     old.close()
     new.close()
 
 
-def test_bell_without_ringers_does_not_wake_its_owner_for_ever(tmp_path: Path) -> None:
-    wakeup_pipe = WakeupPipe(tmp_path / "bell")
-    wakeup_writer = _writer(tmp_path / "bell")
+def test_a_pipe_whose_writers_are_gone_is_not_readable(tmp_path: Path) -> None:
+    wakeup_pipe = WakeupPipe(tmp_path / "pipe")
+    wakeup_writer = _writer(tmp_path / "pipe")
     wakeup_writer.wake()
     wakeup_writer.close()
     assert _is_rung(wakeup_pipe, 5)

@@ -1,4 +1,4 @@
-"""A wire of our own with real sockets: a listener, an arena, and clients that speak raw frames."""
+"""A socket server with real sockets: a listener, an arena, and clients that send raw frames."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ PATIENCE_S = 10.0
 
 
 class RawConnection:
-    """A client that sends what it is told to and reads whole frames."""
+    """A client that sends any bytes and reads whole frames."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         self.loop = loop
@@ -28,7 +28,7 @@ class RawConnection:
         self._received = bytearray()
 
     async def send(self, *frames: bytes) -> None:
-        """Send whole frames, all in one go."""
+        """Send whole frames in one call."""
         await self.send_raw(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
 
     async def send_raw(self, raw: bytes) -> None:
@@ -64,7 +64,7 @@ class RawConnection:
 
 
 class WireWorld:
-    """One wire on a loop. Requests are answered by `answer`, or else pile up in `waiting`."""
+    """A socket server on a loop. `answer` completes requests; without it they are in `waiting`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, folder: Path) -> None:
         self.loop = loop
@@ -78,7 +78,7 @@ class WireWorld:
         self.open_arena(64 * UNIT_BYTES)
 
     def open_arena(self, size: int) -> None:
-        """Begin anew with an arena of this size. Before the first connection only."""
+        """Start over with an arena of this size. Only before the first connection."""
         self.arena = Arena.create(self.folder / "arena", size)
         self.wire = SocketServer(
             loop=self.loop,
@@ -136,7 +136,7 @@ class WireWorld:
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def loop(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventLoop]:
-    """The loop that we run on, and the standard one where uvloop is not to be had."""
+    """The loop of the broker: uvloop, or the standard one where there is no uvloop."""
     loop = uvloop.new_event_loop() if request.param == "uvloop" else asyncio.new_event_loop()
     yield loop
     loop.run_until_complete(loop.shutdown_asyncgens())

@@ -1,4 +1,4 @@
-"""Who may come in, who is put out, and how the door is closed."""
+"""Listeners: limits of connections, closing of overdue ones, draining."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ def echo(slot: Slot, frame: bytes) -> None:
     slot.complete([frame])
 
 
-def test_a_taken_port_is_named_with_what_to_change(world: World) -> None:
+def test_the_error_for_a_port_in_use_names_the_listener(world: World) -> None:
     async def scenario() -> None:
         await world.connect()
         second = Acceptor(world.wire, name="EXTERNAL", host="127.0.0.1", port=world.listener.port)
@@ -51,7 +51,7 @@ def test_an_empty_host_means_every_address_of_this_machine(world: World) -> None
     world.run(scenario())
 
 
-def test_one_client_too_many_is_turned_away_and_the_others_stay(
+def test_a_client_above_the_limit_is_refused_and_the_others_stay(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -89,7 +89,7 @@ def test_connections_are_counted_by_address_with_exceptions(world: World) -> Non
     world.run(scenario())
 
 
-def test_an_idle_client_is_put_out_and_a_waiting_one_is_not(world: World) -> None:
+def test_an_idle_connection_is_closed_but_not_one_that_waits_for_a_response(world: World) -> None:
     async def scenario() -> None:
         world.settings.connections_idle_ms_max = 30
         idle = await world.connect()
@@ -111,7 +111,7 @@ def test_an_idle_client_is_put_out_and_a_waiting_one_is_not(world: World) -> Non
     world.run(scenario())
 
 
-def test_a_client_that_was_busy_between_two_rounds_is_not_idle(world: World) -> None:
+def test_a_connection_that_was_active_between_two_checks_is_not_idle(world: World) -> None:
     async def scenario() -> None:
         world.answer = echo
         world.settings.connections_idle_ms_max = 5
@@ -128,7 +128,7 @@ def test_a_client_that_was_busy_between_two_rounds_is_not_idle(world: World) -> 
 
 
 @pytest.mark.parametrize("raw", [b"", b"\0\0", struct.pack(">i", 50_000) + b"half"])
-def test_a_half_open_client_is_put_out(
+def test_a_half_open_connection_is_closed(
     world: World, raw: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -145,7 +145,7 @@ def test_a_half_open_client_is_put_out(
     assert "half-open" in caplog.text
 
 
-def test_a_client_that_drips_a_request_byte_by_byte_is_put_out(world: World) -> None:
+def test_a_connection_that_sends_single_bytes_is_closed(world: World) -> None:
     async def scenario() -> None:
         world.settings.half_open_ms_max = 50
         client = await world.connect()
@@ -164,7 +164,7 @@ def test_a_client_that_drips_a_request_byte_by_byte_is_put_out(world: World) -> 
     world.run(scenario())
 
 
-def test_a_slow_but_steady_big_request_is_waited_for(world: World) -> None:
+def test_a_large_request_may_take_longer(world: World) -> None:
     async def scenario() -> None:
         world.answer = echo
         world.settings.half_open_ms_max = 20
@@ -181,7 +181,7 @@ def test_a_slow_but_steady_big_request_is_waited_for(world: World) -> None:
     world.run(scenario())
 
 
-def test_a_client_that_does_not_take_its_responses_is_put_out(world: World) -> None:
+def test_a_connection_that_does_not_read_its_responses_is_closed(world: World) -> None:
     async def scenario() -> None:
         world.settings.write_stall_ms_max = 30
         world.settings.transfer_bytes_per_s_min = 1 << 30
@@ -196,7 +196,7 @@ def test_a_client_that_does_not_take_its_responses_is_put_out(world: World) -> N
     world.run(scenario())
 
 
-def test_the_rounds_give_memory_back_that_is_not_needed_any_more(world: World) -> None:
+def test_unneeded_arena_memory_is_returned_regularly(world: World) -> None:
     async def scenario() -> None:
         for block in [world.arena.allocate() for _ in range(10)]:
             world.arena.release(block)
@@ -207,7 +207,7 @@ def test_the_rounds_give_memory_back_that_is_not_needed_any_more(world: World) -
     world.run(scenario())
 
 
-def test_draining_answers_what_is_in_flight_and_ends_every_connection(world: World) -> None:
+def test_draining_completes_requests_in_flight_and_closes_all_connections(world: World) -> None:
     async def scenario() -> None:
         busy = await world.connect()
         quiet = await world.connect()
@@ -223,7 +223,7 @@ def test_draining_answers_what_is_in_flight_and_ends_every_connection(world: Wor
     world.run(scenario())
 
 
-def test_draining_ends_in_bounded_time_whatever_is_in_flight(world: World) -> None:
+def test_draining_aborts_connections_after_its_timeout(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(b"never answered")

@@ -1,6 +1,4 @@
-"""In order out, bounded in, and a bad client is a problem of its own only. Real sockets on
-loopback.
-"""
+"""Order of responses, limits of reading, and errors of one connection, over real sockets."""
 
 import asyncio
 import gc
@@ -40,14 +38,14 @@ def the_connection(world: World) -> Connection:
 
 
 class Hold:
-    """Something that a response's buffers depend on."""
+    """The owner of a response's buffers."""
 
 
 # -- order
 # ------------------------------------------------------------------------------------------
 
 
-def test_responses_leave_in_the_order_of_requests_however_they_are_completed(world: World) -> None:
+def test_responses_are_sent_in_the_order_of_requests(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(*(b"request %d" % index for index in range(50)))
@@ -63,8 +61,9 @@ def test_responses_leave_in_the_order_of_requests_however_they_are_completed(wor
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_pipelined_mix_comes_back_in_order(world: World, seed: int) -> None:
-    """At once, later, never (acks=0), small and larger than the kernel's buffers."""
+def test_pipelined_requests_are_answered_in_order(world: World, seed: int) -> None:
+    """Completed at once, later, or without a response (acks=0); small and larger than the kernel's
+    buffers."""
     rng = random.Random(seed)
 
     def answer(slot: Slot, frame: bytes) -> None:
@@ -107,7 +106,7 @@ def test_a_pipelined_mix_comes_back_in_order(world: World, seed: int) -> None:
     world.run(scenario())
 
 
-def test_a_request_without_a_response_makes_way_for_the_next(world: World) -> None:
+def test_a_request_without_a_response_does_not_delay_the_next(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(b"acks=0", b"acks=1")
@@ -119,7 +118,7 @@ def test_a_request_without_a_response_makes_way_for_the_next(world: World) -> No
     world.run(scenario())
 
 
-def test_completing_a_slot_twice_is_our_bug_and_says_so(world: World) -> None:
+def test_completing_a_slot_twice_is_an_assertion_error(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(b"one")
@@ -162,7 +161,7 @@ def test_a_retained_frame_stays_until_its_slot_is_completed(world: World) -> Non
 
 
 def test_large_buffers_are_not_copied_and_held_until_the_kernel_has_them(world: World) -> None:
-    """A memoryview given to the transport is referred to, not copied: so its owner must be held."""
+    """The transport refers to a memoryview and does not copy it, so its owner must be kept."""
     more_than_the_kernel_takes = 16 << 20
 
     async def scenario() -> None:
@@ -189,7 +188,7 @@ def test_large_buffers_are_not_copied_and_held_until_the_kernel_has_them(world: 
     world.run(scenario())
 
 
-def test_what_the_kernel_takes_at_once_is_not_held(world: World) -> None:
+def test_buffers_that_the_kernel_takes_at_once_are_not_held(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(b"fetch")
@@ -205,7 +204,7 @@ def test_what_the_kernel_takes_at_once_is_not_held(world: World) -> None:
     world.run(scenario())
 
 
-def test_responses_completed_in_one_turn_leave_in_one_write(world: World) -> None:
+def test_responses_completed_in_one_iteration_are_sent_in_one_write(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(*[b"r"] * 20)
@@ -219,7 +218,7 @@ def test_responses_completed_in_one_turn_leave_in_one_write(world: World) -> Non
     world.run(scenario())
 
 
-def test_more_buffers_than_one_system_call_takes_arrive_whole(world: World) -> None:
+def test_a_response_of_many_buffers_arrives_whole(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(b"fetch")
@@ -235,7 +234,7 @@ def test_more_buffers_than_one_system_call_takes_arrive_whole(world: World) -> N
 # -----------------------------------------------------------------------------------------
 
 
-def test_no_more_requests_are_taken_than_may_be_in_flight(world: World) -> None:
+def test_reading_stops_at_the_limit_of_requests_in_flight(world: World) -> None:
     async def scenario() -> None:
         world.settings.inflight_requests_max = 10
         client = await world.connect()
@@ -251,7 +250,7 @@ def test_no_more_requests_are_taken_than_may_be_in_flight(world: World) -> None:
     world.run(scenario())
 
 
-def test_a_client_that_never_reads_is_not_read_from_and_its_memory_is_bounded(
+def test_a_client_that_does_not_read_takes_bounded_memory(
     world: World,
 ) -> None:
     async def scenario() -> None:
@@ -279,7 +278,7 @@ def test_a_client_that_never_reads_is_not_read_from_and_its_memory_is_bounded(
     world.run(scenario())
 
 
-def test_many_requests_in_one_read_do_not_keep_others_waiting(world: World) -> None:
+def test_many_requests_in_one_read_do_not_delay_other_connections(world: World) -> None:
     async def scenario() -> None:
         world.answer = echo
         turns: list[int] = []
@@ -300,8 +299,8 @@ def test_many_requests_in_one_read_do_not_keep_others_waiting(world: World) -> N
     world.run(scenario())
 
 
-def test_slow_requests_in_one_read_let_others_in_between(world: World) -> None:
-    """Each of these takes longer than a connection's turn may."""
+def test_slow_requests_in_one_read_do_not_delay_other_connections(world: World) -> None:
+    """Each request takes longer than a connection may take in one iteration."""
 
     async def scenario() -> None:
         order: list[bytes] = []
@@ -326,7 +325,7 @@ def test_slow_requests_in_one_read_let_others_in_between(world: World) -> None:
     world.run(scenario())
 
 
-def test_a_throttled_connection_is_answered_but_not_read(world: World) -> None:
+def test_a_throttled_connection_gets_responses_but_is_not_read(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(b"first")
@@ -344,7 +343,7 @@ def test_a_throttled_connection_is_answered_but_not_read(world: World) -> None:
     world.run(scenario())
 
 
-def test_a_full_arena_stops_the_sender_until_there_is_room(world: World, tmp_path: Path) -> None:
+def test_reading_stops_while_the_arena_is_full(world: World, tmp_path: Path) -> None:
     async def scenario() -> None:
         def keep(slot: Slot, frame: memoryview, arena_offset: int) -> None:
             slot.retain()
@@ -406,7 +405,7 @@ def test_idle_and_half_open_connections_cost_almost_no_memory(world: World) -> N
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS"),
     ],
 )
-def test_a_frame_that_cannot_be_closes_the_connection_and_says_why(
+def test_an_invalid_frame_closes_the_connection_and_is_logged(
     world: World, raw: bytes, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -436,7 +435,7 @@ def test_the_limit_for_frames_may_change_while_connected(world: World) -> None:
     world.run(scenario())
 
 
-def test_what_was_answered_before_the_bad_frame_still_leaves(world: World) -> None:
+def test_responses_before_an_invalid_frame_are_sent(world: World) -> None:
     async def scenario() -> None:
         world.answer = echo
         client = await world.connect()
@@ -448,7 +447,7 @@ def test_what_was_answered_before_the_bad_frame_still_leaves(world: World) -> No
 
 
 @pytest.mark.parametrize("error", [ProtocolError("makes no sense"), RuntimeError("our bug")])
-def test_a_request_that_raises_ends_its_connection_only(
+def test_a_request_that_raises_closes_only_its_connection(
     world: World, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(slot: Slot, frame: bytes) -> None:
@@ -470,7 +469,7 @@ def test_a_request_that_raises_ends_its_connection_only(
     assert str(error) in caplog.text
 
 
-def test_a_response_that_cannot_be_written_ends_its_connection_only(
+def test_a_response_that_cannot_be_written_closes_only_its_connection(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -489,7 +488,7 @@ def test_a_response_that_cannot_be_written_ends_its_connection_only(
     assert "writing to 127.0.0.1" in caplog.text
 
 
-def test_a_client_that_goes_away_mid_request_leaves_nothing_behind(world: World) -> None:
+def test_a_client_that_disconnects_within_a_request_leaves_no_memory(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(b"first", b"second")
@@ -507,7 +506,7 @@ def test_a_client_that_goes_away_mid_request_leaves_nothing_behind(world: World)
     world.run(scenario())
 
 
-def test_a_reset_while_responses_are_unsent_is_only_a_lost_connection(world: World) -> None:
+def test_a_reset_with_unsent_responses_closes_the_connection(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect(receive_buffer=16_384)
         await client.send(b"a", b"b")
@@ -522,7 +521,7 @@ def test_a_reset_while_responses_are_unsent_is_only_a_lost_connection(world: Wor
     world.run(scenario())
 
 
-def test_close_answers_what_is_in_flight_first(world: World) -> None:
+def test_close_waits_for_requests_in_flight(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
         await client.send(b"slow")
@@ -555,7 +554,7 @@ def test_a_connection_knows_both_ends_and_its_listener(world: World) -> None:
 
 
 class _NoTransport(asyncio.Transport):
-    """Takes everything: what is measured is our code, not the kernel's."""
+    """A transport that accepts everything, so that only our code is measured."""
 
     def get_extra_info(self, name: str, default: object = None) -> object:
         return ("127.0.0.1", 1)

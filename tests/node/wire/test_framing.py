@@ -1,11 +1,11 @@
-"""Lengths in front of bytes, and guests at the wrong door."""
+"""Length-prefixed frames, and recognition of other protocols."""
 
 import pytest
 
 from odradek.node.wire.framing import describe_foreign_protocol, frame
 
 
-def test_a_message_is_its_length_and_its_buffers_uncopied() -> None:
+def test_a_frame_is_the_length_and_the_buffers_without_a_copy() -> None:
     body = memoryview(bytearray(b"body"))
     framed = frame([b"head", body])
     assert framed[0] == b"\0\0\0\x08"
@@ -27,6 +27,6 @@ def test_other_protocols_are_recognised_by_their_first_bytes(start: bytes, says:
     assert says in description
 
 
-def test_nonsense_is_not_taken_for_another_protocol() -> None:
+def test_other_bytes_are_not_taken_for_another_protocol() -> None:
     assert describe_foreign_protocol(b"\xff\xff\xff\xff") is None
     assert describe_foreign_protocol(b"") is None

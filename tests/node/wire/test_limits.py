@@ -1,4 +1,4 @@
-"""The defaults that clients know are Kafka's, and clients are counted in and out."""
+"""Defaults as in Kafka, and the counting of connections."""
 
 from odradek.node.wire.limits import ConnectionQuotas, WireSettings
 
@@ -10,7 +10,7 @@ def test_the_defaults_are_those_of_kafka() -> None:
     assert settings.connections_max == settings.connections_per_ip_max == 2**31 - 1
 
 
-def test_who_left_makes_room_and_is_not_remembered() -> None:
+def test_a_closed_connection_is_not_counted() -> None:
     settings = WireSettings(connections_max=3, connections_per_ip_max=2)
     connection_quotas = ConnectionQuotas(settings)
     assert (
@@ -25,7 +25,7 @@ def test_who_left_makes_room_and_is_not_remembered() -> None:
     assert connection_quotas.count_of_host == {"a": 2}
 
 
-def test_limits_may_change_while_clients_are_there() -> None:
+def test_limits_may_change_while_there_are_connections() -> None:
     settings = WireSettings(connections_per_ip_max=0)
     connection_quotas = ConnectionQuotas(settings)
     assert connection_quotas.admit("a") is not None

@@ -1,4 +1,4 @@
-"""Bytes land where they can stay: frames come out of any slicing, and memory stays bounded."""
+"""The receive buffer: frames from any sequence of reads, with bounded memory and few copies."""
 
 import random
 import struct
@@ -23,7 +23,7 @@ def framed(*frames: bytes) -> bytes:
 
 
 class Reader:
-    """Does to a FrameReceiver what a connection does, with reads of chosen sizes."""
+    """Drives a FrameReceiver like a connection, with reads of given sizes."""
 
     def __init__(self, receive_buffer: ReceiveBuffer) -> None:
         self.receive_buffer = receive_buffer
@@ -61,7 +61,7 @@ class Reader:
         self.input.settle(start, end, size)
 
     def check_held(self) -> None:
-        """Retained frames must read the same however much was received since."""
+        """Retained frames must not have changed."""
         for _, start, frame in self.held:
             assert self.receive_buffer.arena.view[start : start + len(frame)] == frame
 
@@ -72,7 +72,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whole_frames_come_out_of_any_slicing_and_retained_ones_stay_as_they_were(
+def test_frames_are_whole_after_any_reads_and_retained_ones_do_not_change(
     arena: Arena, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -107,7 +107,7 @@ def test_whole_frames_come_out_of_any_slicing_and_retained_ones_stay_as_they_wer
     assert arena.used_bytes == 0
 
 
-def test_a_connection_between_two_frames_owns_no_memory(arena: Arena) -> None:
+def test_a_connection_without_a_partial_frame_owns_no_memory(arena: Arena) -> None:
     receive_buffer = ReceiveBuffer(arena)
     reader = Reader(receive_buffer)
     reader.feed(framed(b"x" * 10_000, b"y" * 600_000), 64_000)
@@ -124,7 +124,7 @@ def test_a_thousand_half_frames_hold_no_blocks(arena: Arena) -> None:
     assert arena.used_bytes == UNIT_BYTES
 
 
-def test_announcing_a_huge_frame_claims_nothing_before_some_of_it_came(arena: Arena) -> None:
+def test_a_huge_frame_gets_its_block_after_its_first_bytes(arena: Arena) -> None:
     receive_buffer = ReceiveBuffer(arena)
     reader = Reader(receive_buffer)
     reader.feed(struct.pack(">i", 40 << 20) + b"a" * 100_000, 10_000)
@@ -133,7 +133,7 @@ def test_announcing_a_huge_frame_claims_nothing_before_some_of_it_came(arena: Ar
     assert arena.used_bytes > 40 << 20
 
 
-def test_the_position_goes_back_when_nobody_holds_a_frame(arena: Arena) -> None:
+def test_the_position_goes_back_when_no_frame_is_retained(arena: Arena) -> None:
     receive_buffer = ReceiveBuffer(arena)
     reader = Reader(receive_buffer)
     reader.retain_all = True
@@ -144,7 +144,7 @@ def test_the_position_goes_back_when_nobody_holds_a_frame(arena: Arena) -> None:
     assert len(reader.input.next_buffer()) == len(first)
 
 
-def test_equal_large_frames_are_received_without_moving_a_byte(arena: Arena) -> None:
+def test_large_frames_of_equal_size_are_received_without_a_copy(arena: Arena) -> None:
     receive_buffer = ReceiveBuffer(arena)
     reader = Reader(receive_buffer)
     frame = b"f" * 900_000
@@ -167,7 +167,7 @@ def test_equal_large_frames_are_received_without_moving_a_byte(arena: Arena) -> 
     assert len(reader.frames) == 6
 
 
-def test_a_full_arena_starves_the_reader_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_arena_stops_reading_and_loses_nothing(tmp_path: Path) -> None:
     arena = Arena.create(tmp_path / "small", 2 * UNIT_BYTES)
     receive_buffer = ReceiveBuffer(arena)
     other = arena.allocate()
@@ -184,7 +184,7 @@ def test_a_full_arena_starves_the_reader_and_loses_nothing(tmp_path: Path) -> No
     arena.close()
 
 
-def test_with_no_block_to_land_in_the_bytes_are_kept_aside(tmp_path: Path) -> None:
+def test_without_a_block_the_bytes_are_kept_outside_the_arena(tmp_path: Path) -> None:
     arena = Arena.create(tmp_path / "small", UNIT_BYTES)
     other = arena.allocate()
     assert other is not None
@@ -201,7 +201,7 @@ def test_with_no_block_to_land_in_the_bytes_are_kept_aside(tmp_path: Path) -> No
     arena.close()
 
 
-def test_what_is_left_of_an_ended_connection_does_not_run_over_retained_frames(
+def test_the_rest_of_a_closed_connection_does_not_overwrite_retained_frames(
     arena: Arena,
 ) -> None:
     receive_buffer = ReceiveBuffer(arena)
