@@ -15,7 +15,7 @@ from odradek.protocol.messages.diagnostics import ExplainedGroup
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponseGroup,
 )
 from odradek.protocol.messages.groups import (
@@ -45,7 +45,7 @@ class FetchOffsets(msgspec.Struct, Request[OffsetFetchResponseGroup], frozen=Tru
     """
 
     group_id: str
-    topics: list[OffsetFetchRequestTopics] | None
+    topics: list[OffsetFetchRequestTopic] | None
     require_stable: bool = False
     member_id: str | None = None
     member_epoch: int = -1

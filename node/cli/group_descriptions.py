@@ -15,16 +15,15 @@ from odradek.node.cli.output import Json, Row
 from odradek.protocol.consumer_protocol import decode_assignment
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.groups import (
-    ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeMember,
     ConsumerGroupDescribeRequest,
+    DescribedAssignment,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
 )
 from odradek.protocol.messages.share import (
-    ShareGroupDescribeAssignment,
     ShareGroupDescribedGroup,
     ShareGroupDescribeMember,
     ShareGroupDescribeRequest,
@@ -204,7 +203,7 @@ def _owned(member: _AnyMember) -> list[PartitionId]:
 
 
 def _partitions(
-    assignment: ConsumerGroupDescribeAssignment | ShareGroupDescribeAssignment,
+    assignment: DescribedAssignment | DescribedAssignment,
 ) -> list[PartitionId]:
     return [
         (topic.topic_name, index)

@@ -18,10 +18,9 @@ from odradek.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
+from odradek.protocol.messages.partitions import PartitionOffset, TopicOffsets
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
@@ -110,12 +109,10 @@ def alter_start_offsets(
     client: ClusterClient, coordinator: int, name: str, targets: Mapping[PartitionId, int]
 ) -> None:
     """Set where a share group without members begins. ClickException if it is refused."""
-    topics: dict[str, AlterShareGroupOffsetsRequestTopic] = {}
+    topics: dict[str, TopicOffsets] = {}
     for (topic, index), offset in targets.items():
-        entry = topics.setdefault(topic, AlterShareGroupOffsetsRequestTopic(topic_name=topic))
-        entry.partitions.append(
-            AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
-        )
+        entry = topics.setdefault(topic, TopicOffsets(name=topic))
+        entry.partitions.append(PartitionOffset(partition_index=index, offset=offset))
     request = AlterShareGroupOffsetsRequest(group_id=name, topics=list(topics.values()))
     answer = client.ask_broker(coordinator, request)
     if answer.error_code:

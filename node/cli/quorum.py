@@ -16,11 +16,10 @@ from odradek.protocol.messages.cluster import (
     AddRaftVoterResponse,
     DescribeQuorumReplicaState,
     DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
     DescribeQuorumResponsePartitionData,
     RemoveRaftVoterRequest,
 )
+from odradek.protocol.messages.partitions import PartitionNumber, TopicPartitionNumbers
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -58,9 +57,9 @@ class Quorum:
 
 def quorum_request() -> DescribeQuorumRequest:
     """The question how the quorum stands."""
-    topic = DescribeQuorumRequestTopicData(
-        topic_name=METADATA_TOPIC,
-        partitions=[DescribeQuorumRequestPartitionData(partition_index=0)],
+    topic = TopicPartitionNumbers(
+        name=METADATA_TOPIC,
+        partitions=[PartitionNumber(partition_index=0)],
     )
     return DescribeQuorumRequest(topics=[topic])
 

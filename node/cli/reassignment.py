@@ -26,9 +26,9 @@ from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ReassignablePartition,
-    ReassignablePartitionResponse,
     ReassignableTopic,
 )
+from odradek.protocol.messages.partitions import DetailedPartitionResult
 
 POLL_S: Final = 0.25
 SIZES_EVERY_S: Final = 1.0
@@ -212,7 +212,7 @@ class ReassignmentRunner:
 def reassign(
     client: ClusterClient,
     wanted: dict[PartitionId, list[int] | None] | dict[PartitionId, list[int]],
-) -> dict[PartitionId, ReassignablePartitionResponse]:
+) -> dict[PartitionId, DetailedPartitionResult]:
     """Begin reassignments, or cancel them with null replicas; the result of each."""
     topics: dict[str, ReassignableTopic] = {}
     for (topic, number), replicas in wanted.items():
@@ -254,9 +254,9 @@ def elect_preferred_leaders(
     )
     raise_on_error(answer, "leaders cannot be elected")
     return {
-        (topic.topic, partition.partition_id): error_text(partition)
+        (topic.name, partition.partition_index): error_text(partition)
         for topic in answer.replica_election_results
-        for partition in topic.partition_result
+        for partition in topic.partitions
         if partition.error_code not in _ACCEPTED
     }
 

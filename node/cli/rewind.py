@@ -27,6 +27,7 @@ from odradek.node.cli.parameters import (
     topic_selection,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.partitions import TopicOffsets
 from odradek.protocol.messages.rewinds import (
     AlterSnapshotRequest,
     AlterSnapshotResponse,
@@ -36,7 +37,6 @@ from odradek.protocol.messages.rewinds import (
     RewindGroupRequestPartition,
     RewindGroupRequestTopic,
     RewindGroupResponse,
-    SavedTopic,
 )
 from odradek.protocol.types import Request
 
@@ -277,7 +277,7 @@ def _known(offset: int) -> int | None:
     return None if offset < 0 else offset
 
 
-def _offsets(topics: Iterable[SavedTopic]) -> list[Row]:
+def _offsets(topics: Iterable[TopicOffsets]) -> list[Row]:
     return [
         {"topic": topic.name, "partition": at.partition_index, "offset": _known(at.offset)}
         for topic in topics

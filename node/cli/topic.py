@@ -21,12 +21,8 @@ from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import TopicSelection, moment, pair, topic_selection
 from odradek.node.cli.topic_explain import explain
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.offsets import (
-    DeleteRecordsPartition,
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
+from odradek.protocol.messages.offsets import DeleteRecordsPartitionResult, DeleteRecordsRequest
+from odradek.protocol.messages.partitions import PartitionOffset, TopicOffsets
 from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -287,10 +283,10 @@ def trim(
     for leader, topics in offsets.by_leader(client, partition_ids).items():
         request = DeleteRecordsRequest(
             topics=[
-                DeleteRecordsTopic(
+                TopicOffsets(
                     name=topic.name,
                     partitions=[
-                        DeleteRecordsPartition(
+                        PartitionOffset(
                             partition_index=index,
                             offset=ends[topic.name, index] if before is None else before,
                         )

@@ -6,7 +6,12 @@ AddRaftVoter 80, RemoveRaftVoter 81, UnregisterController 94).
 
 from __future__ import annotations
 
-from odradek.protocol.messages.partitions import TopicPartitionResults, TopicPartitions
+from odradek.protocol.messages.partitions import (
+    DetailedTopicResults,
+    TopicPartitionNumbers,
+    TopicPartitionResults,
+    TopicPartitions,
+)
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -105,29 +110,12 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
 
 
 @struct
-class ElectLeadersPartitionResult:
-    """Whether a leader was elected."""
-
-    partition_id: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
-
-
-@struct
-class ReplicaElectionResult:
-    """Partitions of one topic."""
-
-    topic: str = string()
-    partition_result: list[ElectLeadersPartitionResult] = array(ElectLeadersPartitionResult)
-
-
-@struct
 class ElectLeadersResponse:
     """One result per partition; v1 adds a top-level error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=1)
-    replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
+    replica_election_results: list[DetailedTopicResults] = array(DetailedTopicResults)
 
 
 @struct
@@ -159,23 +147,6 @@ class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsRes
 
 
 @struct
-class ReassignablePartitionResponse:
-    """Whether the move has started."""
-
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0)
-
-
-@struct
-class ReassignableTopicResponse:
-    """Partitions of one topic."""
-
-    name: str = string()
-    partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
-
-
-@struct
 class AlterPartitionReassignmentsResponse:
     """One result per partition."""
 
@@ -183,7 +154,7 @@ class AlterPartitionReassignmentsResponse:
     allow_replication_factor_change: bool = boolean(default=True, since=1, ignorable=True)
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
-    responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)
+    responses: list[DetailedTopicResults] = array(DetailedTopicResults)
 
 
 @struct
@@ -223,25 +194,10 @@ class ListPartitionReassignmentsResponse:
 
 
 @struct
-class DescribeQuorumRequestPartitionData:
-    """A partition of the metadata log: there is only 0."""
-
-    partition_index: int = int32()
-
-
-@struct
-class DescribeQuorumRequestTopicData:
-    """The metadata log."""
-
-    topic_name: str = string()
-    partitions: list[DescribeQuorumRequestPartitionData] = array(DescribeQuorumRequestPartitionData)
-
-
-@struct
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
     """Describe the controller quorum (KIP-595)."""
 
-    topics: list[DescribeQuorumRequestTopicData] = array(DescribeQuorumRequestTopicData)
+    topics: list[TopicPartitionNumbers] = array(TopicPartitionNumbers)
 
 
 @struct

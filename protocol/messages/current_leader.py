@@ -21,4 +21,4 @@ class NodeEndpoint:
     node_id: int = int32()
     host: str = string()
     port: int = int32()
-    rack: str | None = string(nullable_since=0, default=None)
+    rack: str | None = string(nullable_since=0, default=None, since=1, ignorable=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from odradek.protocol.messages.partitions import PartitionResult, TopicPartitionResults
+from odradek.protocol.messages.partitions import (
+    PartitionResult,
+    TopicPartitionNumbers,
+    TopicPartitionResults,
+)
 from odradek.protocol.schema import array, boolean, int16, int32, int64, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
@@ -66,15 +70,7 @@ class OffsetCommitResponse:
 
 @struct
 class OffsetFetchRequestTopic:
-    """Partitions of one topic, up to v7."""
-
-    name: str = string(until=7)
-    partition_indexes: list[int] = array(int32, until=7)
-
-
-@struct
-class OffsetFetchRequestTopics:
-    """Partitions of one topic, from v8 on; v10 names it by its id."""
+    """Partitions of one topic; v10 names it by its id."""
 
     name: str = string(until=9, ignorable=True)
     topic_id: Uuid = uuid(since=10, ignorable=True)
@@ -88,9 +84,7 @@ class OffsetFetchRequestGroup:
     group_id: str = string()
     member_id: str | None = string(nullable_since=0, default=None, since=9, ignorable=True)
     member_epoch: int = int32(default=-1, since=9, ignorable=True)
-    topics: list[OffsetFetchRequestTopics] | None = array(
-        OffsetFetchRequestTopics, nullable_since=0
-    )
+    topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, nullable_since=0)
 
 
 @struct
@@ -111,41 +105,22 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
 @struct
 class OffsetFetchResponsePartition:
-    """An offset, up to v7; -1 if none was committed. v5 adds the leader epoch."""
-
-    partition_index: int = int32(until=7)
-    committed_offset: int = int64(until=7)
-    committed_leader_epoch: int = int32(default=-1, since=5, until=7, ignorable=True)
-    metadata: str | None = string(nullable_since=0, until=7)
-    error_code: int = int16(until=7)
-
-
-@struct
-class OffsetFetchResponseTopic:
-    """Partitions of one topic, up to v7."""
-
-    name: str = string(until=7)
-    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, until=7)
-
-
-@struct
-class OffsetFetchResponsePartitions:
-    """An offset, from v8 on; -1 if none was committed."""
+    """An offset; -1 if none was committed. v5 adds the leader epoch."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
-    committed_leader_epoch: int = int32(default=-1, ignorable=True)
+    committed_leader_epoch: int = int32(default=-1, since=5, ignorable=True)
     metadata: str | None = string(nullable_since=0)
     error_code: int = int16()
 
 
 @struct
-class OffsetFetchResponseTopics:
-    """Partitions of one topic, from v8 on; v10 names it by its id."""
+class OffsetFetchResponseTopic:
+    """Partitions of one topic; v10 names it by its id."""
 
     name: str = string(until=9, ignorable=True)
     topic_id: Uuid = uuid(since=10, ignorable=True)
-    partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions)
+    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition)
 
 
 @struct
@@ -153,7 +128,7 @@ class OffsetFetchResponseGroup:
     """The offsets of one group, or an error."""
 
     group_id: str = string()
-    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics)
+    topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic)
     error_code: int = int16()
 
 
@@ -171,26 +146,11 @@ class OffsetFetchResponse:
 
 
 @struct
-class OffsetDeleteRequestPartition:
-    """A partition whose offset or state to delete."""
-
-    partition_index: int = int32()
-
-
-@struct
-class OffsetDeleteRequestTopic:
-    """The partitions of one topic."""
-
-    name: str = string()
-    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
-
-
-@struct
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     """Delete offsets of topics that the group is not subscribed to (KIP-496). Never flexible."""
 
     group_id: str = string()
-    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
+    topics: list[TopicPartitionNumbers] = array(TopicPartitionNumbers)
 
 
 @struct

@@ -324,7 +324,7 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
 
 
 @struct
-class ConsumerGroupHeartbeatAssignment:
+class HeartbeatAssignment:
     """The partitions assigned to the member."""
 
     topic_partitions: list[TopicIdPartitions] = array(TopicIdPartitions)
@@ -340,9 +340,7 @@ class ConsumerGroupHeartbeatResponse:
     member_id: str | None = string(nullable_since=0, default=None)
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
-    assignment: ConsumerGroupHeartbeatAssignment | None = optional(
-        ConsumerGroupHeartbeatAssignment, nullable_since=0
-    )
+    assignment: HeartbeatAssignment | None = optional(HeartbeatAssignment, nullable_since=0)
 
 
 @struct
@@ -354,7 +352,7 @@ class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
 
 
 @struct
-class ConsumerGroupDescribeTopicPartitions:
+class DescribedTopicPartitions:
     """Partitions of one topic."""
 
     topic_id: Uuid = uuid()
@@ -363,12 +361,10 @@ class ConsumerGroupDescribeTopicPartitions:
 
 
 @struct
-class ConsumerGroupDescribeAssignment:
+class DescribedAssignment:
     """A current or target assignment."""
 
-    topic_partitions: list[ConsumerGroupDescribeTopicPartitions] = array(
-        ConsumerGroupDescribeTopicPartitions
-    )
+    topic_partitions: list[DescribedTopicPartitions] = array(DescribedTopicPartitions)
 
 
 @struct
@@ -386,8 +382,8 @@ class ConsumerGroupDescribeMember:
     client_host: str = string()
     subscribed_topic_names: list[str] = array(string)
     subscribed_topic_regex: str | None = string(nullable_since=0, default=None)
-    assignment: ConsumerGroupDescribeAssignment = nested(ConsumerGroupDescribeAssignment)
-    target_assignment: ConsumerGroupDescribeAssignment = nested(ConsumerGroupDescribeAssignment)
+    assignment: DescribedAssignment = nested(DescribedAssignment)
+    target_assignment: DescribedAssignment = nested(DescribedAssignment)
     member_type: int = int8(default=-1, since=1, ignorable=True)
 
 

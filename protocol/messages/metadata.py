@@ -4,6 +4,8 @@ DescribeTopicPartitions (75).
 
 from __future__ import annotations
 
+from odradek.protocol.messages.current_leader import NodeEndpoint
+from odradek.protocol.messages.partitions import TopicName
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -40,16 +42,6 @@ class MetadataRequest(Request["MetadataResponse"]):
     allow_auto_topic_creation: bool = boolean(default=True, since=4)
     include_cluster_authorized_operations: bool = boolean(since=8, until=10)
     include_topic_authorized_operations: bool = boolean(since=8)
-
-
-@struct
-class MetadataResponseBroker:
-    """A broker, with its address on the client's listener; v1 adds the rack."""
-
-    node_id: int = int32()
-    host: str = string()
-    port: int = int32()
-    rack: str | None = string(nullable_since=0, default=None, since=1, ignorable=True)
 
 
 @struct
@@ -91,7 +83,7 @@ class MetadataResponse:
     """
 
     throttle_time_ms: int = int32(since=3, ignorable=True)
-    brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
+    brokers: list[NodeEndpoint] = array(NodeEndpoint)
     cluster_id: str | None = string(nullable_since=0, default=None, since=2, ignorable=True)
     controller_id: int = int32(default=-1, since=1, ignorable=True)
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
@@ -202,13 +194,6 @@ class DescribeClusterResponse:
 
 
 @struct
-class DescribeTopicPartitionsTopicRequest:
-    """A topic by name."""
-
-    name: str = string()
-
-
-@struct
 class Cursor:
     """The start of the next page."""
 
@@ -223,7 +208,7 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
     The response ends after `response_partition_limit` partitions, with a cursor.
     """
 
-    topics: list[DescribeTopicPartitionsTopicRequest] = array(DescribeTopicPartitionsTopicRequest)
+    topics: list[TopicName] = array(TopicName)
     response_partition_limit: int = int32(default=2000)
     cursor: Cursor | None = optional(Cursor, nullable_since=0)
 

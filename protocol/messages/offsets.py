@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.protocol.messages.partitions import TopicOffsets
 from odradek.protocol.schema import array, int8, int16, int32, int64, string, struct
 from odradek.protocol.types import Request
 
@@ -131,26 +132,10 @@ class OffsetForLeaderEpochResponse:
 
 
 @struct
-class DeleteRecordsPartition:
-    """Delete all records before `offset`; -1 means the high watermark."""
-
-    partition_index: int = int32()
-    offset: int = int64()
-
-
-@struct
-class DeleteRecordsTopic:
-    """The partitions of one topic."""
-
-    name: str = string()
-    partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
-
-
-@struct
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
     """Move log start offsets forward (KIP-107)."""
 
-    topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
+    topics: list[TopicOffsets] = array(TopicOffsets)
     timeout_ms: int = int32()
 
 

@@ -4,7 +4,7 @@ fields have other names there.
 
 from __future__ import annotations
 
-from odradek.protocol.schema import array, int16, int32, string, struct, uuid
+from odradek.protocol.schema import array, int16, int32, int64, string, struct, uuid
 from odradek.protocol.types import Uuid
 
 
@@ -38,3 +38,58 @@ class TopicPartitionResults:
 
     name: str = string()
     partitions: list[PartitionResult] = array(PartitionResult)
+
+
+@struct
+class DetailedPartitionResult:
+    """The result for one partition, with an error message."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+
+
+@struct
+class DetailedTopicResults:
+    """The results for the partitions of one topic."""
+
+    name: str = string()
+    partitions: list[DetailedPartitionResult] = array(DetailedPartitionResult)
+
+
+@struct
+class PartitionOffset:
+    """A partition and an offset in it; -1 if there is none."""
+
+    partition_index: int = int32()
+    offset: int = int64()
+
+
+@struct
+class TopicOffsets:
+    """Partitions of one topic with an offset each."""
+
+    name: str = string()
+    partitions: list[PartitionOffset] = array(PartitionOffset)
+
+
+@struct
+class PartitionNumber:
+    """A partition."""
+
+    partition_index: int = int32()
+
+
+@struct
+class TopicPartitionNumbers:
+    """Partitions of one topic, as structs."""
+
+    name: str = string()
+    partitions: list[PartitionNumber] = array(PartitionNumber)
+
+
+@struct
+class TopicName:
+    """A topic."""
+
+    name: str = string()

@@ -8,7 +8,7 @@ and get new versions like any other API.
 
 from __future__ import annotations
 
-from odradek.protocol.messages.partitions import TopicIdPartitions
+from odradek.protocol.messages.partitions import TopicIdPartitions, TopicOffsets
 from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
 from odradek.protocol.types import Request, Uuid
 
@@ -105,22 +105,6 @@ class DescribeRewindsRequest(Request["DescribeRewindsResponse"]):
 
 
 @struct
-class SavedOffset:
-    """A saved offset of a partition; -1 if there was none."""
-
-    partition_index: int = int32()
-    offset: int = int64()
-
-
-@struct
-class SavedTopic:
-    """Partitions of one topic."""
-
-    name: str = string()
-    partitions: list[SavedOffset] = array(SavedOffset)
-
-
-@struct
 class SavedOffsets:
     """Saved offsets of a group, with name and time.
 
@@ -129,7 +113,7 @@ class SavedOffsets:
 
     name: str = string()
     timestamp: int = int64()
-    topics: list[SavedTopic] = array(SavedTopic)
+    topics: list[TopicOffsets] = array(TopicOffsets)
 
 
 @struct
@@ -160,7 +144,7 @@ class AlterSnapshotResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
-    topics: list[SavedTopic] = array(SavedTopic)
+    topics: list[TopicOffsets] = array(TopicOffsets)
 
 
 # -- between nodes ---------------------------------------------------------------------------------

@@ -8,7 +8,14 @@ one struct name for different things, it carries its API's name in front.
 from __future__ import annotations
 
 from odradek.protocol.messages.current_leader import NodeEndpoint
-from odradek.protocol.messages.partitions import TopicIdPartitions, TopicPartitions
+from odradek.protocol.messages.groups import DescribedAssignment, HeartbeatAssignment
+from odradek.protocol.messages.partitions import (
+    DetailedPartitionResult,
+    TopicIdPartitions,
+    TopicName,
+    TopicOffsets,
+    TopicPartitions,
+)
 from odradek.protocol.schema import (
     array,
     boolean,
@@ -38,13 +45,6 @@ class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
 
 
 @struct
-class ShareGroupHeartbeatAssignment:
-    """The assigned partitions; several members can have the same one."""
-
-    topic_partitions: list[TopicIdPartitions] = array(TopicIdPartitions)
-
-
-@struct
 class ShareGroupHeartbeatResponse:
     """The member's epoch, and its assignment when that has changed."""
 
@@ -54,9 +54,7 @@ class ShareGroupHeartbeatResponse:
     member_id: str | None = string(nullable_since=0, default=None)
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
-    assignment: ShareGroupHeartbeatAssignment | None = optional(
-        ShareGroupHeartbeatAssignment, nullable_since=0
-    )
+    assignment: HeartbeatAssignment | None = optional(HeartbeatAssignment, nullable_since=0)
 
 
 @struct
@@ -65,24 +63,6 @@ class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"]):
 
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
-
-
-@struct
-class ShareGroupDescribeTopicPartitions:
-    """Partitions of one topic."""
-
-    topic_id: Uuid = uuid()
-    topic_name: str = string()
-    partitions: list[int] = array(int32)
-
-
-@struct
-class ShareGroupDescribeAssignment:
-    """The assignment of a member."""
-
-    topic_partitions: list[ShareGroupDescribeTopicPartitions] = array(
-        ShareGroupDescribeTopicPartitions
-    )
 
 
 @struct
@@ -95,7 +75,7 @@ class ShareGroupDescribeMember:
     client_id: str = string()
     client_host: str = string()
     subscribed_topic_names: list[str] = array(string)
-    assignment: ShareGroupDescribeAssignment = nested(ShareGroupDescribeAssignment)
+    assignment: DescribedAssignment = nested(DescribedAssignment)
 
 
 @struct
@@ -326,38 +306,11 @@ class DescribeShareGroupOffsetsResponse:
 
 
 @struct
-class AlterShareGroupOffsetsRequestPartition:
-    """The new start offset."""
-
-    partition_index: int = int32()
-    start_offset: int = int64()
-
-
-@struct
-class AlterShareGroupOffsetsRequestTopic:
-    """Partitions of one topic."""
-
-    topic_name: str = string()
-    partitions: list[AlterShareGroupOffsetsRequestPartition] = array(
-        AlterShareGroupOffsetsRequestPartition
-    )
-
-
-@struct
 class AlterShareGroupOffsetsRequest(Request["AlterShareGroupOffsetsResponse"]):
     """Move the start offsets of an empty share group."""
 
     group_id: str = string()
-    topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
-
-
-@struct
-class AlterShareGroupOffsetsResponsePartition:
-    """The result for one partition."""
-
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None)
+    topics: list[TopicOffsets] = array(TopicOffsets)
 
 
 @struct
@@ -366,9 +319,7 @@ class AlterShareGroupOffsetsResponseTopic:
 
     topic_name: str = string()
     topic_id: Uuid = uuid()
-    partitions: list[AlterShareGroupOffsetsResponsePartition] = array(
-        AlterShareGroupOffsetsResponsePartition
-    )
+    partitions: list[DetailedPartitionResult] = array(DetailedPartitionResult)
 
 
 @struct
@@ -384,18 +335,11 @@ class AlterShareGroupOffsetsResponse:
 
 
 @struct
-class DeleteShareGroupOffsetsRequestTopic:
-    """A topic whose offsets to delete."""
-
-    topic_name: str = string()
-
-
-@struct
 class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"]):
     """Delete the offsets of topics of an empty share group."""
 
     group_id: str = string()
-    topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic)
+    topics: list[TopicName] = array(TopicName)
 
 
 @struct

@@ -9,8 +9,8 @@ from odradek.protocol.types import Request
 
 
 @struct
-class CreatableRenewers:
-    """A principal that may renew the token."""
+class TokenPrincipal:
+    """The owner of a token, or a principal that may renew it."""
 
     principal_type: str = string()
     principal_name: str = string()
@@ -22,7 +22,7 @@ class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
 
     owner_principal_type: str | None = string(nullable_since=0, since=3)
     owner_principal_name: str | None = string(nullable_since=0, since=3)
-    renewers: list[CreatableRenewers] = array(CreatableRenewers)
+    renewers: list[TokenPrincipal] = array(TokenPrincipal)
     max_lifetime_ms: int = int64()
 
 
@@ -78,28 +78,10 @@ class ExpireDelegationTokenResponse:
 
 
 @struct
-class DescribeDelegationTokenOwner:
-    """A principal."""
-
-    principal_type: str = string()
-    principal_name: str = string()
-
-
-@struct
 class DescribeDelegationTokenRequest(Request["DescribeDelegationTokenResponse"]):
     """List the tokens of these owners. Null means all."""
 
-    owners: list[DescribeDelegationTokenOwner] | None = array(
-        DescribeDelegationTokenOwner, nullable_since=0
-    )
-
-
-@struct
-class DescribedDelegationTokenRenewer:
-    """A principal that may renew the token."""
-
-    principal_type: str = string()
-    principal_name: str = string()
+    owners: list[TokenPrincipal] | None = array(TokenPrincipal, nullable_since=0)
 
 
 @struct
@@ -115,7 +97,7 @@ class DescribedDelegationToken:
     max_timestamp: int = int64()
     token_id: str = string()
     hmac: bytes = binary()
-    renewers: list[DescribedDelegationTokenRenewer] = array(DescribedDelegationTokenRenewer)
+    renewers: list[TokenPrincipal] = array(TokenPrincipal)
 
 
 @struct

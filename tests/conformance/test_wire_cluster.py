@@ -71,9 +71,9 @@ def elect(
     answer = wire.ask(request, version, ElectLeadersResponse)
     assert answer.error_code == ErrorCode.NONE
     return {
-        (topic.topic, partition.partition_id): partition.error_code
+        (topic.name, partition.partition_index): partition.error_code
         for topic in answer.replica_election_results
-        for partition in topic.partition_result
+        for partition in topic.partitions
     }
 
 

@@ -14,12 +14,8 @@ from odradek.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from odradek.protocol.messages.offsets import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
+from odradek.protocol.messages.offsets import DeleteRecordsRequest, DeleteRecordsResponse
+from odradek.protocol.messages.partitions import PartitionOffset, TopicOffsets
 from odradek.protocol.records import read_header
 from tests.conformance.dialogue import (
     FETCH,
@@ -155,9 +151,7 @@ def test_deleted_records_are_out_of_range(wire: WireClient, topic: str) -> None:
     request = DeleteRecordsRequest(
         timeout_ms=5000,
         topics=[
-            DeleteRecordsTopic(
-                name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=3)]
-            )
+            TopicOffsets(name=topic, partitions=[PartitionOffset(partition_index=0, offset=3)])
         ],
     )
     wire.ask(request, 2, DeleteRecordsResponse)

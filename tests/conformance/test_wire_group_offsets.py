@@ -9,16 +9,14 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
 )
+from odradek.protocol.messages.partitions import PartitionNumber, TopicPartitionNumbers
 from odradek.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
@@ -77,25 +75,16 @@ def committed(
     wire: WireClient, group: str, topic: str, *partitions: int, version: int = 6
 ) -> dict[int, Committed]:
     """What is committed for some partitions of one topic."""
+    asked = OffsetFetchRequestTopic(name=topic, partition_indexes=list(partitions))
     if version < 8:
-        asked = OffsetFetchRequestTopic(name=topic, partition_indexes=list(partitions))
         request = OffsetFetchRequest(group_id=group, topics=[asked])
         answer = wire.ask(request, version, OffsetFetchResponse)
         assert answer.error_code == ErrorCode.NONE
         return {each.partition_index: _fields(each) for each in answer.topics[0].partitions}
-    named = OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=[named])])
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=[asked])])
     (answered,) = wire.ask(request, version, OffsetFetchResponse).groups
     assert (answered.group_id, answered.error_code) == (group, ErrorCode.NONE)
-    return {
-        each.partition_index: (
-            each.error_code,
-            each.committed_offset,
-            each.committed_leader_epoch,
-            each.metadata,
-        )
-        for each in answered.topics[0].partitions
-    }
+    return {each.partition_index: _fields(each) for each in answered.topics[0].partitions}
 
 
 def _fields(partition: OffsetFetchResponsePartition) -> Committed:
@@ -153,7 +142,7 @@ def test_topics_may_be_named_by_id(
     assert codes == {topic_id: ErrorCode.NONE, unknown: ErrorCode.UNKNOWN_TOPIC_ID}
 
     asked = [
-        OffsetFetchRequestTopics(topic_id=each, partition_indexes=[0])
+        OffsetFetchRequestTopic(topic_id=each, partition_indexes=[0])
         for each in (topic_id, unknown)
     ]
     fetched = wire.ask(
@@ -341,9 +330,9 @@ def delete_offsets(
     wire: WireClient, group: str, topic: str, *partitions: int
 ) -> tuple[int, dict[int, int]]:
     """The group's error code and those of the partitions."""
-    asked = [OffsetDeleteRequestPartition(partition_index=index) for index in partitions]
+    asked = [PartitionNumber(partition_index=index) for index in partitions]
     request = OffsetDeleteRequest(
-        group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=asked)]
+        group_id=group, topics=[TopicPartitionNumbers(name=topic, partitions=asked)]
     )
     answer = wire.ask(request, 0, OffsetDeleteResponse)
     codes = {

@@ -13,8 +13,6 @@ from odradek.protocol.messages.cluster import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
 )
 from odradek.protocol.messages.configs import (
@@ -28,12 +26,16 @@ from odradek.protocol.messages.metadata import (
     DescribeClusterResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsTopicRequest,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
-from odradek.protocol.messages.partitions import TopicPartitions
+from odradek.protocol.messages.partitions import (
+    PartitionNumber,
+    TopicName,
+    TopicPartitionNumbers,
+    TopicPartitions,
+)
 from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
 from tests.conformance.dialogue import METADATA, DialogueCluster, append, unique
 from tests.support.waiting import wait_until
@@ -195,7 +197,7 @@ def test_partitions_are_described_page_by_page(wire: WireClient, cluster: Dialog
     pages = 0
     while True:
         request = DescribeTopicPartitionsRequest(
-            topics=[DescribeTopicPartitionsTopicRequest(name=name) for name in reversed(names)],
+            topics=[TopicName(name=name) for name in reversed(names)],
             response_partition_limit=2,
             cursor=cursor,
         )
@@ -217,9 +219,7 @@ def test_partitions_are_described_page_by_page(wire: WireClient, cluster: Dialog
 
 def test_an_unknown_topic_has_no_partitions_to_describe(wire: WireClient) -> None:
     name = unique("nowhere")
-    request = DescribeTopicPartitionsRequest(
-        topics=[DescribeTopicPartitionsTopicRequest(name=name)]
-    )
+    request = DescribeTopicPartitionsRequest(topics=[TopicName(name=name)])
     (described,) = wire.ask(request, 0, DescribeTopicPartitionsResponse).topics
     assert described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert described.name == name
@@ -304,9 +304,9 @@ def test_a_replica_can_be_moved_to_where_it_is_and_to_no_unknown_place(
 def test_the_quorum_of_controllers_is_described(wire: WireClient, version: int) -> None:
     request = DescribeQuorumRequest(
         topics=[
-            DescribeQuorumRequestTopicData(
-                topic_name="__cluster_metadata",
-                partitions=[DescribeQuorumRequestPartitionData(partition_index=0)],
+            TopicPartitionNumbers(
+                name="__cluster_metadata",
+                partitions=[PartitionNumber(partition_index=0)],
             )
         ]
     )

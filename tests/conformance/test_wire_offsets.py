@@ -5,11 +5,9 @@ import pytest
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offsets import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DeleteRecordsTopic,
     EpochEndOffset,
     ListOffsetsPartition,
     OffsetForLeaderEpochRequest,
@@ -17,6 +15,7 @@ from odradek.protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from odradek.protocol.messages.partitions import PartitionOffset, TopicOffsets
 from tests.conformance.dialogue import (
     EARLIEST,
     LATEST,
@@ -48,9 +47,9 @@ def delete_records(
     wire: WireClient, topic: str, offset: int, *, partition: int = 0
 ) -> DeleteRecordsPartitionResult:
     """The answer to deleting all records before that offset."""
-    partitions = [DeleteRecordsPartition(partition_index=partition, offset=offset)]
+    partitions = [PartitionOffset(partition_index=partition, offset=offset)]
     request = DeleteRecordsRequest(
-        topics=[DeleteRecordsTopic(name=topic, partitions=partitions)], timeout_ms=10_000
+        topics=[TopicOffsets(name=topic, partitions=partitions)], timeout_ms=10_000
     )
     return wire.ask(request, 2, DeleteRecordsResponse).topics[0].partitions[0]
 

@@ -35,13 +35,11 @@ from odradek.protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from odradek.protocol.messages.partitions import PartitionOffset, TopicName, TopicOffsets
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -131,10 +129,10 @@ def offsets(wire: WireClient, group: str) -> DescribeShareGroupOffsetsResponseGr
 
 def alter(wire: WireClient, group: str, topic: str, offset: int) -> AlterShareGroupOffsetsResponse:
     """What is answered once the coordinator of the share's state is there, as clients ask."""
-    partition = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=offset)
+    partition = PartitionOffset(partition_index=0, offset=offset)
     request = AlterShareGroupOffsetsRequest(
         group_id=group,
-        topics=[AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[partition])],
+        topics=[TopicOffsets(name=topic, partitions=[partition])],
     )
 
     def settled() -> AlterShareGroupOffsetsResponse | None:
@@ -147,9 +145,7 @@ def alter(wire: WireClient, group: str, topic: str, offset: int) -> AlterShareGr
 
 
 def forget(wire: WireClient, group: str, topic: str) -> DeleteShareGroupOffsetsResponse:
-    request = DeleteShareGroupOffsetsRequest(
-        group_id=group, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=topic)]
-    )
+    request = DeleteShareGroupOffsetsRequest(group_id=group, topics=[TopicName(name=topic)])
     return wire.ask(request, 0, DeleteShareGroupOffsetsResponse)
 
 

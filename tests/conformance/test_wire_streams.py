@@ -15,7 +15,7 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 from odradek.protocol.messages.groups import (
@@ -244,7 +244,7 @@ def test_offsets_are_for_members_of_the_right_epoch(
             group_id=group,
             member_id=member,
             member_epoch=at,
-            topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])],
+            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])],
         )
         [found] = wire.ask(OffsetFetchRequest(groups=[asked]), 9, OffsetFetchResponse).groups
         offsets = [p.committed_offset for each in found.topics for p in each.partitions]

@@ -28,7 +28,6 @@ from odradek.protocol.messages.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsTopicRequest,
 )
 from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -40,7 +39,7 @@ from odradek.protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from odradek.protocol.messages.partitions import TopicPartitions
+from odradek.protocol.messages.partitions import TopicName, TopicPartitions
 from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -224,7 +223,7 @@ def test_whoever_asks_a_former_leader_is_told_the_new_one_by_every_api(nodes: Cl
         nodes.reassign("led", {0: [1, 0, 2]})
         named = [TopicPartitions(name="led", partitions=[0])]
         elected = wire.ask(ElectLeadersRequest(topic_partitions=named), 2, ElectLeadersResponse)
-        assert elected.replica_election_results[0].partition_result[0].error_code == ErrorCode.NONE
+        assert elected.replica_election_results[0].partitions[0].error_code == ErrorCode.NONE
         wait_until(
             lambda: all(nodes.leader_of("led", at=n) == 1 for n in nodes.nodes),
             what="everybody knows",
@@ -300,8 +299,8 @@ def test_partitions_are_described_page_by_page(nodes: Cluster) -> None:
         for _ in range(2):
             request = DescribeTopicPartitionsRequest(
                 topics=[
-                    DescribeTopicPartitionsTopicRequest(name="paged-too"),
-                    DescribeTopicPartitionsTopicRequest(name="paged"),
+                    TopicName(name="paged-too"),
+                    TopicName(name="paged"),
                 ],
                 response_partition_limit=2,
                 cursor=cursor,

@@ -70,7 +70,7 @@ def elect(nodes: Cluster, at: int) -> int:
     named = [TopicPartitions(name=TOPIC, partitions=[0])]
     with WireClient(nodes[at].bootstrap_servers) as wire:
         answer = wire.ask(ElectLeadersRequest(topic_partitions=named), 2, ElectLeadersResponse)
-    return answer.replica_election_results[0].partition_result[0].error_code
+    return answer.replica_election_results[0].partitions[0].error_code
 
 
 def state(nodes: Cluster) -> MetadataResponsePartition:

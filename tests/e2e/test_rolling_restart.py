@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol.messages.cluster import ElectLeadersRequest
-from odradek.protocol.messages.metadata import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsTopicRequest,
-)
+from odradek.protocol.messages.metadata import DescribeTopicPartitionsRequest
+from odradek.protocol.messages.partitions import TopicName
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report
@@ -82,9 +80,7 @@ def test_who_left_an_isr_that_was_too_small_is_shown_as_an_eligible_leader(tmp_p
         away, near = nodes.others(nodes.leader_of(TOPIC))
 
         def shown() -> tuple[set[int], list[int] | None]:
-            request = DescribeTopicPartitionsRequest(
-                topics=[DescribeTopicPartitionsTopicRequest(name=TOPIC)]
-            )
+            request = DescribeTopicPartitionsRequest(topics=[TopicName(name=TOPIC)])
             answer = nodes[near].ask(request)
             (partition,) = answer.topics[0].partitions
             return set(partition.isr_nodes), partition.eligible_leader_replicas

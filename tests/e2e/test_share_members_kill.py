@@ -17,10 +17,9 @@ from odradek.protocol.messages.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from odradek.protocol.messages.partitions import PartitionOffset, TopicOffsets
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -168,11 +167,8 @@ def test_a_group_stands_on_one_node_and_its_states_and_partitions_on_others(tmp_
             with WireClient(nodes[index].bootstrap_servers) as wire:
                 batch = batch_of(*[b"v"] * (index + 1))
                 assert produce(wire, TOPIC, batch, partition=index).error_code == ErrorCode.NONE
-        offsets = [
-            AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=index)
-            for index in range(3)
-        ]
-        topic = AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=offsets)
+        offsets = [PartitionOffset(partition_index=index, offset=index) for index in range(3)]
+        topic = TopicOffsets(name=TOPIC, partitions=offsets)
         request = AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
 
         def are_set() -> bool:

@@ -21,7 +21,7 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponseGroup,
 )
 from odradek.protocol.messages.groups import (
@@ -354,7 +354,7 @@ class SimulatedMember(SimulatedClient):
         floors = {p: checker.committed_offset(self.group_id, p) for p in self.owned}
         request = FetchOffsets(
             self.group_id,
-            [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(self.owned))],
+            [OffsetFetchRequestTopic(name=TOPIC, partition_indexes=list(self.owned))],
         )
 
         def fetched(response: object) -> None:

@@ -23,7 +23,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 from odradek.protocol.messages.partitions import TopicPartitions
@@ -192,7 +192,7 @@ class Payer(SimulatedClient):
 
     def _check(self) -> None:
         """Check that its committed offset is there."""
-        topic = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])
+        topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
         group = OffsetFetchRequestGroup(group_id=self.name, topics=[topic])
         request = OffsetFetchRequest(groups=[group], require_stable=True)
         coordinator = self._leader(self._groups)

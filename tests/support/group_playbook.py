@@ -22,12 +22,10 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
+    OffsetFetchResponsePartition,
 )
 from odradek.protocol.messages.groups import (
     DeletableGroupResult,
@@ -47,6 +45,7 @@ from odradek.protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from odradek.protocol.messages.partitions import PartitionNumber, TopicPartitionNumbers
 from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.support import shard_playbook
 from tests.support.shard_playbook import ShardPlaybook
@@ -248,9 +247,9 @@ class Playbook(ShardPlaybook[GroupShard, GroupCall]):
         *,
         group: str = "g",
         topic_id: Uuid = ZERO_UUID,
-    ) -> OffsetFetchResponsePartitions:
+    ) -> OffsetFetchResponsePartition:
         topics = [
-            OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])
+            OffsetFetchRequestTopic(name=topic, topic_id=topic_id, partition_indexes=[partition])
         ]
         call = self.ask(FetchOffsets(group, topics), version=9)
         return call.response(OffsetFetchResponseGroup).topics[0].partitions[0]
@@ -269,11 +268,9 @@ class Playbook(ShardPlaybook[GroupShard, GroupCall]):
         request = OffsetDeleteRequest(
             group_id=group,
             topics=[
-                OffsetDeleteRequestTopic(
+                TopicPartitionNumbers(
                     name=topic,
-                    partitions=[
-                        OffsetDeleteRequestPartition(partition_index=index) for index in partitions
-                    ],
+                    partitions=[PartitionNumber(partition_index=index) for index in partitions],
                 )
             ],
         )

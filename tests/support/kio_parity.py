@@ -32,7 +32,9 @@ OTHER_NAMES = {
     "acceptable_recovery_lag_legacy": ("acceptable_recovery_lag",),
     "generation_id_or_member_epoch": ("generation_id",),
     "name": ("topic", "topic_name"),
-    "partitions": ("partition_indexes", "results_by_partition"),
+    "offset": ("start_offset",),
+    "partition_index": ("partition_id",),
+    "partitions": ("partition_indexes", "partition_result", "results_by_partition"),
     "error_code": ("partition_error_code",),
 }
 _INTEGER_BITS = {FieldKind.INT8: 8, FieldKind.INT16: 16, FieldKind.INT32: 32, FieldKind.INT64: 64}

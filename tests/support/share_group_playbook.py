@@ -18,12 +18,10 @@ from odradek.coordinator.group.share.requests import (
     StatesInitialized,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.partitions import PartitionOffset, TopicName, TopicOffsets
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequestTopic,
     ShareGroupDescribedGroup,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
@@ -125,12 +123,10 @@ class ShareStage(Stage):
         request = AlterShareGroupOffsetsRequest(
             group_id=group,
             topics=[
-                AlterShareGroupOffsetsRequestTopic(
-                    topic_name=name,
+                TopicOffsets(
+                    name=name,
                     partitions=[
-                        AlterShareGroupOffsetsRequestPartition(
-                            partition_index=index, start_offset=offset
-                        )
+                        PartitionOffset(partition_index=index, offset=offset)
                         for index, offset in partitions.items()
                     ],
                 )
@@ -143,7 +139,7 @@ class ShareStage(Stage):
         """DeleteShareGroupOffsets."""
         request = DeleteShareGroupOffsetsRequest(
             group_id=group,
-            topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics],
+            topics=[TopicName(name=name) for name in topics],
         )
         return self.ask(request)
 

@@ -47,16 +47,12 @@ from odradek.protocol.messages.cluster import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
-    ElectLeadersPartitionResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-    ReplicaElectionResult,
 )
 from odradek.protocol.messages.configs import (
     AlterConfigsResourceResponse,
@@ -79,6 +75,7 @@ from odradek.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from odradek.protocol.messages.partitions import DetailedPartitionResult, DetailedTopicResults
 from tests.support.controller_harness import ControllerHarness, topic_id
 
 _LENGTH: Final = Struct(">i")
@@ -261,10 +258,10 @@ class StandInCluster:
         return AlterPartitionReassignmentsResponse(
             error_message=None,
             responses=[
-                ReassignableTopicResponse(
+                DetailedTopicResults(
                     name=result.topic,
                     partitions=[
-                        ReassignablePartitionResponse(
+                        DetailedPartitionResult(
                             partition_index=result.partition,
                             error_code=result.error_code,
                             error_message=result.error_message,
@@ -285,11 +282,11 @@ class StandInCluster:
         assert isinstance(reply, PartitionsReply)
         return ElectLeadersResponse(
             replica_election_results=[
-                ReplicaElectionResult(
-                    topic=result.topic,
-                    partition_result=[
-                        ElectLeadersPartitionResult(
-                            partition_id=result.partition,
+                DetailedTopicResults(
+                    name=result.topic,
+                    partitions=[
+                        DetailedPartitionResult(
+                            partition_index=result.partition,
                             error_code=result.error_code,
                             error_message=result.error_message,
                         )

@@ -18,7 +18,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
 )
 from odradek.protocol.messages.groups import FindCoordinatorRequest
 from odradek.protocol.messages.partitions import TopicPartitions
@@ -181,7 +181,7 @@ class TransactionalClient:
 
     def fetch_offset(self) -> int:
         """The group's stable offset; minus the error code if there is one."""
-        topic = OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])
+        topic = OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
         group = OffsetFetchRequestGroup(group_id="g", topics=[topic])
         request = OffsetFetchRequest(groups=[group], require_stable=True)
         [found] = self.harness.call(handle_offset_fetch, request, 9).groups

@@ -50,12 +50,12 @@ from odradek.coordinator.outcome import Command
 from odradek.coordinator.timeline import Timeline
 from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.messages.groups import (
-    ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeMember,
-    ConsumerGroupDescribeTopicPartitions,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    DescribedAssignment,
+    DescribedTopicPartitions,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -376,15 +376,11 @@ def _owned_partitions(current: ConsumerCurrentAssignment) -> dict[Uuid, set[int]
     }
 
 
-def _described(
-    topics: Mapping[Uuid, Collection[int]], step: GroupStep
-) -> ConsumerGroupDescribeAssignment:
+def _described(topics: Mapping[Uuid, Collection[int]], step: GroupStep) -> DescribedAssignment:
     """Partitions with their topics' names; topics that are gone are left out, as in Kafka."""
-    return ConsumerGroupDescribeAssignment(
+    return DescribedAssignment(
         topic_partitions=[
-            ConsumerGroupDescribeTopicPartitions(
-                topic_id=topic_id, topic_name=name, partitions=partitions
-            )
+            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=partitions)
             for topic_id, name, partitions in step.topics.named(topics)
         ]
     )

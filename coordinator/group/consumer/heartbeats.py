@@ -70,9 +70,9 @@ from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.groups import (
-    ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
 )
 from odradek.protocol.messages.partitions import TopicIdPartitions
 
@@ -326,8 +326,8 @@ def _has_other_partitions(
     }
 
 
-def _assignment(current: ConsumerCurrentAssignment) -> ConsumerGroupHeartbeatAssignment:
-    return ConsumerGroupHeartbeatAssignment(
+def _assignment(current: ConsumerCurrentAssignment) -> HeartbeatAssignment:
+    return HeartbeatAssignment(
         topic_partitions=[
             TopicIdPartitions(topic_id=topic_id, partitions=sorted(epochs))
             for topic_id, epochs in current.assigned.items()

@@ -20,10 +20,10 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
 )
 from odradek.protocol.messages.partitions import PartitionResult, TopicPartitionResults
 from odradek.protocol.messages.transactions import (
@@ -171,7 +171,7 @@ class CommittedOffsets:
     def fetch(
         self,
         group_id: str,
-        topics: list[OffsetFetchRequestTopics] | None,
+        topics: list[OffsetFetchRequestTopic] | None,
         is_unstable: Callable[[tuple[str, str, int]], bool] = lambda _key: False,
     ) -> OffsetFetchResponseGroup:
         """The committed offsets of these partitions, or of all. A missing offset is no error; one
@@ -187,7 +187,7 @@ class CommittedOffsets:
         return response
 
     def _fetch(
-        self, group_id: str, topics: list[OffsetFetchRequestTopics] | None
+        self, group_id: str, topics: list[OffsetFetchRequestTopic] | None
     ) -> OffsetFetchResponseGroup:
         table = self._groups.get(group_id)
         if topics is None:
@@ -197,7 +197,7 @@ class CommittedOffsets:
         return OffsetFetchResponseGroup(
             group_id=group_id,
             topics=[
-                OffsetFetchResponseTopics(
+                OffsetFetchResponseTopic(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partitions=[
@@ -322,15 +322,15 @@ def _is_expired(
 
 def _fetch_response_partition(
     index: int, committed: CommittedOffset | None, topic_id: Uuid
-) -> OffsetFetchResponsePartitions:
+) -> OffsetFetchResponsePartition:
     """An offset of the response; one of an earlier topic of the same name is ignored."""
     if committed is None or (
         ZERO_UUID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id
     ):
-        return OffsetFetchResponsePartitions(
+        return OffsetFetchResponsePartition(
             partition_index=index, committed_offset=NO_OFFSET, metadata=""
         )
-    return OffsetFetchResponsePartitions(
+    return OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=committed.offset,
         committed_leader_epoch=committed.leader_epoch,
@@ -340,13 +340,13 @@ def _fetch_response_partition(
 
 def _all_topics(
     table: TimelineTable[PartitionKey, CommittedOffset],
-) -> list[OffsetFetchResponseTopics]:
+) -> list[OffsetFetchResponseTopic]:
     """Offsets of different topics with the same name are separate entries."""
-    topics: dict[tuple[str, Uuid], OffsetFetchResponseTopics] = {}
+    topics: dict[tuple[str, Uuid], OffsetFetchResponseTopic] = {}
     for (name, index), committed in sorted(table.committed_items(), key=lambda item: item[0]):
         key = (name, committed.topic_id)
         topic = topics.get(key)
         if topic is None:
-            topic = topics[key] = OffsetFetchResponseTopics(name=name, topic_id=committed.topic_id)
+            topic = topics[key] = OffsetFetchResponseTopic(name=name, topic_id=committed.topic_id)
         topic.partitions.append(_fetch_response_partition(index, committed, ZERO_UUID))
     return list(topics.values())

@@ -44,12 +44,9 @@ from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.topics import Partitions
 from odradek.coordinator.outcome import Command
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.groups import HeartbeatAssignment
 from odradek.protocol.messages.partitions import TopicIdPartitions
-from odradek.protocol.messages.share import (
-    ShareGroupHeartbeatAssignment,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-)
+from odradek.protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 
 def check(request: ShareGroupHeartbeatRequest) -> None:
@@ -156,8 +153,8 @@ def _updated(
     )
 
 
-def _assignment(current: ShareCurrentAssignment) -> ShareGroupHeartbeatAssignment:
-    return ShareGroupHeartbeatAssignment(
+def _assignment(current: ShareCurrentAssignment) -> HeartbeatAssignment:
+    return HeartbeatAssignment(
         topic_partitions=[
             TopicIdPartitions(topic_id=topic_id, partitions=sorted(indexes))
             for topic_id, indexes in current.assigned.items()

@@ -3,12 +3,8 @@
 from odradek.coordinator.group.share.assignor import SIMPLE
 from odradek.coordinator.group.share.group import ShareGroup
 from odradek.coordinator.group.topics import TopicCatalog
-from odradek.protocol.messages.share import (
-    ShareGroupDescribeAssignment,
-    ShareGroupDescribedGroup,
-    ShareGroupDescribeMember,
-    ShareGroupDescribeTopicPartitions,
-)
+from odradek.protocol.messages.groups import DescribedAssignment, DescribedTopicPartitions
+from odradek.protocol.messages.share import ShareGroupDescribedGroup, ShareGroupDescribeMember
 
 
 def describe(group: ShareGroup, topics: TopicCatalog) -> ShareGroupDescribedGroup:
@@ -34,15 +30,11 @@ def describe(group: ShareGroup, topics: TopicCatalog) -> ShareGroupDescribedGrou
     )
 
 
-def _assignment(
-    group: ShareGroup, member_id: str, topics: TopicCatalog
-) -> ShareGroupDescribeAssignment:
+def _assignment(group: ShareGroup, member_id: str, topics: TopicCatalog) -> DescribedAssignment:
     """Partitions with their topics' names; topics that are gone are left out, as in Kafka."""
-    return ShareGroupDescribeAssignment(
+    return DescribedAssignment(
         topic_partitions=[
-            ShareGroupDescribeTopicPartitions(
-                topic_id=topic_id, topic_name=name, partitions=partitions
-            )
+            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=partitions)
             for topic_id, name, partitions in topics.named(group.current(member_id).assigned)
         ]
     )

@@ -12,10 +12,10 @@ from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, Outcomes
 from odradek.coordinator.group.share.state_partitions import has_any_topic
 from odradek.coordinator.group.topics import TopicCatalog
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.partitions import DetailedPartitionResult
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
-    AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
@@ -33,11 +33,11 @@ def alterable_offsets(
     """The start offsets that can be set, by topic and partition: those of existing partitions."""
     offsets: dict[Uuid, dict[int, int]] = {}
     for topic in request.topics:
-        digest = topics.topic(topic.topic_name)
+        digest = topics.topic(topic.name)
         if digest is None:
             continue
         for partition in topic.partitions:
-            index, start_offset = partition.partition_index, partition.start_offset
+            index, start_offset = partition.partition_index, partition.offset
             if 0 <= index < digest.partition_count and start_offset >= UNKNOWN_OFFSET:
                 offsets.setdefault(digest.topic_id, {})[index] = start_offset
     return offsets
@@ -52,21 +52,19 @@ def alter_response(
     """The response; `offsets` are those that could be set."""
     response = AlterShareGroupOffsetsResponse()
     for topic in request.topics:
-        digest = topics.topic(topic.topic_name)
+        digest = topics.topic(topic.name)
         topic_id = ZERO_UUID if digest is None else digest.topic_id
-        answered = AlterShareGroupOffsetsResponseTopic(
-            topic_name=topic.topic_name, topic_id=topic_id
-        )
+        answered = AlterShareGroupOffsetsResponseTopic(topic_name=topic.name, topic_id=topic_id)
         planned, done = offsets.get(topic_id, {}), outcomes.get(topic_id, {})
         for partition in topic.partitions:
             index = partition.partition_index
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if partition.start_offset < UNKNOWN_OFFSET:
+            if partition.offset < UNKNOWN_OFFSET:
                 code = ErrorCode.INVALID_REQUEST
             elif index in planned:
                 code = done.get(index, _NOT_DONE)
             answered.partitions.append(
-                AlterShareGroupOffsetsResponsePartition(
+                DetailedPartitionResult(
                     partition_index=index, error_code=code, error_message=_message(code)
                 )
             )
@@ -78,7 +76,7 @@ def deletable_topics(
     request: DeleteShareGroupOffsetsRequest, states: StatePartitions, topics: TopicCatalog
 ) -> dict[Uuid, str]:
     """The names of the topics that have share states, by id."""
-    digests = (topics.topic(topic.topic_name) for topic in request.topics)
+    digests = (topics.topic(topic.name) for topic in request.topics)
     return {
         digest.topic_id: digest.name
         for digest in digests
@@ -93,8 +91,8 @@ def delete_response(
     ids = {name: topic_id for topic_id, name in names.items()}
     response = DeleteShareGroupOffsetsResponse()
     for topic in request.topics:
-        topic_id = ids.get(topic.topic_name)
-        answered = DeleteShareGroupOffsetsResponseTopic(topic_name=topic.topic_name)
+        topic_id = ids.get(topic.name)
+        answered = DeleteShareGroupOffsetsResponseTopic(topic_name=topic.name)
         if topic_id is None:
             answered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answered.error_message = "There is no offset information to delete."

@@ -44,7 +44,6 @@ from odradek.protocol.messages.cluster import (
     DescribeQuorumResponseNode,
     DescribeQuorumResponsePartitionData,
     DescribeQuorumResponseTopicData,
-    ElectLeadersPartitionResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
     FeatureUpdateKey,
@@ -53,17 +52,15 @@ from odradek.protocol.messages.cluster import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
     RaftVoterEndpoint,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
-    ReplicaElectionResult,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from odradek.protocol.messages.partitions import DetailedPartitionResult, DetailedTopicResults
 
 METADATA_TOPIC = "__cluster_metadata"
 """The name that tools use for the metadata log. It is not a topic and cannot be read."""
@@ -74,10 +71,17 @@ PEER_LISTENER = "PEER"
 _TIMEOUT_MS = 3_000
 
 
-def _message(outcome: PartitionChangeResult) -> str | None:
-    if not outcome.error_code:
-        return None
-    return outcome.error_message or ErrorCode(outcome.error_code).message
+def _by_topic(outcomes: Iterable[PartitionChangeResult]) -> list[DetailedTopicResults]:
+    topics: dict[str, DetailedTopicResults] = {}
+    for outcome in outcomes:
+        result = DetailedPartitionResult(
+            partition_index=outcome.partition, error_code=outcome.error_code
+        )
+        if outcome.error_code:
+            result.error_message = outcome.error_message or ErrorCode(outcome.error_code).message
+        topic = topics.setdefault(outcome.topic, DetailedTopicResults(name=outcome.topic))
+        topic.partitions.append(result)
+    return list(topics.values())
 
 
 async def _change_partitions(
@@ -125,17 +129,7 @@ async def handle_elect_leaders(
         response.error_code = error.code
     elif error is not None and partitions is None:
         raise error
-    topics: dict[str, ReplicaElectionResult] = {}
-    for outcome in outcomes:
-        topic = topics.setdefault(outcome.topic, ReplicaElectionResult(topic=outcome.topic))
-        topic.partition_result.append(
-            ElectLeadersPartitionResult(
-                partition_id=outcome.partition,
-                error_code=outcome.error_code,
-                error_message=_message(outcome),
-            )
-        )
-    response.replica_election_results = list(topics.values())
+    response.replica_election_results = _by_topic(outcomes)
     return response
 
 
@@ -168,17 +162,7 @@ async def handle_alter_partition_reassignments(
     )
     if error is not None:
         response.error_code, response.error_message = error.code, error.message
-    topics: dict[str, ReassignableTopicResponse] = {}
-    for outcome in outcomes:
-        topic = topics.setdefault(outcome.topic, ReassignableTopicResponse(name=outcome.topic))
-        topic.partitions.append(
-            ReassignablePartitionResponse(
-                partition_index=outcome.partition,
-                error_code=outcome.error_code,
-                error_message=_message(outcome),
-            )
-        )
-    response.responses = list(topics.values())
+    response.responses = _by_topic(outcomes)
     return response
 
 
@@ -321,9 +305,9 @@ async def handle_describe_quorum(
     quorum = await services.controller.describe_quorum(_TIMEOUT_MS)
     topics = [
         DescribeQuorumResponseTopicData(
-            topic_name=topic.topic_name,
+            topic_name=topic.name,
             partitions=[
-                _partition(topic.topic_name, partition.partition_index, quorum)
+                _partition(topic.name, partition.partition_index, quorum)
                 for partition in topic.partitions
             ],
         )

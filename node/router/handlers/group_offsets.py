@@ -26,18 +26,19 @@ from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetFetchRequest,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
 )
-from odradek.protocol.messages.partitions import PartitionResult, TopicPartitionResults
+from odradek.protocol.messages.partitions import (
+    PartitionResult,
+    TopicPartitionNumbers,
+    TopicPartitionResults,
+)
 from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 from odradek.protocol.types import ZERO_UUID, Uuid
 
@@ -163,50 +164,27 @@ async def handle_offset_fetch(
                 async for group in iterate_cooperatively(request.groups)
             ]
         )
-    topics = None
-    if request.topics is not None:
-        topics = [
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
-        ]
-    fetch = FetchOffsets(request.group_id, topics, request.require_stable)
-    group = await _fetch_group(fetch, context, services)
+    topics = request.topics
+    group = await _fetch_group(
+        FetchOffsets(request.group_id, topics, request.require_stable), context, services
+    )
     if group.error_code and context.api_version < _GROUP_ERRORS_SINCE:
         # These versions have no error code for the group, only one per partition.
         group.topics = [_failed_topic(topic, group.error_code) for topic in topics or ()]
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[_partition_before_v8(fetched, context) for fetched in topic.partitions],
-            )
-            for topic in group.topics
-        ],
-    )
-
-
-def _partition_before_v8(
-    fetched: OffsetFetchResponsePartitions, context: RequestContext
-) -> OffsetFetchResponsePartition:
-    error = fetched.error_code
-    if context.api_version == 0 and not error and fetched.committed_offset < 0:
+    if context.api_version == 0:
         # v0 read from ZooKeeper, and reported a missing offset as an unknown partition.
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return OffsetFetchResponsePartition(
-        partition_index=fetched.partition_index,
-        committed_offset=fetched.committed_offset,
-        committed_leader_epoch=fetched.committed_leader_epoch,
-        metadata=fetched.metadata,
-        error_code=error,
-    )
+        for topic in group.topics:
+            for partition in topic.partitions:
+                if not partition.error_code and partition.committed_offset < 0:
+                    partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return OffsetFetchResponse(error_code=group.error_code, topics=group.topics)
 
 
 async def _fetch_group(
     fetch: FetchOffsets, context: RequestContext, services: Services
 ) -> OffsetFetchResponseGroup:
     group_id, topics = fetch.group_id, fetch.topics
-    refused: dict[int, OffsetFetchResponseTopics] = {}
+    refused: dict[int, OffsetFetchResponseTopic] = {}
     try:
         services.authorizer.authorize(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         if topics is not None:
@@ -226,11 +204,11 @@ async def _fetch_group(
 
 
 def _split_by_authorization(
-    topics: list[OffsetFetchRequestTopics], context: RequestContext, services: Services
-) -> tuple[list[OffsetFetchRequestTopics], dict[int, OffsetFetchResponseTopics]]:
+    topics: list[OffsetFetchRequestTopic], context: RequestContext, services: Services
+) -> tuple[list[OffsetFetchRequestTopic], dict[int, OffsetFetchResponseTopic]]:
     """The topics for the shard, with name and id, and the refused ones by their index."""
-    wanted: list[OffsetFetchRequestTopics] = []
-    refused: dict[int, OffsetFetchResponseTopics] = {}
+    wanted: list[OffsetFetchRequestTopic] = []
+    refused: dict[int, OffsetFetchResponseTopic] = {}
     is_by_id = context.api_version >= _TOPIC_IDS_SINCE
     for at, topic in enumerate(topics):
         found, error = resolve_topic(
@@ -239,7 +217,7 @@ def _split_by_authorization(
         if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             # A topic that does not exist has no committed offset, which is no error.
             wanted.append(
-                OffsetFetchRequestTopics(
+                OffsetFetchRequestTopic(
                     name=found.name if found is not None else topic.name,
                     topic_id=found.topic_id if found is not None else ZERO_UUID,
                     partition_indexes=topic.partition_indexes,
@@ -250,12 +228,12 @@ def _split_by_authorization(
     return wanted, refused
 
 
-def _failed_topic(topic: OffsetFetchRequestTopics, error_code: int) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
+def _failed_topic(topic: OffsetFetchRequestTopic, error_code: int) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            OffsetFetchResponsePartitions(
+            OffsetFetchResponsePartition(
                 partition_index=index, committed_offset=-1, metadata="", error_code=error_code
             )
             for index in topic.partition_indexes
@@ -264,7 +242,7 @@ def _failed_topic(topic: OffsetFetchRequestTopics, error_code: int) -> OffsetFet
 
 
 def _is_visible(
-    topic: OffsetFetchResponseTopics, context: RequestContext, services: Services
+    topic: OffsetFetchResponseTopic, context: RequestContext, services: Services
 ) -> bool:
     """Whether a topic belongs into the answer to "all topics". Completes its id.
 
@@ -287,7 +265,7 @@ async def handle_offset_delete(
     request: OffsetDeleteRequest, context: RequestContext, services: Services
 ) -> OffsetDeleteResponse:
     """Delete committed offsets of topics that the group does not subscribe to."""
-    valid: list[OffsetDeleteRequestTopic] = []
+    valid: list[TopicPartitionNumbers] = []
     refused: list[TopicPartitionResults] = []
     for topic in request.topics:
         found, error = resolve_topic(
@@ -296,7 +274,7 @@ async def handle_offset_delete(
         count = len(found.partitions) if found is not None else 0
         known = [p for p in topic.partitions if 0 <= p.partition_index < count]
         if known:
-            valid.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))
+            valid.append(TopicPartitionNumbers(name=topic.name, partitions=known))
         unknown = [
             PartitionResult(
                 partition_index=partition.partition_index,

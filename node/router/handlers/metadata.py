@@ -19,6 +19,7 @@ from odradek.node.router.authorizer import CLUSTER_NAME, AclOperation, ResourceT
 from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.handlers.topics import can_create_topic, fresh_topic_id
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.metadata import (
     Cursor,
     DescribeClusterBroker,
@@ -31,7 +32,6 @@ from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -62,7 +62,7 @@ async def handle_metadata(
     image = services.image
     response = MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
+            NodeEndpoint(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
             for broker, host, port in _reachable_brokers(image, context, services)
         ],
         cluster_id=services.cluster_id,

@@ -33,6 +33,7 @@ from odradek.node.router.handlers.offsets import EARLIEST
 from odradek.node.router.offset_lookup import LogBounds
 from odradek.node.router.share.state_reload import topic_id_partitions
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.partitions import PartitionOffset, TopicOffsets
 from odradek.protocol.messages.rewinds import (
     AlterSnapshotRequest,
     AlterSnapshotResponse,
@@ -45,9 +46,7 @@ from odradek.protocol.messages.rewinds import (
     RewindGroupResponse,
     RewindGroupResponsePartition,
     RewindGroupResponseTopic,
-    SavedOffset,
     SavedOffsets,
-    SavedTopic,
 )
 from odradek.protocol.types import NO_OFFSET, ZERO_UUID
 
@@ -469,11 +468,11 @@ async def _share_starts(
 
 def _topics(
     moves: Iterable[OffsetMove], context: RequestContext, services: Services
-) -> list[SavedTopic]:
-    topics: dict[str, SavedTopic] = {}
+) -> list[TopicOffsets]:
+    topics: dict[str, TopicOffsets] = {}
     for move in moves:
-        topic = topics.setdefault(move.topic, SavedTopic(name=move.topic))
-        topic.partitions.append(SavedOffset(partition_index=move.partition, offset=move.offset))
+        topic = topics.setdefault(move.topic, TopicOffsets(name=move.topic))
+        topic.partitions.append(PartitionOffset(partition_index=move.partition, offset=move.offset))
     return [
         topic
         for name, topic in topics.items()

@@ -15,14 +15,12 @@ from odradek.node.router.context import RequestContext, Services
 from odradek.node.router.cooperative_iteration import iterate_cooperatively
 from odradek.node.router.handlers.share_groups import is_share_group_protocol_enabled
 from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.partitions import DetailedPartitionResult, TopicName, TopicOffsets
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
-    AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
     DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
     DescribeShareGroupOffsetsRequest,
@@ -34,7 +32,7 @@ from odradek.protocol.messages.share import (
 )
 from odradek.protocol.types import ZERO_UUID
 
-T = TypeVar("T", AlterShareGroupOffsetsRequestTopic, DeleteShareGroupOffsetsRequestTopic)
+T = TypeVar("T", TopicOffsets, TopicName)
 
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _UNKNOWN = -1
@@ -169,9 +167,9 @@ async def handle_alter_share_group_offsets(
     if not response.error_code:
         response.responses += [
             AlterShareGroupOffsetsResponseTopic(
-                topic_name=topic.topic_name,
+                topic_name=topic.name,
                 partitions=[
-                    AlterShareGroupOffsetsResponsePartition(
+                    DetailedPartitionResult(
                         partition_index=partition.partition_index,
                         error_code=_DENIED,
                         error_message=_DENIED.message,
@@ -196,7 +194,7 @@ async def handle_delete_share_group_offsets(
     if not response.error_code:
         response.responses += [
             DeleteShareGroupOffsetsResponseTopic(
-                topic_name=topic.topic_name, error_code=_DENIED, error_message=_DENIED.message
+                topic_name=topic.name, error_code=_DENIED, error_message=_DENIED.message
             )
             for topic in denied
         ]
@@ -210,8 +208,6 @@ def _split_by_authorization(
     denied: list[T] = []
     allowed: list[T] = []
     for topic in topics:
-        is_allowed = services.authorizer.is_topic_allowed(
-            context, AclOperation.READ, topic.topic_name
-        )
+        is_allowed = services.authorizer.is_topic_allowed(context, AclOperation.READ, topic.name)
         (allowed if is_allowed else denied).append(topic)
     return denied, allowed

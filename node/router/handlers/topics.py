@@ -27,12 +27,12 @@ from odradek.node.router.authorizer import AclOperation
 from odradek.node.router.context import RequestContext, Services
 from odradek.protocol.errors import ApiError, ErrorCode
 from odradek.protocol.messages.offsets import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from odradek.protocol.messages.partitions import PartitionOffset
 from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -308,7 +308,7 @@ async def handle_delete_records(
 
 
 def _place_to_delete(
-    name: str, wanted: DeleteRecordsPartition, context: RequestContext, services: Services
+    name: str, wanted: PartitionOffset, context: RequestContext, services: Services
 ) -> tuple[int, int] | ErrorCode:
     """The store and number of the partition, or the error."""
     if not services.authorizer.is_topic_allowed(context, AclOperation.DELETE, name):

@@ -10,9 +10,9 @@ from odradek.node.cli.catch_up import (
 )
 from odradek.node.cli.cluster_client import ClusterClient
 from odradek.node.cli.connection import make_connection
+from odradek.protocol.messages.current_leader import NodeEndpoint
 from odradek.protocol.messages.metadata import (
     MetadataResponse,
-    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -29,7 +29,7 @@ def metadata(*isr: list[int]) -> MetadataResponse:
         )
         for index, nodes in enumerate(isr)
     ]
-    brokers = [MetadataResponseBroker(node_id=node, host="127.0.0.1", port=1) for node in (1, 2, 3)]
+    brokers = [NodeEndpoint(node_id=node, host="127.0.0.1", port=1) for node in (1, 2, 3)]
     topics = [MetadataResponseTopic(name="t", partitions=partitions)]
     return MetadataResponse(brokers=brokers, topics=topics)
 

@@ -19,7 +19,7 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponseGroup,
 )
 from odradek.protocol.messages.groups import (
@@ -85,7 +85,7 @@ class Play(ShardPlaybook[GroupShard, Call]):
         assert self.ask(EndProducerTransaction(marker)).response(ErrorCode) is ErrorCode.NONE
 
     def fetch(self, *, require_stable: bool = True) -> int | str:
-        topic = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+        topic = OffsetFetchRequestTopic(name="t", partition_indexes=[0])
         call = self.ask(FetchOffsets("g", [topic], require_stable))
         [found] = call.response(OffsetFetchResponseGroup).topics[0].partitions
         if found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:

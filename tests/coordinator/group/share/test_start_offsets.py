@@ -9,12 +9,10 @@ from odradek.coordinator.group.share.start_offsets import (
 )
 from odradek.coordinator.group.topics import TopicCatalog
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.partitions import PartitionOffset, TopicName, TopicOffsets
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequestTopic,
 )
 from odradek.protocol.types import ZERO_UUID
 from tests.support.consumer_playbook import id_of, image_of
@@ -29,12 +27,10 @@ def to_alter(**topics: dict[int, int]) -> AlterShareGroupOffsetsRequest:
     return AlterShareGroupOffsetsRequest(
         group_id="g",
         topics=[
-            AlterShareGroupOffsetsRequestTopic(
-                topic_name=name,
+            TopicOffsets(
+                name=name,
                 partitions=[
-                    AlterShareGroupOffsetsRequestPartition(
-                        partition_index=index, start_offset=offset
-                    )
+                    PartitionOffset(partition_index=index, offset=offset)
                     for index, offset in partitions.items()
                 ],
             )
@@ -46,7 +42,7 @@ def to_alter(**topics: dict[int, int]) -> AlterShareGroupOffsetsRequest:
 def to_delete(*names: str) -> DeleteShareGroupOffsetsRequest:
     return DeleteShareGroupOffsetsRequest(
         group_id="g",
-        topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names],
+        topics=[TopicName(name=name) for name in names],
     )
 
 

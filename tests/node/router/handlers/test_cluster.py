@@ -37,8 +37,6 @@ from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
     ElectLeadersRequest,
@@ -52,7 +50,11 @@ from odradek.protocol.messages.cluster import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from odradek.protocol.messages.partitions import TopicPartitions
+from odradek.protocol.messages.partitions import (
+    PartitionNumber,
+    TopicPartitionNumbers,
+    TopicPartitions,
+)
 from tests.support.router_harness import RouterHarness
 
 
@@ -112,9 +114,9 @@ def elect(
 
 def elected(response: ElectLeadersResponse) -> dict[tuple[str, int], int]:
     return {
-        (topic.topic, partition.partition_id): partition.error_code
+        (topic.name, partition.partition_index): partition.error_code
         for topic in response.replica_election_results
-        for partition in topic.partition_result
+        for partition in topic.partitions
     }
 
 
@@ -139,7 +141,7 @@ def test_the_preferred_leader_leads_again(three: RouterHarness, version: int) ->
     }
     assert three.image.topics_by_name["t"].partitions[1].leader == preferred
     assert three.link.timeouts_ms == [4_321]
-    of_t = response.replica_election_results[0].partition_result
+    of_t = response.replica_election_results[0].partitions
     assert [bool(partition.error_message) for partition in of_t] == [True, False, True]
 
 
@@ -615,9 +617,9 @@ def ask(
 ) -> DescribeQuorumResponse:
     request = DescribeQuorumRequest(
         topics=[
-            DescribeQuorumRequestTopicData(
-                topic_name=topic,
-                partitions=[DescribeQuorumRequestPartitionData(partition_index=partition)],
+            TopicPartitionNumbers(
+                name=topic,
+                partitions=[PartitionNumber(partition_index=partition)],
             )
         ]
     )

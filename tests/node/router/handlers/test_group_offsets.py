@@ -19,14 +19,12 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
 )
 from odradek.protocol.messages.groups import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
+from odradek.protocol.messages.partitions import PartitionNumber, TopicPartitionNumbers
 from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.support.group_harness import GroupHarness
 
@@ -83,7 +81,7 @@ def fetch(
     """The group's error, and (offset, error) by topic and partition; of all if none is named."""
     if version >= 8:
         wanted = [
-            OffsetFetchRequestTopics(
+            OffsetFetchRequestTopic(
                 name=name if version < 10 else "",
                 topic_id=id_of(harness, name) if version >= 10 else ZERO_UUID,
                 partition_indexes=indexes,
@@ -134,7 +132,7 @@ def test_what_is_committed_by_id_is_fetched_by_id(harness: GroupHarness) -> None
     [answered] = response.topics
     assert answered.topic_id == id_of(harness, "t")
     assert answered.partitions[0].error_code == ErrorCode.NONE
-    wanted = OffsetFetchRequestTopics(topic_id=id_of(harness, "t"), partition_indexes=[0])
+    wanted = OffsetFetchRequestTopic(topic_id=id_of(harness, "t"), partition_indexes=[0])
     asked = OffsetFetchRequestGroup(group_id="g", topics=[wanted])
     [group] = harness.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 10).groups
     [topic] = group.topics
@@ -156,9 +154,9 @@ def test_ids_that_do_not_exist_are_refused_in_place(harness: GroupHarness) -> No
     request = commit_request((UNKNOWN_ID, 0), (id_of(harness, "u"), 0))
     assert commit(harness, request, 10) == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
     wanted = [
-        OffsetFetchRequestTopics(topic_id=id_of(harness, "u"), partition_indexes=[0]),
-        OffsetFetchRequestTopics(topic_id=UNKNOWN_ID, partition_indexes=[0]),
-        OffsetFetchRequestTopics(topic_id=id_of(harness, "t"), partition_indexes=[0]),
+        OffsetFetchRequestTopic(topic_id=id_of(harness, "u"), partition_indexes=[0]),
+        OffsetFetchRequestTopic(topic_id=UNKNOWN_ID, partition_indexes=[0]),
+        OffsetFetchRequestTopic(topic_id=id_of(harness, "t"), partition_indexes=[0]),
     ]
     asked = OffsetFetchRequestGroup(group_id="g", topics=wanted)
     [group] = harness.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 10).groups
@@ -168,7 +166,7 @@ def test_ids_that_do_not_exist_are_refused_in_place(harness: GroupHarness) -> No
 
 
 @pytest.mark.parametrize(
-    "topics", [[], [OffsetFetchRequestTopics(topic_id=UNKNOWN_ID, partition_indexes=[0])]]
+    "topics", [[], [OffsetFetchRequestTopic(topic_id=UNKNOWN_ID, partition_indexes=[0])]]
 )
 @pytest.mark.parametrize(
     ("member_id", "epoch", "code"),
@@ -180,7 +178,7 @@ def test_ids_that_do_not_exist_are_refused_in_place(harness: GroupHarness) -> No
 )
 def test_whoever_asks_for_nothing_that_exists_must_be_a_member_too(
     harness: GroupHarness,
-    topics: list[OffsetFetchRequestTopics],
+    topics: list[OffsetFetchRequestTopic],
     member_id: str,
     epoch: int,
     code: ErrorCode,
@@ -332,9 +330,9 @@ def delete(
     request = OffsetDeleteRequest(
         group_id="g",
         topics=[
-            OffsetDeleteRequestTopic(
+            TopicPartitionNumbers(
                 name=name,
-                partitions=[OffsetDeleteRequestPartition(partition_index=at) for at in indexes],
+                partitions=[PartitionNumber(partition_index=at) for at in indexes],
             )
             for name, indexes in topics.items()
         ],

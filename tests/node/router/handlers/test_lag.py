@@ -17,11 +17,8 @@ from odradek.protocol.messages.diagnostics import (
     DescribeLagRequestTopic,
     DescribeLagResponsePartition,
 )
-from odradek.protocol.messages.offsets import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
+from odradek.protocol.messages.offsets import DeleteRecordsRequest
+from odradek.protocol.messages.partitions import PartitionOffset, TopicOffsets
 from odradek.protocol.records import TRANSACTIONAL
 from tests.support.router_harness import RouterHarness
 from tests.support.stores import batch_of
@@ -83,8 +80,8 @@ def test_records_without_a_time_have_no_age(harness: RouterHarness) -> None:
 
 def test_what_was_deleted_unread_is_lost_and_not_behind(harness: RouterHarness) -> None:
     harness.append("t", batch_of(2), batch_of(3))
-    partition = DeleteRecordsPartition(partition_index=0, offset=2)
-    topic = DeleteRecordsTopic(name="t", partitions=[partition])
+    partition = PartitionOffset(partition_index=0, offset=2)
+    topic = TopicOffsets(name="t", partitions=[partition])
     harness.call(handle_delete_records, DeleteRecordsRequest(topics=[topic]))
     answer = lag(harness, 1)
     assert (answer.log_start_offset, answer.records, answer.lost_records) == (2, 3, 1)

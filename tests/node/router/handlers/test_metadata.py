@@ -19,12 +19,12 @@ from odradek.protocol.messages.metadata import (
     Cursor,
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsTopicRequest,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
+from odradek.protocol.messages.partitions import TopicName
 from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
 from tests.support.controller_harness import topic_id
 from tests.support.router_harness import LOCAL_HOST, LOCAL_PORT, RouterHarness
@@ -311,7 +311,7 @@ def page(
     harness: RouterHarness, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> tuple[list[tuple[str | None, int, list[int]]], tuple[str, int] | None]:
     request = DescribeTopicPartitionsRequest(
-        topics=[DescribeTopicPartitionsTopicRequest(name=name) for name in names],
+        topics=[TopicName(name=name) for name in names],
         response_partition_limit=limit,
         cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
     )
@@ -396,9 +396,7 @@ def test_topics_without_describe_are_hidden_or_refused(harness: RouterHarness) -
 
 def test_eligible_leaders_are_a_list_and_never_null(harness: RouterHarness) -> None:
     # Kafka's brokers always send lists, and its tools (kafka-consumer-groups 4.3.1) fail on null.
-    request = DescribeTopicPartitionsRequest(
-        topics=[DescribeTopicPartitionsTopicRequest(name="aa")]
-    )
+    request = DescribeTopicPartitionsRequest(topics=[TopicName(name="aa")])
     (topic,) = harness.call(handle_describe_topic_partitions, request).topics
     partition = topic.partitions[0]
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])

@@ -18,14 +18,16 @@ from odradek.node.router.handlers.share_group_offsets import (
 from odradek.node.router.handlers.share_groups import handle_share_group_heartbeat
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.groups import FindCoordinatorRequest
-from odradek.protocol.messages.partitions import TopicPartitions
+from odradek.protocol.messages.partitions import (
+    PartitionOffset,
+    TopicName,
+    TopicOffsets,
+    TopicPartitions,
+)
 from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsRequest,
-    DeleteShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -58,12 +60,10 @@ def alter(
     request = AlterShareGroupOffsetsRequest(
         group_id=group,
         topics=[
-            AlterShareGroupOffsetsRequestTopic(
-                topic_name=name,
+            TopicOffsets(
+                name=name,
                 partitions=[
-                    AlterShareGroupOffsetsRequestPartition(
-                        partition_index=index, start_offset=offset
-                    )
+                    PartitionOffset(partition_index=index, offset=offset)
                     for index, offset in partitions.items()
                 ],
             )
@@ -87,7 +87,7 @@ def forget(
 ) -> DeleteShareGroupOffsetsResponse:
     request = DeleteShareGroupOffsetsRequest(
         group_id=group,
-        topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics],
+        topics=[TopicName(name=name) for name in topics],
     )
     return harness.call(handle_delete_share_group_offsets, request)
 

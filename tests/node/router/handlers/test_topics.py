@@ -18,11 +18,8 @@ from odradek.node.router.handlers.topics import (
 )
 from odradek.node.worker.turns import RouterState
 from odradek.protocol.errors import ApiError, ErrorCode
-from odradek.protocol.messages.offsets import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
+from odradek.protocol.messages.offsets import DeleteRecordsRequest
+from odradek.protocol.messages.partitions import PartitionOffset, TopicOffsets
 from odradek.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -343,9 +340,9 @@ def fill(harness: RouterHarness, name: str, records: int, partition: int = 0) ->
 def trim(
     harness: RouterHarness, name: str, *wanted: tuple[int, int], version: int = 2
 ) -> list[tuple[int, int, int]]:
-    partitions = [DeleteRecordsPartition(partition_index=p, offset=o) for p, o in wanted]
+    partitions = [PartitionOffset(partition_index=p, offset=o) for p, o in wanted]
     request = DeleteRecordsRequest(
-        topics=[DeleteRecordsTopic(name=name, partitions=partitions)], timeout_ms=5_000
+        topics=[TopicOffsets(name=name, partitions=partitions)], timeout_ms=5_000
     )
     (answer,) = harness.call(handle_delete_records, request, version).topics
     assert answer.name == name

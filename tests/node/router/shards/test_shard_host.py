@@ -28,7 +28,7 @@ from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponseGroup,
 )
 from odradek.protocol.messages.groups import (
@@ -120,7 +120,7 @@ class Stage:
         return ErrorCode(answer.response.topics[0].partitions[0].error_code)
 
     async def committed(self, *, group: str = "g") -> int:
-        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+        topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
         answer = await self.answer(self.ask(FetchOffsets(group, topics)))
         assert not isinstance(answer, ErrorReply)
         assert isinstance(answer.response, OffsetFetchResponseGroup)
