@@ -9,7 +9,7 @@ so that a client can use at once what it was told exists.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import zmq
@@ -66,8 +66,7 @@ class ControllerLink:
         self._on_image = on_image
         self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
         self._next_id = 0
-        self._pending: dict[int, Reply[CommandSubmitted]] = {}
-        self._quorum_requests: dict[int, Reply[QuorumState | None]] = {}
+        self._pending: dict[int, Reply[Any]] = {}
         self._unanswered: dict[int, SubmitCommand] = {}
         self._unsent: dict[int, SubmitCommand] = {}
         self.has_image = asyncio.Event()
@@ -93,7 +92,8 @@ class ControllerLink:
         self._pending[request_id] = reply
         self._unanswered[request_id] = self._unsent[request_id] = message
         self._send_unsent()
-        timer = self._loop.call_later(max(timeout_ms, 1) / 1000, self._expire, request_id)
+        timed_out = CommandSubmitted(request_id, ErrorCode.REQUEST_TIMED_OUT, b"")
+        timer = self._loop.call_later(max(timeout_ms, 1) / 1000, self._on_message, timed_out)
         submitted = await reply
         timer.cancel()
         if submitted.error_code:
@@ -104,15 +104,15 @@ class ControllerLink:
     async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
         """The state of the quorum; None without an answer in time."""
         self._next_id = request_id = self._next_id + 1
-        reply: Reply[QuorumState | None] = Reply()
-        self._quorum_requests[request_id] = reply
+        reply: Reply[QuorumDescribed] = Reply()
+        self._pending[request_id] = reply
         self._send([DescribeQuorum(request_id)])
-        late = QuorumDescribed(request_id, None)
-        timer = self._loop.call_later(timeout_ms / 1000, self._on_quorum_described, late)
+        timed_out = QuorumDescribed(request_id, None)
+        timer = self._loop.call_later(timeout_ms / 1000, self._on_message, timed_out)
         self._receive()
-        state = await reply
+        described = await reply
         timer.cancel()
-        return state
+        return described.state
 
     def close(self) -> None:
         """Close the connection."""
@@ -120,27 +120,12 @@ class ControllerLink:
         self._loop.remove_reader(descriptor(self._link.monitor))
         self._link.close()
 
-    def _expire(self, request_id: int) -> None:
-        self._answer(CommandSubmitted(request_id, ErrorCode.REQUEST_TIMED_OUT, b""))
-
-    def _answer(self, submitted: CommandSubmitted) -> None:
-        self._unsent.pop(submitted.request_id, None)
-        self._unanswered.pop(submitted.request_id, None)
-        reply = self._pending.pop(submitted.request_id, None)
-        if reply is not None:
-            reply.resolve(submitted)
-
-    def _on_quorum_described(self, described: QuorumDescribed) -> None:
-        reply = self._quorum_requests.pop(described.request_id, None)
-        if reply is not None:
-            reply.resolve(described.state)
-
     def _on_monitor(self) -> None:
         if self._link.take_connected():
             # Unanswered commands are sent again. One that was executed already is not executed
             # twice: a creation finds its topic's id, others fail (the topic is gone, the epoch is
             # old) or change nothing.
-            self._send([SubscribeMetadata(self._process, self._incarnation, self.image.offset)])
+            self._subscribe()
             self._unsent = dict(self._unanswered)
             self._send_unsent()
         self._receive()
@@ -160,28 +145,28 @@ class ControllerLink:
     def _receive(self) -> None:
         for payload in drain(self._link.socket):
             for message in self._decode(payload):
-                if isinstance(message, CommandSubmitted):
-                    self._answer(message)
-                    continue
-                if isinstance(message, QuorumDescribed):
-                    self._on_quorum_described(message)
-                    continue
-                if isinstance(message, NodesUnreachable):
-                    self.unreachable = frozenset(message.node_ids)
-                    continue
-                if isinstance(message, LivenessCheck):
-                    self._send([LivenessReply(self._process)])
-                    continue
-                image = apply_metadata(self.image, message)
-                if image is None:
-                    self._send(
-                        [SubscribeMetadata(self._process, self._incarnation, self.image.offset)]
-                    )
-                elif image is not self.image:
-                    self._apply_image(image)
+                self._on_message(message)
 
-    def _apply_image(self, image: MetadataImage) -> None:
-        old, self.image = self.image, image
-        self._on_image(old, image)
-        self._send([MetadataApplied(self._process, image.offset)])
-        self.has_image.set()
+    def _on_message(self, message: FromController) -> None:
+        if isinstance(message, CommandSubmitted | QuorumDescribed):
+            self._unsent.pop(message.request_id, None)
+            self._unanswered.pop(message.request_id, None)
+            reply = self._pending.pop(message.request_id, None)
+            if reply is not None:
+                reply.resolve(message)
+        elif isinstance(message, NodesUnreachable):
+            self.unreachable = frozenset(message.node_ids)
+        elif isinstance(message, LivenessCheck):
+            self._send([LivenessReply(self._process)])
+        else:
+            old, image = self.image, apply_metadata(self.image, message)
+            if image is None:
+                self._subscribe()
+            elif image is not old:
+                self.image = image
+                self._on_image(old, image)
+                self._send([MetadataApplied(self._process, image.offset)])
+                self.has_image.set()
+
+    def _subscribe(self) -> None:
+        self._send([SubscribeMetadata(self._process, self._incarnation, self.image.offset)])
