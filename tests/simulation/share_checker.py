@@ -147,4 +147,4 @@ class ShareChecker:
 
 
 def _identity(hosted: HostedSharePartition) -> Identity:
-    return hosted.key.place.topic_id, hosted.key.place.partition
+    return hosted.key.topic_partition.topic_id, hosted.key.topic_partition.partition

@@ -209,7 +209,7 @@ def _acquire(
         acquired = partitions.acquire(hosted, read, caller.member_id, options)
         if not acquired:
             continue
-        place = hosted.key.place
+        place = hosted.key.topic_partition
         acquisition.acquired[place] = ShareFetchPartitionData(
             partition_index=place.partition,
             records=_records(read, acquired),

@@ -85,40 +85,45 @@ class DeadLetterQueue:
     async def write_records(
         self,
         group_id: str,
-        place: TopicIdPartition,
-        letters: DeadLetterRange,
+        topic_partition: TopicIdPartition,
+        dead_letters: DeadLetterRange,
         group_settings: ShareGroupSettings,
     ) -> None:
         """Write records of a partition to the group's dead-letter topic. Returns when they are
         written, or given up."""
-        source = self._metadata.image.topics_by_id.get(place.topic_id)
+        source = self._metadata.image.topics_by_id.get(topic_partition.topic_id)
         if source is None:
             return
         if source.name == group_settings.dead_letter_topic:
-            self.dropped_count += letters.end - letters.start
+            self.dropped_count += dead_letters.end - dead_letters.start
             return
         deadline = self._loop.time() + GIVE_UP_S
-        at = letters.start
+        offset = dead_letters.start
         pauses = exponential_backoff(RETRY_S_MIN, RETRY_S_MAX)
-        while at < letters.end:
+        while offset < dead_letters.end:
             try:
                 topic = await self._topic(group_settings.dead_letter_topic)
-                partition = place.partition % len(topic.partitions)
+                partition = topic_partition.partition % len(topic.partitions)
                 batch, end, count = self._batch(
-                    group_id, source, place, letters, at, topic, group_settings
+                    group_id, source, topic_partition, dead_letters, offset, topic, group_settings
                 )
                 if count:
                     await self._append(topic, partition, batch)
                 self.written_count += count
-                at = end
+                offset = end
                 pauses = exponential_backoff(RETRY_S_MIN, RETRY_S_MAX)
             except (ApiError, _UndeliverableError) as error:
                 if isinstance(error, _UndeliverableError) or self._loop.time() >= deadline:
-                    self.dropped_count += letters.end - at
+                    self.dropped_count += dead_letters.end - offset
                     log.warning(
                         "%s-%d: offsets %d to %d of group %s were not written to topic %s: %s",
-                        *(source.name, place.partition, at, letters.end - 1, group_id),
-                        *(group_settings.dead_letter_topic, error),
+                        source.name,
+                        topic_partition.partition,
+                        offset,
+                        dead_letters.end - 1,
+                        group_id,
+                        group_settings.dead_letter_topic,
+                        error,
                     )
                     return
                 await asyncio.sleep(next(pauses))
@@ -162,8 +167,8 @@ class DeadLetterQueue:
         self,
         group_id: str,
         source: TopicImage,
-        place: TopicIdPartition,
-        letters: DeadLetterRange,
+        topic_partition: TopicIdPartition,
+        dead_letters: DeadLetterRange,
         start: int,
         topic: TopicImage,
         group_settings: ShareGroupSettings,
@@ -175,16 +180,16 @@ class DeadLetterQueue:
         now_ms = self._now_ms()
         base = (
             (TOPIC, source.name.encode()),
-            (PARTITION, str(place.partition).encode()),
+            (PARTITION, str(topic_partition.partition).encode()),
         )
         rest = (
             (GROUP, group_id.encode()),
-            (DELIVERY_COUNT, str(letters.delivery_count).encode()),
-            (MESSAGE, REJECTED if letters.is_rejected else GIVEN_UP),
+            (DELIVERY_COUNT, str(dead_letters.delivery_count).encode()),
+            (MESSAGE, REJECTED if dead_letters.is_rejected else GIVEN_UP),
         )
         records: list[Record] = []
         for found in self._source_records(
-            place, start, letters.end, copies=group_settings.copies_dead_letters
+            topic_partition, start, dead_letters.end, copies=group_settings.copies_dead_letters
         ):
             headers: tuple[Header, ...] = (
                 *base,
@@ -202,10 +207,10 @@ class DeadLetterQueue:
             if remaining_bytes < 0 or len(records) == _BATCH_RECORDS_MAX:
                 return build_batch(records), found.offset, len(records)
             records.append(copy)
-        return build_batch(records) if records else b"", letters.end, len(records)
+        return build_batch(records) if records else b"", dead_letters.end, len(records)
 
     def _source_records(
-        self, place: TopicIdPartition, start: int, end: int, *, copies: bool
+        self, topic_partition: TopicIdPartition, start: int, end: int, *, copies: bool
     ) -> Iterator[Record]:
         """The records [start, end), with their content if it is copied. Records that were deleted
         or compacted meanwhile are left out of copies."""
@@ -213,7 +218,7 @@ class DeadLetterQueue:
             for offset in range(start, end):
                 yield Record(offset, 0, None, None)
             return
-        located = self._logs.open(*place)
+        located = self._logs.open(*topic_partition)
         if located is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         reader, _, number = located
@@ -224,11 +229,11 @@ class DeadLetterQueue:
                 return
             for buffer in result.buffers:
                 view = memoryview(buffer)
-                for where, header in iter_batches(view):
+                for at, header in iter_batches(view):
                     if header.is_control:
                         continue
                     try:
-                        for record in iter_records(view[where:], header):
+                        for record in iter_records(view[at:], header):
                             if offset <= record.offset < end:
                                 yield record
                     except ProtocolError:

@@ -40,7 +40,7 @@ WRITE_RETRY_S: Final = 0.5
 LOAD_RETRY_S: Final = 0.1
 """Between attempts to load: a member may fetch before its coordinator has initialized the state."""
 _RECORD_BYTES_AT_FIRST: Final = 1_024
-_NO_NEWS: Final = ReadPosition(-1, None)
+_NO_POSITION: Final = ReadPosition(-1, None)
 """Before every position."""
 
 _LEADER_MOVED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
@@ -59,7 +59,7 @@ class SharePartitionKey(NamedTuple):
     """A partition of a share group."""
 
     group_id: str
-    place: TopicIdPartition
+    topic_partition: TopicIdPartition
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +111,7 @@ class SharePartitions:
     @property
     def count(self) -> int:
         """The number of share partitions."""
-        return sum(len(hosted) for hosted in self._by_group.values())
+        return len(self._all())
 
     def group_settings(self, group_id: str) -> ShareGroupSettings:
         """The settings of a group."""
@@ -128,25 +128,25 @@ class SharePartitions:
         """The share partitions of a group, to be read only."""
         return self._by_group.get(group_id, {})
 
-    def at(self, place: TopicIdPartition) -> Iterator[tuple[str, SharePartition]]:
+    def at(self, topic_partition: TopicIdPartition) -> Iterator[tuple[str, SharePartition]]:
         """The groups that read a partition, with their machines, to be read only."""
-        for group_id, places in self._by_group.items():
-            hosted = places.get(place)
+        for group_id, topic_partitions in self._by_group.items():
+            hosted = topic_partitions.get(topic_partition)
             if hosted is not None and hosted.machine is not None:
                 yield group_id, hosted.machine
 
     # -- for the handlers -------------------------------------------------------------------------
 
     def get(
-        self, group_id: str, place: TopicIdPartition, state: PartitionImage
+        self, group_id: str, topic_partition: TopicIdPartition, state: PartitionImage
     ) -> HostedSharePartition:
         """The share partition, which this broker leads. A new one is loaded; waiting fetches are
         woken when that is done."""
         group_partitions = self._by_group.setdefault(group_id, {})
-        hosted = group_partitions.get(place)
+        hosted = group_partitions.get(topic_partition)
         if hosted is None:
-            hosted = group_partitions[place] = HostedSharePartition(
-                SharePartitionKey(group_id, place), state.leader_epoch
+            hosted = group_partitions[topic_partition] = HostedSharePartition(
+                SharePartitionKey(group_id, topic_partition), state.leader_epoch
             )
             drive(self._load(hosted), partial(self._on_loaded, hosted))
         return hosted
@@ -170,7 +170,7 @@ class SharePartitions:
 
     def has_acquirable_records(self, key: SharePartitionKey) -> bool:
         """Whether a waiting fetch must look again: for records, or for an error."""
-        hosted = self._by_group.get(key.group_id, {}).get(key.place)
+        hosted = self._by_group.get(key.group_id, {}).get(key.topic_partition)
         if hosted is None:
             return True  # the fetch loads it
         machine, group_log = hosted.machine, self._log(hosted)
@@ -199,20 +199,24 @@ class SharePartitions:
         return acquired
 
     def acknowledge(
-        self, group_id: str, member_id: str, place: TopicIdPartition, batches: Sequence[OffsetBatch]
+        self,
+        group_id: str,
+        member_id: str,
+        topic_partition: TopicIdPartition,
+        batches: Sequence[OffsetBatch],
     ) -> ErrorCode | Reply[ErrorCode]:
         """Acknowledge records of one partition, which this broker leads: an error code, or a reply
         when the state is persisted. INVALID_RECORD_STATE if the share partition is not loaded."""
-        hosted = self._by_group.get(group_id, {}).get(place)
+        hosted = self._by_group.get(group_id, {}).get(topic_partition)
         if hosted is None or hosted.machine is None:
             return ErrorCode.INVALID_RECORD_STATE
         machine = hosted.machine
-        taken = machine.acknowledge(member_id, batches, now_ms=self.now_ms())
-        if not taken.write_id:
+        outcome = machine.acknowledge(member_id, batches, now_ms=self.now_ms())
+        if not outcome.write_id:
             self._advance(hosted, machine)
-            return taken.error_code
+            return outcome.error_code
         reply: Reply[ErrorCode] = Reply()
-        hosted.waiting.setdefault(taken.write_id, []).append(reply)
+        hosted.waiting.setdefault(outcome.write_id, []).append(reply)
         self._advance(hosted, machine)
         return reply
 
@@ -241,44 +245,40 @@ class SharePartitions:
         """Apply changed configs. Drop partitions that others lead, or that this broker leads in
         another epoch."""
         if old.configs is not image.configs:
-            for group_id, group_partitions in self._by_group.items():
-                for hosted in group_partitions.values():
-                    if hosted.machine is not None:
-                        hosted.machine.group_settings = self.group_settings(group_id)
+            for hosted in self._all():
+                if hosted.machine is not None:
+                    hosted.machine.group_settings = self.group_settings(hosted.key.group_id)
         if old.topics_by_id is image.topics_by_id:
             return
-        for group_partitions in list(self._by_group.values()):
-            for hosted in list(group_partitions.values()):
-                place = hosted.key.place
-                topic = image.topics_by_id.get(place.topic_id)
-                if topic is not None and place.partition < len(topic.partitions):
-                    state = topic.partitions[place.partition]
-                    is_here = state.leader == self._metadata.node_id
-                    if is_here and state.leader_epoch == hosted.leader_epoch:
-                        continue
+        for hosted in self._all():
+            state = image.partition(*hosted.key.topic_partition)
+            if (
+                state is None
+                or state.leader != self._metadata.node_id
+                or state.leader_epoch != hosted.leader_epoch
+            ):
                 self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def forget(self, group_id: str, places: Iterable[TopicIdPartition] | None = None) -> None:
+    def forget(self, group_id: str, partitions: Iterable[TopicIdPartition]) -> None:
         """Load the state again, because it was replaced. Locks end, and late acknowledgements are
         refused."""
         group_partitions = self._by_group.get(group_id, {})
-        for place in list(group_partitions if places is None else places):
-            hosted = group_partitions.get(place)
+        for partition in partitions:
+            hosted = group_partitions.get(partition)
             if hosted is not None:
                 self._drop(hosted, ErrorCode.INVALID_RECORD_STATE)
                 self._wake(hosted)
 
     def close(self) -> None:
         """Drop everything: the router stops."""
-        for group_partitions in list(self._by_group.values()):
-            for hosted in list(group_partitions.values()):
-                self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for hosted in self._all():
+            self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # -- loading ----------------------------------------------------------------------------------
 
     async def _load(self, hosted: HostedSharePartition) -> None:
-        group_id, place = hosted.key
-        key = ShareKey(group_id, *place)
+        group_id, topic_partition = hosted.key
+        key = ShareKey(group_id, *topic_partition)
         found = await self._persister.call(ReadShareState(key, hosted.leader_epoch))
         hosted.state_epoch = found.state_epoch
         start_offset = found.start_offset
@@ -331,12 +331,12 @@ class SharePartitions:
         self,
         hosted: HostedSharePartition,
         machine: SharePartition,
-        before: ReadPosition | None = _NO_NEWS,
+        before: ReadPosition | None = _NO_POSITION,
     ) -> None:
         """After a change. `before` is the position of the next fetch before it."""
         if hosted.is_dropped:
             return
-        if before is not _NO_NEWS:
+        if before is not _NO_POSITION:
             after = machine.position(self.now_ms(), 1)
             if after is not None and (before is None or after.offset < before.offset):
                 self._wake(hosted)
@@ -344,12 +344,12 @@ class SharePartitions:
             write = machine.next_write()
             if write is not None:
                 drive(self._write(hosted, write), partial(self._on_written, hosted, machine, write))
-        for letters in machine.take_dead_letters():
+        for dead_letters in machine.take_dead_letters():
             hosted.dead_letter_write_count += 1
             group_settings = self.group_settings(hosted.key.group_id)
             drive(
-                self._dead_letter_queue.write_records(*hosted.key, letters, group_settings),
-                partial(self._on_dead_lettered, hosted, machine, letters),
+                self._dead_letter_queue.write_records(*hosted.key, dead_letters, group_settings),
+                partial(self._on_dead_lettered, hosted, machine, dead_letters),
             )
         self._set_timer(hosted, machine)
         is_read = self._sessions.has_any(hosted.key.group_id)
@@ -358,10 +358,10 @@ class SharePartitions:
             self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     async def _write(self, hosted: HostedSharePartition, write: StateWrite) -> None:
-        group_id, place = hosted.key
+        group_id, topic_partition = hosted.key
         await self._persister.call(
             WriteShareState(
-                ShareKey(group_id, *place),
+                ShareKey(group_id, *topic_partition),
                 hosted.state_epoch,
                 hosted.leader_epoch,
                 write.start_offset,
@@ -409,7 +409,7 @@ class SharePartitions:
         self,
         hosted: HostedSharePartition,
         machine: SharePartition,
-        letters: DeadLetterRange,
+        dead_letters: DeadLetterRange,
         _result: None,
         error: BaseException | None,
     ) -> None:
@@ -423,7 +423,7 @@ class SharePartitions:
         if hosted.is_dropped:
             return
         before = machine.position(self.now_ms(), 1)
-        machine.on_dead_lettered(letters.start, letters.end)
+        machine.on_dead_lettered(dead_letters.start, dead_letters.end)
         self._advance(hosted, machine, before)
 
     def _set_timer(self, hosted: HostedSharePartition, machine: SharePartition) -> None:
@@ -450,9 +450,9 @@ class SharePartitions:
         if hosted.is_dropped:
             return
         hosted.is_dropped = True
-        group_id, place = hosted.key
+        group_id, topic_partition = hosted.key
         group_partitions = self._by_group[group_id]
-        del group_partitions[place]
+        del group_partitions[topic_partition]
         if not group_partitions:
             del self._by_group[group_id]
         if hosted.timer is not None:
@@ -462,14 +462,17 @@ class SharePartitions:
             for reply in replies:
                 reply.resolve(code)
 
+    def _all(self) -> list[HostedSharePartition]:
+        return [hosted for of_group in self._by_group.values() for hosted in of_group.values()]
+
     def _wake(self, hosted: HostedSharePartition) -> None:
         """Wake the group's waiting fetches, as many as `has_acquirable_records` is true for."""
         self._fetch_purgatory.on_available(hosted.key)
 
     def _log(self, hosted: HostedSharePartition) -> SharePartitionLog | None:
         """The partition's log; None if this broker has no replica."""
-        group_id, place = hosted.key
-        located = self._logs.open(*place)
+        group_id, topic_partition = hosted.key
+        located = self._logs.open(*topic_partition)
         if located is None:
             return None
         return SharePartitionLog(located.reader, located.number, self.group_settings(group_id))

@@ -149,9 +149,9 @@ class ShareSessions:
             self._by_connection.setdefault(connection_id, set()).add(session)
 
     def _unbind(self, session: ShareSession) -> None:
-        siblings = self._by_connection[session.connection_id]
-        siblings.discard(session)
-        if not siblings:
+        sessions = self._by_connection[session.connection_id]
+        sessions.discard(session)
+        if not sessions:
             del self._by_connection[session.connection_id]
 
 
@@ -162,7 +162,7 @@ def _check_size(session: ShareSession | None, named: Mapping[TopicIdPartition, N
         count += len(session.partitions)
         if count > PARTITIONS_MAX:
             # Acknowledgements name partitions that are in the session already.
-            count -= sum(place in session.partitions for place in named)
+            count -= sum(partition in session.partitions for partition in named)
     if count > PARTITIONS_MAX:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"A share session has at most {PARTITIONS_MAX} partitions."

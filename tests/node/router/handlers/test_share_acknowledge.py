@@ -159,6 +159,6 @@ def test_what_others_say_of_the_state_ends_locks(
 ) -> None:
     states = harness.services.share_persister
     harness.result(states.call(InitializeShareState(ShareKey(GROUP, harness.topic_id, 0), 2, 6)))
-    harness.led.forget(GROUP)
+    harness.led.forget(GROUP, list(harness.led.hosted(GROUP)))
     assert member.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
     assert ranges(member.fetch()[0]) == [(6, 9, 1)]

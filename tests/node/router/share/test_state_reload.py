@@ -29,8 +29,8 @@ class Circle:
             harness.services.metadata, self, cast("SharePartitions", self)
         )
 
-    def forget(self, group_id: str, places: Iterable[TopicIdPartition] | None = None) -> None:
-        self.forgotten += ((group_id, place) for place in places or ())
+    def forget(self, group_id: str, partitions: Iterable[TopicIdPartition]) -> None:
+        self.forgotten += ((group_id, place) for place in partitions)
 
     def send(self, node_id: int, request: object) -> Reply[Any]:
         assert isinstance(request, ReloadShareStateRequest)
