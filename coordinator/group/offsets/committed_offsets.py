@@ -76,11 +76,13 @@ class OffsetExpiration(NamedTuple):
 class CommittedOffsets:
     """All committed offsets of one shard."""
 
-    __slots__ = ("_groups", "_timeline")
+    __slots__ = ("_groups", "_no_offsets", "_timeline")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._groups: dict[str, TimelineTable[PartitionKey, CommittedOffset]] = {}
+        # Stands for the table of a group that has none.
+        self._no_offsets: TimelineTable[PartitionKey, CommittedOffset] = TimelineTable(timeline)
 
     def replay(self, record: OffsetCommitRecord) -> None:
         """Set or drop one offset."""
@@ -101,23 +103,19 @@ class CommittedOffsets:
 
     def has_any(self, group_id: str) -> bool:
         """Whether the group has offsets, committed to the log or not."""
-        table = self._groups.get(group_id)
-        return table is not None and len(table) > 0
+        return self.count(group_id) > 0
 
     def newest(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """The group's newest offset of one partition."""
-        table = self._groups.get(group_id)
-        return None if table is None else table.get((topic, partition))
+        return self._groups.get(group_id, self._no_offsets).get((topic, partition))
 
     def count(self, group_id: str) -> int:
         """The number of offsets of the group."""
-        table = self._groups.get(group_id)
-        return 0 if table is None else len(table)
+        return len(self._groups.get(group_id, self._no_offsets))
 
     def items(self, group_id: str) -> Iterator[tuple[PartitionKey, CommittedOffset]]:
         """The group's newest offsets."""
-        table = self._groups.get(group_id)
-        return iter(()) if table is None else table.items()
+        return self._groups.get(group_id, self._no_offsets).items()
 
     def topics(self) -> set[tuple[str, Uuid]]:
         """Every (topic, id) with committed offsets; the id may be zero."""
@@ -172,12 +170,32 @@ class CommittedOffsets:
         self,
         group_id: str,
         topics: list[OffsetFetchRequestTopic] | None,
-        is_unstable: Callable[[tuple[str, str, int]], bool] = lambda _key: False,
+        is_unstable: Callable[[tuple[str, str, int]], bool] | None,
     ) -> OffsetFetchResponseGroup:
         """The committed offsets of these partitions, or of all. A missing offset is no error; one
         that `is_unstable`, by (group, topic, partition), is."""
-        response = self._fetch(group_id, topics)
-        for topic in response.topics:
+        table = self._groups.get(group_id, self._no_offsets)
+        found = (
+            _all_topics(table)
+            if topics is None
+            else [
+                OffsetFetchResponseTopic(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        _fetch_response_partition(
+                            index, table.committed((topic.name, index)), topic.topic_id
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in topics
+            ]
+        )
+        response = OffsetFetchResponseGroup(group_id=group_id, topics=found)
+        if is_unstable is None:
+            return response
+        for topic in found:
             for partition in topic.partitions:
                 if is_unstable((group_id, topic.name, partition.partition_index)):
                     partition.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -186,40 +204,14 @@ class CommittedOffsets:
                     partition.metadata = ""
         return response
 
-    def _fetch(
-        self, group_id: str, topics: list[OffsetFetchRequestTopic] | None
-    ) -> OffsetFetchResponseGroup:
-        table = self._groups.get(group_id)
-        if topics is None:
-            return OffsetFetchResponseGroup(
-                group_id=group_id, topics=[] if table is None else _all_topics(table)
-            )
-        return OffsetFetchResponseGroup(
-            group_id=group_id,
-            topics=[
-                OffsetFetchResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        _fetch_response_partition(
-                            index,
-                            None if table is None else table.committed((topic.name, index)),
-                            topic.topic_id,
-                        )
-                        for index in topic.partition_indexes
-                    ],
-                )
-                for topic in topics
-            ],
-        )
-
     # -- deletion and expiry ----------------------------------------------------------------------
 
     def delete(
         self, request: OffsetDeleteRequest, subscribed: frozenset[str] | None
     ) -> tuple[tuple[OffsetCommitRecord, ...], OffsetDeleteResponse]:
-        """The records and the answer of OffsetDelete. Subscribed topics (None: all) are refused."""
-        table = self._groups.get(request.group_id)
+        """The records and the response of OffsetDelete. Subscribed topics (None: all) are
+        refused."""
+        table = self._groups.get(request.group_id, self._no_offsets)
         records: list[OffsetCommitRecord] = []
         topics: list[TopicPartitionResults] = []
         for topic in request.topics:
@@ -229,7 +221,7 @@ class CommittedOffsets:
             for partition in topic.partitions:
                 index = partition.partition_index
                 partitions.append(PartitionResult(partition_index=index, error_code=error))
-                if not is_read and table is not None and (topic.name, index) in table:
+                if not is_read and (topic.name, index) in table:
                     records.append(OffsetCommitRecord(request.group_id, topic.name, index, None))
             topics.append(TopicPartitionResults(name=topic.name, partitions=partitions))
         return tuple(records), OffsetDeleteResponse(topics=topics)
@@ -244,7 +236,7 @@ class CommittedOffsets:
     def tombstones_of_topic(
         self, group_id: str, name: str, topic_id: Uuid
     ) -> list[OffsetCommitRecord]:
-        """The records that drop a group's offsets on a deleted topic.
+        """The records that remove a group's offsets of a deleted topic.
 
         Offsets that were committed on a newer topic of the same name stay.
         """

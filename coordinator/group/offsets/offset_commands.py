@@ -1,18 +1,23 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete of one shard.
 
-Offsets belong to no type of group: the type that has the group at the time validates the request.
-Live rewinds stand above this package; what they need of a commit is `CommitGuard`. Called by
-`shard`.
+Offsets belong to no type of group: the current type of the group validates the request. Live
+rewinds, which are above this package, take part in commits as `CommitGuard`.
+
+In transactions (TxnOffsetCommit), members of the group are fenced as in OffsetCommit (KIP-447), but
+a rebalance is no reason to refuse a commit. A producer whose transaction is not known to this shard
+may only commit when the transaction coordinator has confirmed that the group takes part in the
+transaction (KIP-890). The confirmation has the guard that was issued before it was requested: if a
+transaction of that producer has ended since, it must be verified again. Called by `shard`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
+from odradek.coordinator.group.classic.group import ClassicGroup
 from odradek.coordinator.group.classic.groups import ClassicGroups
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.group_type import GroupType
-from odradek.coordinator.group.offsets import transactional_commits as transactional
 from odradek.coordinator.group.offsets.committed_offsets import CommittedOffsets, refused_commit
 from odradek.coordinator.group.offsets.pending_offsets import PendingTransactionalOffsets
 from odradek.coordinator.group.requests import (
@@ -34,6 +39,7 @@ from odradek.coordinator.outcome import (
     respond,
 )
 from odradek.coordinator.record_serde import TEXT_LENGTH_MAX
+from odradek.protocol.apis import APIS, ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -41,6 +47,10 @@ from odradek.protocol.messages.group_offsets import (
     OffsetDeleteResponse,
     OffsetFetchResponseGroup,
 )
+from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
+
+_NEWEST_COMMIT: Final = APIS[ApiKey.OFFSET_COMMIT].max_version
+_MEMBER_EPOCHS_SINCE: Final = 6
 
 _Outcome: TypeAlias = Outcome[GroupRecord]
 OffsetHandler: TypeAlias = Callable[[Command, Any, GroupStep], _Outcome]
@@ -100,10 +110,10 @@ class OffsetCommands:
         error = self._classic.unstored.answer(
             error, request, generation_id, command.client_id, step.now_ms
         )
-        is_nowhere = group is None and group_type is None
         if (
             error is ErrorCode.UNKNOWN_MEMBER_ID
-            and is_nowhere
+            and group is None
+            and group_type is None
             and not self._offsets.has_any(request.group_id)
         ):
             is_new = command.api_version >= 9
@@ -137,14 +147,9 @@ class OffsetCommands:
             if error is not ErrorCode.NONE:
                 refused = OffsetFetchResponseGroup(group_id=group_id, error_code=error)
                 return respond(command, refused)
-        if not request.require_stable:
-            return respond(
-                command, self._offsets.fetch(group_id, request.topics), is_immediate=True
-            )
-        is_unstable = self._pending_offsets.is_unstable
-        return respond(
-            command, self._offsets.fetch(group_id, request.topics, is_unstable), is_immediate=True
-        )
+        is_unstable = self._pending_offsets.is_unstable if request.require_stable else None
+        response = self._offsets.fetch(group_id, request.topics, is_unstable)
+        return respond(command, response, is_immediate=True)
 
     def commit_in_transaction(
         self, command: Command, asked: CommitInTransaction, step: GroupStep
@@ -153,13 +158,13 @@ class OffsetCommands:
         request = asked.request
         group_type = self._modern_type_of(request.group_id)
         if group_type is None:
-            error = transactional.membership_error(
+            error = _membership_error(
                 self._classic.group(request.group_id),
                 request,
                 has_offsets=self._offsets.has_any(request.group_id),
             )
         else:
-            error = transactional.modern_error(group_type, request, command.api_version)
+            error = _modern_error(group_type, request, command.api_version)
         if error is ErrorCode.NONE:
             error = self._commit_guard.commit_error(request)
         if not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
@@ -169,7 +174,7 @@ class OffsetCommands:
         pending = self._pending_offsets
         is_open = pending.is_open(request.producer_id, request.producer_epoch)
         ended_count = pending.ended_count(request.producer_id)
-        if transactional.needs_verification(asked, is_open=is_open, ended_count=ended_count):
+        if not asked.is_verified and not is_open and asked.guard != ended_count:
             return respond(command, VerificationRequired(ended_count))
         records, response = self._offsets.commit(request, step.now_ms, step.settings)
         producer_id, producer_epoch = request.producer_id, request.producer_epoch
@@ -218,3 +223,36 @@ class OffsetCommands:
         records += self._shares.forget_topics([topic_id for _, topic_id in request.topics])
         reply = ShardReply(command.request_id, None)
         return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
+
+
+def _membership_error(
+    group: ClassicGroup | None, request: TxnOffsetCommitRequest, *, has_offsets: bool
+) -> ErrorCode:
+    """The error of a transactional commit to a classic group. Without a `group` there are only
+    offsets, or nothing: a group without members."""
+    generation_id = request.generation_id_or_member_epoch
+    member_id, instance_id = request.member_id, request.group_instance_id
+    if generation_id < 0 and not member_id and instance_id is None:
+        # A producer without group metadata.
+        return ErrorCode.NONE
+    if group is None:
+        if generation_id < 0:
+            return ErrorCode.NONE
+        return ErrorCode.UNKNOWN_MEMBER_ID if has_offsets else ErrorCode.ILLEGAL_GENERATION
+    error = group.commit_error(member_id, instance_id, generation_id)
+    return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS else error
+
+
+def _modern_error(
+    known: GroupType[Any], request: TxnOffsetCommitRequest, version: int
+) -> ErrorCode:
+    """The same for a newer type of group. As in OffsetCommit, an older epoch is valid for
+    partitions that the member has owned since then (KIP-1251). Producers before v6 have no member
+    epochs."""
+    epoch, member_id = request.generation_id_or_member_epoch, request.member_id
+    if epoch < 0 and not member_id and request.group_instance_id is None:
+        return known.fetch_error(request.group_id, None, epoch)
+    error = known.commit_error(request, _NEWEST_COMMIT)
+    if error is ErrorCode.STALE_MEMBER_EPOCH and version < _MEMBER_EPOCHS_SINCE:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from odradek.coordinator.group.offsets.records import CommittedOffset, OffsetCommitRecord
 from odradek.coordinator.outcome import TransactionalRecord, TransactionMarker
-from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.coordinator.timeline import Timeline, TimelineTable, count
 
 _ENDED_COUNT_MAX: Final = 10_000
 
@@ -38,7 +38,7 @@ class PendingTransactionalOffsets:
         self._ended: dict[int, int] = {}
         self._maybe_blank: list[int] = []
 
-    # -- what is there ----------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------
 
     def is_unstable(self, key: Key) -> bool:
         """Whether a transaction may still change the offset: it is open, or its end or its commit
@@ -85,7 +85,7 @@ class PendingTransactionalOffsets:
         table.put(key, _PendingCommit(self._sequence, record.producer_epoch, offset.committed))
         known = self._producers_of.get(key)
         if known is None:
-            self._counts.put(key[0], (self._counts.get(key[0]) or 0) + 1)
+            count(self._counts, key[0], 1)
         if known is None or producer_id not in known:
             self._producers_of.put(key, (known or frozenset()) | {producer_id})
 
@@ -104,16 +104,16 @@ class PendingTransactionalOffsets:
             del self._ended[next(iter(self._ended))]
         self._ended[producer_id] = ended
         table = self._of_producers.get(producer_id)
-        real: list[OffsetCommitRecord] = []
+        committed: list[OffsetCommitRecord] = []
         for key, pending in [] if table is None else list(table.items()):
             self._remove(producer_id, key)
             if marker.is_commit:
-                real.append(OffsetCommitRecord(*key, pending.committed))
-                for other in self._producers_of.get(key) or ():
-                    theirs = self._of_producers[other].get(key)
-                    if theirs is not None and theirs.sequence < pending.sequence:
-                        self._remove(other, key)
-        return real
+                committed.append(OffsetCommitRecord(*key, pending.committed))
+                for other_id in self._producers_of.get(key) or ():
+                    other = self._of_producers[other_id].get(key)
+                    if other is not None and other.sequence < pending.sequence:
+                        self._remove(other_id, key)
+        return committed
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -130,11 +130,7 @@ class PendingTransactionalOffsets:
             self._producers_of.put(key, left)
             return
         self._producers_of.remove(key)
-        count = self._counts.get(key[0]) or 0
-        if count > 1:
-            self._counts.put(key[0], count - 1)
-        else:
-            self._counts.remove(key[0])
+        count(self._counts, key[0], -1)
 
     def _drop_blank(self) -> None:
         """Drop the tables of producers without pending offsets, once that is committed."""
