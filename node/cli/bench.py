@@ -1,7 +1,7 @@
 """`odradek bench`: throughput and latency of a cluster, measured through librdkafka.
 
-Works against any bootstrap address. The load generator is Python over librdkafka, on the same
-machine as the broker more often than not: figures compare brokers, they are no broker's limit.
+Works against any bootstrap address. The load generator is Python over librdkafka, often on the same
+machine as the broker: figures compare brokers and are not the limit of a broker.
 """
 
 from __future__ import annotations
@@ -9,67 +9,72 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 import click
 
 from odradek.node.cli import offsets
-from odradek.node.cli.cluster_client import ClusterClient
-from odradek.node.cli.connection import ClusterConnection, reason, with_connection
-from odradek.node.cli.output import Json, Output, with_output
+from odradek.node.cli.cluster_client import ClusterClient, with_client
+from odradek.node.cli.connection import reason
+from odradek.node.cli.output import Output, Row
 from odradek.node.cli.parameters import size
 from odradek.node.cli.topic import create_topic, delete_topic
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
-    from confluent_kafka import KafkaError, Message
-
-R = TypeVar("R")
+    from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 # One record in so many reports its latency: a callback for each would measure Python.
 SAMPLE_EVERY = 64
-COLUMNS = [
-    "test",
-    "records",
-    "seconds",
-    "records_per_second",
-    "mb_per_second",
-    "p50_ms",
-    "p99_ms",
-    "max_ms",
-    "client_cpu_seconds",
-]
 
 
-class BenchOptions(NamedTuple):
-    """What every benchmark is told. Without a topic there is a new one for its time."""
+class Benchmark(NamedTuple):
+    """What to measure, with `records` records of `size` bytes."""
 
-    topic: str | None
-    partitions: int
+    client: ClusterClient
+    output: Output
+    topic: str
+    is_new_topic: bool
+    records: int
     size: int
-    acks: str
-    compression: str
-
-    @property
-    def properties(self) -> dict[str, str | int | float]:
-        """A producer's."""
-        return {"acks": self.acks, "compression.type": self.compression}
+    properties: Mapping[str, str]
+    """Of the producer."""
 
 
-def with_bench_options(command: Callable[..., R]) -> Callable[..., R]:
-    """The options that every benchmark takes, as its `load`."""
+def with_bench_options(measure: Callable[..., Row]) -> Callable[..., None]:
+    """Make a click command of a function that takes a Benchmark, and the options of its own, and
+    returns a row. Without --topic there is a new topic while it runs."""
 
-    @wraps(command)
-    def loaded(**options: object) -> R:
-        values = [options.pop(name) for name in BenchOptions._fields]
-        load = BenchOptions(*values)  # type: ignore[arg-type]  # click has made them what they are
-        return command(load=load, **options)
+    @wraps(measure)
+    def run(
+        *,
+        topic: str | None,
+        partitions: int,
+        records: int,
+        size: int,
+        acks: str,
+        compression: str,
+        client: ClusterClient,
+        output: Output,
+        **options: object,
+    ) -> None:
+        properties = {"acks": acks, "compression.type": compression}
+        name = topic or f"odradek-bench-{uuid4().hex[:8]}"
+        bench = Benchmark(client, output, name, topic is None, records, size, properties)
+        if topic is None:
+            create_topic(client, name, partitions)
+        try:
+            row = measure(bench, **options)
+        finally:
+            if topic is None:
+                delete_topic(client, name)
+        output.rows([row])
 
-    whole = loaded
+    command: Callable[..., None] = run
     for option in (
         click.option("--topic", help="Default: a new one, deleted afterwards."),
         click.option(
@@ -89,8 +94,8 @@ def with_bench_options(command: Callable[..., R]) -> Callable[..., R]:
             show_default=True,
         ),
     ):
-        whole = option(whole)
-    return with_connection(with_output(whole))
+        command = option(command)
+    return with_client(command)
 
 
 @click.group()
@@ -103,91 +108,88 @@ def bench() -> None:
 @click.option("--batch-size", default="256KiB", show_default=True, type=size)
 @click.option("--linger-ms", default=5.0, show_default=True, type=click.FloatRange(min=0))
 @with_bench_options
-def bench_produce(
-    records: int,
-    batch_size: int,
-    linger_ms: float,
-    load: BenchOptions,
-    connection: ClusterConnection,
-    output: Output,
-) -> None:
+def bench_produce(bench: Benchmark, batch_size: int, linger_ms: float) -> Row:
     """Produce as fast as possible."""
-    properties = {**load.properties, "batch.size": batch_size, "linger.ms": linger_ms}
-    with _topic(connection, load) as name:
-        row = _measure_produce(connection, name, records, load.size, properties, output)
-    output.rows([row], COLUMNS)
+    return _measure_produce(bench, batch_size, linger_ms)
 
 
 @bench.command("consume")
 @click.option("--records", "-n", default=500_000, show_default=True, type=click.IntRange(min=1))
 @with_bench_options
-def bench_consume(
-    records: int,
-    load: BenchOptions,
-    connection: ClusterConnection,
-    output: Output,
-) -> None:
+def bench_consume(bench: Benchmark) -> Row:
     """Consume as fast as possible; a new topic is filled first."""
-    properties = {**load.properties, "batch.size": 256 << 10, "linger.ms": 5.0}
-    with _topic(connection, load) as name:
-        if load.topic is None:
-            _measure_produce(connection, name, records, load.size, properties, output)
-        row = _measure_consume(connection, name, records, output)
-    output.rows([row], COLUMNS)
+    if bench.is_new_topic:
+        _measure_produce(bench, 256 << 10, 5.0)
+    client, output = bench.client, bench.output
+    partition_ids = offsets.partitions_of(client, [bench.topic])
+    starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
+    ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
+    wanted = min(bench.records, sum(ends.values()) - sum(starts.values()))
+    if not wanted:
+        raise click.ClickException(f"topic {bench.topic!r} is empty")
+    properties: dict[str, int | str] = {
+        "auto.offset.reset": "earliest",
+        "check.crcs": False,
+        "queued.min.messages": 1_000_000,
+    }
+    count = byte_count = 0
+    deadline = time.monotonic() + client.timeout_s
+    with (
+        _consumer(bench, properties) as consumer,
+        _stopwatch() as times,
+        output.progress(f"consume {bench.topic}", wanted) as advance,
+    ):
+        _assign(consumer, starts)
+        while count < wanted:
+            batch = consumer.consume(min(10_000, wanted - count), 0.5)
+            for message in batch:
+                byte_count += len(_value(message) or b"")
+            count += len(batch)
+            advance(len(batch))
+            if batch:
+                deadline = time.monotonic() + client.timeout_s
+            elif time.monotonic() > deadline:
+                raise click.ClickException(f"got {count} of {wanted} records, then nothing")
+    return _row("consume", times, count, byte_count, [])
 
 
 @bench.command("end-to-end")
 @click.option("--records", "-n", default=2000, show_default=True, type=click.IntRange(min=1))
 @with_bench_options
-def bench_end_to_end(
-    records: int,
-    load: BenchOptions,
-    connection: ClusterConnection,
-    output: Output,
-) -> None:
+def bench_end_to_end(bench: Benchmark) -> Row:
     """Time from produce to consume, one record at a time."""
-    properties = {**load.properties, "linger.ms": 0.0}
-    with _topic(connection, load) as name:
-        row = _measure_end_to_end(connection, name, records, load.size, properties, output)
-    output.rows([row], COLUMNS)
+    client, output, size = bench.client, bench.output, bench.size
+    producer = client.connection.producer({**bench.properties, "linger.ms": 0.0})
+    partition_ids = offsets.partitions_of(client, [bench.topic])
+    ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
+    latencies_ms: list[float] = []
+    with _consumer(bench, {"fetch.wait.max.ms": 500}) as consumer:
+        _assign(consumer, ends)
+        # The first record includes connections and leader look-ups: it is not counted.
+        _round_trip(producer, consumer, bench, b"w" * size)
+        with _stopwatch() as times, output.progress("end to end", bench.records) as advance:
+            for number in range(bench.records):
+                value = number.to_bytes(8, "big") + b"x" * max(0, size - 8)
+                latencies_ms.append(_round_trip(producer, consumer, bench, value))
+                advance(1)
+    return _row("end-to-end", times, bench.records, bench.records * size, latencies_ms)
 
 
-@contextmanager
-def _topic(connection: ClusterConnection, load: BenchOptions) -> Iterator[str]:
-    """The topic to load: the one given, or a new one for the time of the test."""
-    if load.topic is not None:
-        yield load.topic
-        return
-    name = f"odradek-bench-{uuid4().hex[:8]}"
-    with ClusterClient(connection) as client:
-        create_topic(client, name, load.partitions)
-    try:
-        yield name
-    finally:
-        with ClusterClient(connection) as client:
-            delete_topic(client, name)
-
-
-def _record_count(connection: ClusterConnection, topic: str) -> int:
+def _record_count(bench: Benchmark) -> int:
     """The sum of the partitions' end offsets."""
-    with ClusterClient(connection) as client:
-        ends = offsets.list_offsets(client, offsets.partitions_of(client, [topic]), offsets.LATEST)
-    return sum(ends.values())
+    partition_ids = offsets.partitions_of(bench.client, [bench.topic])
+    return sum(offsets.list_offsets(bench.client, partition_ids, offsets.LATEST).values())
 
 
-def _measure_produce(
-    connection: ClusterConnection,
-    topic: str,
-    records: int,
-    size: int,
-    properties: dict[str, str | int | float],
-    output: Output,
-) -> dict[str, Json]:
-    before = _record_count(connection, topic)
-    # Bounds on librdkafka's queue and so on the client's memory.
-    producer = connection.producer(
+def _measure_produce(bench: Benchmark, batch_size: int, linger_ms: float) -> Row:
+    topic, records = bench.topic, bench.records
+    before = _record_count(bench)
+    producer = bench.client.connection.producer(
         {
-            **properties,
+            **bench.properties,
+            "batch.size": batch_size,
+            "linger.ms": linger_ms,
+            # Bounds on librdkafka's queue and so on the client's memory.
             "queue.buffering.max.kbytes": 131072,
             "queue.buffering.max.messages": 1000000,
         }
@@ -202,9 +204,9 @@ def _measure_produce(
         elif latency is not None:
             latencies_ms.append(latency * 1000)
 
-    value = os.urandom(size)
+    value = os.urandom(bench.size)
     produce, poll = producer.produce, producer.poll
-    with _stopwatch("produce") as row, output.progress(f"produce {topic}", records) as advance:
+    with _stopwatch() as times, bench.output.progress(f"produce {topic}", records) as advance:
         for number in range(records):
             is_sample = number % SAMPLE_EVERY == 0
             while True:
@@ -219,161 +221,87 @@ def _measure_produce(
             if number % 10_000 == 9_999:
                 poll(0)
                 advance(10_000)
-        left = producer.flush(connection.timeout_s)
+        left = producer.flush(bench.client.timeout_s)
     if left or failures:
         raise click.ClickException(
             f"records were not delivered: {failures[0] if failures else f'{left} are left'}"
         )
-    # Only samples report back, so the log itself says whether everything arrived.
-    written = _record_count(connection, topic) - before
-    if written < records and properties["acks"] != "0":
+    # Only samples report back, so the end offsets say whether everything was written.
+    written = _record_count(bench) - before
+    if written < records and bench.properties["acks"] != "0":
         raise click.ClickException(f"only {written} of {records} records are in {topic}")
-    return _finish(row, records, records * size, latencies_ms)
+    return _row("produce", times, records, records * bench.size, latencies_ms)
 
 
-def _measure_consume(
-    connection: ClusterConnection, topic: str, records: int, output: Output
-) -> dict[str, Json]:
-    from confluent_kafka import TopicPartition
-
-    with ClusterClient(connection) as client:
-        partition_ids = offsets.partitions_of(client, [topic])
-        starts = offsets.list_offsets(client, partition_ids, offsets.EARLIEST)
-        ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
-    wanted = min(records, sum(ends.values()) - sum(starts.values()))
-    if not wanted:
-        raise click.ClickException(f"topic {topic!r} is empty")
-    consumer = connection.consumer(
-        {
-            "group.id": "odradek-bench",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "check.crcs": False,
-            "queued.min.messages": 1_000_000,
-        }
+@contextmanager
+def _consumer(bench: Benchmark, properties: Mapping[str, int | str]) -> Iterator[Consumer]:
+    consumer = bench.client.connection.consumer(
+        {"group.id": "odradek-bench", "enable.auto.commit": False, **properties}
     )
-    count = size = 0
-    deadline = time.monotonic() + connection.timeout_s
     try:
-        with _stopwatch("consume") as row, output.progress(f"consume {topic}", wanted) as advance:
-            consumer.assign(
-                [
-                    TopicPartition(name, number, starts[name, number])
-                    for name, number in partition_ids
-                ]
-            )
-            while count < wanted:
-                batch = consumer.consume(min(10_000, wanted - count), 0.5)
-                for message in batch:
-                    error = message.error()
-                    if error is not None:
-                        raise click.ClickException(reason(error))
-                    size += len(message.value() or b"")
-                count += len(batch)
-                advance(len(batch))
-                if batch:
-                    deadline = time.monotonic() + connection.timeout_s
-                elif time.monotonic() > deadline:
-                    raise click.ClickException(f"got {count} of {wanted} records, then nothing")
+        yield consumer
     finally:
         consumer.close()
-    return _finish(row, count, size, [])
 
 
-def _measure_end_to_end(
-    connection: ClusterConnection,
-    topic: str,
-    records: int,
-    size: int,
-    properties: dict[str, str | int | float],
-    output: Output,
-) -> dict[str, Json]:
+def _assign(consumer: Consumer, positions: Mapping[offsets.PartitionId, int]) -> None:
     from confluent_kafka import TopicPartition
 
-    producer = connection.producer(properties)
-    consumer = connection.consumer(
-        {"group.id": "odradek-bench", "enable.auto.commit": False, "fetch.wait.max.ms": 500}
-    )
-    with ClusterClient(connection) as client:
-        partition_ids = offsets.partitions_of(client, [topic])
-        ends = offsets.list_offsets(client, partition_ids, offsets.LATEST)
     consumer.assign(
-        [TopicPartition(name, number, ends[name, number]) for name, number in partition_ids]
+        [TopicPartition(name, number, offset) for (name, number), offset in positions.items()]
     )
-    latencies_ms: list[float] = []
-    try:
-        # The first record pays for connections and leader look-ups: it is not counted.
-        _round_trip(producer.produce, producer.poll, consumer.poll, topic, b"w" * size, connection)
-        with _stopwatch("end-to-end") as row, output.progress("end to end", records) as advance:
-            for number in range(records):
-                value = number.to_bytes(8, "big") + b"x" * max(0, size - 8)
-                latencies_ms.append(
-                    _round_trip(
-                        producer.produce, producer.poll, consumer.poll, topic, value, connection
-                    )
-                )
-                advance(1)
-    finally:
-        consumer.close()
-    return _finish(row, records, records * size, latencies_ms)
 
 
-def _round_trip(
-    produce: Callable[[str, bytes], None],
-    serve: Callable[[float], int],
-    poll: Callable[[float], Message | None],
-    topic: str,
-    value: bytes,
-    connection: ClusterConnection,
-) -> float:
-    """Milliseconds from produce() to the record's return."""
+def _value(message: Message) -> bytes | None:
+    """The value of a record; ClickException if the message is an error."""
+    error = message.error()
+    if error is not None:
+        raise click.ClickException(reason(error))
+    return message.value()
+
+
+def _round_trip(producer: Producer, consumer: Consumer, bench: Benchmark, value: bytes) -> float:
+    """Milliseconds from produce() until the record is consumed."""
     began = time.perf_counter()
-    produce(topic, value)
+    producer.produce(bench.topic, value)
     while True:
-        message = poll(connection.timeout_s)
+        message = consumer.poll(bench.client.timeout_s)
         if message is None:
-            raise click.ClickException("a record did not come back in time")
-        error = message.error()
-        if error is not None:
-            raise click.ClickException(reason(error))
-        if message.value() == value:
-            serve(0)
+            raise click.ClickException("a record was not consumed in time")
+        if _value(message) == value:
+            producer.poll(0)
             return (time.perf_counter() - began) * 1000
 
 
 @contextmanager
-def _stopwatch(test: str) -> Iterator[dict[str, Json]]:
-    """A row that has the wall and the processor time of the block when it ends."""
-    row: dict[str, Json] = {"test": test}
+def _stopwatch() -> Iterator[dict[str, float]]:
+    """Wall time and processor time of the block, in seconds, when it has ended."""
+    times: dict[str, float] = {}
     began, used = time.perf_counter(), time.process_time()
-    yield row
-    row["seconds"] = round(time.perf_counter() - began, 3)
-    row["client_cpu_seconds"] = round(time.process_time() - used, 3)
+    yield times
+    times["wall"] = round(time.perf_counter() - began, 3)
+    times["processor"] = round(time.process_time() - used, 3)
 
 
-def _finish(
-    row: dict[str, Json], records: int, size: int, latencies_ms: list[float]
-) -> dict[str, Json]:
-    seconds = row["seconds"]
-    assert isinstance(seconds, float)
-    seconds = max(seconds, 0.001)
-    row |= {
-        "records": records,
-        "records_per_second": round(records / seconds),
-        "mb_per_second": round(size / seconds / 1e6, 2),
-        "p50_ms": None,
-        "p99_ms": None,
-        "max_ms": None,
+def _row(
+    test: str,
+    times: Mapping[str, float],
+    record_count: int,
+    byte_count: int,
+    latencies_ms: list[float],
+) -> Row:
+    seconds = max(times["wall"], 0.001)
+    cuts: list[float] = latencies_ms * 99
+    if len(latencies_ms) > 1:
+        cuts = statistics.quantiles(latencies_ms, n=100, method="inclusive")
+    return {
+        "test": test,
+        "records": record_count,
+        "seconds": times["wall"],
+        "records_per_second": round(record_count / seconds),
+        "mb_per_second": round(byte_count / seconds / 1e6, 2),
+        "p50_ms": round(cuts[49], 3) if cuts else None,
+        "p99_ms": round(cuts[98], 3) if cuts else None,
+        "max_ms": round(max(latencies_ms), 3) if cuts else None,
+        "client_cpu_seconds": times["processor"],
     }
-    if latencies_ms:
-        cuts = (
-            statistics.quantiles(latencies_ms, n=100, method="inclusive")
-            if len(latencies_ms) > 1
-            else latencies_ms * 99
-        )
-        row |= {
-            "p50_ms": round(cuts[49], 3),
-            "p99_ms": round(cuts[98], 3),
-            "max_ms": round(max(latencies_ms), 3),
-        }
-    return row

@@ -1,7 +1,7 @@
-"""`odradek consume`: records of topics of any Kafka cluster, to the end or for as long as it runs.
+"""`odradek consume`: print records of topics of any Kafka cluster, up to their end or without end.
 
-Without a group it reads by offsets and commits nothing; with one it joins, shares the partitions
-with the other members and commits the records that it has printed.
+Without a group it reads by offsets and commits nothing. With a group it is a member of the group
+and commits the records that it has printed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,7 @@ from odradek.node.cli.connection import reason
 from odradek.node.cli.offsets import PartitionId
 from odradek.node.cli.output import Output
 from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
-from odradek.node.cli.record_text import (
-    fill_template,
-    headers_text,
-    printable,
-    record_to_json,
-    timestamp_text,
-)
+from odradek.node.cli.record_text import FIELDS, fill_template, printable, record_to_json
 from odradek.node.cli.topic import selected_partitions
 
 if TYPE_CHECKING:
@@ -36,34 +30,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
 
 BATCH_RECORDS_MAX = 500
-# How soon a signal or a limit is noticed while nothing arrives.
+# The delay with which a signal or a limit is noticed while no record arrives.
 POLL_S = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """The columns of a text line beside the value."""
-
-    partitions: bool
-    offsets: bool
-    timestamps: bool
-    keys: bool
-    headers: bool
-
-    def of(self, message: Message) -> list[str]:
-        """The chosen columns of a record, in the order in which one reads them."""
-        columns = []
-        if self.partitions:
-            columns.append(f"{message.topic()}-{message.partition()}")
-        if self.offsets:
-            columns.append(str(message.offset()))
-        if self.timestamps:
-            columns.append(timestamp_text(message))
-        if self.keys:
-            columns.append(printable(message.key()))
-        if self.headers:
-            columns.append(headers_text(message))
-        return columns
 
 
 @dataclass(slots=True)
@@ -83,7 +51,7 @@ class ConsumeState:
         return not self.is_following and bool(self.assigned) and self.assigned <= self.ended
 
     def batch_limit(self) -> int:
-        """How many records may be asked for: never more than will be printed (and committed)."""
+        """How many records to poll: not more than will be printed and committed."""
         left = BATCH_RECORDS_MAX if self.limit is None else self.limit - self.count
         return min(BATCH_RECORDS_MAX, left)
 
@@ -175,13 +143,17 @@ def consume(
     from confluent_kafka import TopicPartition
 
     _check_usage(selections, start, since, group, template, output)
-    columns = Columns(
-        partitions=partitions or show_all,
-        offsets=show_offsets or show_all,
-        timestamps=timestamps or show_all,
-        keys=keys or show_all,
-        headers=headers or show_all,
-    )
+    columns = [
+        text_of
+        for text_of, is_shown in (
+            (lambda message: f"{message.topic()}-{message.partition()}", partitions),
+            (FIELDS["offset"], show_offsets),
+            (FIELDS["timestamp"], timestamps),
+            (FIELDS["key"], keys),
+            (FIELDS["headers"], headers),
+        )
+        if is_shown or show_all
+    ]
     partition_ids = selected_partitions(client, selections)
     begins, ends = _range(client, partition_ids, start, since) if group is None else ({}, {})
     consumer = client.connection.consumer(
@@ -213,7 +185,7 @@ def consume(
 
 @contextmanager
 def _stopped_by_signals(state: ConsumeState) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the reading in order."""
+    """SIGINT and SIGTERM end the reading after the current batch."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, state.stop)
     try:
@@ -312,7 +284,9 @@ def _partition_id(message: Message) -> PartitionId:
     return topic, partition
 
 
-def _printer(columns: Columns, template: str | None, output: Output) -> Callable[[Message], None]:
+def _printer(
+    columns: list[Callable[[Message], str]], template: str | None, output: Output
+) -> Callable[[Message], None]:
     """The function that prints one record."""
     stdout = sys.stdout.buffer
 
@@ -324,13 +298,13 @@ def _printer(columns: Columns, template: str | None, output: Output) -> Callable
         stdout.write(fill_template(template, message).encode() + b"\n")
 
     def show_coloured(message: Message) -> None:
-        line = "".join(click.style(cell, dim=True) + "  " for cell in columns.of(message))
-        stdout.write((line + printable(message.value())).encode() + b"\n")
+        cells = (click.style(text_of(message), dim=True) + "  " for text_of in columns)
+        stdout.write(("".join(cells) + printable(message.value())).encode() + b"\n")
 
     def show_plain(message: Message) -> None:
-        # The value as it is: a pipe may well want bytes that are no text.
-        for cell in columns.of(message):
-            stdout.write(cell.encode() + b"\t")
+        # The value as it is: a pipe may need bytes that are not text.
+        for text_of in columns:
+            stdout.write(text_of(message).encode() + b"\t")
         value = message.value()
         stdout.write((b"null" if value is None else value) + b"\n")
 

@@ -1,7 +1,7 @@
 """Records as text: JSON Lines that `produce` reads and `consume` writes, and line templates.
 
-JSON in and out are the same shape, so `odradek consume a -o json | odradek produce b --format
-json` copies a topic. Bytes that are no UTF-8 travel in a key with `_base64` at its end.
+Both use the same JSON, so `odradek consume a -o json | odradek produce b --format json` copies a
+topic. A key or value that is not UTF-8 is in a field whose name ends with `_base64`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from odradek.node.cli.output import Json
 from odradek.node.cli.parameters import moment_text
@@ -55,11 +55,11 @@ def record_to_json(message: Message) -> Json:
 
 
 def record_from_json(line: str | bytes) -> NewRecord:
-    """The record of one JSON line; ValueError says what is wrong with it.
+    """The record of one JSON line. Raises ValueError.
 
-    Known keys: key, value, headers, partition, timestamp; topic, offset and timestamp_type are
-    accepted and ignored, everything else is refused. A key or value that is neither text nor null
-    is written as JSON.
+    Fields: key, value, headers, partition, timestamp. topic, offset and timestamp_type are accepted
+    and ignored; other fields are refused. A key or value that is neither text nor null is written
+    as JSON.
     """
     document = json.loads(line)
     if not isinstance(document, dict):
@@ -71,7 +71,7 @@ def record_from_json(line: str | bytes) -> NewRecord:
         raise ValueError(f"unknown key {unknown[0]!r} (known: {', '.join(sorted(known))})")
     partition, timestamp_ms = document.get("partition"), document.get("timestamp")
     if not isinstance(partition, int | None) or not isinstance(timestamp_ms, int | None):
-        raise ValueError("partition and timestamp are whole numbers")
+        raise ValueError("partition and timestamp are integers")
     return NewRecord(
         value=_bytes_from_json("value", document),
         key=_bytes_from_json("key", document),
@@ -82,7 +82,7 @@ def record_from_json(line: str | bytes) -> NewRecord:
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """Headers in order; librdkafka gives None for none and text or bytes for values."""
+    """Headers in order, with values as bytes."""
     headers = message.headers()
     pairs = headers.items() if isinstance(headers, Mapping) else headers or []
     return [
@@ -93,7 +93,7 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
 
 
 def printable(value: bytes | None) -> str:
-    """Bytes for a reader: UTF-8, with escapes for what is none; `null` for None."""
+    """Bytes as UTF-8, with escapes for invalid ones; `null` for None."""
     return "null" if value is None else value.decode("utf-8", "backslashreplace")
 
 
@@ -111,27 +111,30 @@ def timestamp_text(message: Message) -> str:
 def fill_template(template: str, message: Message) -> str:
     r"""A line from `template`: {topic} {partition} {offset} {timestamp} {key} {value} {headers}.
 
-    `\n`, `\t`, `\0` and `\\` are escapes; other braces stay as they are, so that a template may
-    itself be JSON.
+    `\n`, `\t`, `\0` and `\\` are escapes. Other braces stay as they are, so that a template may be
+    JSON.
     """
-    fields = {
-        "topic": lambda: message.topic() or "",
-        "partition": lambda: str(message.partition()),
-        "offset": lambda: str(message.offset()),
-        "timestamp": lambda: timestamp_text(message),
-        "key": lambda: printable(message.key()),
-        "value": lambda: printable(message.value()),
-        "headers": lambda: headers_text(message),
-    }
 
     def replace(match: re.Match[str]) -> str:
-        return fields[match[1]]() if match[1] else ESCAPES[match[0]]
+        return FIELDS[match[1]](message) if match[1] else ESCAPES[match[0]]
 
-    return re.sub(r"\{(" + "|".join(fields) + r")\}|\\[nt0\\]", replace, template)
+    return re.sub(r"\{(" + "|".join(FIELDS) + r")\}|\\[nt0\\]", replace, template)
+
+
+FIELDS: Final[Mapping[str, Callable[[Message], str]]] = {
+    "topic": lambda message: message.topic() or "",
+    "partition": lambda message: str(message.partition()),
+    "offset": lambda message: str(message.offset()),
+    "timestamp": timestamp_text,
+    "key": lambda message: printable(message.key()),
+    "value": lambda message: printable(message.value()),
+    "headers": headers_text,
+}
+"""The fields of a record as text."""
 
 
 def bytes_to_json(name: str, value: bytes | None) -> dict[str, Json]:
-    """`{name: text}`, or `{name_base64: ...}` for what is no UTF-8."""
+    """`{name: text}`, or `{name_base64: ...}` if the value is not UTF-8."""
     if value is None:
         return {name: None}
     try:
@@ -163,8 +166,7 @@ def _headers_from_json(headers: Json) -> list[tuple[str, bytes | None]]:
         raise ValueError("headers are a list of {key, value} or an object")
     pairs = []
     for header in headers:
-        name = header.get("key") if isinstance(header, Mapping) else None
-        if not isinstance(header, Mapping) or not isinstance(name, str):
+        if not isinstance(header, Mapping) or not isinstance(header.get("key"), str):
             raise ValueError("a header is an object with key and value")
-        pairs.append((name, _bytes_from_json("value", header)))
+        pairs.append((str(header["key"]), _bytes_from_json("value", header)))
     return pairs

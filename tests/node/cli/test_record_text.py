@@ -71,7 +71,7 @@ def test_headers_may_be_an_object() -> None:
     [
         ("[]", "a record is a JSON object"),
         ('{"valeu": "x"}', "unknown key 'valeu'"),
-        ('{"value": "x", "partition": "0"}', "whole numbers"),
+        ('{"value": "x", "partition": "0"}', "integers"),
         ('{"value": "x", "headers": ["a"]}', "a header is an object"),
         ('{"value_base64": "*"}', "base64"),
     ],
