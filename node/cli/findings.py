@@ -1,9 +1,9 @@
-"""Why a group or a partition does not progress: findings, each a sentence and what to do about it.
+"""Findings: why a group or a partition does not progress, and what to do.
 
-Pure: made from the answers of group coordinators, partition leaders, replicas that serve fetches
-and transaction coordinators. A finding is an observed fact, never a guess. Where two causes look
-the same from outside (a paused partition, an application that does not poll) it names both.
-Called by group_explain.py, topic_explain.py and group_lag.py.
+Pure: computed from the responses of group coordinators, partition leaders, replicas and transaction
+coordinators. A finding is an observed fact. Where two causes cannot be distinguished (a paused
+partition, an application that does not poll), it names both. Called by group_explain.py,
+topic_explain.py and group_lag.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,9 +12,11 @@ from typing import Final, TypeAlias
 
 from odradek.coordinator.group.events import EventKind
 from odradek.node.cli.group_texts import WAIT_TEXTS, text_of
+from odradek.node.cli.offsets import PartitionId, by_id, ids_of
 from odradek.node.cli.output import first_names
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.diagnostics import (
+    ExplainedCommit,
     ExplainedGroup,
     ExplainedMember,
     ExplainedReader,
@@ -23,20 +25,21 @@ from odradek.protocol.messages.diagnostics import (
     RebalanceWait,
 )
 
-PartitionId: TypeAlias = tuple[str, int]
+Advised: TypeAlias = tuple[str, str]
+"""A fact and the operator's next step, both sentences; the next step may be empty."""
 
 IDLE_MS: Final = 10_000
-"""A client without a fetch for so long is idle: clients fetch every 500 ms by default."""
+"""A client that has not fetched for this long is idle: clients fetch every 500 ms by default."""
 UNCOMMITTED_MS: Final = 30_000
-"""A client without a commit for so long is late: clients commit every 5 s by default."""
+"""A client that has not committed for this long is late: clients commit every 5 s by default."""
 OFTEN_MS: Final = 300_000
 OFTEN_COUNT: Final = 5
-"""So many rebalances within OFTEN_MS are too many."""
+"""More rebalances than this within OFTEN_MS are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One cause that stops progress, or will."""
+    """A cause that stops progress, or will stop it."""
 
     about: str
     """The group, the topic, or `topic-partition`."""
@@ -84,11 +87,12 @@ class PartitionView:
         return f"{self.partition_id[0]}-{self.partition_id[1]}"
 
 
-# -- words ----------------------------------------------------------------------------------------
+# -- texts ----------------------------------------------------------------------------------------
 
 
 def duration_text(duration_ms: int) -> str:
-    """`250 ms`, `12 s`, `3 min`, `5 h`, `9 d`: in the largest unit of which there are two."""
+    """`250 ms`, `12 s`, `3 min`, `5 h`, `9 d`: in the largest unit of which there are at least
+    two."""
     for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if duration_ms >= 2 * unit_ms:
             return f"{duration_ms // unit_ms} {unit}"
@@ -100,6 +104,10 @@ def member_text(member: ExplainedMember) -> str:
     name = member.instance_id or member.client_id
     where = f"{name} at {member.client_host.lstrip('/')}" if name else ""
     return f"{member.member_id} ({where})" if where else member.member_id
+
+
+def _findings(about: str, facts: Iterable[Advised]) -> list[Finding]:
+    return [Finding(about=about, what=what, advice=advice) for what, advice in facts]
 
 
 def _records(count: int) -> str:
@@ -120,24 +128,23 @@ def no_reader_reasons(group: ExplainedGroup) -> list[str]:
 
 def group_findings(group: ExplainedGroup, now_ms: int) -> list[Finding]:
     """Findings about the group as a whole and its members."""
-    return [
-        Finding(about=group.group_id, what=what, advice=advice)
-        for what, advice in _of_group(group, now_ms)
-    ]
+    return _findings(group.group_id, _of_group(group, now_ms))
 
 
-def _of_group(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str]]:
+def _of_group(group: ExplainedGroup, now_ms: int) -> Iterator[Advised]:
     if not group.members:
-        then = ""
+        expiry = ""
         if group.ttl_ms >= 0:
-            then = f" It is ephemeral: deleted {duration_text(group.ttl_ms)} after it became empty."
-        yield f"The group has no members.{then}", "Start its consumers."
+            expiry = (
+                f" It is ephemeral: deleted {duration_text(group.ttl_ms)} after it became empty."
+            )
+        yield f"The group has no members.{expiry}", "Start its consumers."
     yield from _of_classic_rebalance(group, now_ms)
     yield from _of_reconciliation(group, now_ms)
     yield from _of_frequency(group, now_ms)
 
 
-def _of_classic_rebalance(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str]]:
+def _of_classic_rebalance(group: ExplainedGroup, now_ms: int) -> Iterator[Advised]:
     if not group.wait:
         return
     since = duration_text(max(now_ms - group.since, 0))
@@ -166,17 +173,15 @@ def _of_classic_rebalance(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[
         )
 
 
-def _of_reconciliation(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str]]:
+def _of_reconciliation(group: ExplainedGroup, now_ms: int) -> Iterator[Advised]:
     for member in group.members:
         if member.to_revoke:
-            given = [
-                f"{topic.name}-{index}" for topic in member.to_revoke for index in topic.partitions
-            ]
+            revoked = [f"{topic}-{index}" for topic, index in ids_of(member.to_revoke)]
             left = ""
             if member.deadline >= 0:
                 left = f", and is removed in {duration_text(max(member.deadline - now_ms, 0))}"
             yield (
-                f"{member_text(member)} has not revoked {first_names(given)} yet{left}; other"
+                f"{member_text(member)} has not revoked {first_names(revoked)} yet{left}; other"
                 " members wait for them.",
                 "Check what its application does between two polls, or in its callback for revoked"
                 " partitions.",
@@ -191,19 +196,12 @@ def _of_reconciliation(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str
                 )
 
 
-def _of_frequency(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str]]:
-    lately = [
-        event
-        for event in group.events
-        if event.kind == EventKind.REBALANCE_STARTED and now_ms - event.at <= OFTEN_MS
-    ]
-    if len(lately) < OFTEN_COUNT:
+def _of_frequency(group: ExplainedGroup, now_ms: int) -> Iterator[Advised]:
+    recent = [event for event in group.events if now_ms - event.at <= OFTEN_MS]
+    rebalances = [event for event in recent if event.kind == EventKind.REBALANCE_STARTED]
+    if len(rebalances) < OFTEN_COUNT:
         return
-    expired = sum(
-        event.kind == EventKind.MEMBER_EXPIRED
-        for event in group.events
-        if now_ms - event.at <= OFTEN_MS
-    )
+    expired = sum(event.kind == EventKind.MEMBER_EXPIRED for event in recent)
     advice = "See the reasons in the events."
     if expired:
         advice = (
@@ -211,8 +209,8 @@ def _of_frequency(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str
             " session.timeout.ms."
         )
     yield (
-        f"The group has rebalanced {len(lately)} times in {duration_text(OFTEN_MS)}, most recently:"
-        f" {lately[-1].reason}.",
+        f"The group has rebalanced {len(rebalances)} times in {duration_text(OFTEN_MS)}, most"
+        f" recently: {rebalances[-1].reason}.",
         advice,
     )
 
@@ -233,13 +231,11 @@ def missing_topic_findings(missing: Iterable[str]) -> list[Finding]:
 
 
 def partition_findings(view: PartitionView) -> list[Finding]:
-    """Findings about a partition, whoever reads it."""
-    return [
-        Finding(about=view.name, what=what, advice=advice) for what, advice in _of_partition(view)
-    ]
+    """Findings about a partition for all its readers."""
+    return _findings(view.name, _of_partition(view))
 
 
-def _of_partition(view: PartitionView) -> Iterator[tuple[str, str]]:
+def _of_partition(view: PartitionView) -> Iterator[Advised]:
     if view.leader < 0:
         # With eligible leader replicas (KIP-966) the ISR may be empty.
         last = f"; last in sync: {_numbers(view.in_sync)}" if view.in_sync else ""
@@ -275,16 +271,15 @@ def _numbers(numbers: tuple[int, ...] | list[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
 
 
-def _of_transaction(view: PartitionView) -> Iterator[tuple[str, str]]:
+def _of_transaction(view: PartitionView) -> Iterator[Advised]:
     found = view.transaction
     if found is None:
         return
     behind = view.high_watermark - view.last_stable_offset
     who = f"producer {found.producer_id}"
     if found.transactional_id is not None:
-        who = f"transaction {found.transactional_id!r} of {who}"
-        if found.state is not None:
-            who += f" ({found.state})"
+        state = "" if found.state is None else f" ({found.state})"
+        who = f"transaction {found.transactional_id!r} of {who}{state}"
     since = f"silent for {duration_text(found.silent_ms)}"
     if found.age_ms is not None:
         since = f"open for {duration_text(found.age_ms)}, {since}"
@@ -295,11 +290,10 @@ def _of_transaction(view: PartitionView) -> Iterator[tuple[str, str]]:
             f" --start-offset {found.since_offset}`."
         )
     else:
-        over = ""
+        advice = "Have its producer commit or abort."
         if found.age_ms is not None and found.timeout_ms is not None:
             left_ms = max(found.timeout_ms - found.age_ms, 0)
-            over = f" Otherwise it is aborted in {duration_text(left_ms)}."
-        advice = f"Have its producer commit or abort.{over}"
+            advice += f" Otherwise it is aborted in {duration_text(left_ms)}."
     yield (
         f"Consumers with read_committed stop at offset {view.last_stable_offset} of {view.name},"
         f" {_records(behind)} before the end: {who} is {since}.",
@@ -307,7 +301,7 @@ def _of_transaction(view: PartitionView) -> Iterator[tuple[str, str]]:
     )
 
 
-def _refused(view: PartitionView, reader: ExplainedReader) -> tuple[str, str]:
+def _refused(view: PartitionView, reader: ExplainedReader) -> Advised:
     code = ErrorCode(reader.error_code)
     advice = {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Allow its principal READ on the topic.",
@@ -330,55 +324,32 @@ def reader_findings(
     group: ExplainedGroup, views: Mapping[PartitionId, PartitionView], now_ms: int
 ) -> list[Finding]:
     """Why the group does not progress in partitions that have records for it."""
-    if group.group_type == "share":
-        return [
-            Finding(about=view.name, what=what, advice=advice)
-            for _, view in sorted(views.items())
-            for sharing in view.sharing
-            if sharing.group_id == group.group_id
-            for what, advice in _of_sharing(group, view, sharing)
-        ]
     owners = {
-        (topic.name, index): member
-        for member in group.members
-        for topic in member.owned
-        for index in topic.partitions
+        partition_id: member for member in group.members for partition_id in ids_of(member.owned)
     }
-    commits = {
-        (topic.name, commit.partition_index): commit
-        for topic in group.commits
-        for commit in topic.partitions
-    }
+    commits = by_id(group.commits)
     findings: list[Finding] = []
     for partition_id, view in sorted(views.items()):
-        commit = commits.get(partition_id)
-        owner = owners.get(partition_id)
-        if view.high_watermark < 0 or (commit is None and owner is None):
-            continue
-        offset = -1 if commit is None else commit.committed_offset
-        at_ms = -1 if commit is None else commit.committed_at
-        if commit is not None and commit.is_unstable:
-            findings.append(
-                Finding(
-                    about=view.name,
-                    what=f"An open transaction may change the group's offset in {view.name}:"
-                    " consumers that start there wait (UNSTABLE_OFFSET_COMMIT).",
-                    advice="Commit or abort the transaction: `odradek txn list`.",
-                )
-            )
-        findings += (
-            Finding(about=view.name, what=what, advice=advice)
-            for what, advice in _of_offset(view, offset)
-        )
-        if offset < view.high_watermark:
-            findings += (
-                Finding(about=view.name, what=what, advice=advice)
-                for what, advice in _of_reader(group, view, owner, offset, at_ms, now_ms)
-            )
+        commit, owner = commits.get(partition_id), owners.get(partition_id)
+        if group.group_type == "share":
+            findings += _findings(view.name, _of_sharing(group, view))
+        elif view.high_watermark >= 0 and (commit is not None or owner is not None):
+            # As if committed at -1 where nothing is committed.
+            commit = commit or ExplainedCommit(committed_offset=-1, committed_at=-1)
+            findings += _findings(view.name, _of_offset(view, commit))
+            if commit.committed_offset < view.high_watermark:
+                findings += _findings(view.name, _of_reader(group, view, owner, commit, now_ms))
     return findings
 
 
-def _of_offset(view: PartitionView, offset: int) -> Iterator[tuple[str, str]]:
+def _of_offset(view: PartitionView, commit: ExplainedCommit) -> Iterator[Advised]:
+    offset = commit.committed_offset
+    if commit.is_unstable:
+        yield (
+            f"An open transaction may change the group's offset in {view.name}: consumers that"
+            " start there wait (UNSTABLE_OFFSET_COMMIT).",
+            "Commit or abort the transaction: `odradek txn list`.",
+        )
     if 0 <= offset < view.log_start_offset:
         lost = view.log_start_offset - offset
         yield (
@@ -398,10 +369,9 @@ def _of_reader(
     group: ExplainedGroup,
     view: PartitionView,
     owner: ExplainedMember | None,
-    offset: int,
-    at_ms: int,
+    commit: ExplainedCommit,
     now_ms: int,
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Advised]:
     """Why the group does not progress in a partition that has records for it."""
     if owner is None:
         if group.members and group.group_state == "Stable":
@@ -443,10 +413,12 @@ def _of_reader(
                 "Its application does not poll, all its partitions are paused, or its process is"
                 " gone or hangs: then it is removed when its session times out.",
             )
-    elif newest.offset > max(offset, 0) and at_ms >= 0 and now_ms - at_ms >= UNCOMMITTED_MS:
+        return
+    uncommitted_ms = now_ms - commit.committed_at if commit.committed_at >= 0 else 0
+    if newest.offset > max(commit.committed_offset, 0) and uncommitted_ms >= UNCOMMITTED_MS:
         yield (
             f"{who} fetches {view.name} at offset {newest.offset}, but its last commit, of"
-            f" {offset}, was {duration_text(now_ms - at_ms)} ago.",
+            f" {commit.committed_offset}, was {duration_text(uncommitted_ms)} ago.",
             "It does not commit, or its application is still processing earlier records.",
         )
 
@@ -454,30 +426,37 @@ def _of_reader(
 # -- a share group in a partition -----------------------------------------------------------------
 
 
-def _of_sharing(
-    group: ExplainedGroup, view: PartitionView, sharing: ExplainedSharePartition
-) -> Iterator[tuple[str, str]]:
+def _of_sharing(group: ExplainedGroup, view: PartitionView) -> Iterator[Advised]:
     """Records of the share group that are acquired, delayed or being dead-lettered."""
+    for sharing in view.sharing:
+        if sharing.group_id != group.group_id:
+            continue
+        if sharing.acquired_count and not sharing.available_count:
+            yield _of_acquired(group, view, sharing)
+        if sharing.delayed_count:
+            delayed = _records(sharing.delayed_count)
+            yield f"{view.name} has {delayed} delayed until the next delivery.", ""
+        if sharing.archiving_count:
+            archived = _records(sharing.archiving_count)
+            yield (
+                f"{view.name} has {archived} being written to the dead-letter topic.",
+                "If that lasts, check whether the dead-letter topic can be written.",
+            )
+
+
+def _of_acquired(
+    group: ExplainedGroup, view: PartitionView, sharing: ExplainedSharePartition
+) -> Advised:
+    first = sharing.locks[0]
     members = {member.member_id: member_text(member) for member in group.members}
-    if sharing.acquired_count and not sharing.available_count:
-        first = sharing.locks[0]
-        who = members.get(first.member_id, first.member_id)
-        span = f"offset {first.start_offset}"
-        if first.end_offset - first.start_offset > 1:
-            span = f"offsets {first.start_offset} to {first.end_offset - 1}"
-        held = _records(sharing.acquired_count)
-        yield (
-            f"{view.name} has {held} acquired by members, the first by {who}: {span}, delivery"
-            f" {first.delivery_count}, locked for {duration_text(first.left_ms)} more.",
-            "They become available when they are released, or when the lock expires"
-            " (share.record.lock.duration.ms).",
-        )
-    if sharing.delayed_count:
-        resting = _records(sharing.delayed_count)
-        yield f"{view.name} has {resting} delayed until the next delivery.", ""
-    if sharing.archiving_count:
-        leaving = _records(sharing.archiving_count)
-        yield (
-            f"{view.name} has {leaving} being written to the dead-letter topic.",
-            "If that lasts, check whether the dead-letter topic can be written.",
-        )
+    who = members.get(first.member_id, first.member_id)
+    span = f"offset {first.start_offset}"
+    if first.end_offset - first.start_offset > 1:
+        span = f"offsets {first.start_offset} to {first.end_offset - 1}"
+    return (
+        f"{view.name} has {_records(sharing.acquired_count)} acquired by members, the first by"
+        f" {who}: {span}, delivery {first.delivery_count}, locked for"
+        f" {duration_text(first.left_ms)} more.",
+        "They become available when they are released, or when the lock expires"
+        " (share.record.lock.duration.ms).",
+    )

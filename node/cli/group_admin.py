@@ -24,7 +24,7 @@ from odradek.node.cli.cluster_client import (
     with_client,
 )
 from odradek.node.cli.completion import complete_group
-from odradek.node.cli.group_lag import lag_row, partition_lags, sum_lags
+from odradek.node.cli.group_lag import group_lags
 from odradek.node.cli.group_queries import GroupQueries, configured_groups, is_odradek_cluster
 from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import duration, pair
@@ -205,9 +205,7 @@ def _explained_rows(client: ClusterClient, facts: GroupQueries) -> list[Row]:
     groups = facts.all_groups()
     configured = configured_groups(client)
     unused = configured - {group.name for group in groups}
-    # A partition without a leader must not keep the list from being shown.
-    partitions = map(lag_row, partition_lags(facts, groups, waits_for_leaders=False))
-    lags = {row["group"]: row for row in sum_lags(partitions, ("group",))}
+    lags = group_lags(facts, groups)
     rows: list[Row] = [
         _row(
             group.name,

@@ -10,7 +10,7 @@ import click
 from odradek.node.cli import offsets
 from odradek.node.cli.cluster_client import ClusterClient, raise_on_error
 from odradek.node.cli.group_offsets import committed_offsets, share_positions
-from odradek.node.cli.offsets import PartitionId
+from odradek.node.cli.offsets import PartitionId, ids_of
 from odradek.node.cli.output import Json, Row
 from odradek.protocol.consumer_protocol import decode_assignment
 from odradek.protocol.errors import ErrorCode, ProtocolError
@@ -198,7 +198,7 @@ def _owned(member: _AnyMember) -> list[PartitionId]:
             assigned = decode_assignment(member.member_assignment).assigned_partitions
         except ProtocolError:
             return []  # not the assignment of a consumer
-        return [(topic.name, index) for topic in assigned for index in topic.partitions]
+        return ids_of(assigned)
     return _partitions(member.assignment)
 
 

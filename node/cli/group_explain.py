@@ -20,9 +20,10 @@ from odradek.node.cli.findings import (
     partition_findings,
     reader_findings,
 )
-from odradek.node.cli.group_lag import lag_row, partition_lags, sum_lags
+from odradek.node.cli.group_lag import group_lags
 from odradek.node.cli.group_queries import SHARE, GroupDescription, GroupQueries
 from odradek.node.cli.group_texts import EVENT_TEXTS, PROGRESS_TEXTS, text_of
+from odradek.node.cli.offsets import ids_of
 from odradek.node.cli.output import Json, Output, Row, size_text
 from odradek.node.cli.parameters import moment_text
 from odradek.node.cli.partition_facts import collect_partition_views
@@ -35,7 +36,7 @@ def finding_rows(findings: Iterable[Finding]) -> list[Row]:
 
 
 def print_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
-    """A sentence each, and below it what to do; once, of however many partitions it is true."""
+    """Each finding once, for however many partitions, and below it what to do."""
     unique = dict.fromkeys((finding.what, finding.advice) for finding in findings)
     if not unique:
         click.echo(otherwise)
@@ -48,23 +49,19 @@ def print_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
 def findings_of(
     client: ClusterClient, facts: GroupQueries, group: GroupDescription
 ) -> list[Finding]:
-    """All that is found about a group, and about the partitions that it reads."""
-    owned = {
-        (topic.name, index)
-        for member in group.explained.members
-        for topic in (*member.owned, *member.to_revoke)
-        for index in topic.partitions
-    }
-    partition_ids = owned | set(group.commits())
+    """The findings about a group and about the partitions that it reads."""
+    partition_ids = set(group.commits())
+    for member in group.explained.members:
+        partition_ids.update(ids_of([*member.owned, *member.to_revoke]))
     facts.fetch_metadata(group.topics())
-    there = {topic for topic, _ in facts.partitions}
+    existing = {topic for topic, _ in facts.partitions}
     if group.explained.group_type == SHARE:
-        # Its members may be given records of any partition that they subscribe to.
+        # Its members may acquire records of any partition that they subscribe to.
         partition_ids |= set(facts.partitions)
     views = collect_partition_views(client, facts, partition_ids, group.now_ms)
     return [
         *group_findings(group.explained, group.now_ms),
-        *missing_topic_findings(topic for topic in group.explained.topics if topic not in there),
+        *missing_topic_findings(topic for topic in group.explained.topics if topic not in existing),
         *(finding for view in views.values() for finding in partition_findings(view)),
         *reader_findings(group.explained, views, group.now_ms),
     ]
@@ -81,7 +78,7 @@ def _member_rows(group: GroupDescription) -> list[dict[str, Json]]:
             "joined_ms": _duration(member.join_ms),
             "synced_ms": _duration(member.sync_ms),
             "gave_up_ms": _duration(member.revoke_ms),
-            "owns": [f"{topic.name}-{at}" for topic in member.owned for at in topic.partitions],
+            "owns": [f"{topic}-{index}" for topic, index in ids_of(member.owned)],
         }
         for member in group.explained.members
     ]
@@ -111,49 +108,44 @@ def explain(name: str, client: ClusterClient, output: Output) -> None:
     facts = GroupQueries(client)
     [group] = facts.existing_groups([name], with_events=True)
     findings = findings_of(client, facts, group)
-    lags = sum_lags(
-        map(lag_row, partition_lags(facts, [group], waits_for_leaders=False)), ("group",)
-    )
-    told = group.explained
-    lag = lags[0] if lags else {"lag": 0, "bytes": 0, "seconds": 0.0}
-    facts_row: dict[str, Json] = {
+    unread: Row = {"lag": 0, "bytes": 0, "seconds": 0.0}
+    lag = group_lags(facts, [group]).get(name, unread)
+    explained = group.explained
+    heading: dict[str, Json] = {
         "group": name,
-        "state": told.group_state,
-        "type": told.group_type,
-        "protocol": told.protocol or None,
-        "epoch": None if told.epoch < 0 else told.epoch,
+        "state": explained.group_state,
+        "type": explained.group_type,
+        "protocol": explained.protocol or None,
+        "epoch": None if explained.epoch < 0 else explained.epoch,
         "coordinator": group.coordinator,
         "topics": group.topics(),
-        "ephemeral": duration_text(told.ttl_ms) if told.ttl_ms >= 0 else None,
+        "ephemeral": duration_text(explained.ttl_ms) if explained.ttl_ms >= 0 else None,
     }
+    members, events = _member_rows(group), _event_rows(group)
     if output.is_json:
         output.document(
             {
-                **facts_row,
-                "ttl_ms": _duration(told.ttl_ms),
-                "lag": lag["lag"],
-                "bytes": lag["bytes"],
-                "seconds": lag["seconds"],
+                **heading,
+                "ttl_ms": _duration(explained.ttl_ms),
+                **{key: lag[key] for key in unread},
                 "findings": finding_rows(findings),
-                "members": _member_rows(group),
-                "events": _event_rows(group),
+                "members": members,
+                "events": events,
             }
         )
         return
-    facts_row["lag"] = "not known: nothing is committed"
+    heading["lag"] = "not known: nothing is committed"
     size, seconds = lag["bytes"], lag["seconds"]
     if isinstance(size, int) and isinstance(seconds, int | float):
-        facts_row["lag"] = (
-            f"{lag['lag']} records, {size_text(size)}, {duration_text(int(seconds * 1000))}"
-        )
-    output.facts({key: value for key, value in facts_row.items() if value is not None})
+        behind = duration_text(int(seconds * 1000))
+        heading["lag"] = f"{lag['lag']} records, {size_text(size)}, {behind}"
+    output.facts({key: value for key, value in heading.items() if value is not None})
     click.echo()
     print_findings(findings, otherwise="No problems found.")
-    if told.members:
+    if members:
         click.echo()
         columns = ["member", "client", "host", "state", "joined_ms", "synced_ms", "gave_up_ms"]
-        rows = _member_rows(group)
-        output.rows(rows, [c for c in columns if any(row[c] is not None for row in rows)])
-    if told.events:
+        output.rows(members, [c for c in columns if any(row[c] is not None for row in members)])
+    if events:
         click.echo()
-        output.rows(_event_rows(group), ["time", "event", "member", "reason"])
+        output.rows(events)

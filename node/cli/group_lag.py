@@ -1,8 +1,7 @@
-"""`odradek group lag` and `odradek group wait`: how far groups are behind, and waiting until they
-are not.
+"""`odradek group lag` and `odradek group wait`: the lag of groups, and waiting until it is small.
 
-In records, bytes and time, for every kind of group, also Empty ones: the coordinator says what is
-committed, the leaders what lies behind that.
+In records, bytes and seconds, for groups of every type, also empty ones: the coordinator reports
+the committed offsets, and partition leaders the lag behind them.
 """
 
 import time
@@ -12,7 +11,7 @@ from typing import Final
 
 import click
 
-from odradek.node.cli.cluster_client import ClusterClient, with_client
+from odradek.node.cli.cluster_client import ClusterClient, raise_on_error, with_client
 from odradek.node.cli.completion import complete_group
 from odradek.node.cli.findings import no_reader_reasons
 from odradek.node.cli.group_queries import (
@@ -27,30 +26,30 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.types import NO_OFFSET
 
 POLL_S: Final = 0.2
-"""Between two looks at a group that is waited for."""
+"""Between two requests for the lag of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """Where a group stands in one partition; `committed` is None where it has committed nothing."""
+    """The lag of a group in one partition; `committed` is None if nothing is committed."""
 
     group: str
     partition_id: PartitionId
     committed: int | None
     lag: Lag
     counted: int = -1
-    """The group's own count of records before it, if it has one."""
+    """The lag that a share group itself reports, or -1."""
 
     @property
     def records(self) -> int | None:
-        """Records before the group, None where that cannot be said."""
+        """The lag in records, None if it is not known."""
         if self.counted >= 0:
             return self.counted
         return None if self.lag.error_code or self.lag.records < 0 else self.lag.records
 
     @property
     def seconds(self) -> float | None:
-        """The age of the first of them; 0 if there is none."""
+        """The age of the first unread record; 0 if there is none."""
         return None if self.lag.error_code or self.lag.lag_ms < 0 else self.lag.lag_ms / 1000
 
 
@@ -61,47 +60,42 @@ def partition_lags(
     *,
     waits_for_leaders: bool = True,
 ) -> list[PartitionLag]:
-    """Where the groups stand in every partition of the topics that they read, or of those named.
+    """The lag of the groups in every partition of the topics that they read, or of those named.
 
-    Share groups count for themselves what they have before them: some is done behind their start.
+    Share groups report their own lag: some records after their start offsets are acknowledged.
     """
     groups = list(groups)
     facts.fetch_metadata({topic for group in groups for topic in group.topics()} | topics)
-    asked: list[tuple[str, PartitionId, int]] = []
+    positions: list[tuple[GroupDescription, PartitionId, int]] = []
     for group in groups:
         commits = group.commits()
         wanted = topics or frozenset(group.topics())
-        partition_ids = {
-            partition_id for partition_id in facts.partitions if partition_id[0] in wanted
-        }
-        partition_ids |= {partition_id for partition_id in commits if partition_id[0] in wanted}
-        asked += (
-            (group.name, partition_id, commits.get(partition_id, NO_OFFSET))
-            for partition_id in sorted(partition_ids)
-        )
-    found = facts.lag(
-        ((partition_id, offset) for _, partition_id, offset in asked),
+        partition_ids = {each for each in (*facts.partitions, *commits) if each[0] in wanted}
+        positions += ((group, each, commits.get(each, NO_OFFSET)) for each in sorted(partition_ids))
+    lags = facts.lag(
+        ((partition_id, offset) for _, partition_id, offset in positions),
         waits_for_leaders=waits_for_leaders,
     )
-    counted = {
-        (group.name, partition_id): count
-        for group in groups
-        for partition_id, (_, count) in group.share.items()
-    }
     return [
         PartitionLag(
-            group=name,
+            group=group.name,
             partition_id=partition_id,
             committed=None if offset < 0 else offset,
-            lag=found[partition_id, offset],
-            counted=counted.get((name, partition_id), -1),
+            lag=lags[partition_id, offset],
+            counted=group.share.get(partition_id, (offset, -1))[1],
         )
-        for name, partition_id, offset in asked
+        for group, partition_id, offset in positions
     ]
 
 
+def group_lags(facts: GroupQueries, groups: Iterable[GroupDescription]) -> dict[Json, Row]:
+    """The lag of each group as a row, by name. Partitions without a leader are not waited for."""
+    rows = map(lag_row, partition_lags(facts, groups, waits_for_leaders=False))
+    return {row["group"]: row for row in sum_lags(rows, ("group",))}
+
+
 def lag_row(partition_lag: PartitionLag) -> dict[str, Json]:
-    """A partition's line."""
+    """The row of a partition."""
     lag = partition_lag.lag
     is_known = not lag.error_code
     return {
@@ -120,10 +114,10 @@ def lag_row(partition_lag: PartitionLag) -> dict[str, Json]:
 
 
 def sum_lags(rows: Iterable[dict[str, Json]], keys: tuple[str, ...]) -> list[Row]:
-    """Lines with the same keys as one: lag and bytes add up, of the times the longest counts.
+    """One row for the rows with the same keys: the sums of lag and bytes, the maximum of seconds.
 
-    Where none of them is known, because nothing is committed, the sum is not known either: 0 would
-    say that all has been read.
+    They are None if none of them is known because nothing is committed: 0 would mean that all has
+    been read.
     """
     sums: dict[tuple[Json, ...], dict[str, Json]] = {}
     for row in rows:
@@ -169,15 +163,21 @@ def lag(
     rows = [lag_row(found) for found in partition_lags(facts, groups, frozenset(topics))]
     by = by or ("group" if is_all else "partition")
     if by == "partition":
-        columns = ["group", "topic", "partition", "committed", "end_offset", "lag", "bytes"]
-        columns += ["seconds"]
+        columns = [
+            "group",
+            "topic",
+            "partition",
+            "committed",
+            "end_offset",
+            "lag",
+            "bytes",
+            "seconds",
+        ]
         columns += [name for name in ("lost", "error") if any(row[name] for row in rows)]
         output.rows(rows, columns, empty="Nothing is committed.")
         return
     keys = ("group",) if by == "group" else ("group", "topic")
-    output.rows(
-        sum_lags(rows, keys), [*keys, "lag", "bytes", "seconds"], empty="Nothing is committed."
-    )
+    output.rows(sum_lags(rows, keys), empty="Nothing is committed.")
 
 
 # -- wait -----------------------------------------------------------------------------------------
@@ -221,125 +221,108 @@ def wait(
     if lag_max is None and seconds_max is None:
         lag_max = 0
     deadline = time.monotonic() + client.timeout_s
-    waiting = LagMonitor(
-        GroupQueries(client), name, frozenset(topics), is_committed_only=committed_only
-    )
+    monitor = LagMonitor(client, name, frozenset(topics), is_committed_only=committed_only)
     with output.labelled_progress(f"Waiting for {name}", 0) as show:
         while True:
-            now = waiting.look()
-            if now is not None and _is_reached(now, lag_max, seconds_max):
+            lags = monitor.fetch()
+            if lags and _is_reached(lags, lag_max, seconds_max):
                 break
-            left = sum(found.records or 0 for found in now or ())
-            words = f"{name}: {left} records behind" if now else f"{name}: no commits yet"
-            if unknown := sum(found.records is None for found in now or ()):
-                words += f", and {unknown} partitions have no leader"
-            done = max(waiting.records_peak - left, 0)
-            show(done, waiting.records_peak, words)
+            records = sum(lag.records or 0 for lag in lags)
+            text = f"{name}: {records} records behind" if lags else f"{name}: no commits yet"
+            if unknown := sum(lag.records is None for lag in lags):
+                text += f", and {unknown} partitions have no leader"
+            show(max(monitor.records_peak - records, 0), monitor.records_peak, text)
             if time.monotonic() >= deadline:
-                raise click.ClickException(waiting.timeout_message(client.timeout_s))
+                raise click.ClickException(monitor.timeout_message(client.timeout_s))
             time.sleep(POLL_S)
-    records = sum(found.records or 0 for found in now)
-    seconds = max((found.seconds or 0.0 for found in now), default=0.0)
+    records = sum(lag.records or 0 for lag in lags)
+    seconds = max(lag.seconds or 0.0 for lag in lags)
     output.done(
         f"{name} is {records} records and {seconds:.1f} s behind",
         {"group": name, "lag": records, "seconds": seconds},
     )
 
 
-def _is_reached(found: list[PartitionLag], lag_max: int | None, seconds_max: float | None) -> bool:
-    if any(partition_lag.records is None for partition_lag in found):
+def _is_reached(lags: list[PartitionLag], lag_max: int | None, seconds_max: float | None) -> bool:
+    if any(lag.records is None for lag in lags):
         return False
-    if lag_max is not None and sum(partition_lag.records or 0 for partition_lag in found) > lag_max:
+    if lag_max is not None and sum(lag.records or 0 for lag in lags) > lag_max:
         return False
     return seconds_max is None or all(
-        partition_lag.seconds is not None and partition_lag.seconds <= seconds_max
-        for partition_lag in found
-        if partition_lag.records
+        lag.seconds is not None and lag.seconds <= seconds_max for lag in lags if lag.records
     )
 
 
 class LagMonitor:
-    """A group that is waited for: where it stood at first, and where it stands now."""
+    """The lag of the group that `group wait` waits for: at first, at most and now."""
 
     def __init__(
-        self, facts: GroupQueries, name: str, topics: frozenset[str], *, is_committed_only: bool
+        self, client: ClusterClient, name: str, topics: frozenset[str], *, is_committed_only: bool
     ) -> None:
-        self._facts = facts
+        self._facts = GroupQueries(client)
         self._name = name
         self._topics = topics
         self._is_committed_only = is_committed_only
-        self._first: dict[PartitionId, PartitionLag] = {}
+        self._committed_first: dict[PartitionId, int | None] = {}
         self._last: list[PartitionLag] = []
         self._group: GroupDescription | None = None
         self.records_peak = 0
-        """The most records that it was behind."""
+        """The largest lag so far, in records."""
 
-    def look(self) -> list[PartitionLag] | None:
-        """Where it stands; None if it reads nothing yet."""
+    def fetch(self) -> list[PartitionLag]:
+        """The lag now; empty if the group does not exist or has committed nothing."""
         [group] = self._facts.groups([self._name])
         if group.explained.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return None
-        if group.explained.error_code:
-            message = group.explained.error_message or ErrorCode(group.explained.error_code).message
-            raise click.ClickException(f"group {self._name}: {message}")
+            return []
+        raise_on_error(group.explained, f"group {self._name}")
         self._group = group
-        found = partition_lags(self._facts, [group], self._topics, waits_for_leaders=False)
-        blank = [partition_lag for partition_lag in found if partition_lag.committed is None]
-        found = [partition_lag for partition_lag in found if partition_lag.committed is not None]
+        lags = partition_lags(self._facts, [group], self._topics, waits_for_leaders=False)
+        self._last = [lag for lag in lags if lag.committed is not None]
         if not self._is_committed_only:
-            # What was never committed is unread from its beginning on.
-            partition_ids = ((partition_lag.partition_id, 0) for partition_lag in blank)
-            ends = self._facts.lag(partition_ids, waits_for_leaders=False)
-            found += (replace(s, lag=without_lost_records(ends[s.partition_id, 0])) for s in blank)
-        self._last = found
-        for partition_lag in found:
-            self._first.setdefault(partition_lag.partition_id, partition_lag)
-        self.records_peak = max(
-            self.records_peak, sum(partition_lag.records or 0 for partition_lag in found)
-        )
-        return found or None
+            # A partition without a commit is unread from its start.
+            starts = {(lag.partition_id, 0): lag for lag in lags if lag.committed is None}
+            unread = self._facts.lag(starts, waits_for_leaders=False)
+            self._last += (replace(lag, lag=unread[at]) for at, lag in starts.items())
+        for lag in self._last:
+            self._committed_first.setdefault(lag.partition_id, lag.committed)
+        self.records_peak = max(self.records_peak, sum(lag.records or 0 for lag in self._last))
+        return self._last
 
     def timeout_message(self, timeout_s: float) -> str:
-        """What stood still, and why as far as that is known."""
+        """The partitions that are behind, and the reasons as far as they are known."""
         if self._group is None:
             return f"group {self._name} did not exist within {timeout_s:g} s"
         if not self._last:
             return f"group {self._name} has committed nothing within {timeout_s:g} s"
-        behind = [partition_lag for partition_lag in self._last if partition_lag.records != 0]
-        lines = [f"{self._name} has not caught up within {timeout_s:g} s"]
-        for partition_lag in behind[:10]:
-            before = self._first[partition_lag.partition_id].committed
-            moved = (
-                "nothing is committed"
-                if partition_lag.committed is None
-                else f"offset {partition_lag.committed} since the wait began"
-                if partition_lag.committed == before
-                else f"moved from {before} to {partition_lag.committed}"
-            )
-            topic, index = partition_lag.partition_id
-            size = (
-                "" if partition_lag.records is None else f", {size_text(partition_lag.lag.bytes)}"
-            )
-            count = (
-                "an unknown number of" if partition_lag.records is None else partition_lag.records
-            )
-            lines.append(f"{topic}-{index}: {count} records behind{size}; {moved}")
-        if len(behind) > len(lines[1:]):
+        behind = [lag for lag in self._last if lag.records != 0]
+        lines = [
+            f"{self._name} has not caught up within {timeout_s:g} s",
+            *map(self._line, behind[:10]),
+        ]
+        if len(behind) > 10:
             lines.append(f"and {len(behind) - 10} more partitions")
         lines += no_reader_reasons(self._group.explained)
         lines.append(f"`odradek group explain {self._name}` shows more")
         return "\n  ".join(lines)
 
-
-def without_lost_records(lag: Lag) -> Lag:
-    """The lag of who has committed nothing: what retention has taken was not lost by it."""
-    lag.lost_records = 0
-    return lag
+    def _line(self, lag: PartitionLag) -> str:
+        first = self._committed_first[lag.partition_id]
+        if lag.committed is None:
+            moved = "nothing is committed"
+        elif lag.committed == first:
+            moved = f"offset {lag.committed} since the wait began"
+        else:
+            moved = f"moved from {first} to {lag.committed}"
+        records = "an unknown number of records behind"
+        if lag.records is not None:
+            records = f"{lag.records} records behind, {size_text(lag.lag.bytes)}"
+        topic, index = lag.partition_id
+        return f"{topic}-{index}: {records}; {moved}"
 
 
 def add_lag_columns(client: ClusterClient, documents: Iterable[dict[str, Json]]) -> bool:
-    """Add bytes and seconds to the committed offsets in descriptions of groups; False where the
-    brokers cannot tell."""
+    """Add bytes and seconds to the committed offsets in descriptions of groups; False if the
+    brokers do not report them."""
     if not is_odradek_cluster(client):
         return False
     rows = [
@@ -354,10 +337,9 @@ def add_lag_columns(client: ClusterClient, documents: Iterable[dict[str, Json]])
         for row in rows
         if row["committed"] is not None
     }
-    found = GroupQueries(client).lag(sorted(wanted), waits_for_leaders=False)
+    lags = GroupQueries(client).lag(sorted(wanted), waits_for_leaders=False)
     for row in rows:
-        partition_id = row["topic"], row["partition"]
-        lag = found.get((partition_id, row["committed"]))
+        lag = lags.get(((row["topic"], row["partition"]), row["committed"]))
         is_known = lag is not None and not lag.error_code
         row["bytes"] = lag.bytes if lag is not None and is_known else None
         row["seconds"] = (

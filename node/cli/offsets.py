@@ -65,6 +65,11 @@ def by_id(topics: Iterable[_Topic[T]]) -> dict[PartitionId, T]:
     }
 
 
+def ids_of(topics: Iterable[TopicPartitions]) -> list[PartitionId]:
+    """The partitions of a response that has only their numbers."""
+    return [(topic.name, number) for topic in topics for number in topic.partitions]
+
+
 def by_topic(partition_ids: Iterable[PartitionId]) -> list[TopicPartitions]:
     """The partitions, as requests name them."""
     topics: dict[str, TopicPartitions] = {}

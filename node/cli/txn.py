@@ -16,7 +16,7 @@ from odradek.coordinator.transaction.hanging_transactions import (
 from odradek.coordinator.transaction.transaction_metadata import Partition
 from odradek.node.cli import configs
 from odradek.node.cli.cluster_client import TRANSACTION, ClusterClient, raise_on_error, with_client
-from odradek.node.cli.offsets import by_id, by_leader
+from odradek.node.cli.offsets import by_id, by_leader, ids_of
 from odradek.node.cli.output import Json, Output, Row
 from odradek.node.cli.parameters import duration
 from odradek.protocol.messages.partitions import TopicPartitions
@@ -109,9 +109,7 @@ class TransactionQueries:
         unfinished: dict[int, set[Partition]] = {}
         for _, transactional_id, _, _ in self.transactions(UNFINISHED, None, producer_ids):
             state = self.describe(transactional_id)
-            unfinished.setdefault(state.producer_id, set()).update(
-                (topic.name, index) for topic in state.topics for index in topic.partitions
-            )
+            unfinished.setdefault(state.producer_id, set()).update(ids_of(state.topics))
         return unfinished
 
     def hanging(self, older_than_ms: int) -> list[OpenPartitionTransaction]:
@@ -196,9 +194,7 @@ def _document(state: DescribeTransactionsTransactionState) -> dict[str, Json]:
         "producer_epoch": state.producer_epoch,
         "timeout_ms": state.transaction_timeout_ms,
         "open_for_s": None if started_ms < 0 else round(time.time() - started_ms / 1000, 1),
-        "partitions": [
-            f"{topic.name}:{index}" for topic in state.topics for index in topic.partitions
-        ],
+        "partitions": [f"{topic}:{index}" for topic, index in ids_of(state.topics)],
     }
 
 
