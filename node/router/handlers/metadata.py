@@ -8,10 +8,11 @@ controllers (KIP-919), v2 can list fenced brokers (KIP-1073). DescribeTopicParti
 returns pages, with a cursor.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
-from odradek.cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.cluster.metadata.settings import broker_settings
 from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, topic_name_error
 from odradek.node.router.addresses import address_of, leader_for_clients
@@ -44,6 +45,9 @@ _AUTO_CREATE_TIMEOUT_MS = 5_000
 _BROKERS = 1
 _CONTROLLERS = 2
 
+T = TypeVar("T", MetadataResponseTopic, DescribeTopicPartitionsResponseTopic)
+P = TypeVar("P", MetadataResponsePartition, DescribeTopicPartitionsResponsePartition)
+
 
 # -- Metadata --------------------------------------------------------------------------------
 
@@ -56,14 +60,17 @@ async def handle_metadata(
     """
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
-        topics = _all_topics(request, context, services)
+        topics = [
+            _topic(topic, request, context, services)
+            for name, topic in services.image.topics_by_name.items()
+            if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
+        ]
     else:
-        topics = await _asked_topics(wanted, request, context, services)
-    image = services.image
+        topics = await _named_topics(wanted, request, context, services)
     response = MetadataResponse(
         brokers=[
             NodeEndpoint(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
-            for broker, host, port in _reachable_brokers(image, context, services)
+            for broker, host, port in _reachable_brokers(context, services)
         ],
         cluster_id=services.cluster_id,
         controller_id=services.node_id,
@@ -77,29 +84,19 @@ async def handle_metadata(
 
 
 def _reachable_brokers(
-    image: MetadataImage, context: RequestContext, services: Services
+    context: RequestContext, services: Services
 ) -> Iterable[tuple[BrokerImage, str, int]]:
     """The unfenced brokers, and always this one: the client has reached it, and the response names
     it as the controller. librdkafka drops brokers that are not listed: when all were fenced for a
     moment, it closed its connections and stayed without them for minutes, with commits pending.
     """
-    for broker in image.brokers.values():
+    for broker in services.image.brokers.values():
         address = address_of(broker, context, services.node_id)
         if address is not None and (not broker.is_fenced or broker.broker_id == services.node_id):
             yield broker, *address
 
 
-def _all_topics(
-    request: MetadataRequest, context: RequestContext, services: Services
-) -> list[MetadataResponseTopic]:
-    return [
-        _topic(topic, request, context, services)
-        for name, topic in services.image.topics_by_name.items()
-        if services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name)
-    ]
-
-
-async def _asked_topics(
+async def _named_topics(
     wanted: Sequence[MetadataRequestTopic],
     request: MetadataRequest,
     context: RequestContext,
@@ -130,13 +127,14 @@ def _topic_by_name(
     services: Services,
 ) -> MetadataResponseTopic:
     if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
-        return _failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _failed(MetadataResponseTopic, name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = services.image.topics_by_name.get(name)
     if topic is not None:
         return _topic(topic, request, context, services)
     if topic_name_error(name) is not None:
-        return _failed_topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    answer = _failed_topic(name, failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return _failed(MetadataResponseTopic, name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    code = failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    answer = _failed(MetadataResponseTopic, name, code)
     answer.topic_authorized_operations = _operations(name, request, context, services)
     return answer
 
@@ -150,7 +148,7 @@ def _topic_by_id(
 ) -> MetadataResponseTopic:
     if context.api_version < 12 or topic_id == ZERO_UUID:
         # v10 and v11 have the fields, but Kafka does not allow their use (KAFKA-10774).
-        return _failed_topic(name or "", ErrorCode.INVALID_REQUEST)
+        return _failed(MetadataResponseTopic, name or "", ErrorCode.INVALID_REQUEST)
     topic = services.image.topics_by_id.get(topic_id)
     # A client that may not describe the topic must not learn that its id exists.
     if topic is None or not services.authorizer.is_topic_allowed(
@@ -162,32 +160,42 @@ def _topic_by_id(
     return _topic(topic, request, context, services)
 
 
-def _failed_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+def _failed(topic_class: type[T], name: str, code: ErrorCode) -> T:
+    return topic_class(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
 def _topic(
     topic: TopicImage, request: MetadataRequest, context: RequestContext, services: Services
 ) -> MetadataResponseTopic:
-    brokers = services.image.brokers
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.in_sync_replicas),
-                offline_replicas=_offline_replicas(partition, brokers),
-            )
+            _partition(MetadataResponsePartition, index, partition, services)
             for index, partition in enumerate(topic.partitions)
-            for leader in (leader_for_clients(partition, services.controller.unreachable),)
         ],
         topic_authorized_operations=_operations(topic.name, request, context, services),
+    )
+
+
+def _partition(
+    partition_class: type[P], index: int, partition: PartitionImage, services: Services
+) -> P:
+    leader = leader_for_clients(partition, services.controller.unreachable)
+    brokers = services.image.brokers
+    return partition_class(
+        error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.in_sync_replicas),
+        offline_replicas=[
+            replica
+            for replica in partition.replicas
+            if (broker := brokers.get(replica)) is None or broker.is_fenced
+        ],
     )
 
 
@@ -234,14 +242,6 @@ async def _create_missing(
     return failures
 
 
-def _offline_replicas(partition: PartitionImage, brokers: Mapping[int, BrokerImage]) -> list[int]:
-    return [
-        replica
-        for replica in partition.replicas
-        if (broker := brokers.get(replica)) is None or broker.is_fenced
-    ]
-
-
 # -- DescribeTopicPartitions -----------------------------------------------------------------
 
 
@@ -273,14 +273,14 @@ async def handle_describe_topic_partitions(
         topic = image.topics_by_name.get(name)
         if not services.authorizer.is_topic_allowed(context, AclOperation.DESCRIBE, name):
             if asked:
-                topics.append(_failed_description(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topics.append(_failed(DescribeTopicPartitionsResponseTopic, name, denied))
             continue
         if topic is None:
-            is_valid = topic_name_error(name) is None
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topics.append(
-                _failed_description(name, code if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION)
-            )
+            if topic_name_error(name) is not None:
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            topics.append(_failed(DescribeTopicPartitionsResponseTopic, name, code))
             continue
         if first >= len(topic.partitions):
             continue
@@ -298,35 +298,20 @@ async def handle_describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _failed_description(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(
-        error_code=code, name=name, is_internal=name in INTERNAL_TOPICS
-    )
-
-
 def _described(
     topic: TopicImage, context: RequestContext, services: Services, *, first: int, end: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    image = services.image
+    partitions = []
+    for index, state in enumerate(topic.partitions[first:end], first):
+        partition = _partition(DescribeTopicPartitionsResponsePartition, index, state, services)
+        partition.eligible_leader_replicas = list(state.elr)
+        partition.last_known_elr = list(state.last_known_elr)
+        partitions.append(partition)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.in_sync_replicas),
-                eligible_leader_replicas=list(partition.elr),
-                last_known_elr=list(partition.last_known_elr),
-                offline_replicas=_offline_replicas(partition, image.brokers),
-            )
-            for index, partition in enumerate(topic.partitions[first:end], first)
-            for leader in (leader_for_clients(partition, services.controller.unreachable),)
-        ],
+        partitions=partitions,
         topic_authorized_operations=services.authorizer.authorized_operations(
             context, ResourceType.TOPIC, topic.name
         ),

@@ -128,9 +128,7 @@ def _created(
 ) -> CreatableTopicResult:
     if result.error_code:
         return CreatableTopicResult(
-            name=topic.name,
-            error_code=result.error_code,
-            error_message=_message(result),
+            name=topic.name, error_code=result.error_code, error_message=_message(result)
         )
     answer = CreatableTopicResult(name=topic.name, topic_id=result.topic_id, error_message=None)
     if context.api_version < 5:
@@ -160,7 +158,9 @@ def _created(
     return answer
 
 
-def _message(result: TopicResult) -> str:
+def _message(result: TopicResult) -> str | None:
+    if not result.error_code:
+        return None
     return result.error_message or ErrorCode(result.error_code).message
 
 
@@ -179,9 +179,18 @@ async def handle_delete_topics(
         refusal = _refuse_deletion(reference, context, services)
         if refusal is not None:
             results[reference] = refusal
+    # The controller refuses what is named twice.
     allowed = tuple(reference for reference in references if reference not in results)
+    unique = tuple(dict.fromkeys(allowed))
     if allowed:
-        results.update(await _delete(allowed, request.timeout_ms, services))
+        try:
+            reply = await services.controller.submit(DeleteTopics(allowed), request.timeout_ms)
+            results.update(zip(unique, reply.results, strict=True))
+        except ApiError as error:
+            for key in unique:
+                results[key] = TopicResult(
+                    key.name, error.code, error.message, topic_id=key.topic_id
+                )
     return DeleteTopicsResponse(
         responses=[
             _deleted(results[reference], context.api_version)
@@ -207,22 +216,6 @@ def _refuse_deletion(
     return None
 
 
-async def _delete(
-    references: tuple[TopicReference, ...], timeout_ms: int, services: Services
-) -> dict[TopicReference, TopicResult]:
-    unique = tuple(dict.fromkeys(references))
-    try:
-        reply = await services.controller.submit(DeleteTopics(references), timeout_ms)
-    except ApiError as error:
-        return {
-            reference: TopicResult(
-                reference.name, error.code, error.message, topic_id=reference.topic_id
-            )
-            for reference in unique
-        }
-    return dict(zip(unique, reply.results, strict=True))
-
-
 def _deleted(result: TopicResult, version: int) -> DeletableTopicResult:
     code = result.error_code
     if code == ErrorCode.TOPIC_DELETION_DISABLED and version < 3:
@@ -232,7 +225,7 @@ def _deleted(result: TopicResult, version: int) -> DeletableTopicResult:
         name=result.name,
         topic_id=result.topic_id,
         error_code=code,
-        error_message=_message(result) if code else None,
+        error_message=_message(result),
     )
 
 
@@ -269,7 +262,7 @@ async def handle_create_partitions(
             CreatePartitionsTopicResult(
                 name=name,
                 error_code=results[name].error_code,
-                error_message=_message(results[name]) if results[name].error_code else None,
+                error_message=_message(results[name]),
             )
             for name in names
         ]
