@@ -235,19 +235,15 @@ class PartitionVerification:
         for producer, partitions in to_add.items():
             for partition, entries in partitions.items():
                 self._adding[producer, partition] = entries
-            asked = frozenset(partitions)
-            drive(self.add_partitions(producer, asked), partial(self._on_added, producer, asked))
+            drive(self._add_and_append(producer, frozenset(partitions)), _raise_error)
 
-    def _on_added(
-        self,
-        producer: TransactionalProducer,
-        partitions: frozenset[Partition],
-        code: ErrorCode | None,
-        error: BaseException | None,
+    async def _add_and_append(
+        self, producer: TransactionalProducer, partitions: frozenset[Partition]
     ) -> None:
+        code = await self.add_partitions(producer, partitions)
         for partition in sorted(partitions):
             entries = self._adding.pop((producer, partition))
-            _finish_appends(entries, self._leader_epoch(partition), _checked_code(code, error))
+            _finish_appends(entries, self._leader_epoch(partition), code)
 
     # -- older clients: verify ---------------------------------------------------------------------
 
@@ -260,7 +256,7 @@ class PartitionVerification:
             pending.entries.append(entry)
             return
         self._verifying[key] = _Verification([entry], self._leader_epoch(partition))
-        drive(self.verify(producer, partition), partial(self._on_verified, key))
+        drive(self._verify_and_append(producer, partition), _raise_error)
 
     def _is_out_of_order(
         self, producer: TransactionalProducer, partition: Partition, sequence: int
@@ -274,25 +270,22 @@ class PartitionVerification:
         del self._next_retried_sequence[producer, partition]
         return False
 
-    def _on_verified(
-        self,
-        key: tuple[TransactionalProducer, Partition],
-        code: ErrorCode | None,
-        error: BaseException | None,
+    async def _verify_and_append(
+        self, producer: TransactionalProducer, partition: Partition
     ) -> None:
+        code = await self.verify(producer, partition)
+        key = producer, partition
         verification = self._verifying.pop(key)
-        result = _checked_code(code, error)
         if verification.is_void:
             # A transaction of the producer has ended meanwhile.
-            result = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        elif result is ErrorCode.NONE:
-            producer, partition = key
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif code is ErrorCode.NONE:
             self._record_verified(producer, {partition: verification.leader_epoch})
-        if result in _RETRIABLE and not verification.is_void:
+        elif code in _RETRIABLE:
             self._next_retried_sequence[key] = verification.entries[0].sequence
             while len(self._next_retried_sequence) > VERIFIED_PRODUCERS_MAX:
                 self._next_retried_sequence.popitem(last=False)
-        _finish_appends(verification.entries, verification.leader_epoch, result)
+        _finish_appends(verification.entries, verification.leader_epoch, code)
 
     # -- the coordinator ---------------------------------------------------------------------------
 
@@ -380,11 +373,9 @@ class PartitionVerification:
         return codes
 
 
-def _checked_code(code: ErrorCode | None, error: BaseException | None) -> ErrorCode:
+def _raise_error(_result: None, error: BaseException | None) -> None:
     if error is not None:
         raise error
-    assert code is not None
-    return code
 
 
 def _finish_appends(entries: Iterable[_PendingAppend], leader_epoch: int, code: ErrorCode) -> None:
