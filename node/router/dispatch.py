@@ -243,7 +243,7 @@ class Dispatcher:
         client = slot.connection
         if api is not None and api.key == ApiKey.API_VERSIONS:
             # KIP-511: a response in version 0 with the served versions of ApiVersions.
-            response = api_versions.unsupported_api_versions(self._services)
+            response = api_versions.unsupported_api_versions()
             slot.complete(
                 [
                     encode_response_header(api.key, 0, header.correlation_id),

@@ -56,7 +56,7 @@ async def handle_api_versions(
     )
 
 
-def unsupported_api_versions(_services: Services) -> ApiVersionsResponse:
+def unsupported_api_versions() -> ApiVersionsResponse:
     """The response to an unknown version of ApiVersions. It is written in version 0 (KIP-511)."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,

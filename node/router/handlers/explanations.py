@@ -9,7 +9,7 @@ three (node/cli/findings.py).
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.cluster.metadata.image import PartitionImage, TopicImage
+from odradek.cluster.metadata.image import TopicImage
 from odradek.coordinator.group.requests import ExplainGroup
 from odradek.coordinator.share.partition import SharePartition
 from odradek.coordinator.share.state_batches import RecordState
@@ -130,7 +130,15 @@ def _partition(
     topic: TopicImage, index: int, readers: Sequence[ExplainedReader], services: Services
 ) -> ExplainedPartition:
     state = topic.partitions[index]
-    explained = _from_metadata(topic, index, state, services)
+    settings = services.metadata.topic_settings(topic.name)
+    explained = ExplainedPartition(
+        partition_index=index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replicas=list(state.replicas),
+        in_sync_replicas=list(state.in_sync_replicas),
+        min_in_sync_replicas=min(settings.min_insync_replicas, len(state.replicas)),
+    )
     if services.node_id not in state.replicas:
         explained.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return explained
@@ -183,20 +191,6 @@ def _explain_share_partition(
             case _:
                 pass  # done with
     return sharing
-
-
-def _from_metadata(
-    topic: TopicImage, index: int, state: PartitionImage, services: Services
-) -> ExplainedPartition:
-    settings = services.metadata.topic_settings(topic.name)
-    return ExplainedPartition(
-        partition_index=index,
-        leader_id=state.leader,
-        leader_epoch=state.leader_epoch,
-        replicas=list(state.replicas),
-        in_sync_replicas=list(state.in_sync_replicas),
-        min_in_sync_replicas=min(settings.min_insync_replicas, len(state.replicas)),
-    )
 
 
 def _fill_from_log(

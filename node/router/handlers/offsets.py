@@ -8,6 +8,8 @@ offset is the earliest offset. OffsetForLeaderEpoch (KIP-101, 279, 320) returns 
 the largest epoch up to the requested one. The router reads both from the stores itself.
 """
 
+from collections import Counter
+
 from odradek.cluster.metadata.image import PartitionImage, TopicImage
 from odradek.cluster.replication.partition import check_leader
 from odradek.node.router.authorizer import AclOperation
@@ -51,11 +53,11 @@ async def handle_list_offsets(
     request: ListOffsetsRequest, context: RequestContext, services: Services
 ) -> ListOffsetsResponse:
     """One offset per partition: an end, or the first record at or after a timestamp."""
-    asked: dict[tuple[str, int], int] = {}
-    for topic in request.topics:
-        for partition in topic.partitions:
-            key = (topic.name, partition.partition_index)
-            asked[key] = asked.get(key, 0) + 1
+    times_named = Counter(
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
     topics = []
     for topic in request.topics:
         image = services.image.topics_by_name.get(topic.name)
@@ -69,7 +71,7 @@ async def handle_list_offsets(
             )
             if not is_allowed:
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif asked[(topic.name, wanted.partition_index)] > 1:
+            elif times_named[topic.name, wanted.partition_index] > 1:
                 answer.error_code = ErrorCode.INVALID_REQUEST
             else:
                 answer.error_code = _list(answer, wanted, image, request, context, services)

@@ -75,7 +75,9 @@ async def handle_share_fetch(
     caller = share_member_context(request.group_id, request.member_id, context, services)
     _check(request)
     is_first = request.share_session_epoch == INITIAL_EPOCH
-    if is_first and any(_has_acknowledgements(request)):
+    if is_first and any(
+        asked.acknowledgement_batches for topic in request.topics for asked in topic.partitions
+    ):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             "A new share session has no records to acknowledge (epoch 0).",
@@ -297,11 +299,3 @@ def _answer(
             partition_index=place.partition, records=b""
         )
     return answer
-
-
-def _has_acknowledgements(request: ShareFetchRequest) -> list[bool]:
-    return [
-        bool(asked.acknowledgement_batches)
-        for topic in request.topics
-        for asked in topic.partitions
-    ]

@@ -71,7 +71,7 @@ class Watchdog:
         self._markers = markers
         self._now_ms = now_ms
         self._loop = loop
-        self._watch = HangingTransactionDetector()
+        self._detector = HangingTransactionDetector()
         self._timer: asyncio.TimerHandle | None = None
         self._interval_s = 0.0
         self._is_closed = False
@@ -81,17 +81,18 @@ class Watchdog:
     @property
     def hanging_count(self) -> int:
         """Hanging transactions in partitions that this broker leads."""
-        return len(self._watch.hanging)
+        return len(self._detector.hanging)
 
     def start(self) -> None:
-        """Schedule the first round."""
-        self._schedule()
+        """Schedule the next round."""
+        self._interval_s = self._interval()
+        self._timer = self._loop.call_later(self._interval_s, self._start_round)
 
     def follow(self) -> None:
         """Use a new interval from now on."""
         if self._timer is not None and self._interval_s != self._interval():
             self._timer.cancel()
-            self._schedule()
+            self.start()
 
     def close(self) -> None:
         """Stop."""
@@ -100,9 +101,9 @@ class Watchdog:
             self._timer.cancel()
 
     async def run_round(self) -> None:
-        """One round."""
-        watch = self._watch
-        examined = watch.begin_round(await self._stalled_partitions())
+        """Search once."""
+        detector = self._detector
+        examined = detector.begin_round(await self._stalled_partitions())
         if not examined:
             return
         settings = self._metadata.broker_settings()
@@ -119,10 +120,10 @@ class Watchdog:
             unfinished = await self._known_to_coordinators({found.producer_id for found in late})
         if unfinished is None:
             return
-        for found in watch.end_round(examined, late, unfinished):
+        for found in detector.end_round(examined, late, unfinished):
             log.warning(
-                "a transaction of producer %d (epoch %d) hangs in %s-%d from offset %d on: no batch"
-                " for %d s, and no coordinator knows it; read_committed consumers wait%s",
+                "hanging transaction of producer %d (epoch %d) in %s-%d from offset %d on: no batch"
+                " for %d s, and no coordinator has it; read_committed consumers wait%s",
                 found.producer_id,
                 found.producer_epoch,
                 *found.partition,
@@ -134,17 +135,13 @@ class Watchdog:
                 f" --start-offset {found.start_offset}",
             )
         if settings.transaction_watchdog_abort_enable:
-            for found in [found for found in watch.hanging if found.partition in examined]:
+            for found in [found for found in detector.hanging if found.partition in examined]:
                 await self._abort(found)
 
     # -- inside -----------------------------------------------------------------------------------
 
     def _interval(self) -> float:
         return self._metadata.broker_settings().transaction_watchdog_interval_ms / 1000
-
-    def _schedule(self) -> None:
-        self._interval_s = self._interval()
-        self._timer = self._loop.call_later(self._interval_s, self._start_round)
 
     def _start_round(self) -> None:
         self._timer = None
@@ -154,7 +151,7 @@ class Watchdog:
         if error is not None:
             log.error("the search for hanging transactions failed", exc_info=error)
         if not self._is_closed:
-            self._schedule()
+            self.start()
 
     async def _stalled_partitions(self) -> Mapping[Partition, int]:
         """The last stable offsets of the partitions led here that have an open transaction."""
@@ -265,7 +262,7 @@ class Watchdog:
             )
             return
         self.ended_count += 1
-        self._watch.ended(found)
+        self._detector.ended(found)
         log.warning(
             "aborted the hanging transaction of producer %d in %s-%d from offset %d on",
             found.producer_id,

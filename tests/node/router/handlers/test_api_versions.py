@@ -127,7 +127,7 @@ def test_a_version_not_served_is_answered_in_version_0_with_its_own_range(
     harness: RouterHarness,
 ) -> None:
     # KIP-511
-    response = unsupported_api_versions(harness.services)
+    response = unsupported_api_versions()
     sent = b"".join(encode_response(ApiKey.API_VERSIONS, 0, response))
     answer = decode_response(ApiKey.API_VERSIONS, 0, sent)
     assert isinstance(answer, ApiVersionsResponse)

@@ -96,7 +96,7 @@ def test_a_transaction_that_hangs_is_told_once_and_left_alone(
     assert kennel.watchdog.hanging_count == 0
     kennel.run_round(3)
     assert kennel.watchdog.hanging_count == 1
-    told = [entry.getMessage() for entry in caplog.records if "hangs" in entry.getMessage()]
+    told = [entry.getMessage() for entry in caplog.records if "hanging" in entry.getMessage()]
     assert len(told) == 1
     assert f"producer {client.producer_id}" in told[0]
     assert "odradek txn abort t 0 --start-offset 2" in told[0]
