@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,6 +33,7 @@ from odradek.node.observability import (
     LINK_KIND,
     LINK_VARIABLE,
     BeginControlledShutdown,
+    CollectMetrics,
     Details,
     MetricsReport,
     ProcessHeartbeat,
@@ -39,6 +41,7 @@ from odradek.node.observability import (
     ResizeWorkers,
     Sample,
     ShutdownAllowed,
+    StopProcess,
     ToChild,
     decode_from_child,
     encode_link,
@@ -85,18 +88,26 @@ class ChildState(Enum):
     ENDED = auto()
 
 
+class ChildPlan(NamedTuple):
+    """How to start a child, and the round of the shutdown in which it stops."""
+
+    name: str
+    command: Sequence[str]
+    stop_round: int
+
+
 class Child:
     """See the module's docstring."""
 
     def __init__(
         self,
-        name: str,
-        command: Sequence[str],
+        plan: ChildPlan,
         timeouts: ChildTimeouts,
         selector: selectors.BaseSelector,
         on_ready: "Callable[[Child], None]",
     ) -> None:
-        self.name = name
+        self.name = plan.name
+        self.stop_round = plan.stop_round
         self.state = ChildState.WAITING
         self.restart_count = 0
         self.failures_before_ready = 0
@@ -109,7 +120,7 @@ class Child:
         self.details: Details = {}
         self.deadline = 0.0
         """When `on_deadline` is due: the next start, or the end of a timeout."""
-        self._command = command
+        self._command = plan.command
         self._selector = selector
         self._on_ready = on_ready
         self._connection: socket.socket | None = None
@@ -178,13 +189,13 @@ class Child:
             if self.state is ChildState.READY:
                 self.deadline = time.monotonic() + self._timeouts.beat
 
-    def collect(self, on_samples: Callable[[list[Sample]], None], question: ToChild) -> bool:
+    def collect(self, on_samples: Callable[[list[Sample]], None]) -> bool:
         """Request the child's metrics; False if it is not ready."""
         if self.state is not ChildState.READY:
             return False
         self._samples = []
         self._on_samples = on_samples
-        return self._send(question)
+        return self._send(CollectMetrics())
 
     def begin_controlled_shutdown(self) -> bool:
         """Have the child begin the controlled shutdown; False if it is not ready."""
@@ -230,7 +241,7 @@ class Child:
         self.deadline = now + delay
         return True
 
-    def stop(self, now: float, message: ToChild) -> None:
+    def stop(self, now: float) -> None:
         """Stop the process; it is killed after timeouts.stop."""
         if self._process is None:
             self.state = ChildState.ENDED
@@ -240,7 +251,7 @@ class Child:
             self.state = ChildState.STOPPING
             self.deadline = now + self._timeouts.stop
             # A process that is still starting may not receive yet, and has nothing to finish.
-            if not has_begun or not self._send(message):
+            if not has_begun or not self._send(StopProcess()):
                 self._process.terminate()
 
     def kill(self) -> None:

@@ -29,22 +29,20 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from odradek.node.child import Child, ChildState, ChildTimeouts, python_command
+from odradek.node.child import Child, ChildPlan, ChildState, ChildTimeouts, python_command
 from odradek.node.config import ListenerConfig, NodeConfig
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.controller.clean_shutdown import record_clean_shutdown
 from odradek.node.data_folder import FolderLock, StateFile, adopt_meta_properties
-from odradek.node.http_server import HttpServer, Respond
+from odradek.node.http_server import HttpServer, Respond, Route
 from odradek.node.observability import (
-    CollectMetrics,
     Metrics,
     Sample,
-    StopProcess,
     configure_logging,
     exposition,
 )
@@ -59,8 +57,6 @@ FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
 _ROUTERS, _WORKERS, _CONTROLLER = range(3)
 """The rounds of the shutdown."""
-_WORKER = "worker-"
-"""The prefix of the workers' names."""
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,14 +68,6 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     http: str = ""
 
 
-class ChildPlan(NamedTuple):
-    """How to start a child, and the round of the shutdown in which it stops."""
-
-    name: str
-    command: list[str]
-    stop_round: int
-
-
 def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
     """The processes of a node. They stop in this order: routers, workers, controller."""
     path = str(config_path)
@@ -87,7 +75,7 @@ def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
     plans = [ChildPlan("controller", controller, _CONTROLLER)]
     for index in range(config.worker_count):
         command = python_command("odradek.node.worker.process", path, str(index))
-        plans.append(ChildPlan(f"{_WORKER}{index}", command, _WORKERS))
+        plans.append(ChildPlan(f"worker-{index}", command, _WORKERS))
     for index in range(config.router_count):
         command = python_command("odradek.node.router.process", path, str(index))
         plans.append(ChildPlan(f"router-{index}", command, _ROUTERS))
@@ -161,15 +149,17 @@ class Supervisor:
         self._timeouts = timeouts
         self._config_path = config.run_folder / _CONFIG_NAME
         self._state_file = StateFile(config.data_folder / STATE_NAME)
-        plans = list(plan(config, self._config_path))
-        self._children = [self._child(plan) for plan in plans]
-        self._rounds = {plan.name: plan.stop_round for plan in plans}
+        self._children = [self._child(each) for each in plan(config, self._config_path)]
         self._scrapes: list[_Scrape] = []
         self._own_metrics = Metrics()
         self._register_metrics()
         self._http: HttpServer | None = None
         if config.http_port is not None:
-            routes = {"/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics}
+            routes: dict[str, Route] = {
+                "/livez": lambda respond: respond(200, "alive\n"),
+                "/readyz": self._readyz,
+                "/metrics": self._metrics,
+            }
             self._http = HttpServer(
                 self._selector,
                 host=config.http_host,
@@ -179,7 +169,7 @@ class Supervisor:
             )
 
     def _child(self, plan: ChildPlan) -> Child:
-        return Child(plan.name, plan.command, self._timeouts, self._selector, self._on_child_ready)
+        return Child(plan, self._timeouts, self._selector, self._on_child_ready)
 
     def run(self) -> int:
         """Run until all processes have ended."""
@@ -197,7 +187,7 @@ class Supervisor:
                         child.extend_deadline(now)
                 last = now
                 self._turn(now)
-            workers = [child for child in self._children if self._rounds[child.name] == _WORKERS]
+            workers = self._workers()
             if workers and all(child.exit_code == 0 for child in workers):
                 record_clean_shutdown(self._config.data_folder)
         finally:
@@ -209,7 +199,8 @@ class Supervisor:
             if self._http is not None:
                 self._http.close()
             self._selector.close()
-            self._remove_files()
+            self._state_file.remove()
+            shutil.rmtree(self._config.run_folder, ignore_errors=True)
         return self._exit_code
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -223,10 +214,14 @@ class Supervisor:
             key.data()
         now = time.monotonic()
         for child in self._children:
-            self._check_child(child, now)
+            if child.reap(now):
+                self._on_exit(child)
+            if child.state is not ChildState.ENDED and now >= child.deadline:
+                child.on_deadline(now)
         for scrape in list(self._scrapes):
-            if now >= scrape.deadline:
-                scrape.finish()
+            if not scrape.missing or now >= scrape.deadline:
+                self._scrapes.remove(scrape)
+                scrape.respond(200, exposition(scrape.samples))
         if self._http is not None:
             self._http.sweep()
         self._handle_signals()
@@ -234,12 +229,6 @@ class Supervisor:
             self._stop_next(now)
         else:
             self._resize_workers(now)
-
-    def _check_child(self, child: Child, now: float) -> None:
-        if child.reap(now):
-            self._on_exit(child)
-        if child.state is not ChildState.ENDED and now >= child.deadline:
-            child.on_deadline(now)
 
     def _on_exit(self, child: Child) -> None:
         is_stopping = self._stop_round is not None and self._controlled_shutdown_deadline is None
@@ -253,8 +242,8 @@ class Supervisor:
             )
             self._exit_code = EXIT_FAILED
             self._begin_stop()
-        for scrape in list(self._scrapes):
-            scrape.without(child.name)
+        for scrape in self._scrapes:
+            scrape.missing.discard(child.name)
 
     def _on_child_ready(self, child: Child) -> None:
         """A child is ready. The node is ready when all of them are."""
@@ -294,7 +283,7 @@ class Supervisor:
                 )
                 self._resized_config = self._config.with_workers(requested)
                 for worker in self._workers():
-                    worker.stop(now, StopProcess())
+                    worker.stop(now)
         if self._resized_config is None or any(
             w.state is not ChildState.ENDED for w in self._workers()
         ):
@@ -303,16 +292,15 @@ class Supervisor:
         self._config = self._config.with_workers(self._resized_config.worker_count)
         self._resized_config = None
         self._config.save_json(self._config_path)
-        self._children = [child for child in self._children if not _is_worker(child.name)]
+        self._children = [child for child in self._children if child.stop_round != _WORKERS]
         for plan in self._plan(self._config, self._config_path):
-            if _is_worker(plan.name):
+            if plan.stop_round == _WORKERS:
                 worker = self._child(plan)
-                self._rounds[plan.name] = plan.stop_round
                 self._children.append(worker)
                 worker.start(now)
 
     def _workers(self) -> list[Child]:
-        return [child for child in self._children if _is_worker(child.name)]
+        return [child for child in self._children if child.stop_round == _WORKERS]
 
     def _keep_ports(self, child: Child) -> None:
         """Keep the ports that a router bound for port 0: a restarted router must use the same."""
@@ -409,14 +397,14 @@ class Supervisor:
         while all(
             child.state is ChildState.ENDED
             for child in self._children
-            if self._rounds[child.name] <= self._stop_round
+            if child.stop_round <= self._stop_round
         ):
-            if self._stop_round >= max(self._rounds.values()):
+            if self._stop_round == _CONTROLLER:
                 return
             self._stop_round += 1
             for child in self._children:
-                if self._rounds[child.name] == self._stop_round:
-                    child.stop(now, StopProcess())
+                if child.stop_round == self._stop_round:
+                    child.stop(now)
 
     # -- files ------------------------------------------------------------------------------------
 
@@ -453,14 +441,7 @@ class Supervisor:
             # A full disk must not stop the node.
             log.warning("Cannot write %s: %s", STATE_NAME, error.strerror)
 
-    def _remove_files(self) -> None:
-        self._state_file.remove()
-        shutil.rmtree(self._config.run_folder, ignore_errors=True)
-
     # -- probes -----------------------------------------------------------------------------------
-
-    def _livez(self, respond: Respond) -> None:
-        respond(200, "alive\n")
 
     def _readyz(self, respond: Respond) -> None:
         text = "".join(f"{child.name} {child.state.name.lower()}\n" for child in self._children)
@@ -470,11 +451,18 @@ class Supervisor:
         respond(200 if is_ready else 503, text)
 
     def _metrics(self, respond: Respond) -> None:
-        deadline = time.monotonic() + _METRICS_S
-        scrape = _Scrape(self._own_metrics.collect(), deadline, respond, self._scrapes)
+        scrape = _Scrape(
+            respond, time.monotonic() + _METRICS_S, {"supervisor": self._own_metrics.collect()}
+        )
         for child in self._children:
-            scrape.ask(child)
-        scrape.finish_if_complete()
+
+            def on_samples(samples: list[Sample], name: str = child.name) -> None:
+                scrape.samples[name] = samples
+                scrape.missing.discard(name)
+
+            if child.collect(on_samples):
+                scrape.missing.add(child.name)
+        self._scrapes.append(scrape)
 
     def _register_metrics(self) -> None:
         metrics = self._own_metrics
@@ -497,45 +485,14 @@ class Supervisor:
         )
 
 
-def _is_worker(name: str) -> bool:
-    return name.startswith(_WORKER)
-
-
+@dataclass(slots=True)
 class _Scrape:
-    """A request for metrics. Waits up to _METRICS_S for those of the children."""
+    """A request for metrics: answered when no process is `missing`, or at the deadline."""
 
-    def __init__(
-        self, own: list[Sample], deadline: float, respond: Respond, running: "list[_Scrape]"
-    ) -> None:
-        self.deadline = deadline
-        self._samples: dict[str, list[Sample]] = {"supervisor": own}
-        self._missing: set[str] = set()
-        self._respond = respond
-        self._running = running
-        running.append(self)
-
-    def ask(self, child: Child) -> None:
-        def on_samples(samples: list[Sample]) -> None:
-            self._samples[child.name] = samples
-            self.without(child.name)
-
-        if child.collect(on_samples, CollectMetrics()):
-            self._missing.add(child.name)
-
-    def without(self, name: str) -> None:
-        """Do not wait for this process any longer."""
-        self._missing.discard(name)
-        self.finish_if_complete()
-
-    def finish_if_complete(self) -> None:
-        if not self._missing:
-            self.finish()
-
-    def finish(self) -> None:
-        """Respond with the metrics that have arrived."""
-        if self in self._running:
-            self._running.remove(self)
-            self._respond(200, exposition(self._samples))
+    respond: Respond
+    deadline: float
+    samples: dict[str, list[Sample]]
+    missing: set[str] = field(default_factory=set)
 
 
 def check_address(listener: ListenerConfig, key: str = "listeners") -> None:

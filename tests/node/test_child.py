@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from odradek.node.child import Child, ChildState, ChildTimeouts, child_environment, python_command
-from odradek.node.observability import StopProcess
+from odradek.node.child import (
+    Child,
+    ChildPlan,
+    ChildState,
+    ChildTimeouts,
+    child_environment,
+    python_command,
+)
 from tests.support.waiting import wait_until
 
 READY = """\
@@ -34,8 +40,7 @@ class Nursery:
 
     def child(self, script: str, timeouts: ChildTimeouts | None = None) -> Child:
         child = Child(
-            "worker-0",
-            [sys.executable, "-c", script],
+            ChildPlan("worker-0", [sys.executable, "-c", script], 0),
             timeouts or ChildTimeouts(),
             self.selector,
             lambda child: self.became_ready.append(child.name),
@@ -72,7 +77,7 @@ def test_a_child_is_ready_when_it_says_so(nursery: Nursery) -> None:
     assert child.state is ChildState.STARTING
     nursery.until(child, ChildState.READY)
     assert nursery.became_ready == ["worker-0"]
-    child.stop(time.monotonic(), StopProcess())
+    child.stop(time.monotonic())
     nursery.until(child, ChildState.ENDED)
 
 
@@ -139,7 +144,7 @@ def test_nonsense_on_the_link_is_not_taken_for_a_death(nursery: Nursery) -> None
 def test_a_child_that_is_still_starting_is_just_ended(nursery: Nursery) -> None:
     child = nursery.child("import signal; signal.pause()")
     child.start(time.monotonic())
-    child.stop(time.monotonic(), StopProcess())
+    child.stop(time.monotonic())
     nursery.until(child, ChildState.ENDED)
 
 

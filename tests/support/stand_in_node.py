@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from odradek.node import supervisor
-from odradek.node.child import ChildTimeouts
+from odradek.node.child import ChildPlan, ChildTimeouts
 from odradek.node.config import NodeConfig, load
 from odradek.node.config_sources import ConfigurationError
 from odradek.node.observability import (
@@ -24,7 +24,6 @@ from odradek.node.observability import (
     SupervisorLink,
     configure_logging,
 )
-from odradek.node.supervisor import ChildPlan
 
 
 def note(config: NodeConfig, event: str) -> None:
