@@ -5,6 +5,7 @@ secret are chosen once and stored in the folder, so that the same cluster starts
 """
 
 import secrets
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -161,20 +162,22 @@ class LocalCluster:
 
     def start(self) -> None:
         """Start all nodes at once: a majority has to be up. Raises BrokerFailure."""
-        with ThreadPoolExecutor(len(self.nodes)) as pool:
-            starting = [pool.submit(node.start) for node in self.nodes.values()]
-        failures = [str(error) for each in starting if (error := each.exception()) is not None]
+        failures = self._run(EmbeddedBroker.start)
         if failures:
             self.kill()
             raise BrokerFailure("\n".join(failures))
 
     def stop(self) -> None:
         """Shut all nodes down."""
-        with ThreadPoolExecutor(len(self.nodes)) as pool:
-            stopping = [pool.submit(node.stop) for node in self.nodes.values()]
-        failures = [str(error) for each in stopping if (error := each.exception()) is not None]
+        failures = self._run(EmbeddedBroker.stop)
         if failures:
             raise BrokerFailure("\n".join(failures))
+
+    def _run(self, action: Callable[[EmbeddedBroker], None]) -> list[str]:
+        """Do this for all nodes at once; the errors."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            running = [pool.submit(action, node) for node in self.nodes.values()]
+        return [str(error) for each in running if (error := each.exception()) is not None]
 
     def kill(self) -> None:
         """SIGKILL all nodes."""

@@ -10,7 +10,6 @@ decided, so that nothing is replayed twice. A change of the voters is an entry w
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from odradek.cluster.controller.commands import (
     AddRaftVoter,
@@ -40,14 +39,6 @@ DISK_FULL = "The disk of the active controller is full."
 _FREES_SPACE = (DeleteTopics, AlterConfigs, IncrementalAlterConfigs, BrokerHeartbeat)
 """May use the reserved disk space: deleting topics and shortening their retention frees space, and
 fencing must work on a full disk."""
-
-
-class ProposedCommand(NamedTuple):
-    """A reply, and the entry that must be committed before it is sent; 0: it may be sent at
-    once."""
-
-    reply: bytes
-    entry_index: int
 
 
 class NoDiskSpaceError(Exception):
@@ -98,16 +89,16 @@ class ActiveController:
             text = f"Node {self._node_id} does not know this command: {error}"
             return ForwardResponse(0, ErrorCode.UNSUPPORTED_VERSION, error_message=text), 0
         try:
-            proposed = self.decide(command, now_ms)
+            reply, index = self.decide(command, now_ms)
         except ApiError as error:
             return ForwardResponse(0, error.code, error_message=error.message), self.index
         except NoDiskSpaceError:
             return ForwardResponse(0, ErrorCode.KAFKA_STORAGE_ERROR, error_message=DISK_FULL), 0
-        index = proposed.entry_index
-        return ForwardResponse(0, ErrorCode.NONE, proposed.reply, offset=index), index
+        return ForwardResponse(0, ErrorCode.NONE, reply, offset=index), index
 
-    def decide(self, command: Command, now_ms: int) -> ProposedCommand:
-        """Decide a command and propose its records.
+    def decide(self, command: Command, now_ms: int) -> tuple[bytes, int]:
+        """Decide a command and propose its records: the reply, and the entry that must be committed
+        before it is sent; 0: it may be sent at once.
 
         Raises ApiError if it is refused, NoDiskSpaceError and NotProposedError; then nothing has
         happened.
@@ -116,7 +107,7 @@ class ActiveController:
             return self._change_voters(command)
         result = self.controller.handle(command, now_ms)
         self.propose(result.records, frees_space=isinstance(command, _FREES_SPACE))
-        return ProposedCommand(encode_reply(result.reply), self.index)
+        return encode_reply(result.reply), self.index
 
     def tick(self, now_ms: int) -> None:
         """Propose what is due: fencing, preferred leader elections."""
@@ -144,7 +135,7 @@ class ActiveController:
         self._replay(proposal, ())
         return None
 
-    def _change_voters(self, command: AddRaftVoter | RemoveRaftVoter) -> ProposedCommand:
+    def _change_voters(self, command: AddRaftVoter | RemoveRaftVoter) -> tuple[bytes, int]:
         change = membership_change(command, self._driver.node.configuration, self._headers)
         if self._must_transfer_leadership(change):
             raise NotProposedError("The leader transfers leadership before it loses its vote.")
@@ -155,8 +146,7 @@ class ActiveController:
                 raise reason
             raise NotProposedError(reason)
         is_waiting = isinstance(command, RemoveRaftVoter) or command.waits
-        reply = encode_reply(VotersReply(command.voter_id))
-        return ProposedCommand(reply, self.index if is_waiting else 0)
+        return encode_reply(VotersReply(command.voter_id)), self.index if is_waiting else 0
 
     def _must_transfer_leadership(self, change: MembershipChange) -> bool:
         """Whether the leader itself is to be removed and there is another voter. Begins the

@@ -36,7 +36,7 @@ RETRY_MS = 50
 """Between two attempts to propose a command."""
 
 Answer = Callable[[ForwardResponse], None]
-"""Sends the response to whoever submitted the command. Its request id means nothing."""
+"""Sends the response to the sender of the command. Its request id means nothing."""
 
 
 class _State(Enum):
@@ -54,8 +54,8 @@ class _PendingCommand:
     command: bytes
     deadline_ms: int
     answer: Answer
-    waits_for_processes: bool = True
-    is_peers: bool = False
+    waits_for_processes: bool
+    is_peers: bool
     state: _State = _State.QUEUED
     next_ms: int = 0
     entry_index: int = 0
@@ -106,29 +106,18 @@ class CommandForwarding:
             )
 
         self._add(
-            _PendingCommand(
-                key=self._new_key(),
-                command=message.command,
-                deadline_ms=message.deadline_ms,
-                answer=answer,
-            ),
-            now_ms,
+            message.command,
+            answer,
+            deadline_ms=message.deadline_ms,
+            now_ms=now_ms,
+            waits_for_processes=True,
         )
 
     def submit_internal(
         self, command: bytes, deadline_ms: int, answer: Answer, now_ms: int
     ) -> None:
         """A command of the controller process itself."""
-        self._add(
-            _PendingCommand(
-                key=self._new_key(),
-                command=command,
-                deadline_ms=deadline_ms,
-                answer=answer,
-                waits_for_processes=False,
-            ),
-            now_ms,
-        )
+        self._add(command, answer, deadline_ms=deadline_ms, now_ms=now_ms)
 
     def submit_forwarded(
         self, member: int, incarnation: int, message: ForwardRequest, now_ms: int
@@ -146,32 +135,36 @@ class CommandForwarding:
             self._of_peers.discard(origin)
             self._send(member, msgspec.structs.replace(response, request_id=message.request_id))
 
-        self._add(
-            _PendingCommand(
-                key=self._new_key(),
-                command=message.command,
-                deadline_ms=now_ms + message.timeout_ms,
-                answer=answer,
-                waits_for_processes=False,
-                is_peers=True,
-            ),
-            now_ms,
-        )
+        deadline_ms = now_ms + message.timeout_ms
+        self._add(message.command, answer, deadline_ms=deadline_ms, now_ms=now_ms, is_peers=True)
 
-    def _add(self, pending: _PendingCommand, now_ms: int) -> None:
-        self._pending[pending.key] = pending
-        self._route(pending, now_ms)
-
-    def _new_key(self) -> int:
+    def _add(
+        self,
+        command: bytes,
+        answer: Answer,
+        *,
+        deadline_ms: int,
+        now_ms: int,
+        waits_for_processes: bool = False,
+        is_peers: bool = False,
+    ) -> None:
         self._next_key += 1
-        return self._next_key
+        pending = self._pending[self._next_key] = _PendingCommand(
+            key=self._next_key,
+            command=command,
+            deadline_ms=deadline_ms,
+            answer=answer,
+            waits_for_processes=waits_for_processes,
+            is_peers=is_peers,
+        )
+        self._route(pending, now_ms)
 
     def _route(self, pending: _PendingCommand, now_ms: int) -> None:
         """Propose the command, forward it, or keep it queued."""
         if self._active is not None:
             self._propose(pending, self._active, now_ms)
         elif pending.is_peers:
-            # The peer learns itself who leads. Forwarded from here, the command would run twice.
+            # The peer finds the leader by itself. Forwarded from here, the command could run twice.
             self._finish(pending, ForwardResponse(0, ErrorCode.NOT_CONTROLLER))
         elif self._leader_id is not None and self._leader_id != self._own_id:
             pending.state = _State.FORWARDED

@@ -11,7 +11,7 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.records import decode_records, encode_records
 from odradek.cluster.metadata.snapshot import image_records
 from odradek.cluster.raft.messages import Entry
-from odradek.node.controller.metadata_publisher import MetadataPublisher
+from odradek.node.controller.metadata_publisher import MetadataPublisher, snapshot_of
 from odradek.node.controller.quorum_leadership import QuorumLeadership
 from odradek.node.controller.raft_driver import RaftDriver
 
@@ -55,7 +55,7 @@ class MetadataLoader:
         self.image = image_of_snapshot(content, index)
         self._snapshot_index = index
         self._leadership.on_configuration()
-        self._publisher.replace(self.image)
+        self._publisher.broadcast(snapshot_of(self.image))
 
     def snapshot_if_due(self) -> None:
         """Replace the log by a snapshot if it is long enough and the disk idle."""

@@ -6,7 +6,7 @@ the voters) are published as empty ones, so that an image's offset is the same i
 """
 
 import logging
-from collections.abc import Container, Iterable, Sequence, Set
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import zmq
@@ -19,7 +19,6 @@ from odradek.node.bus.endpoint import bind_endpoint, encode
 from odradek.node.bus.messages import (
     FromController,
     LivenessCheck,
-    LivenessReply,
     MetadataApplied,
     MetadataRecords,
     MetadataSnapshot,
@@ -64,7 +63,7 @@ class MetadataPublisher:
         self.is_serving = False
         self._driver = driver
         self._sets_back = sets_back
-        self._liveness = liveness
+        self.liveness = liveness
         self._subscribers: dict[bytes, _Subscriber] = {}
         self._early: dict[bytes, SubscribeMetadata] = {}
 
@@ -73,15 +72,10 @@ class MetadataPublisher:
         """The processes that subscribe now."""
         return {subscriber.name for subscriber in self._subscribers.values()}
 
-    @property
-    def unresponsive(self) -> Set[str]:
-        """The processes that do not respond."""
-        return self._liveness.unresponsive
-
     def applied_offset(self, image: MetadataImage) -> int:
         """The offset that all processes have applied. Unresponsive ones do not count: a node that
         has one is fenced and leads nothing."""
-        unresponsive = self._liveness.unresponsive
+        unresponsive = self.liveness.unresponsive
         return min(
             (each.offset for each in self._subscribers.values() if each.name not in unresponsive),
             default=image.offset,
@@ -89,20 +83,16 @@ class MetadataPublisher:
 
     def tick(self, now_ms: int) -> None:
         """Send liveness checks if they are due; none before `is_serving`."""
-        if self.is_serving and self._liveness.check(now_ms):
+        if self.is_serving and self.liveness.check(now_ms):
             self.broadcast(LivenessCheck())
 
     def next_deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        return self._liveness.next_deadline_ms() if self.is_serving else None
-
-    def on_liveness_reply(self, message: LivenessReply) -> None:
-        """A process has responded to a liveness check."""
-        self._liveness.on_response(message.process)
+        return self.liveness.next_deadline_ms() if self.is_serving else None
 
     def subscribe(self, identity: bytes, message: SubscribeMetadata, image: MetadataImage) -> None:
         """A process has (re)connected: send it what it lacks."""
-        self._liveness.on_response(message.process)
+        self.liveness.on_response(message.process)
         if message.cluster_id and image.cluster_id and message.cluster_id != image.cluster_id:
             log.error(
                 "%s has metadata of cluster %s, but this is cluster %s: rejected",
@@ -146,18 +136,10 @@ class MetadataPublisher:
             if subscriber.name in names:
                 del self._subscribers[identity]
 
-    def set_expected(self, names: Iterable[str]) -> None:
-        """Send liveness checks to these processes from now on."""
-        self._liveness.set_expected(names)
-
     def publish(self, entries: Sequence[Entry]) -> None:
         """Send committed entries to every process."""
         if entries and self._subscribers:
             self.broadcast(_records(entries))
-
-    def replace(self, image: MetadataImage) -> None:
-        """Send the whole image to every process: the log starts from a snapshot."""
-        self.broadcast(snapshot_of(image))
 
     def broadcast(self, message: FromController) -> None:
         """Send a message to every process."""

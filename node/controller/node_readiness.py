@@ -54,7 +54,7 @@ class NodeReadiness:
         self._is_complete |= self._expected <= publisher.names
         publisher.tick(now_ms)
         applied = publisher.applied_offset(image)
-        is_complete = self._is_complete and not publisher.unresponsive
+        is_complete = self._is_complete and not publisher.liveness.unresponsive
         lifecycle.tick(now_ms, offset=applied, is_complete=is_complete)
         offset = lifecycle.shutdown_offset
         if offset is not None and applied >= offset and not self._has_released:
@@ -90,7 +90,7 @@ class NodeReadiness:
             self._publisher.forget({f"worker-{n}" for n in range(count, self._worker_count)})
             self._worker_count = count
             if config.is_clustered:
-                self._publisher.set_expected(node_processes(config, count))
+                self._publisher.liveness.set_expected(node_processes(config, count))
             self._lifecycle.resize_workers(count)
             self._supervisor.send(ResizeWorkers(count))
 

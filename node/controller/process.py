@@ -241,7 +241,7 @@ class ControllerProcess:
                 elif type(message) is SubscribeMetadata:
                     self._publisher.subscribe(identity, message, self._loader.image)
                 elif type(message) is LivenessReply:
-                    self._publisher.on_liveness_reply(message)
+                    self._publisher.liveness.on_response(message.process)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
         self._peer_dispatch.dispatch(self._loader.image.brokers, now_ms)

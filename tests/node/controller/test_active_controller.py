@@ -64,8 +64,7 @@ class Active:
         """The topic's error code."""
         topic_id = name.encode().ljust(16, b"-")
         command = CreateTopics((NewTopic(name, topic_id, 1, 1),))
-        decided = self.decisions.decide(command, NOW_MS)
-        reply = decode_reply(decided.reply)
+        reply = decode_reply(self.decisions.decide(command, NOW_MS)[0])
         assert isinstance(reply, TopicsReply)
         return reply.results[0].error_code
 
@@ -131,11 +130,10 @@ def test_a_change_of_who_votes_is_an_entry_between_others(harness: RaftHarness) 
     harness.start(joined)
     harness.elapse(1_000)
     active.create("before")
-    decided = active.decisions.decide(add(7), NOW_MS)
+    reply, entry_index = active.decisions.decide(add(7), NOW_MS)
     active.create("after")
-    assert decided.entry_index == active.decisions.index - 1
-    reply = decode_reply(decided.reply)
-    assert isinstance(reply, VotersReply)
+    assert entry_index == active.decisions.index - 1
+    assert isinstance(decode_reply(reply), VotersReply)
     harness.settle()
     assert joined in active.leader.driver.node.configuration.voter_ids
     assert active.leader.applied[-1].index == active.decisions.index
@@ -145,8 +143,8 @@ def test_who_need_not_wait_for_a_vote_is_answered_at_once(harness: RaftHarness) 
     active = Active(harness)
     harness.start(member_id(7, FOLDER))
     harness.elapse(1_000)
-    decided = active.decisions.decide(add(7, waits=False), NOW_MS)
-    assert decided.entry_index == 0
+    _, entry_index = active.decisions.decide(add(7, waits=False), NOW_MS)
+    assert entry_index == 0
 
 
 def test_a_step_waits_for_the_one_before_and_nobody_votes_who_is_not_near(

@@ -15,14 +15,13 @@ from odradek.node.bus.endpoint import DealerLink, drain, drain_with_identity, en
 from odradek.node.bus.messages import (
     FromController,
     LivenessCheck,
-    LivenessReply,
     MetadataApplied,
     MetadataRecords,
     MetadataSnapshot,
     SubscribeMetadata,
 )
 from odradek.node.bus.metadata_feed import apply_metadata
-from odradek.node.controller.metadata_publisher import MetadataPublisher
+from odradek.node.controller.metadata_publisher import MetadataPublisher, snapshot_of
 from odradek.node.controller.process_liveness import ProcessLiveness
 from tests.support.metadata_history import have_same_content
 from tests.support.raft_harness import RaftHarness
@@ -165,14 +164,14 @@ def test_who_does_not_answer_is_silent_and_holds_nobody_up(node: Node) -> None:
     router = node.follower("router-0", 2)
     node.publisher.tick(10_000)
     assert node.hears(router, lambda heard: LivenessCheck() in heard)
-    node.publisher.on_liveness_reply(LivenessReply("router-0"))
+    node.publisher.liveness.on_response("router-0")
     for now_ms in range(10_500, 11_100, 500):
         node.publisher.tick(now_ms)
-        node.publisher.on_liveness_reply(LivenessReply("router-0"))
-    assert node.publisher.unresponsive == {"worker-0"}
+        node.publisher.liveness.on_response("router-0")
+    assert node.publisher.liveness.unresponsive == {"worker-0"}
     assert node.publisher.applied_offset(node.image) == 2
     node.follower("worker-0", 1)
-    assert node.publisher.unresponsive == set(), "it has greeted again"
+    assert node.publisher.liveness.unresponsive == set(), "it has greeted again"
     assert node.publisher.applied_offset(node.image) == 1
 
 
@@ -183,7 +182,7 @@ def test_a_process_that_is_away_is_not_waited_for(node: Node) -> None:
     link.close()
 
     def is_forgotten() -> bool:
-        node.publisher.replace(node.image)
+        node.publisher.broadcast(snapshot_of(node.image))
         return not node.publisher.names
 
     wait_until(is_forgotten, what="it is forgotten")
