@@ -16,8 +16,9 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from odradek.cluster.controller.commands import CreateTopics, NewTopic
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
@@ -35,7 +36,7 @@ from odradek.node.router.shards.coordinator_type import (
     S,
     ShardMembers,
 )
-from odradek.node.router.shards.shard_host import Runtime, ShardHost
+from odradek.node.router.shards.shard_host import ShardHost
 from odradek.node.router.shards.shard_log import StoreShardLog
 from odradek.node.router.worker_client import WorkerClient
 from odradek.protocol.errors import ApiError, ErrorCode
@@ -53,22 +54,14 @@ connection, such as fetches, are served meanwhile."""
 class ShardCaller(Protocol):
     """What a shard gets to know about the caller. RequestContext has these attributes."""
 
-    @property
-    def api_version(self) -> int: ...
-
-    @property
-    def client_id(self) -> str | None: ...
-
-    @property
-    def client_host(self) -> str: ...
-
-    @property
-    def connection_id(self) -> int: ...
+    api_version: int
+    client_id: str | None
+    client_host: str
+    connection_id: int
 
 
-class _InternalCaller(NamedTuple):
-    """The caller of requests that no client has sent."""
-
+@dataclass(slots=True)
+class _InternalCaller:
     api_version: int = 0
     client_id: str | None = None
     client_host: str = ""
@@ -76,6 +69,7 @@ class _InternalCaller(NamedTuple):
 
 
 INTERNAL_CALLER: Final = _InternalCaller()
+"""The caller of requests that no client has sent."""
 
 
 class CoordinatorService(Generic[S]):
@@ -96,6 +90,7 @@ class CoordinatorService(Generic[S]):
         self._worker_client = worker_client
         self._loop = loop
         self._type = coordinator_type
+        self._members = coordinator_type.members
         self._clock_offset_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._hosts: dict[int, ShardHost] = {}
         self._pending: dict[int, Reply[Any]] = {}
@@ -103,7 +98,7 @@ class CoordinatorService(Generic[S]):
         self._topic_id = ZERO_UUID
         self._creation: asyncio.Future[None] | None = None
         coordinator_type.configure(metadata.broker_settings(), metadata.image)
-        self._sweep = loop.call_later(self._sweep_s(), self._sweep_deleted_topics)
+        self._schedule_sweep()
         # The cache may have an image already.
         self._update_hosted_shards(self._topic())
 
@@ -127,7 +122,7 @@ class CoordinatorService(Generic[S]):
         After the first one that a shard has answered since it was loaded, the shard gets the
         metadata updates that it may have missed.
         """
-        members = self._type.members
+        members = self._members
         assert members is not None, "only shards of groups have members"
         if members.is_membership_change(request):
             members.update_member_counts(self.shards())
@@ -158,6 +153,8 @@ class CoordinatorService(Generic[S]):
             return reply
         self._next_id = request_id = self._next_id + 1
         self._pending[request_id] = reply
+        members = self._members
+        is_new_id_needed = members is not None and members.is_new_id_needed(request)
         host.execute(
             Command(
                 request=request,
@@ -166,7 +163,7 @@ class CoordinatorService(Generic[S]):
                 client_id=caller.client_id or "",
                 client_host="/" + caller.client_host,
                 connection_id=caller.connection_id,
-                fresh_id=str(uuid.uuid4()) if self._type.is_new_id_needed(request) else "",
+                fresh_id=str(uuid.uuid4()) if is_new_id_needed else "",
             )
         )
         return reply
@@ -219,8 +216,8 @@ class CoordinatorService(Generic[S]):
         is_update_due = coordinator_type.apply_image(old, new)
         for host in self._hosts.values() if is_update_due else ():
             coordinator_type.update(self._shard_of(host))
-            if host.is_active and coordinator_type.members is not None:
-                update = coordinator_type.members.metadata_update(self._shard_of(host))
+            if host.is_active and self._members is not None:
+                update = self._members.metadata_update(self._shard_of(host))
                 host.execute(Command(request=update))
         if old.topics_by_id is not new.topics_by_id:
             topic = new.topics_by_name.get(coordinator_type.topic_name)
@@ -264,7 +261,7 @@ class CoordinatorService(Generic[S]):
                 name=f"{self._type.topic_name}-{shard}",
                 leader_epoch=leader_epoch,
                 shard_log=StoreShardLog(self._logs, self._worker_client, topic_id, shard),
-                new_runtime=self._new_runtime,
+                new_runtime=lambda: ShardRuntime(self._type.new_shard()),
                 loop=self._loop,
                 now_ms=self.now_ms,
                 deliver=self._deliver,
@@ -277,12 +274,6 @@ class CoordinatorService(Generic[S]):
         for shard in shards:
             self._hosts.pop(shard).close()
 
-    def _new_runtime(self) -> Runtime:
-        return ShardRuntime(self._type.new_shard())
-
-    def _run_effect(self, shard: int, instruction: object) -> None:
-        self._type.run_effect(instruction, self._effect_context(shard))
-
     def _deliver(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
             reply = self._pending.pop(answer.request_id, None)
@@ -293,7 +284,7 @@ class CoordinatorService(Generic[S]):
             else:
                 reply.resolve(answer.response)
 
-    def _effect_context(self, shard: int) -> EffectContext:
+    def _run_effect(self, shard: int, instruction: object) -> None:
         host = self._hosts[shard]
         runtime = host.runtime
 
@@ -303,12 +294,9 @@ class CoordinatorService(Generic[S]):
                 ShardState.CLOSED,
             )
 
-        return EffectContext(
-            host.leader_epoch,
-            is_current,
-            partial(self.call_shard, shard),
-            shard,
-        )
+        call_shard = partial(self.call_shard, shard)
+        context = EffectContext(host.leader_epoch, is_current, call_shard, shard)
+        self._type.run_effect(instruction, context)
 
     async def _create_topic(self) -> None:
         settings = self._metadata.broker_settings()
@@ -337,15 +325,16 @@ class CoordinatorService(Generic[S]):
             code = ErrorCode(result.error_code)
             log.warning("%s could not be created: %s", name, result.error_message or code.name)
 
-    def _sweep_s(self) -> float:
-        return self._type.sweep_interval_ms() / 1000
+    def _schedule_sweep(self) -> None:
+        interval_s = self._type.sweep_interval_ms / 1000
+        self._sweep = self._loop.call_later(interval_s, self._sweep_deleted_topics)
 
     def _sweep_deleted_topics(self) -> None:
-        """Tell shards about deleted topics that they have missed while they moved or loaded.
+        """Report the deletions of topics that shards have missed while they moved or loaded.
 
         Not right after loading: an image that is behind lacks topics that do exist.
         """
-        self._sweep = self._loop.call_later(self._sweep_s(), self._sweep_deleted_topics)
+        self._schedule_sweep()
         for host in self._hosts.values():
             if host.is_active:
                 request = self._type.missed_topic_deletions(

@@ -44,7 +44,7 @@ class EffectContext(NamedTuple):
         self, result: Request[object], pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         """Call the shard with the effect's result until it has recorded it, or is hosted here no
-        longer: its next host asks for the effect again. `pause` waits for so many seconds."""
+        longer: its next host runs the effect again. `pause` waits for so many seconds."""
         pauses = exponential_backoff(REPORT_RETRY_S_MIN, REPORT_RETRY_S_MAX)
         while self.is_current():
             try:
@@ -68,6 +68,8 @@ class CoordinatorType(Protocol[S, E_contra]):
     """See the module's docstring. `configure` is called first, and with every change."""
 
     topic_name: str
+    sweep_interval_ms: int
+    """How often `missed_topic_deletions` is called."""
 
     @property
     def members(self) -> "ShardMembers[S] | None":
@@ -91,21 +93,18 @@ class CoordinatorType(Protocol[S, E_contra]):
     def topics_deleted(self, topics: tuple[tuple[str, Uuid], ...]) -> Request[None] | None:
         """The request that shards get when topics (name, id) were deleted, if any."""
 
-    def sweep_interval_ms(self) -> int:
-        """How often to call `missed_topic_deletions`."""
-
     def missed_topic_deletions(self, shard: S, image: MetadataImage) -> Request[None] | None:
         """The request about deleted topics that a shard still keeps something of, if any."""
 
     def run_effect(self, effect: E_contra, context: EffectContext) -> None:
         """Run an effect of a shard (Effect.instruction)."""
 
-    def is_new_id_needed(self, request: object) -> bool:
-        """Whether the shard may have to assign a member id."""
-
 
 class ShardMembers(Protocol[S_contra]):
     """The part of a CoordinatorType that concerns members and the topics they read."""
+
+    def is_new_id_needed(self, request: object) -> bool:
+        """Whether the shard may have to assign a member id."""
 
     def metadata_update(self, shard: S_contra) -> Request[None]:
         """The request with what the newest image has changed, for an active shard."""
@@ -120,4 +119,4 @@ class ShardMembers(Protocol[S_contra]):
         """Whether the number of members may change with the request."""
 
     def update_member_counts(self, shards: Sequence[S_contra]) -> None:
-        """Tell each of the shards how many members they have together."""
+        """Set in each of the shards how many members they have together."""

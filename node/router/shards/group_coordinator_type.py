@@ -50,6 +50,7 @@ class GroupCoordinatorType:
     def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
         """See CoordinatorType."""
         self._settings = group_settings(settings, image.configs)
+        self.sweep_interval_ms = self._settings.retention_check_interval_ms
         if not self._image.offset:
             self.apply_image(self._image, image)
 
@@ -138,10 +139,6 @@ class GroupCoordinatorType:
     def topics_deleted(self, topics: tuple[tuple[str, Uuid], ...]) -> DropTopicOffsets:
         """Their offsets are deleted."""
         return DropTopicOffsets(topics)
-
-    def sweep_interval_ms(self) -> int:
-        """See CoordinatorType."""
-        return self._settings.retention_check_interval_ms
 
     def missed_topic_deletions(
         self, shard: GroupShard, image: MetadataImage

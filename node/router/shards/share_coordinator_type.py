@@ -39,6 +39,7 @@ class ShareCoordinatorType:
 
     topic_name = SHARE_GROUP_STATE
     members = None
+    sweep_interval_ms = SWEEP_MS_MAX
 
     def __init__(self, metadata: MetadataCache, logs: Logs, worker_client: WorkerClient) -> None:
         self._metadata = metadata
@@ -80,10 +81,6 @@ class ShareCoordinatorType:
         """The states of their partitions are deleted."""
         return ForgetTopicStates(frozenset(topic_id for _, topic_id in topics))
 
-    def sweep_interval_ms(self) -> int:
-        """See CoordinatorType."""
-        return SWEEP_MS_MAX
-
     def missed_topic_deletions(
         self, shard: ShareStateShard, image: MetadataImage
     ) -> ForgetTopicStates | None:
@@ -124,10 +121,6 @@ class ShareCoordinatorType:
     def _open_log(self, shard: int) -> LocatedLog | None:
         topic = self._metadata.image.topics_by_name.get(self.topic_name)
         return self._logs.open(topic.topic_id, shard) if topic is not None else None
-
-    def is_new_id_needed(self, _request: object) -> bool:
-        """Never: there are no members."""
-        return False
 
     def apply_image(self, old: MetadataImage, new: MetadataImage) -> bool:
         """Shards refuse partitions that do not exist."""

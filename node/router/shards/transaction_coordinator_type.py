@@ -26,6 +26,7 @@ class TransactionCoordinatorType:
 
     topic_name = TRANSACTION_STATE
     members = None
+    sweep_interval_ms = SWEEP_MS_MAX
 
     def __init__(self, write_markers: Callable[[WriteMarkers, EffectContext], None]) -> None:
         self.run_effect = write_markers
@@ -59,16 +60,8 @@ class TransactionCoordinatorType:
     def topics_deleted(self, _topics: tuple[tuple[str, Uuid], ...]) -> None:
         """Markers for deleted partitions count as written; nothing else depends on topics."""
 
-    def sweep_interval_ms(self) -> int:
-        """See CoordinatorType."""
-        return SWEEP_MS_MAX
-
     def missed_topic_deletions(self, _shard: TransactionShard, _image: MetadataImage) -> None:
         """See `topics_deleted`."""
-
-    def is_new_id_needed(self, _request: object) -> bool:
-        """Never: clients choose their transactional ids."""
-        return False
 
     def apply_image(self, _old: MetadataImage, _new: MetadataImage) -> bool:
         """`configure` takes over all that matters."""
