@@ -163,8 +163,7 @@ class Dispatcher:
             request = decode_request(header.api_key, header.api_version, frame, header.body_offset)
         except ProtocolError as error:
             log.warning("Closing %s:%d: %s", client.client_host, client.client_port, error)
-            client.close()
-            slot.complete(None)
+            _close(slot)
             return
         self.request_counts[header.api_key] += 1
         context = RequestContext(
@@ -200,8 +199,7 @@ class Dispatcher:
         if error is not None:
             response = self._response_to_error(api, context, error)
             if response is None:
-                slot.connection.close()
-                slot.complete(None)
+                _close(slot)
                 return
         if response is None:
             slot.complete(None)
@@ -212,8 +210,7 @@ class Dispatcher:
         except ProtocolError:
             # Not raised: the caller has other replies to deliver.
             log.exception("%s v%d: the response cannot be encoded", api.name, version)
-            slot.connection.close()
-            slot.complete(None)
+            _close(slot)
             return
         header = encode_response_header(api.key, version, context.correlation_id)
         slot.complete([header, *body], context.holds or None)
@@ -258,8 +255,13 @@ class Dispatcher:
             header.api_key,
             header.api_version,
         )
-        client.close()
-        slot.complete(None)
+        _close(slot)
+
+
+def _close(slot: Slot) -> None:
+    """Close the connection without a response."""
+    slot.connection.close()
+    slot.complete(None)
 
 
 def error_response(api: Api, version: int, error: ApiError) -> Any | None:  # noqa: ANN401 - the API's response class

@@ -24,9 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from odradek.node.bus.reply import Reply
-
-Place = tuple[int, int]
-"""A partition in the stores: (store, store-local number)."""
+from odradek.node.router.logs import StoreLocation
 
 TICK_S = 0.01
 """The resolution of deadlines: fetches that expire within a tick are answered together."""
@@ -40,7 +38,7 @@ class ExclusiveWatch(NamedTuple):
     """Records for which fetches compete: those of one share group in one partition."""
 
     key: Hashable
-    place: Place
+    location: StoreLocation
     has_records: Callable[[], bool]
     """Whether there may be records for the next fetch. Cheap, and never False if there are."""
 
@@ -51,7 +49,7 @@ class _DelayedFetch:
 
     key: int
     owner: int
-    places: tuple[Place, ...]
+    locations: tuple[StoreLocation, ...]
     exclusive_watches: tuple[ExclusiveWatch, ...]
     tick: int
     reply: Reply[bool] = field(default_factory=Reply)
@@ -84,9 +82,9 @@ class FetchPurgatory:
         self._loop = loop
         self._set_watch = set_watch
         self._parked: dict[int, _DelayedFetch] = {}
-        self._by_place: dict[Place, dict[int, _DelayedFetch]] = {}
+        self._by_location: dict[StoreLocation, dict[int, _DelayedFetch]] = {}
         self._queues: dict[Hashable, _WaitQueue] = {}
-        self._exclusive_keys: dict[Place, dict[Hashable, None]] = {}
+        self._exclusive_keys: dict[StoreLocation, dict[Hashable, None]] = {}
         self._by_owner: dict[int, dict[int, _DelayedFetch]] = {}
         self._by_tick: dict[int, dict[int, _DelayedFetch]] = {}
         self._ticks: list[int] = []
@@ -102,15 +100,15 @@ class FetchPurgatory:
 
     def park(
         self,
-        places: Iterable[Place],
+        locations: Iterable[StoreLocation],
         timeout_ms: int,
         has_advanced: Callable[[], bool],
         *,
         owner: int = 0,
         exclusive_watches: Iterable[ExclusiveWatch] = (),
     ) -> Reply[bool]:
-        """Wait. True when one of `places` may have advanced, or it is this fetch's turn in one of
-        `exclusive_watches`; False after `timeout_ms`.
+        """Wait. True when one of `locations` may have advanced, or it is this fetch's turn in one
+        of `exclusive_watches`; False after `timeout_ms`.
 
         `has_advanced` is called once after the watch flags are set: it sees an append that came
         after the caller's read, and the worker's notice reports later ones. `owner` is the
@@ -118,16 +116,16 @@ class FetchPurgatory:
         """
         tick = int((self._loop.time() + timeout_ms / 1000) / TICK_S) + 1
         parked = _DelayedFetch(
-            next(self._sequence), owner, tuple(places), tuple(exclusive_watches), tick
+            next(self._sequence), owner, tuple(locations), tuple(exclusive_watches), tick
         )
         if self._is_ending:
             parked.reply.resolve(False)
             return parked.reply
-        for place in parked.places:
-            self._watch(place)[parked.key] = parked
+        for location in parked.locations:
+            self._watch(location)[parked.key] = parked
         for watch in parked.exclusive_watches:
-            self._watch(watch.place)
-            self._exclusive_keys.setdefault(watch.place, {})[watch.key] = None
+            self._watch(watch.location)
+            self._exclusive_keys.setdefault(watch.location, {})[watch.key] = None
             queue = self._queues.get(watch.key)
             if queue is None:
                 queue = self._queues[watch.key] = _WaitQueue()
@@ -151,12 +149,12 @@ class FetchPurgatory:
         """Wake the fetches that wait for these partitions. The worker has cleared the watch flag; a
         new wait sets it again."""
         for number in numbers:
-            place = (store, number)
-            waiting = self._by_place.pop(place, None)
-            exclusive_watches = self._exclusive_keys.get(place)
+            location = (store, number)
+            waiting = self._by_location.pop(location, None)
+            exclusive_watches = self._exclusive_keys.get(location)
             if exclusive_watches:
                 # Before a fetch is woken: those that are not woken keep waiting.
-                self._watch(place)
+                self._watch(location)
             for parked in list(waiting.values()) if waiting else ():
                 self._end(parked, True)
             for key in list(exclusive_watches) if exclusive_watches else ():
@@ -188,12 +186,12 @@ class FetchPurgatory:
         for parked in list(self._parked.values()):
             self._end(parked, False)
 
-    def _watch(self, place: Place) -> dict[int, _DelayedFetch]:
+    def _watch(self, location: StoreLocation) -> dict[int, _DelayedFetch]:
         """The fetches that wait for a partition, whose watch flag is set."""
-        waiting = self._by_place.get(place)
+        waiting = self._by_location.get(location)
         if waiting is None:
-            waiting = self._by_place[place] = {}
-            self._set_watch(*place)
+            waiting = self._by_location[location] = {}
+            self._set_watch(*location)
         return waiting
 
     def _wake_in_order(self, queue: _WaitQueue) -> None:
@@ -209,8 +207,8 @@ class FetchPurgatory:
     def _end(self, parked: _DelayedFetch, value: bool) -> None:
         if self._parked.pop(parked.key, None) is None:
             return
-        for place in parked.places:
-            waiting = self._by_place.get(place)
+        for location in parked.locations:
+            waiting = self._by_location.get(location)
             if waiting is not None:
                 # An empty entry stays until the next notice: the watch flag is still set.
                 waiting.pop(parked.key, None)
@@ -231,11 +229,11 @@ class FetchPurgatory:
             if queue.waiting:
                 return
             del self._queues[watch.key]
-        exclusive_watches = self._exclusive_keys.get(watch.place)
+        exclusive_watches = self._exclusive_keys.get(watch.location)
         if exclusive_watches is not None:
             exclusive_watches.pop(watch.key, None)
             if not exclusive_watches:
-                del self._exclusive_keys[watch.place]
+                del self._exclusive_keys[watch.location]
 
     def _schedule(self, tick: int) -> None:
         if self._timer is not None:

@@ -131,8 +131,7 @@ class HostedPartitions:
 
     def _take(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         """Create the new partitions of these topics, and update the others."""
-        new: dict[int, list[NewPartition]] = {}
-        states: dict[int, list[tuple[AppendAdmission, ReplicatedPartition]]] = {}
+        by_store: dict[int, list[tuple[NewPartition, AppendAdmission, ReplicatedPartition]]] = {}
         broker = broker_settings(image, self._node_id, self._static_configs)
         for topic in topics:
             settings = topic_settings(image, self._node_id, self._static_configs, topic.name)
@@ -142,15 +141,8 @@ class HostedPartitions:
                 if index not in self.stores or self._node_id not in state.replicas:
                     continue
                 role = ReplicaRole.LEADER if state.leader == self._node_id else ReplicaRole.FOLLOWER
-                new.setdefault(index, []).append(
-                    NewPartition(
-                        topic.topic_id,
-                        topic.name,
-                        partition,
-                        state.leader_epoch,
-                        log_settings,
-                        role,
-                    )
+                new = NewPartition(
+                    topic.topic_id, topic.name, partition, state.leader_epoch, log_settings, role
                 )
                 replicated = ReplicatedPartition(
                     topic.topic_id,
@@ -165,11 +157,11 @@ class HostedPartitions:
                     ),
                 )
                 admission = self._admission_of(state, settings)
-                states.setdefault(index, []).append((admission, replicated))
-        for index, partitions in new.items():
+                by_store.setdefault(index, []).append((new, admission, replicated))
+        for index, partitions in by_store.items():
             store = self.stores[index]
-            numbers = store.create_partitions(partitions)
-            for number, (admission, replicated) in zip(numbers, states[index], strict=True):
+            numbers = store.create_partitions([new for new, _, _ in partitions])
+            for number, (_, admission, replicated) in zip(numbers, partitions, strict=True):
                 self._admissions[(index, number)] = admission
                 self._replicate(store, (index, number), replicated)
 
