@@ -1,10 +1,9 @@
-"""The last events of groups of the newer types, read off the records that transitions write.
+"""The last events of groups of the newer types, derived from the records that transitions write.
 
-Such a group stands wholly in its records, so that what happens to it shows in them: a member that
-is stored for the first time has joined, an assignment that lacks what it had is a demand to give
-something up. So no transition reports events. They are in memory only, like those of classic
-groups: events before the coordinator moved here are not known. Called by `modern.group_type` before
-the records are replayed; read by `administration.explanation`.
+All changes of such a group are records: a member that is stored for the first time has joined, a
+state UNREVOKED is the start of a revocation. So transitions do not report events. Events are in
+memory only, as in classic groups: those before the coordinator moved here are not known. Called by
+`modern.group_type` before the records are replayed; read by `administration.explanation`.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from odradek.coordinator.outcome import Command
 
 
 def heartbeat_reason(command: Command, member_epoch: int) -> str:
-    """Why a heartbeat writes something."""
+    """The reason of the events that a heartbeat causes."""
     if member_epoch == 0:
         return f"{command.client_id or 'a client'} at {command.client_host} joined"
     if member_epoch < 0:
@@ -35,17 +34,17 @@ def heartbeat_reason(command: Command, member_epoch: int) -> str:
 
 
 class RebalanceTimings:
-    """How long members took in the last rebalance, and since when some take."""
+    """How long members took in the last rebalance, and since when they have been revoking."""
 
     __slots__ = ("revoked_ms", "revoking_since_ms", "settled_ms", "started_ms")
 
     def __init__(self, started_ms: int = -1) -> None:
         self.started_ms = started_ms
-        """When the group's epoch last went up."""
+        """When the group's epoch last increased."""
         self.revoking_since_ms: dict[str, int] = {}
-        """Since when members have been asked to give something up, as absolute times."""
+        """When members started to revoke, as absolute times."""
         self.revoked_ms: dict[str, int] = {}
-        """How long members took to give it up."""
+        """How long members took to revoke."""
         self.settled_ms: dict[str, int] = {}
         """The time from the start of the epoch until members reached their targets."""
 
@@ -56,7 +55,7 @@ class RebalanceTimings:
         self.settled_ms.clear()
 
     def forget(self, member_id: str) -> None:
-        """The member has gone."""
+        """The member has left."""
         for times in (self.revoking_since_ms, self.revoked_ms, self.settled_ms):
             times.pop(member_id, None)
 
@@ -79,16 +78,16 @@ class EventHistory:
         return () if buffer is None else buffer.newest()
 
     def timings(self, group_id: str) -> RebalanceTimings:
-        """How long what takes; not to be changed."""
+        """The timings of the last rebalance; not to be changed."""
         return self._timings.get(group_id, _NONE)
 
     def forget(self, group_id: str) -> None:
-        """The group is no more."""
+        """The group has been deleted."""
         self._buffers.pop(group_id, None)
         self._timings.pop(group_id, None)
 
     def add(self, group_id: str, at_ms: int, kind: EventKind, reason: str) -> None:
-        """Something has happened that does not show in the group's own records."""
+        """Add an event that is not in the group's own records."""
         self._buffers.setdefault(group_id, EventBuffer()).add(at_ms, kind, "", reason)
 
     def add_loaded(self, group: AnyGroup, now_ms: int) -> None:
@@ -105,8 +104,8 @@ class EventHistory:
         *,
         is_expired: bool = False,
     ) -> None:
-        """These records are about to change the group, for that reason. `is_expired`: members that
-        they remove have let a timeout pass."""
+        """Add the events of records that will be replayed next. `is_expired`: the members that they
+        remove have exceeded a timeout."""
         group_id = group.group_id
         buffer = self._buffers.get(group_id)
         if buffer is None:

@@ -1,9 +1,9 @@
-"""A group of any newer type (KIP-848 and its descendants), as its records make it.
+"""A group of one of the newer types (KIP-848 and later), as its records define it.
 
-Everything is in the log and therefore in tables that can go back to the committed state. What
-follows from it (the holder of an instance id, the number of members that have reached an epoch) is
-kept in tables beside them, changed by the same records: a heartbeat looks things up and never
-iterates over members. Only `replay` changes a group. Subclassed by `consumer`, `share`, `streams`.
+All state is stored in the log, so it is in tables that can be reverted to the committed state.
+Derived state (the holder of an instance id, the number of members that have reached an epoch) is in
+tables that the same records change: a heartbeat looks it up and never iterates over members. Only
+`replay` changes a group. Subclassed by `consumer`, `share` and `streams`.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class ModernGroupState(StrEnum):
 
 
 class GroupMember(Protocol):
-    """What every type of group knows of a member."""
+    """The fields that the members of all types have."""
 
     @property
     def instance_id(self) -> str | None:
@@ -59,7 +59,7 @@ class GroupMember(Protocol):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long it may take to give something up."""
+        """How long the member may take to revoke partitions or tasks."""
 
 
 ModernGroupSettings: TypeAlias = ConsumerGroupSettings | ShareGroupSettings | StreamsGroupSettings
@@ -121,7 +121,7 @@ class ModernGroup(Generic[M, T, C, E]):
     """Before anything is stored."""
     no_target: T
     new_current: C
-    """Of a member that has just come."""
+    """Of a new member."""
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         self.group_id = group_id
@@ -134,7 +134,7 @@ class ModernGroup(Generic[M, T, C, E]):
         self._static: TimelineTable[str, str] = TimelineTable(timeline)
         self._settled: TimelineTable[int, int] = TimelineTable(timeline)
 
-    # -- what the log says ------------------------------------------------------------------------
+    # -- the log ---------------------------------------------------------------------------------
 
     def replay(self, record: object) -> None:
         """Change the tables as the record says."""
@@ -201,7 +201,7 @@ class ModernGroup(Generic[M, T, C, E]):
         """Those of what only this type of group has."""
         return []
 
-    # -- questions about the group ----------------------------------------------------------------
+    # -- the group --------------------------------------------------------------------------------
 
     @property
     def exists(self) -> bool:
@@ -249,7 +249,7 @@ class ModernGroup(Generic[M, T, C, E]):
             return ModernGroupState.RECONCILING
         return ModernGroupState.STABLE
 
-    # -- questions about members ------------------------------------------------------------------
+    # -- members ----------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
@@ -262,7 +262,7 @@ class ModernGroup(Generic[M, T, C, E]):
         return len(self._members)
 
     def members(self) -> Iterator[tuple[str, M]]:
-        """All members by id, in the order in which they came."""
+        """All members by id, in the order in which they joined."""
         return self._members.items()
 
     def member(self, member_id: str) -> M | None:
@@ -290,7 +290,7 @@ class ModernGroup(Generic[M, T, C, E]):
         return False
 
     def pending_count(self, current: C) -> int:
-        """How many partitions or tasks a member still has to give up."""
+        """How many partitions or tasks a member still has to revoke."""
         return sum(map(len, current.pending_revocation.values()))
 
     # -- settings and timers ----------------------------------------------------------------------

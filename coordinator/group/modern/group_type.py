@@ -1,13 +1,13 @@
-"""All groups of one newer type in a shard: made by their records, with their timers and events.
+"""All groups of one newer type in a shard: their records, timers and events.
 
-Whatever such a group is stands in the log, so that loading it is replaying it: members go on where
-they were, each with a whole session. Timers of every type, and what comes of them:
+All state of such a group is stored in the log. After loading, members continue where they were,
+each with a full session timeout. The timers of all types:
 
-| Timer | Set | When it is due |
+| Timer | Set | When it expires |
 |---|---|---|
-| session | with every heartbeat | the member is removed |
-| revocation | when a member is to give something up | it is removed if it still has to |
-| assignment | when a target assignment is put off | it is made |
+| session | by every heartbeat | the member is removed |
+| revocation | when a member must revoke partitions or tasks | it is removed if it still must |
+| assignment | when a target assignment is delayed | the target assignment is made |
 
 Subclassed by `consumer.groups`, `share.groups` and `streams.groups`.
 """
@@ -34,12 +34,12 @@ _MEMBER_COMMITS_SINCE: Final = 9
 """The first version of OffsetCommit that has a member epoch."""
 
 GroupTypeHandler: TypeAlias = Callable[[Command, Any, GroupStep], None]
-"""Decides a request within a step: its records, its timers and its reply. It is given the command,
-and its request once more, for its type."""
+"""Handles a request within a step: adds records, timers and the reply. The second argument is the
+command's request."""
 
 GroupTypeOf: TypeAlias = Callable[[str], str | None]
-"""The type of the group that has an id ("classic", "consumer", ...), None if there is no group. A
-group that has nothing but offsets is a classic one."""
+"""The type of the group with this id ("classic", "consumer", ...); None if there is no such group.
+A group that has only offsets is a classic group."""
 
 G = TypeVar("G", bound=AnyGroup)
 
@@ -65,10 +65,10 @@ class GroupType(ABC, Generic[G]):
     """See the module's docstring. A `group_id` is that of a group that exists."""
 
     is_kept_empty = False
-    """Whether an Empty group stays until it is deleted: what it has read is not in offsets that
+    """Whether an Empty group is kept until a client deletes it: its positions are not offsets that
     expire."""
     handlers: Mapping[type, GroupTypeHandler]
-    """The requests that are for this type of group alone."""
+    """The requests that only this type of group handles."""
 
     def __init__(self, timeline: Timeline, group_class: type[G]) -> None:
         self.name = group_class.group_type
@@ -80,7 +80,7 @@ class GroupType(ABC, Generic[G]):
         self._timeline = timeline
         self._new_group = group_class
         self._groups: dict[str, G] = {}
-        # Groups that are no more, whose objects are kept until that is committed.
+        # Deleted groups, whose objects are kept until the deletion is committed.
         self._ended: dict[str, None] = {}
         self._counts: TimelineTable[str, int] = TimelineTable(timeline)
         self.events = EventHistory()
@@ -88,7 +88,7 @@ class GroupType(ABC, Generic[G]):
     # -- the log ----------------------------------------------------------------------------------
 
     def replay(self, record: ModernRecord) -> None:
-        """Have the group that the record is about replay it."""
+        """Apply the record to its group."""
         group_id = record.group_id
         group = self._groups.get(group_id)
         if group is None:
@@ -105,25 +105,25 @@ class GroupType(ABC, Generic[G]):
             self.events.forget(group_id)
 
     def _on_dropped(self, group_id: str) -> None:
-        """The group's object is gone: drop what is kept beside it."""
+        """The group's object has been dropped: drop what belongs to it, too."""
 
     def on_loaded(self, step: GroupStep) -> None:
-        """The log has been replayed: set timers, and send again what was asked of others.
+        """The log has been replayed: set timers, and repeat the effects that are not complete.
 
-        Every member gets a whole session: how long it was silent is not known.
+        Every member gets a full session timeout: its last heartbeat is not known.
         """
         for group in self:
             self._schedule_timers(group, step)
             self.events.add_loaded(group, step.now_ms)
 
     def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
-        """The tables are back where they were. Timers that were changed meanwhile are set again."""
+        """The tables have been reverted. Timers that were changed meanwhile are set again."""
         for group_id in group_ids:
             group = self.get(group_id)
             if group is not None:
                 self._schedule_timers(group, step)
             else:
-                # The group's first records were not written: there may be nothing to keep.
+                # The group's first records were not written: its object may be dropped.
                 self._ended[group_id] = None
                 self._on_dropped(group_id)
 
@@ -190,7 +190,7 @@ class GroupType(ABC, Generic[G]):
     # -- timers and topics ------------------------------------------------------------------------
 
     def fire(self, key: TimerKey, step: GroupStep) -> None:
-        """One of its timers is due."""
+        """A timer of this type has expired."""
         group = self.get(key[1])
         if group is None:
             return
@@ -208,7 +208,7 @@ class GroupType(ABC, Generic[G]):
                 self._note(group, step, f"{key[2]} {why}", is_expired=True)
 
     def _why_removed(self, group: G, timer: str, member_id: str, step: GroupStep) -> str | None:
-        """Why a timer of its own removes a member; None if it does not."""
+        """Why an expired timer of a member removes the member; None if it does not."""
         member = group.member(member_id)
         assert member is not None
         if timer == group.timers.session:
@@ -223,13 +223,13 @@ class GroupType(ABC, Generic[G]):
 
     @abstractmethod
     def _remove(self, group: G, member_id: str, step: GroupStep) -> None:
-        """A member is gone, or is taken for gone."""
+        """Remove a member that has left or that has expired."""
 
     def _fire_own(self, group: G, step: GroupStep) -> None:
         """The timer of groups that only this type has."""
 
     def update_topics(self, request: UpdateTopics, step: GroupStep) -> None:
-        """The catalog of topics has changed: start an epoch in every group whose topics have."""
+        """Start an epoch in every group whose topics have changed in the catalog."""
         for group in self:
             if not group.is_empty:
                 before = len(step.records)
@@ -249,7 +249,7 @@ class GroupType(ABC, Generic[G]):
         after: int = 0,
         is_expired: bool = False,
     ) -> None:
-        """Remember what the records of this step, but the first `after`, mean for the group."""
+        """Add the group's events of this step's records, without the first `after`."""
         if len(step.records) > after:
             records = step.records[after:]
             self.events.add_records(group, records, step.now_ms, why, is_expired=is_expired)
@@ -259,8 +259,8 @@ class GroupType(ABC, Generic[G]):
     def commit_error(self, request: CommitRequest, version: int) -> ErrorCode:
         """Whether the client may commit these offsets to the group, in a transaction or not.
 
-        A member may be an epoch behind when its commit arrives; what it commits counts for what it
-        has owned since before that epoch (KIP-1251).
+        A member may be an epoch behind when its commit arrives. The commit is then valid for
+        partitions that were assigned to the member in that epoch or before (KIP-1251).
         """
         group = self._groups[request.group_id]
         member_id, epoch = request.member_id, request.generation_id_or_member_epoch
@@ -287,12 +287,12 @@ class GroupType(ABC, Generic[G]):
         return ErrorCode.NONE
 
     def _owned_since(self, group: G, member_id: str, topic: CommitTopic) -> Mapping[int, int]:
-        """The partitions of the topic that a member may commit, with the epochs it was given them
-        in."""
+        """The partitions of the topic that a member may commit, with the member epochs in which
+        they were assigned to it."""
         raise NotImplementedError
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether the client may fetch offsets. Administrators name no member, at epoch -1."""
+        """Whether the client may fetch offsets. Administrators send no member id, and epoch -1."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         group = self._groups[group_id]

@@ -1,10 +1,10 @@
-"""The heartbeats of newer groups: what is the same for members of all types (KIP-848 and after it).
+"""The heartbeats of the newer groups: the part that all types have in common (KIP-848 and later).
 
-A heartbeat is resolved to a member (`resolve_member`), the member is stored if it has changed
-(`store_member`), comes one step closer to its target (`maybe_reconcile`), and is told when to come
-again (`heartbeat_interval_ms`). A member leaves (`remove_members`) or leaves its place for a while
-(`leave_static`). The types of groups validate the request, say what of a member calls for a new
-group epoch, and make the response. Called by their `heartbeats`.
+A heartbeat finds its member (`resolve_member`), stores the member if it has changed
+(`store_member`), takes one step towards the target assignment (`maybe_reconcile`) and returns the
+heartbeat interval (`heartbeat_interval_ms`). A member leaves (`remove_members`), or a static member
+leaves temporarily (`leave_static`). The types of groups validate the request, decide which changes
+of a member start a group epoch, and make the response. Called by their `heartbeats` and `groups`.
 """
 
 from collections.abc import Callable, Collection
@@ -32,13 +32,13 @@ LEAVE_GROUP_STATIC_EPOCH: Final = -2
 """The member epoch of a static member that has left and may come back (KIP-345)."""
 
 _HEARTBEATS_A_SECOND_MAX: Final = 200
-"""How many heartbeats a process asks for while nothing happens: 1 to 2 % of a core."""
+"""The heartbeats that a process requests while its groups are stable: 1 to 2 % of a core."""
 _HEARTBEATS_A_SECOND_MAX_RECONCILING: Final = 1_000
 _INTERVAL_MS_MIN: Final = 200
-"""Half of what "a member joins" and "a member leaves" may take to be known to all."""
+"""Half of the time in which all members must learn that a member has joined or left."""
 _INTERVAL_MS_MIN_RECONCILING: Final = 100
 _LOOP_DELAY_FACTOR: Final = 5
-"""The heartbeat interval is at least so many times the delay of requests here."""
+"""The heartbeat interval is at least this multiple of the delay of requests in this process."""
 
 M = TypeVar("M", bound=GroupMember)
 C = TypeVar("C", bound=CurrentAssignment)
@@ -47,7 +47,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ResolvedMember(msgspec.Struct, Generic[M, C], frozen=True):
-    """The sender of a heartbeat: the member as stored, if it is, and the id of the static member
+    """The sender of a heartbeat: the stored member (None if new), and the id of the static member
     that it replaces."""
 
     member_id: str
@@ -139,8 +139,8 @@ def resolve_member(
 ) -> ResolvedMember[Any, Any]:
     """The member that a heartbeat comes from; else ApiError.
 
-    `is_retry` tells of its current assignment whether a heartbeat with the previous epoch claims
-    nothing that the member was not given.
+    `is_retry` takes the current assignment, and returns whether a heartbeat with the previous
+    epoch is valid: it claims only what was assigned to the member.
     """
     is_join = epoch == JOIN_GROUP_EPOCH
     holder = None if instance_id is None else group.static_member_id(instance_id)
@@ -176,7 +176,7 @@ def resolve_member(
 
 
 def replacement(group: AnyGroup, member_id: str, holder: str) -> ResolvedMember[Any, Any]:
-    """A member that takes the place of a static one, with what that one owns."""
+    """A member that replaces a static one, with the assignment of that one."""
     current = msgspec.structs.replace(
         group.current(holder),
         member_epoch=0,
@@ -210,7 +210,7 @@ def store_member(
     member: M,
     step: GroupStep,
 ) -> None:
-    """Write a member that has come, has changed, or replaces a static one."""
+    """Write a member that is new, has changed, or replaces a static one."""
     group, member_id, replaced_id = builder.base, resolved.member_id, resolved.replaced_id
     builder.put(member_id, member, replaced_id)
     stored = group.records.member(group.group_id, member_id, member)
@@ -236,8 +236,7 @@ def maybe_reconcile(
     is_free: IsFree,
     step: GroupStep,
 ) -> C:
-    """The member's next step towards its target (epoch, what it shall own), written if there is
-    one."""
+    """The member's next step towards its target (epoch, assignment), written if there is one."""
     before = resolved.current
     try:
         current = reconcile(
@@ -248,7 +247,7 @@ def maybe_reconcile(
     if current is before:
         return before
     step.records.append(group.records.current(group.group_id, resolved.member_id, current))
-    # Classic members are waited for by their own timers.
+    # Classic members have timers of their own.
     if not group.is_classic(member):
         key = group.member_key(group.timers.revocation, resolved.member_id)
         if current.state is MemberState.UNREVOKED:
@@ -268,12 +267,12 @@ def schedule_session_timeout(
 
 
 def heartbeat_interval_ms(group: AnyGroup, step: GroupStep, *, is_busy: bool) -> int:
-    """When one of all the members of this process should come again.
+    """The heartbeat interval of a member.
 
-    What was set for its group is kept to while nothing happens there. Else members come as often
-    as a bound on the heartbeats of all of them allows, and at least at the broker's interval. A
-    client may wait for an answer no longer than that, and cut its connection then (librdkafka): so
-    it is a multiple of the delay of answers here.
+    An interval that is set for the group is used while the group is stable. Otherwise members send
+    heartbeats as often as the bound on all heartbeats of this process allows, and at least at the
+    broker's interval. Clients (librdkafka) close the connection if a response takes longer than
+    the interval, so it is a multiple of the delay of responses.
     """
     if is_busy:
         rate, floor_ms = _HEARTBEATS_A_SECOND_MAX_RECONCILING, _INTERVAL_MS_MIN_RECONCILING
@@ -311,7 +310,7 @@ def remove_members(
 
 
 def forget_member(group: AnyGroup, member_id: str, step: GroupStep) -> None:
-    """Write that a member is gone, and cancel its timers."""
+    """Write the tombstones of a member, and cancel its timers."""
     group_id, records = group.group_id, group.records
     step.records += (
         records.current(group_id, member_id, None),

@@ -1,24 +1,23 @@
 """How a member gets from its current to its target assignment (CurrentAssignmentBuilder).
 
-Nothing is given to a member before its owner has given it up. So a member first gives up what it
-shall not keep, then moves to the target's epoch, then gets what has become free:
+A partition or task is assigned to a member only after its owner has revoked it. So a member first
+revokes what the target lacks, then moves to the target's epoch, then gets what has become free:
 
 | State | Heartbeat says | Goes to |
 |---|---|---|
 | STABLE, at the target's epoch | anything | stays |
-| STABLE, behind | still owns what must go, or does not say | UNREVOKED, at its old epoch |
-| STABLE, behind | owns nothing that must go | as from UNREVOKED when done |
-| UNREVOKED | still owns what must go, or does not say | stays |
-| UNREVOKED | has given it up | what the newest target takes besides: UNREVOKED again |
-| | | what others own in the target: UNRELEASED, at the target's epoch |
+| STABLE, behind | still owns what it must revoke, or does not say | UNREVOKED, at its old epoch |
+| STABLE, behind | owns nothing that it must revoke | as from UNREVOKED when revoked |
+| UNREVOKED | still owns what it must revoke, or does not say | stays |
+| UNREVOKED | has revoked it | if the newest target lacks more: UNREVOKED again |
+| | | if others own part of the target: UNRELEASED, at the target's epoch |
 | | | else STABLE, at the target's epoch |
-| UNRELEASED | anything | the same once more: gets what is free by now, gives up what a newer \
-target takes |
-| UNKNOWN (a newer release's) | owns nothing | as from UNREVOKED when done |
+| UNRELEASED | anything | as before: gets what is free now, revokes what a newer target lacks |
+| UNKNOWN (of a newer release) | owns nothing | as from UNREVOKED when revoked |
 | UNKNOWN | owns something, or does not say | must be fenced |
 
-What is owned is the unit's to know: partitions in consumer groups, tasks in streams groups. Pure.
-Invariant: what is returned as assigned is either assigned already or free. Called by
+An AssignmentUnit knows what members own: partitions in consumer groups, tasks in streams groups.
+Pure. Invariant: what is returned as assigned was assigned before or is free. Called by
 `modern.heartbeats`.
 """
 
@@ -36,36 +35,36 @@ H = TypeVar("H")
 K = TypeVar("K")
 
 IsFree: TypeAlias = Callable[..., bool]
-"""Whether the member may have something just now: nobody else owns it or has still to give it up.
-Its arguments are the unit's."""
+"""Whether a partition or task may be assigned to the member now: no other member owns it or still
+has to revoke it. The unit defines the arguments."""
 
 
 class FencedMember(Exception):
-    """What the member owns cannot be known: it must drop everything and join again."""
+    """What the member owns is not known: it must drop everything and join again."""
 
 
 class AssignmentUnit(Protocol, Generic[T_in, H]):
-    """What is owned: T_in as a target or as a member's claim, H as it is held, with its epochs."""
+    """Partitions or tasks: T_in as a target or as sent by a member, H as assigned, with epochs."""
 
     nothing: H
 
     def split(self, assigned: H, target: T_in) -> tuple[H, H]:
-        """What of it the target has, and what it has not."""
+        """The part that is in the target, and the part that is not."""
 
     def owns_any(self, owned: T_in | None, held: H) -> bool:
-        """Whether the member still has, or may still have (None), something of what is held."""
+        """Whether the member still owns, or may still own (None), a part of `held`."""
 
     def is_within(self, owned: T_in, *held: H) -> bool:
-        """Whether the member claims nothing but what is held."""
+        """Whether `owned` is a part of `held`."""
 
     def add_free(self, kept: H, target: T_in, target_epoch: int, is_free: IsFree) -> tuple[H, bool]:
-        """What is kept with what is free of the rest of the target; whether that is all of it."""
+        """`kept` with the free part of the target; whether that is the whole target."""
 
 
 def split_epochs(
     assigned: Mapping[K, Mapping[int, int]], target: Mapping[K, Collection[int]]
 ) -> tuple[dict[K, Mapping[int, int]], dict[K, Mapping[int, int]]]:
-    """What the target has of partitions or tasks with epochs, and what it has not."""
+    """See AssignmentUnit.split: for partitions or tasks with epochs."""
     kept: dict[K, Mapping[int, int]] = {}
     lost: dict[K, Mapping[int, int]] = {}
     for key, epochs in assigned.items():
@@ -84,8 +83,7 @@ def add_free_epochs(
     epoch: int,
     is_free: Callable[[K, int], bool],
 ) -> tuple[dict[K, Mapping[int, int]], bool]:
-    """What is kept with what is free of the rest of the target, from `epoch` on; whether that is
-    all of it."""
+    """See AssignmentUnit.add_free: for partitions or tasks with epochs."""
     assigned = dict(kept)
     is_complete = True
     for key, wanted in target.items():
@@ -115,7 +113,7 @@ def reconcile(
 ) -> A:
     """The next step towards the target, or the same object if there is none just now.
 
-    `owned` is what the member says it owns, None if it does not say.
+    `owned` is what the member says that it owns; None if it does not say.
     """
     if is_reconciled_to(current, target_epoch):
         return current
@@ -123,7 +121,7 @@ def reconcile(
     if current.state is MemberState.UNREVOKED:
         if unit.owns_any(owned, current.pending_revocation):
             return current
-        # It has come one epoch further, whichever the target's is by now.
+        # The member advances by one epoch, whatever the target's epoch is now.
         epoch += 1
     elif current.state is MemberState.UNKNOWN:
         if owned is None or owned != unit.nothing:
@@ -140,7 +138,7 @@ def reconcile(
     following = msgspec.structs.replace(
         current,
         member_epoch=epoch,
-        # With the previous epoch the member may still come: a response may have been lost.
+        # The member may still send its previous epoch: a response may have been lost.
         previous_member_epoch=(
             current.previous_member_epoch if is_same_epoch else current.member_epoch
         ),

@@ -1,7 +1,7 @@
-"""What the records of all newer types of groups have in common: epochs, members, targets, currents.
+"""What the records of all newer types of groups have in common: epochs, members and assignments.
 
-A type of group (consumer, share, streams) has a record class of its own for each of these, with a
-number of its own in the log, so that `replay` is found by class. Values are immutable, their
+Each type of group (consumer, share, streams) has its own class for each of these records, with its
+own record type in the log, so that the class determines who replays it. Values are immutable, their
 mappings are never written to.
 """
 
@@ -25,23 +25,23 @@ E = TypeVar("E")
 K = TypeVar("K", str, bytes)
 
 UNKNOWN_EPOCH: Final = -1
-"""Of a partition or task whose record does not tell its epoch: older releases wrote none."""
+"""Of a partition or task whose record has no epoch: older releases wrote none."""
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target, with the numbers of consumer groups' log."""
+    """The state of a member's reconciliation, with the numbers of consumer group records."""
 
     STABLE = 0
     UNREVOKED = 1
-    """It has to give something up: UNREVOKED_PARTITIONS, UNREVOKED_TASKS."""
+    """The member has to revoke: UNREVOKED_PARTITIONS, UNREVOKED_TASKS."""
     UNRELEASED = 2
-    """It waits for what others give up: UNRELEASED_PARTITIONS, UNRELEASED_TASKS."""
+    """Others have not revoked yet: UNRELEASED_PARTITIONS, UNRELEASED_TASKS."""
     UNKNOWN = 127
     """Written by a newer release."""
 
 
 class GroupEpoch(msgspec.Struct, frozen=True, gc=False):
-    """A group's epoch, and the hash of the topics that it was started for (0: not known)."""
+    """A group's epoch, and the hash of its topics when the epoch started (0: not known)."""
 
     epoch: int
     metadata_hash: int = 0
@@ -55,7 +55,7 @@ class TargetEpoch(msgspec.Struct, frozen=True, gc=False):
 
 
 class CurrentAssignment(msgspec.Struct, frozen=True):
-    """What a member may own in its epoch, and what it still has to give up.
+    """What a member may own in its epoch, and what it still has to revoke.
 
     The types of groups declare the last two fields: partitions or tasks, with or without epochs.
     """
@@ -74,7 +74,7 @@ class ModernRecord(msgspec.Struct, frozen=True):
 
 
 class EpochRecord(ModernRecord, Generic[E], frozen=True, gc=False):
-    """A group's epoch; without a value the group is gone."""
+    """A group's epoch; without a value the group is deleted."""
 
     value: E | None
 
@@ -86,7 +86,7 @@ class TargetEpochRecord(ModernRecord, frozen=True, gc=False):
 
 
 class MemberRecord(ModernRecord, Generic[M], frozen=True):
-    """A member; without a value it is gone."""
+    """A member; without a value it has left."""
 
     member_id: str
     value: M | None
@@ -203,7 +203,7 @@ def modern_format(
     make: type[msgspec.Struct] | Convert,
     to_struct: Convert | None = None,
 ) -> RecordFormat:
-    """The format of what a member, or else a group, has one of. See RecordFormat, SchemaValue."""
+    """The format of a record whose key is a member or a group. See RecordFormat, SchemaValue."""
     key = _MemberKey if "member_id" in record.__struct_fields__ else _GroupKey
     return RecordFormat(number, record, key, SchemaValue(name, declared, make, to_struct=to_struct))
 

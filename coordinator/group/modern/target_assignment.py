@@ -1,14 +1,14 @@
 """The target assignment of a newer group: when it is made, and which records it takes (KIP-848).
 
-The group epoch goes up when the members change, or what they subscribe to, or those topics. The
-target assignment is then made anew: at once if the last one is long enough ago
+The group epoch increases when members, their subscriptions or the subscribed topics change. Then a
+new target assignment is made: at once if the last one is old enough
 (group.<type>.assignment.interval.ms, KIP-1263), else by a timer, so that twenty members that join
-together are assigned to twice, not twenty times. Only targets that differ are written, and the
-epoch of all of them last.
+together cause two assignments, not twenty. Only targets that differ are written, and then the epoch
+of the target assignment.
 
-What a transition is about to write is not in the tables yet; a builder is the group as it will be.
-Each type of group has one of its own, which knows its assignor. Called by `modern.heartbeats`,
-`modern.group_type` and the types.
+Records that a transition adds are not in the tables yet; a builder represents the group with these
+records applied. Each type of group has a builder, which knows its assignor. Called by
+`modern.heartbeats`, `modern.group_type` and the types.
 """
 
 from abc import ABC, abstractmethod
@@ -25,10 +25,10 @@ E = TypeVar("E", bound=GroupEpoch)
 
 
 class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
-    """The members of a group, as they will be when the step has been replayed.
+    """The members of a group, as they will be when the step's records have been replayed.
 
-    It holds what changes. All members are iterated over when targets are made, and not whenever one
-    comes or goes.
+    It holds the changes only: it iterates over all members when it makes a target assignment, not
+    when a member joins or leaves.
     """
 
     def __init__(self, group: ModernGroup[M, T, Any, E]) -> None:
@@ -37,17 +37,17 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
         self.base = group
         """The group as it is."""
         self.not_before_ms = 0
-        """No target is made before this time, whatever the interval."""
+        """No target assignment is made before this time, whatever the interval."""
 
     def put(self, member_id: str, member: M, replaced_id: str | None = None) -> None:
-        """A member has come or has changed, or has replaced a static one, whose target it keeps."""
+        """Add or change a member, which may replace a static one: then it keeps the target."""
         if replaced_id is not None:
             self._change(replaced_id, None)
             self._replaced[member_id] = replaced_id
         self._change(member_id, member)
 
     def remove(self, member_id: str) -> None:
-        """A member has gone."""
+        """Remove a member."""
         self._change(member_id, None)
 
     def _change(self, member_id: str, member: M | None) -> None:
@@ -69,11 +69,11 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
 
     @abstractmethod
     def next_epoch(self, step: GroupStep) -> E:
-        """The epoch behind the group's, with the topics that there are now."""
+        """The epoch after the group's, with the topics as they are now."""
 
     @abstractmethod
     def targets(self, epoch: E, step: GroupStep) -> Mapping[str, T]:
-        """What the type's assignor gives to every member."""
+        """The assignor's target for every member."""
 
     def start_epoch(self, step: GroupStep) -> E:
         """Write the next group epoch."""
@@ -82,7 +82,8 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
         return epoch
 
     def assign_if_due(self, epoch: E, step: GroupStep) -> Mapping[str, T] | None:
-        """The new targets of all members, written; None if there are, or will be later."""
+        """Write the new targets and return those of all members; None if they are up to date, or
+        not due yet."""
         if epoch.epoch <= self.base.target_epoch:
             return None
         due_ms = max(self.not_before_ms, assignment_due_ms(self.base, step))
@@ -92,7 +93,7 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
         return self.assign_now(epoch, step)
 
     def assign_now(self, epoch: E, step: GroupStep) -> Mapping[str, T]:
-        """Make the target assignment of the epoch, and write what differs."""
+        """Make the target assignment of the epoch, and write the targets that differ."""
         group = self.base
         step.cancel_timer(group.assignment_key())
         targets = self.targets(epoch, step)
@@ -105,9 +106,9 @@ class TargetAssignmentBuilder(ABC, Generic[M, T, E]):
 
 
 def assignment_due_ms(group: AnyGroup, step: GroupStep) -> int:
-    """The time from which on the interval allows another target assignment."""
+    """The earliest time at which the interval allows another target assignment."""
     assigned_at_ms = group.assigned_at_ms
-    # A clock that was set back must not put it off.
+    # A clock that was set back must not delay it.
     if assigned_at_ms is None or assigned_at_ms > step.now_ms:
         return 0
     return assigned_at_ms + group.settings_of(step.settings, group.group_id).assignment_interval_ms
