@@ -150,16 +150,6 @@ class ConsumerGroup(
                 names.update(resolved.topic_names)
         return names
 
-    def is_subscribed_to(self, name: str) -> bool:
-        """Whether a member subscribes to the topic."""
-        if ("topic", name) in self._attribute_counts:
-            return True
-        return any(
-            name in resolved.topic_names
-            for regex, resolved in self._regexes.items()
-            if ("regex", regex) in self._attribute_counts
-        )
-
     def regexes(self) -> Iterator[tuple[str, ResolvedRegex]]:
         """The expressions that are stored, with the topics they stand for."""
         return self._regexes.items()
@@ -173,15 +163,6 @@ class ConsumerGroup(
     def is_classic(self, member: ConsumerGroupMember) -> bool:
         """See ModernGroup."""
         return member.classic is not None
-
-    def topics_of(self, member: ConsumerGroupMember) -> set[str]:
-        """The topics that a member subscribes to."""
-        names = set(member.topic_names)
-        if member.topic_regex:
-            resolved = self._regexes.get(member.topic_regex)
-            if resolved is not None:
-                names.update(resolved.topic_names)
-        return names
 
     def owner(self, topic_id: Uuid, index: int) -> str | None:
         """The member that owns the partition or still has to revoke it."""

@@ -90,11 +90,6 @@ class EventHistory:
         """Add an event that is not in the group's own records."""
         self._buffers.setdefault(group_id, EventBuffer()).add(at_ms, kind, "", reason)
 
-    def add_loaded(self, group: AnyGroup, now_ms: int) -> None:
-        """The coordinator has loaded the group. An Empty group gets no event."""
-        if not group.is_empty:
-            self.add(group.group_id, now_ms, EventKind.LOADED, "")
-
     def add_records(
         self,
         group: AnyGroup,

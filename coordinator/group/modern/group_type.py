@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from odradek.coordinator.group.deleted_groups import drop_deleted
+from odradek.coordinator.group.events import EventKind
 from odradek.coordinator.group.group_record import GroupRecord
 from odradek.coordinator.group.modern.event_history import EventHistory
 from odradek.coordinator.group.modern.group import AnyGroup
@@ -114,7 +115,8 @@ class GroupType(ABC, Generic[G]):
         """
         for group in self:
             self._schedule_timers(group, step)
-            self.events.add_loaded(group, step.now_ms)
+            if not group.is_empty:
+                self.events.add(group.group_id, step.now_ms, EventKind.LOADED, "")
 
     def on_append_failed(self, group_ids: Collection[str], step: GroupStep) -> None:
         """The tables have been reverted. Timers that were changed meanwhile are set again."""

@@ -35,7 +35,7 @@ from odradek.coordinator.group.modern.heartbeats import (
 )
 from odradek.coordinator.group.requests import CommitRequest, DeleteGroup, UpdateTopics
 from odradek.coordinator.group.share import state_partitions as changes
-from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.share.group import NO_STATES, ShareGroup
 from odradek.coordinator.group.share.heartbeats import check, heartbeat
 from odradek.coordinator.group.share.records import (
     ShareStatePartitionsRecord,
@@ -405,7 +405,7 @@ class ShareGroups(GroupType[ShareGroup]):
 
     def has_states(self, group_id: str) -> bool:
         """Whether states must be deleted before the group can be."""
-        return not changes.is_blank(self._groups[group_id].states)
+        return self._groups[group_id].states != NO_STATES
 
     def maybe_delete_states(self, group_id: str, step: GroupStep) -> bool:
         """Whether the group, if it is one of these, has states to be deleted before its end; then

@@ -96,11 +96,6 @@ def has_any_topic(states: StatePartitions, topic_ids: Collection[Uuid]) -> bool:
     )
 
 
-def is_blank(states: StatePartitions) -> bool:
-    """Whether nothing is known of any partition."""
-    return not (states.initializing or states.initialized or states.deleting)
-
-
 def intersection(first: TopicStates, second: TopicStates) -> TopicStates:
     """The partitions that are in both."""
     found = {}

@@ -21,6 +21,7 @@ from odradek.coordinator.group.modern.heartbeats import (
     LEAVE_GROUP_EPOCH,
     check_member,
     leave_static,
+    remove_members,
     unknown_member,
 )
 from odradek.coordinator.group.requests import CommitTopic, UpdateTopics
@@ -33,10 +34,7 @@ from odradek.coordinator.group.streams.responses import (
     described,
     heartbeat_response,
 )
-from odradek.coordinator.group.streams.target_assignment import (
-    AssignmentInputs,
-    StreamsTargetAssignmentBuilder,
-)
+from odradek.coordinator.group.streams.target_assignment import StreamsTargetAssignmentBuilder
 from odradek.coordinator.group.streams.topology import check_description, topic_names
 from odradek.coordinator.group.streams.transient_state import OFFSET_INTERVAL_MS, TransientState
 from odradek.coordinator.group.streams.warmups import ACCEPTABLE_LAG
@@ -87,11 +85,12 @@ class StreamsGroups(GroupType[StreamsGroup]):
         return frozenset(name for part in topology.subtopologies for name in part.sources())
 
     def _builder(self, group: StreamsGroup) -> StreamsTargetAssignmentBuilder:
-        return StreamsTargetAssignmentBuilder(group, group.topology, self._inputs(group.group_id))
+        inputs = self._transient_of(group.group_id).assignment_inputs()
+        return StreamsTargetAssignmentBuilder(group, group.topology, inputs)
 
-    def _inputs(self, group_id: str) -> AssignmentInputs:
-        transient = self._transient.get(group_id)
-        return AssignmentInputs() if transient is None else transient.assignment_inputs()
+    def _transient_of(self, group_id: str) -> TransientState:
+        """The state of the group; a new one that is not stored if it has none."""
+        return self._transient.get(group_id) or TransientState()
 
     # -- members ----------------------------------------------------------------------------------
 
@@ -177,7 +176,9 @@ class StreamsGroups(GroupType[StreamsGroup]):
         )
 
     def _remove(self, group: StreamsGroup, member_id: str, step: GroupStep) -> None:
-        heartbeats.remove(group, [member_id], self._inputs(group.group_id), step)
+        builder = self._builder(group)
+        builder.is_validating = False
+        remove_members(builder, [member_id], step)
         transient = self._transient.get(group.group_id)
         if transient is not None:
             transient.forget(member_id)
@@ -229,21 +230,15 @@ class StreamsGroups(GroupType[StreamsGroup]):
                 group_id=request.group_id, error_code=error.code, error_message=error.message
             )
         else:
-            answer = described(
-                group, self._transient.get(request.group_id) or TransientState(), step
-            )
+            transient, topology = self._transient_of(request.group_id), group.topology
+            answer = described(group, transient, step)
             if request.with_description:
-                self._add_description(group, answer)
+                known = None if topology is None else transient.description(topology.epoch)
+                answer.topology_description = known
+                answer.topology_description_status = (
+                    DescriptionStatus.NOT_STORED if known is None else DescriptionStatus.AVAILABLE
+                )
         step.reply(command.request_id, answer)
-
-    def _add_description(self, group: StreamsGroup, answer: StreamsGroupDescribedGroup) -> None:
-        transient, topology = self._transient.get(group.group_id), group.topology
-        if transient is not None and topology is not None:
-            answer.topology_description = transient.description(topology.epoch)
-        is_there = answer.topology_description is not None
-        answer.topology_description_status = (
-            DescriptionStatus.AVAILABLE if is_there else DescriptionStatus.NOT_STORED
-        )
 
     def _update_description(
         self,

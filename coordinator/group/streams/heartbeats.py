@@ -27,19 +27,15 @@ internal topics that are missing are for the caller to make.
 Called by `streams.groups`.
 """
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 from odradek.coordinator.group.modern import heartbeats as modern
-from odradek.coordinator.group.modern.group import ModernGroupState
 from odradek.coordinator.group.modern.heartbeats import (
     JOIN_GROUP_EPOCH,
     LEAVE_GROUP_STATIC_EPOCH,
     ResolvedMember,
     check_texts,
     fenced,
-    heartbeat_interval_ms,
-    remove_members,
     resolve_member,
     schedule_session_timeout,
     store_member,
@@ -336,18 +332,3 @@ def _maybe_reconcile(
         group, resolved, member, TASKS, goal, owned, is_free, step
     )
     return current
-
-
-def interval_ms(group: StreamsGroup, step: GroupStep) -> int:
-    """When the member should come again."""
-    is_busy = bool(step.records) or group.state is not ModernGroupState.STABLE
-    return heartbeat_interval_ms(group, step, is_busy=is_busy)
-
-
-def remove(
-    group: StreamsGroup, member_ids: Collection[str], inputs: AssignmentInputs, step: GroupStep
-) -> None:
-    """Members are gone, whatever the reason: the others share what they had."""
-    builder = StreamsTargetAssignmentBuilder(group, group.topology, inputs)
-    builder.is_validating = False
-    remove_members(builder, member_ids, step)

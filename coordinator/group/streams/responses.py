@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
+from odradek.coordinator.group.modern.group import ModernGroupState
+from odradek.coordinator.group.modern.heartbeats import heartbeat_interval_ms
 from odradek.coordinator.group.step import GroupStep
 from odradek.coordinator.group.streams.group import StreamsGroup
-from odradek.coordinator.group.streams.heartbeats import StreamsHeartbeatOutcome, interval_ms
+from odradek.coordinator.group.streams.heartbeats import StreamsHeartbeatOutcome
 from odradek.coordinator.group.streams.records import (
     InternalTopic,
     StreamsEndpoint,
@@ -58,11 +60,12 @@ def heartbeat_response(
     transient: TransientState,
     step: GroupStep,
 ) -> StreamsGroupHeartbeatResponse:
-    """The answer to a member that joined or goes on."""
+    """The response to a member that has joined or continues."""
+    is_busy = bool(step.records) or group.state is not ModernGroupState.STABLE
     response = StreamsGroupHeartbeatResponse(
         member_id=result.resolved.member_id,
         member_epoch=result.current.member_epoch,
-        heartbeat_interval_ms=interval_ms(group, step),
+        heartbeat_interval_ms=heartbeat_interval_ms(group, step, is_busy=is_busy),
         status=[
             StreamsGroupHeartbeatStatus(status_code=code, status_detail=text)
             for code, text in _status(result, transient)
