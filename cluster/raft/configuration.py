@@ -3,9 +3,8 @@
 A configuration is an entry of the log and effective as soon as it is in a log, committed or not
 (thesis 4.1). It changes by one voter at a time: every majority of the old voters then shares a
 member with every majority of the new ones, so no joint consensus is needed. Kafka's AddRaftVoter
-and RemoveRaftVoter (KIP-853) need no more. Replacing a voter takes two steps. Two rules make single
-steps safe, both in `membership`: no step while the previous one is uncommitted, and none before the
-leader has committed an entry of its own term.
+and RemoveRaftVoter (KIP-853) need no more. Replacing a voter takes two steps. The conditions of a
+step are in `Leadership.next_configuration`.
 
 Observers (learners) are not in the configuration. The leader knows them as long as they respond
 (see `leadership`), so that a broker that comes or goes writes nothing to the log. An observer that

@@ -74,7 +74,9 @@ class FollowerLog:
         offset = self.incoming.offer(message)
         if offset is None:
             return None
-        return self._received(message.sender, message.term, mark.index, mark.term, offset)
+        return SnapshotReceived(
+            self._own_id, message.sender, message.term, mark.index, mark.term, offset
+        )
 
     def chunk_stored(
         self, chunk: ReceivedChunk, leader_id: int | None, term: int
@@ -94,9 +96,5 @@ class FollowerLog:
         mark = chunk.snapshot
         if complete is not None:
             return AppendAccepted(self._own_id, leader_id, term, mark.index)
-        return self._received(leader_id, term, mark.index, mark.term, self.incoming.offset)
-
-    def _received(
-        self, leader_id: int, term: int, index: int, snapshot_term: int, offset: int
-    ) -> SnapshotReceived:
-        return SnapshotReceived(self._own_id, leader_id, term, index, snapshot_term, offset)
+        offset = self.incoming.offset
+        return SnapshotReceived(self._own_id, leader_id, term, mark.index, mark.term, offset)

@@ -11,7 +11,15 @@ the leader counts itself only afterwards (thesis 10.2.1), as `majority_match` do
 
 from collections.abc import Collection
 
-from odradek.cluster.raft.configuration import ProposalRefusal, majority_of, majority_value
+from odradek.cluster.raft.configuration import (
+    AddVoter,
+    Configuration,
+    MembershipChange,
+    ProposalRefusal,
+    apply_change,
+    majority_of,
+    majority_value,
+)
 from odradek.cluster.raft.log import RaftLog
 from odradek.cluster.raft.messages import (
     AppendAccepted,
@@ -172,6 +180,26 @@ class Leadership:
         self._update_caught_up(progress, now_ms)
         since_ms = now_ms - self._settings.election_timeout_ms
         return progress.is_caught_up and progress.last_contact_ms >= since_ms
+
+    def next_configuration(
+        self, change: MembershipChange, now_ms: int
+    ) -> Configuration | ProposalRefusal:
+        """The configuration to append for a change, or why it must not be appended now.
+
+        Single-server changes (thesis 4.1) are safe if the previous one is committed and the leader
+        has committed an entry of its own term. Without the second condition two leaders could
+        change the same configuration differently, with majorities that do not overlap (Ongaro's
+        correction of the thesis, raft-dev, 2015)."""
+        log = self._log
+        if log.configuration_index > log.committed_index:
+            return ProposalRefusal.CHANGE_IN_PROGRESS
+        if log.term_at(log.committed_index) != self._term:
+            return ProposalRefusal.TERM_NOT_COMMITTED
+        configuration = apply_change(log.configuration, change)
+        if isinstance(change, AddVoter) and isinstance(configuration, Configuration):
+            is_near = self.is_caught_up(change.voter.member_id, now_ms)
+            return configuration if is_near else ProposalRefusal.NOT_CAUGHT_UP
+        return configuration
 
     def best_successor(self, candidates: Collection[int] | None = None) -> int | None:
         """The voter, of `candidates` if given, with the longest log. Asking one that is not up to

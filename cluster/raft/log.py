@@ -84,15 +84,18 @@ class RaftLog:
             mark is not None and bool(mark.configuration.voters)
         )
 
-    @property
-    def former_configuration(self) -> Configuration:
-        """What counted before it, as far as is known."""
-        return self._configurations[-2 if len(self._configurations) > 1 else -1][1]
-
     def configuration_at(self, index: int) -> Configuration:
-        """What counted when `index`, not below the snapshot, was the last entry."""
+        """The latest configuration up to `index`, which is not below the snapshot."""
         found = bisect_right(self._configurations, index, key=lambda pair: pair[0])
         return self._configurations[max(0, found - 1)][1]
+
+    def can_campaign(self, member: int) -> bool:
+        """Whether a member may be elected: it is a voter, or is removed by an uncommitted entry,
+        which may need this member to become committed (thesis 4.2.2)."""
+        is_uncommitted = self.configuration_index > self.committed_index
+        return self.configuration.is_voter(member) or (
+            is_uncommitted and self._configurations[-2][1].is_voter(member)
+        )
 
     def entry_at(self, index: int) -> Entry | None:
         """The entry, if it is kept."""

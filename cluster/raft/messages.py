@@ -61,12 +61,15 @@ class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True):
     configuration: Configuration  # as of `index`
 
 
-class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """RequestVote (figure 2) and pre-vote (thesis 9.6), in which `term` is the next one."""
-
+class _RaftMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sender: int
     to: int
     term: int
+
+
+class VoteRequest(_RaftMessage, frozen=True, array_like=True, tag=True, gc=False):
+    """RequestVote (figure 2) and pre-vote (thesis 9.6), in which `term` is the next one."""
+
     last_index: int
     last_term: int
     is_pre_vote: bool = False
@@ -74,25 +77,19 @@ class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fal
     """The leader itself has asked for this election: ignore its lease (thesis 4.2.3)."""
 
 
-class VoteResponse(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class VoteResponse(_RaftMessage, frozen=True, array_like=True, tag=True, gc=False):
     """The response. A granted pre-vote has the requested term."""
 
-    sender: int
-    to: int
-    term: int
     is_granted: bool
     is_pre_vote: bool = False
 
 
-class AppendRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class AppendRequest(_RaftMessage, frozen=True, array_like=True, tag=True, gc=True):
     """AppendEntries (figure 2). Without entries: a heartbeat, a probe, or a new commit index.
 
     `reserved`, here and in the responses, is always 0. Earlier releases sent a read-index round.
     """
 
-    sender: int
-    to: int
-    term: int
     previous_index: int
     previous_term: int
     entries: tuple[Entry, ...]
@@ -100,83 +97,61 @@ class AppendRequest(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reserved: int = 0
 
 
-class AppendAccepted(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class AppendAccepted(_RaftMessage, frozen=True, array_like=True, tag=True, gc=False):
     """The follower's durable log equals the leader's up to `match_index`."""
 
-    sender: int
-    to: int
-    term: int
     match_index: int
     reserved: int = 0
 
 
-class AppendRejected(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class AppendRejected(_RaftMessage, frozen=True, array_like=True, tag=True, gc=False):
     """The entry at `previous_index` is missing or of another term, or the leader's term is over.
 
     `hint_index` is the last index at which the logs can match, judging by terms, and `hint_term`
     the follower's term there: the optimization of 5.3, which skips a term with each request.
     """
 
-    sender: int
-    to: int
-    term: int
     previous_index: int
     hint_index: int
     hint_term: int
     reserved: int = 0
 
 
-class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class SnapshotChunk(_RaftMessage, frozen=True, array_like=True, tag=True, gc=False):
     """InstallSnapshot (figure 13): bytes [offset, offset + length) of the snapshot's content.
 
     The core leaves `data` empty. The driver fills it when it sends the message
     (`storage.metadata_log.read_snapshot`), or drops the message if this snapshot was replaced.
     """
 
-    sender: int
-    to: int
-    term: int
     snapshot: SnapshotMetadata
     offset: int
     length: int
     data: bytes = b""
 
 
-class SnapshotReceived(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class SnapshotReceived(_RaftMessage, frozen=True, array_like=True, tag=True, gc=False):
     """How many bytes of the snapshot at (index, snapshot_term) are stored: resume there."""
 
-    sender: int
-    to: int
-    term: int
     index: int
     snapshot_term: int
     offset: int
 
 
-class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class TimeoutNow(_RaftMessage, frozen=True, array_like=True, tag=True, gc=False):
     """The leader asks a voter to campaign at once (thesis 3.10)."""
 
-    sender: int
-    to: int
-    term: int
 
-
-class FollowRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class FollowRequest(_RaftMessage, frozen=True, array_like=True, tag=True, gc=False):
     """A member without a leader asks to be added as an observer, unless it is a voter. `term` is
     informational."""
 
-    sender: int
-    to: int
-    term: int
     last_index: int
 
 
-class LeaderHint(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+class LeaderHint(_RaftMessage, frozen=True, array_like=True, tag=True, gc=False):
     """The response of a member that does not lead: ask `leader`. `term` is informational."""
 
-    sender: int
-    to: int
-    term: int
     leader: int
 
 

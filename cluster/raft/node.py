@@ -36,7 +36,6 @@ from odradek.cluster.raft.election_timeout import ElectionTimeout
 from odradek.cluster.raft.follower_log import FollowerLog
 from odradek.cluster.raft.leadership import Leadership
 from odradek.cluster.raft.log import RaftLog
-from odradek.cluster.raft.membership import can_campaign, next_configuration
 from odradek.cluster.raft.messages import (
     ALL_MEMBERS,
     AppendAccepted,
@@ -150,9 +149,7 @@ class RaftNode:
         leadership = self.leadership
         if leadership is None:
             return ProposalRefusal.NOT_LEADER
-        configuration = leadership.refusal() or next_configuration(
-            self.log, leadership, self.term, change, self._now_ms
-        )
+        configuration = leadership.refusal() or leadership.next_configuration(change, self._now_ms)
         if isinstance(configuration, ProposalRefusal):
             return configuration
         proposal = self._append(encode_configuration(configuration))
@@ -228,7 +225,7 @@ class RaftNode:
 
     def _can_campaign(self) -> bool:
         """Whether it may be elected; not while a snapshot replaces its log."""
-        return not self._following.incoming.is_completing and can_campaign(self.log, self.own_id)
+        return not self._following.incoming.is_completing and self.log.can_campaign(self.own_id)
 
     def _find_leader(self) -> None:
         """Ask all members for the leader: it may have no vote, or have lost it unnoticed."""

@@ -74,14 +74,11 @@ class Progress:
 
     # -- responses ---------------------------------------------------------------------------------
 
-    def accepted(self, match_index: int) -> bool:
-        """The peer has everything up to `match_index`; whether that is new. Old responses change
-        nothing."""
-        is_news = match_index > self.match_index
-        if is_news:
-            self.match_index = match_index
+    def accepted(self, match_index: int) -> None:
+        """The peer has everything up to `match_index`. Old responses change nothing."""
         if match_index < self.match_index:
-            return False
+            return
+        self.match_index = match_index
         self.next_index = max(self.next_index, match_index + 1)
         window = self._window
         while window and window[0][0] <= match_index:
@@ -95,20 +92,15 @@ class Progress:
             if match_index >= mark.index:
                 self._become(ProgressState.REPLICATE)
                 self.next_index = match_index + 1
-        return is_news
 
-    def rejected(self, previous_index: int, next_index: int) -> bool:
-        """The peer rejected entries after `previous_index`: probe at `next_index`.
-
-        False for an outdated response.
-        """
+    def rejected(self, previous_index: int, next_index: int) -> None:
+        """The peer rejected entries after `previous_index`: probe at `next_index`. Old responses
+        change nothing."""
         if self.state is ProgressState.SNAPSHOT or previous_index <= self.match_index:
-            return False
+            return
         if self.state is ProgressState.PROBE and previous_index != self.next_index - 1:
-            return False
-        self._become(ProgressState.PROBE)
-        self.next_index = max(self.match_index + 1, min(next_index, previous_index))
-        return True
+            return
+        self.probe(min(next_index, previous_index))
 
     def probe(self, next_index: int) -> None:
         """Probe again, at `next_index` if that is not known to match already."""
@@ -121,23 +113,19 @@ class Progress:
         self.snapshot = mark
         self.next_index = max(self.next_index, self.match_index + 1)
 
-    def snapshot_received(self, index: int, term: int, offset: int) -> bool:
-        """The peer has stored `offset` bytes; whether to send a chunk from there.
+    def snapshot_received(self, index: int, term: int, offset: int) -> None:
+        """The peer has stored `offset` bytes of this snapshot: send the chunk from there.
 
         An offset before ours counts too: the peer may have started over. If the response was old, a
         chunk is sent twice and the peer drops the second.
         """
         mark = self.snapshot
-        if self.state is not ProgressState.SNAPSHOT or mark is None:
-            return False
-        if (mark.index, mark.term) != (index, term) or not 0 <= offset <= mark.size:
-            return False
-        if offset == self.snapshot_offset and self.is_chunk_sent:
-            # The response to a repeated chunk: the next one is in flight already.
-            return False
-        self.snapshot_offset = offset
-        self.is_chunk_sent = False
-        return True
+        if mark is None or (mark.index, mark.term) != (index, term):
+            return
+        # A response with our own offset is that to a repeated chunk: the next one is in flight.
+        if 0 <= offset <= mark.size and offset != self.snapshot_offset:
+            self.snapshot_offset = offset
+            self.is_chunk_sent = False
 
     def _become(self, state: ProgressState) -> None:
         self.state = state

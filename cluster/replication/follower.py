@@ -26,7 +26,6 @@ from odradek.cluster.replication.messages import (
     ReplicaFetchPosition,
     ReplicaFetchRequest,
     ReplicaFetchResponse,
-    ReplicaPartitionData,
 )
 from odradek.cluster.replication.throttle import TokenBudget
 from odradek.protocol.errors import ErrorCode
@@ -360,7 +359,11 @@ class ReplicaFetchSession:
                     LeaderWatermarks(followed, fetched.high_watermark, fetched.log_start_offset)
                 )
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._out_of_range(followed, fetched, divergences, restarts)
+                followed.state = FetchState.APPLYING
+                if followed.fetch_offset > fetched.log_end_offset:
+                    divergences.append(Divergence(followed, NO_EPOCH, fetched.log_end_offset))
+                else:
+                    restarts.append(LogRestart(followed, fetched.log_start_offset))
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
                 followed.state = FetchState.FENCED
             else:
@@ -378,7 +381,8 @@ class ReplicaFetchSession:
             self._changed[followed.handle] = followed
 
     def log_start_changed(self, followed: FetchedPartition, log_start_offset: int) -> None:
-        """The log starts there now. The leader is told at once: a DeleteRecords may wait for it."""
+        """The log starts there now. Sent with the next request, which is due at once, because a
+        DeleteRecords may wait for it."""
         if self.is_current(followed) and followed.log_start_offset != log_start_offset:
             followed.log_start_offset = log_start_offset
             if followed.is_known:
@@ -390,19 +394,6 @@ class ReplicaFetchSession:
             self._delay(followed, now_ms)
 
     # -- internal ----------------------------------------------------------------------------------
-
-    def _out_of_range(
-        self,
-        followed: FetchedPartition,
-        fetched: ReplicaPartitionData,
-        divergences: list[Divergence],
-        restarts: list[LogRestart],
-    ) -> None:
-        followed.state = FetchState.APPLYING
-        if followed.fetch_offset > fetched.log_end_offset:
-            divergences.append(Divergence(followed, NO_EPOCH, fetched.log_end_offset))
-        else:
-            restarts.append(LogRestart(followed, fetched.log_start_offset))
 
     def _delay(self, followed: FetchedPartition, now_ms: int) -> None:
         followed.state = FetchState.DELAYED

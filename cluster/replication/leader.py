@@ -125,9 +125,9 @@ class LeaderPartition(Generic[T]):
         "_ineligible",
         "_is_successor",
         "_lag_max_ms",
-        "_pending",
         "_retry_ms",
         "partition",
+        "pending",
         "replica",
         "topic_id",
     )
@@ -153,7 +153,8 @@ class LeaderPartition(Generic[T]):
         self._ineligible = ineligible
         self._followers: dict[int, _FollowerProgress] = {}
         self._delayed: deque[_DelayedAppend[T]] = deque()
-        self._pending: IsrProposal | None = None
+        self.pending: IsrProposal | None = None
+        """The proposal in flight."""
         self._retry_ms = 0
         self._changed_ms = now_ms
         self._track_followers(now_ms)
@@ -165,11 +166,6 @@ class LeaderPartition(Generic[T]):
     def high_watermark(self) -> int:
         """The offset below which everything is committed."""
         return self.replica.high_watermark
-
-    @property
-    def pending(self) -> IsrProposal | None:
-        """The proposal in flight."""
-        return self._pending
 
     @property
     def has_delayed(self) -> bool:
@@ -233,16 +229,12 @@ class LeaderPartition(Generic[T]):
     def low_watermark(self, log_start_offset: int, alive: Container[int]) -> int:
         """The smallest log start offset of the live replicas, ours being `log_start_offset`; -1 if
         one is not known."""
-        return min(
-            [
-                log_start_offset,
-                *(
-                    progress.log_start_offset
-                    for broker_id, progress in self._followers.items()
-                    if broker_id in alive
-                ),
-            ]
-        )
+        others = [
+            progress.log_start_offset
+            for broker_id, progress in self._followers.items()
+            if broker_id in alive
+        ]
+        return min([log_start_offset, *others])
 
     def tick(self, now_ms: int) -> LeaderEffects[T]:
         """Time out appends, propose to shrink the ISR."""
@@ -274,7 +266,7 @@ class LeaderPartition(Generic[T]):
             return LeaderEffects()
         if epochs != known_epochs:
             self._changed_ms = now_ms
-            self._pending = None
+            self.pending = None
             self._is_successor = False
             replica.proposed = ()
         if image.leader_epoch != known.leader_epoch:
@@ -299,12 +291,12 @@ class LeaderPartition(Generic[T]):
         """The controller's response, or REQUEST_TIMED_OUT if there was none.
 
         A success arrives with the next image. A refused proposal is withdrawn."""
-        if proposal != self._pending or code is ErrorCode.NONE or code in _WAIT_FOR_IMAGE:
+        if proposal != self.pending or code is ErrorCode.NONE or code in _WAIT_FOR_IMAGE:
             return
         self._retry_ms = now_ms + RETRY_MS
         if code in _REFUSED and not self._is_successor:
             self._changed_ms = now_ms
-            self._pending = None
+            self.pending = None
             self.replica.proposed = ()
 
     # -- internal ----------------------------------------------------------------------------------
@@ -320,11 +312,7 @@ class LeaderPartition(Generic[T]):
 
     def _void_earlier_proposals(self, now_ms: int) -> None:
         """Propose the current ISR: proposals of an earlier process are then decided or void."""
-        image = self.replica.image
-        members = tuple((broker, -1) for broker in image.in_sync_replicas)
-        self._pending = IsrProposal(
-            self.topic_id, self.partition, image.leader_epoch, image.partition_epoch, members
-        )
+        self._propose([(broker, -1) for broker in self.replica.image.in_sync_replicas])
         # Not sent yet: handled like a lost proposal.
         self._retry_ms = max(1, now_ms)
 
@@ -335,9 +323,9 @@ class LeaderPartition(Generic[T]):
         may be dead."""
         if now_ms < self._retry_ms:
             return None
-        if self._pending is not None:
+        if self.pending is not None:
             is_lost, self._retry_ms = self._retry_ms > 0, 0
-            return self._pending if is_lost else None
+            return self.pending if is_lost else None
         self._retry_ms = 0
         replica = self.replica
         image = replica.image
@@ -353,12 +341,15 @@ class LeaderPartition(Generic[T]):
         ]
         if set(in_sync) == set(image.in_sync_replicas):
             return None
-        members = tuple((broker, self._broker_epoch(broker)) for broker in in_sync)
-        self._pending = IsrProposal(
-            self.topic_id, self.partition, image.leader_epoch, image.partition_epoch, members
-        )
         replica.proposed = tuple(in_sync)
-        return self._pending
+        return self._propose([(broker, self._broker_epoch(broker)) for broker in in_sync])
+
+    def _propose(self, members: list[tuple[int, int]]) -> IsrProposal:
+        image = self.replica.image
+        self.pending = IsrProposal(
+            self.topic_id, self.partition, image.leader_epoch, image.partition_epoch, tuple(members)
+        )
+        return self.pending
 
     def _broker_epoch(self, broker_id: int) -> int:
         progress = self._followers.get(broker_id)

@@ -173,7 +173,6 @@ def test_a_configuration_counts_from_its_entry_on_and_goes_with_it() -> None:
     log.append(1, encode_configuration(configuration_of([1, 2, 3, 4])))
     assert log.configuration.voter_ids == (1, 2, 3, 4)
     assert log.configuration_index == 2
-    assert log.former_configuration == BOOTSTRAP
     assert log.configuration_at(1) == BOOTSTRAP
     log.merge(1, 1, entries_of(2, 2))
     assert log.configuration == BOOTSTRAP

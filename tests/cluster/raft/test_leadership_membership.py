@@ -1,4 +1,4 @@
-"""When a step of the configuration may be taken, who may stand meanwhile, what becomes of it."""
+"""Changes of the configuration: when they are allowed, who may campaign, and their effects."""
 
 from odradek.cluster.raft.configuration import (
     AddVoter,
@@ -12,7 +12,6 @@ from odradek.cluster.raft.configuration import (
 )
 from odradek.cluster.raft.leadership import Leadership
 from odradek.cluster.raft.log import RaftLog
-from odradek.cluster.raft.membership import can_campaign, next_configuration
 from odradek.cluster.raft.messages import (
     ALL_MEMBERS,
     AppendAccepted,
@@ -44,68 +43,66 @@ def log_of(*entries: Entry, committed_index: int) -> RaftLog:
     return RaftLog(entries, bootstrap=bootstrap, committed_index=committed_index)
 
 
-def test_a_step_waits_for_the_one_before() -> None:
+def test_a_change_waits_until_the_one_before_is_committed() -> None:
     step = Entry(2, TERM, encode_configuration(configuration_of([1, 2])))
     log = log_of(Entry(1, TERM, b""), step, committed_index=1)
     change = RemoveVoter(2)
-    refusal = next_configuration(log, leader_of(log), TERM, change, 0)
+    refusal = leader_of(log).next_configuration(change, 0)
     assert refusal is ProposalRefusal.CHANGE_IN_PROGRESS
     log.commit_to(2)
-    assert next_configuration(log, leader_of(log), TERM, change, 0) == configuration_of([1])
+    assert leader_of(log).next_configuration(change, 0) == configuration_of([1])
 
 
-def test_a_step_waits_for_an_entry_of_the_leaders_own_term() -> None:
+def test_a_change_waits_for_an_entry_of_the_leaders_own_term() -> None:
     log = log_of(Entry(1, 2, b"x"), Entry(2, TERM, b""), committed_index=1)
     change = RemoveVoter(2)
-    refusal = next_configuration(log, leader_of(log), TERM, change, 0)
+    refusal = leader_of(log).next_configuration(change, 0)
     assert refusal is ProposalRefusal.TERM_NOT_COMMITTED
     log.commit_to(2)
-    assert next_configuration(log, leader_of(log), TERM, change, 0) == configuration_of([1, 3])
+    assert leader_of(log).next_configuration(change, 0) == configuration_of([1, 3])
 
 
-def test_who_has_not_caught_up_gets_no_vote() -> None:
+def test_an_observer_that_has_not_caught_up_cannot_become_a_voter() -> None:
     """Thesis 4.2.1: a new server is sent entries first, and meanwhile "it is not yet counted
     towards majorities for voting or commitment purposes".
     """
     log = log_of(Entry(1, TERM, b""), committed_index=1)
     leadership = leader_of(log)
     change = AddVoter(Voter(4))
-    assert next_configuration(log, leadership, TERM, change, 0) is ProposalRefusal.NOT_CAUGHT_UP
+    assert leadership.next_configuration(change, 0) is ProposalRefusal.NOT_CAUGHT_UP
     leadership.add_observer(4, 0, 0)
-    assert next_configuration(log, leadership, TERM, change, 0) is ProposalRefusal.NOT_CAUGHT_UP
+    assert leadership.next_configuration(change, 0) is ProposalRefusal.NOT_CAUGHT_UP
     leadership.handle_response(AppendAccepted(4, 1, TERM, 1), 10)
-    after = next_configuration(log, leadership, TERM, change, 20)
+    after = leadership.next_configuration(change, 20)
     assert isinstance(after, Configuration)
     assert after.voter_ids == (1, 2, 3, 4)
     late_ms = 20 + SETTINGS.election_timeout_ms
-    assert (
-        next_configuration(log, leadership, TERM, change, late_ms) is ProposalRefusal.NOT_CAUGHT_UP
-    )
+    assert leadership.next_configuration(change, late_ms) is ProposalRefusal.NOT_CAUGHT_UP
 
 
-def test_a_step_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_change_is_refused() -> None:
     log = log_of(Entry(1, TERM, b""), committed_index=1)
-    refusal = next_configuration(log, leader_of(log), TERM, AddVoter(Voter(2)), 0)
+    refusal = leader_of(log).next_configuration(AddVoter(Voter(2)), 0)
     assert refusal is ProposalRefusal.ALREADY_VOTER
 
 
-def test_who_has_lost_its_vote_may_stand_until_that_is_committed() -> None:
+def test_a_removed_voter_may_campaign_until_its_removal_is_committed() -> None:
     """Thesis 4.2.2: "a server that is not part of its own latest configuration should still start
     new elections, as it might still be needed until the C_new entry is committed".
     """
     step = Entry(2, TERM, encode_configuration(configuration_of([2, 3])))
     log = log_of(Entry(1, TERM, b""), step, committed_index=1)
-    assert can_campaign(log, 1)
-    assert not can_campaign(log, 4)
+    assert log.can_campaign(1)
+    assert not log.can_campaign(4)
     log.commit_to(2)
-    assert not can_campaign(log, 1)
-    assert can_campaign(log, 2)
+    assert not log.can_campaign(1)
+    assert log.can_campaign(2)
 
 
 # -- thesis 4: membership --------------------------------------------------------------------------
 
 
-def test_an_observer_catches_up_is_made_a_voter_and_counts() -> None:
+def test_an_observer_that_has_caught_up_becomes_a_voter() -> None:
     quorum = LocalQuorum(3)
     one = quorum.elect(1)
     one.propose(b"before")
@@ -129,7 +126,7 @@ def test_an_observer_catches_up_is_made_a_voter_and_counts() -> None:
     assert four.commands == [b"before"]
 
 
-def test_an_observer_never_stands_and_is_told_who_leads() -> None:
+def test_an_observer_never_campaigns_and_gets_a_hint_to_the_leader() -> None:
     quorum = LocalQuorum(3)
     quorum.elect(1)
     four = quorum.join(4)
@@ -194,7 +191,7 @@ def test_no_change_before_an_entry_of_the_term_is_committed() -> None:
     assert isinstance(two.propose_membership_change(change, quorum.now_ms), Proposal)
 
 
-def test_who_was_removed_while_it_was_away_finds_out() -> None:
+def test_a_member_that_was_removed_while_it_was_cut_off_learns_of_it() -> None:
     quorum = LocalQuorum(3)
     one = quorum.elect(1)
     quorum.isolate(3)
